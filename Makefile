@@ -1,0 +1,85 @@
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+export UV_SYSTEM_CERTS := 1
+export UV_PYTHON_DOWNLOADS := never
+# Without cached bytecode every test process would compile the whole package again.
+unexport PYTHONDONTWRITEBYTECODE
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+UV := $(VENV)/bin/uv
+READY := $(VENV)/.ready
+SOURCES := $(shell find src tests -name '*.py' 2>/dev/null)
+# Only a whole, passing run leaves .coverage: a part of the suite says nothing about the floor, which
+# is `make check`'s to hold.
+WHOLE_SUITE = $(PY) -m pytest -n auto --cov --cov-report= --cov-fail-under=0 \
+	|| { rm -f .coverage .coverage.*; exit 1; }
+
+.PHONY: help setup serve test check bench chaos lock clean
+
+help: ## print this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+setup: $(READY) ## make .venv with the locked packages and this one, editable
+	@:
+
+serve: $(READY) ## run the server; ARGS="..." goes to `teal serve`
+	@exec $(VENV)/bin/teal serve $(ARGS)
+
+test: $(READY) ## run the tests; ARGS="..." goes to pytest
+ifeq ($(strip $(ARGS)),)
+	@$(WHOLE_SUITE)
+else
+	@$(PY) -m pytest $(ARGS)
+endif
+
+check: $(READY) ## lint, format, types, house rules, coverage floor
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PY) -m pytest -q tests/test_house.py
+	@$(MAKE) --no-print-directory .coverage
+	$(PY) -m coverage report
+
+.coverage: $(SOURCES) pyproject.toml requirements.lock | $(READY)
+	@$(WHOLE_SUITE)
+
+bench: $(READY) ## measure; ARGS="..." goes to the benchmark
+	@$(PY) -m tests.bench $(ARGS)
+
+chaos: $(READY) ## kill processes mid-write, the full number of times
+	@TEAL_CHAOS=full $(PY) -m pytest -m "not bench" tests/chaos tests/stores $(ARGS)
+
+lock: | $(UV) ## resolve requirements.lock anew; ARGS=--upgrade for newer versions
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+		--no-annotate --group dev pyproject.toml -o requirements.lock $(ARGS)
+
+clean: ## remove everything make made
+	rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "Python 3.11 or newer is needed: install it, or name one with make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -m venv --clear --without-pip $(VENV) || { \
+		echo "$(PYTHON) cannot make virtual environments: apt-get install python3-venv" >&2; exit 1; }
+
+# Debian's python3 has no ensurepip until python3-venv is installed; its own pip can fill in.
+$(UV): | $(PY)
+	@sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > $(VENV)/uv.txt
+	@if $(PY) -m ensurepip >/dev/null 2>&1; then pip="$(PY) -m pip"; \
+	elif $(PYTHON) -m pip --version >/dev/null 2>&1; then pip="$(PYTHON) -m pip --python $(PY)"; \
+	else echo "$(PYTHON) has neither ensurepip nor pip: apt-get install python3-venv" >&2; exit 1; fi; \
+	$$pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/uv.txt
+
+$(READY): requirements.lock pyproject.toml | $(UV)
+	@$(UV) pip sync --quiet --require-hashes --compile-bytecode --python $(PY) requirements.lock
+	@$(UV) pip install --quiet --no-build-isolation --no-deps --python $(PY) --editable .
+	@touch $@
