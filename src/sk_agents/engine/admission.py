@@ -1,0 +1,237 @@
+"""The rules by which a commit is admitted: its guard, the new head, the rows of the index.
+
+Pure, and shared by every store, so that all of them refuse the same commits for the same reasons.
+A store reads the head, asks `admit`, and writes what it returns, all or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from sk_agents.engine.commits import (
+    Absent,
+    Admission,
+    Claim,
+    ClaimIfFree,
+    Commit,
+    Owned,
+    Park,
+    Pending,
+    Quiet,
+    Release,
+    Unchanged,
+)
+from sk_agents.engine.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    BranchChanged,
+    CancelRequested,
+    Event,
+    GrantChanged,
+    Imported,
+    RunEnded,
+    RunQueued,
+    RunStarted,
+    ThreadChanged,
+)
+from sk_agents.engine.models import Entry, EntryKind, NewThread, Thread, ThreadStatus
+from sk_agents.engine.state import merge_metadata
+from sk_agents.exceptions import (
+    ApprovalAlreadyDecided,
+    ApprovalExpired,
+    ApprovalNotFound,
+    LeaseHeld,
+    LeaseLost,
+    SequenceConflict,
+    ThreadExists,
+    ThreadNotFound,
+)
+
+
+def admit(
+    commit: Commit,
+    head: Thread | None,
+    *,
+    leased: bool,
+    approval: Entry | None,
+    now: datetime,
+) -> Admission:
+    """Check the guard and derive everything the commit changes.
+
+    `leased` says whether `head.owner` is a live owner and counts only if `commit.asks_who_leads`;
+    `approval` is the index row of a `Pending` guard's approval, if there is one.
+
+    Raises:
+        ThreadExists, ThreadNotFound, SequenceConflict, LeaseHeld, LeaseLost, ApprovalNotFound,
+        ApprovalAlreadyDecided, ApprovalExpired: the guard does not hold.
+    """
+    head = _checked(commit, head, leased=leased, approval=approval, now=now)
+    events = tuple(
+        event.model_copy(update={"seq": seq, "at": now})
+        for seq, event in enumerate(commit.events, head.next_seq)
+    )
+    thread = _leased(_advanced(head, events, now), commit, leased=leased)
+    return Admission(thread, events, tuple(_entries(thread, events)))
+
+
+def claimed(head: Thread, owner: str, *, leased: bool, now: datetime) -> Thread:
+    """The head after `owner` takes the lease for recovery.
+
+    Raises:
+        LeaseHeld: a live owner has it.
+    """
+    if leased:
+        raise LeaseHeld(thread_id=head.thread_id)
+    return replace(
+        head, owner=owner, epoch=head.epoch + 1, recoveries=head.recoveries + 1, updated_at=now
+    )
+
+
+def _checked(
+    commit: Commit, head: Thread | None, *, leased: bool, approval: Entry | None, now: datetime
+) -> Thread:
+    guard = commit.guard
+    if isinstance(guard, Absent):
+        if head is not None:
+            raise ThreadExists(thread_id=commit.thread_id)
+        return _fresh(commit.thread_id, guard.new, now)
+    if head is None:
+        raise ThreadNotFound(thread_id=commit.thread_id)
+    match guard:
+        case Owned():
+            if (head.owner, head.epoch) != (guard.owner, guard.epoch):
+                raise LeaseLost(thread_id=head.thread_id, epoch=head.epoch)
+            if guard.exact:
+                _check_seq(head, guard.next_seq)
+        case Quiet():
+            _check_seq(head, guard.next_seq)
+            if leased:
+                raise LeaseHeld(thread_id=head.thread_id)
+        case Unchanged():
+            _check_seq(head, guard.next_seq)
+        case Pending():
+            _check_pending(guard, head, approval, now)
+    return head
+
+
+def _check_seq(head: Thread, expected: int) -> None:
+    if head.next_seq != expected:
+        raise SequenceConflict(thread_id=head.thread_id, next_seq=head.next_seq)
+
+
+def _check_pending(guard: Pending, head: Thread, approval: Entry | None, now: datetime) -> None:
+    if approval is None or approval.thread_id != head.thread_id:
+        raise ApprovalNotFound(approval_id=guard.approval_id)
+    if not approval.open:
+        raise ApprovalAlreadyDecided(approval_id=guard.approval_id)
+    overdue = approval.due_at is not None and approval.due_at <= now
+    if overdue and not guard.overdue:
+        raise ApprovalExpired(approval_id=guard.approval_id)
+    if guard.overdue and not overdue:
+        raise SequenceConflict("This approval is still in time.", approval_id=guard.approval_id)
+
+
+def _fresh(thread_id: str, new: NewThread, now: datetime) -> Thread:
+    return Thread(
+        thread_id=thread_id,
+        user_id=new.user_id,
+        session_id=new.session_id,
+        wire_id=new.wire_id,
+        surface=new.surface,
+        agent=new.agent,
+        status=ThreadStatus.IDLE,
+        runnable=False,
+        epoch=0,
+        owner=None,
+        next_seq=1,
+        active_run=None,
+        head_run=None,
+        queued=0,
+        recoveries=0,
+        metadata=new.metadata,
+        created_at=now,
+        updated_at=now,
+        expires_at=new.expires_at,
+    )
+
+
+def _advanced(head: Thread, events: Sequence[Event], now: datetime) -> Thread:
+    """The head is a fold too, of just those events that move it."""
+    status, active, tip, queued = head.status, head.active_run, head.head_run, head.queued
+    runnable, recoveries, metadata = head.runnable, head.recoveries, head.metadata
+    for event in events:
+        match event:
+            case RunStarted():
+                status, active, tip = ThreadStatus.RUNNING, event.run_id, event.run_id
+                runnable, recoveries = True, 0
+                queued -= event.message is None
+            case RunQueued():
+                queued += 1
+                runnable = runnable or active is None
+            case RunEnded() if event.run_id == active:
+                status, active = ThreadStatus(event.status), None
+                runnable, recoveries = queued > 0, 0
+            case RunEnded():
+                queued -= 1
+                runnable = runnable and (active is not None or queued > 0)
+            case ApprovalDecided() | CancelRequested() if event.run_id == active:
+                status, runnable, recoveries = ThreadStatus.RUNNING, True, 0
+            case BranchChanged():
+                tip = event.head_run
+            case ThreadChanged():
+                metadata = merge_metadata(dict(metadata), event.metadata)
+            case Imported() if active is None:
+                status = event.status or status
+            case _:
+                pass
+    return replace(
+        head,
+        status=status,
+        active_run=active,
+        head_run=tip,
+        queued=queued,
+        runnable=runnable,
+        recoveries=recoveries,
+        metadata=metadata,
+        next_seq=head.next_seq + len(events),
+        updated_at=now,
+    )
+
+
+def _leased(thread: Thread, commit: Commit, *, leased: bool) -> Thread:
+    match commit.lease:
+        case Claim(owner) | ClaimIfFree(owner) if not leased:
+            return replace(thread, owner=owner, epoch=thread.epoch + 1, status=_driven(thread))
+        case Release():
+            return replace(thread, owner=None)
+        case Park():
+            return replace(thread, owner=None, runnable=False, status=ThreadStatus.WAITING)
+        case _ if isinstance(commit.guard, Quiet):
+            return replace(thread, owner=None, epoch=thread.epoch + 1)
+    return thread
+
+
+def _driven(thread: Thread) -> ThreadStatus:
+    return ThreadStatus.RUNNING if thread.active_run is not None else thread.status
+
+
+def _entries(thread: Thread, events: Sequence[Event]) -> Iterator[Entry]:
+    def entry(
+        kind: EntryKind, key: str, *, is_open: bool = True, due_at: datetime | None = None
+    ) -> Entry:
+        return Entry(kind, key, thread.thread_id, thread.user_id, event.run_id, is_open, due_at)
+
+    for event in events:
+        match event:
+            case RunQueued() | RunStarted() if event.message is not None:
+                yield entry("run", event.run_id, is_open=False)
+            case ApprovalRequested():
+                yield entry("approval", event.approval_id, due_at=event.expires_at)
+            case ApprovalDecided():
+                yield entry("approval", event.approval_id, is_open=False)
+            case GrantChanged():
+                yield entry("grant", event.grant_id, is_open=event.granted)
+            case _:
+                pass

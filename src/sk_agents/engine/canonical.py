@@ -1,0 +1,118 @@
+"""One spelling for one JSON value, and the digests built on it.
+
+RFC 8785: members sorted by UTF-16 code units, numbers as ECMAScript prints them, no white space.
+One deliberate difference: integers are written in full at any size. A tool argument may be a
+64-bit id, and two ids that differ must never share a digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sk_agents.exceptions import InvalidInput
+
+
+def canonical_json(value: Any) -> bytes:
+    """The canonical bytes of a JSON value.
+
+    Raises:
+        InvalidInput: not a JSON value: NaN, infinity, a lone surrogate, a key that is no string,
+            or one that no reader could take back: nested too deeply, a number of too many digits.
+    """
+    try:
+        return "".join(_pieces(value)).encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput("a text holds half of a surrogate pair") from error
+    except ValueError as error:
+        raise InvalidInput("a number has too many digits") from error
+    except RecursionError as error:
+        raise InvalidInput("a value is nested too deeply") from error
+
+
+def digest(value: Any) -> str:
+    """SHA-256 over the canonical form, in hex."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def approval_digest(
+    *,
+    thread_id: str,
+    run_id: str,
+    call_id: str,
+    tool: str,
+    definition_digest: str,
+    arguments: Mapping[str, Any],
+) -> str:
+    """What an approval is bound to: this call of this tool with these arguments, nothing else."""
+    return digest(
+        {
+            "thread_id": thread_id,
+            "run_id": run_id,
+            "call_id": call_id,
+            "tool": tool,
+            "definition_digest": definition_digest,
+            "arguments": arguments,
+        }
+    )
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    match value:
+        case None | bool() | str():
+            yield json.dumps(value, ensure_ascii=False)
+        case int():
+            yield str(value)
+        case float():
+            yield _number(value)
+        case Mapping():
+            yield "{"
+            for position, key in enumerate(sorted(value, key=_code_units)):
+                yield ("," if position else "") + json.dumps(key, ensure_ascii=False) + ":"
+                yield from _pieces(value[key])
+            yield "}"
+        case list() | tuple():
+            yield "["
+            for position, item in enumerate(value):
+                if position:
+                    yield ","
+                yield from _pieces(item)
+            yield "]"
+        case _:
+            raise InvalidInput(f"{type(value).__name__} is not a JSON value")
+
+
+def _code_units(key: Any) -> bytes:
+    if not isinstance(key, str):
+        raise InvalidInput("an object's key is not a string")
+    return key.encode("utf-16-be", "surrogatepass")
+
+
+def _number(value: float) -> str:
+    """ECMAScript's Number::toString; Python's `repr` already finds the shortest digits."""
+    if not math.isfinite(value):
+        raise InvalidInput("NaN and infinity are not JSON values")
+    if value == 0:
+        return "0"
+    sign = "-" if value < 0 else ""
+    mantissa, _, exponent = repr(abs(value)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    fraction = fraction.rstrip("0")
+    point = len(whole) + int(exponent or 0)
+    digits = whole + fraction
+    leading = len(digits) - len(digits.lstrip("0"))
+    digits, point = digits[leading:], point - leading
+    digits = digits.rstrip("0") or "0"
+    count = len(digits)
+    if count <= point <= 21:
+        return sign + digits + "0" * (point - count)
+    if 0 < point <= 21:
+        return f"{sign}{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    power = point - 1
+    shown = digits if count == 1 else f"{digits[0]}.{digits[1:]}"
+    return f"{sign}{shown}e{'+' if power > 0 else '-'}{abs(power)}"

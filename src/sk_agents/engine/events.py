@@ -1,0 +1,299 @@
+"""The closed union of everything that can happen to a thread.
+
+An event is a fact. It is written once, by a commit that numbers and dates it, and never changed.
+Until then `seq` is 0. Order is `seq`, never time.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+from sk_agents.engine.models import (
+    EPOCH,
+    ApprovalKind,
+    DecidedBy,
+    Document,
+    Effect,
+    RunStatus,
+    ThreadStatus,
+    Usage,
+    UserInput,
+    UtcTime,
+)
+
+
+class EventBase(Document):
+    seq: int = 0
+    at: UtcTime = EPOCH
+    run_id: str = ""
+
+
+class RunQueued(EventBase):
+    """A message was accepted while the thread was busy; it starts when its turn comes."""
+
+    type: Literal["run_queued"] = "run_queued"
+    message: UserInput
+    idempotency_key: str | None = None
+    request_digest: str | None = None
+    agent: str | None = None
+    on_disconnect: Literal["cancel", "continue"] | None = None
+
+
+class RunStarted(EventBase):
+    """A run began. `message` is absent when `RunQueued` already holds it."""
+
+    type: Literal["run_started"] = "run_started"
+    message: UserInput | None = None
+    parent_run: str | None = None
+    edits: str | None = None
+    idempotency_key: str | None = None
+    request_digest: str | None = None
+    agent: str | None = None
+    on_disconnect: Literal["cancel", "continue"] | None = None
+
+
+class ModelRestarted(EventBase):
+    """The model is asked again for this round; what it had streamed before is void."""
+
+    type: Literal["model_restarted"] = "model_restarted"
+    round: int
+    attempt: int
+    reason: str = ""
+
+
+class Thinking(EventBase):
+    """What the model reasoned, or said beside its tool calls."""
+
+    type: Literal["thinking"] = "thinking"
+    round: int
+    content: str
+    spoken: bool = False
+    """True for text the model addressed to the user beside tool calls: it stays in the prompt."""
+
+
+class ToolProposed(EventBase):
+    """The model asks for a call. `problem` says why it cannot run, if it cannot."""
+
+    type: Literal["tool_proposed"] = "tool_proposed"
+    round: int
+    call_id: str
+    plugin_name: str
+    function_name: str
+    arguments: dict[str, Any]
+    effect: Effect = Effect.AT_MOST_ONCE
+    definition_digest: str = ""
+    gated: bool = True
+    problem: str | None = None
+    usage: Usage | None = None
+
+
+class ApprovalRequested(EventBase):
+    """A human must decide before the call goes on. `shown` is exactly what will run."""
+
+    type: Literal["approval_requested"] = "approval_requested"
+    approval_id: str
+    call_id: str
+    kind: ApprovalKind = "tool"
+    digest: str
+    shown: dict[str, Any]
+    choices: tuple[str, ...] | None = None
+    answer_schema: dict[str, Any] | None = None
+    expires_at: UtcTime | None = None
+
+
+class ApprovalDecided(EventBase):
+    """An approval left `pending`, or an approved one was withdrawn before it was used."""
+
+    type: Literal["approval_decided"] = "approval_decided"
+    approval_id: str
+    call_id: str
+    outcome: Literal["approved", "rejected", "expired", "withdrawn"]
+    by: DecidedBy
+    decided_by: str | None = None
+    message: str | None = None
+    edited_arguments: dict[str, Any] | None = None
+    digest: str | None = None
+    choice: Literal["done", "retry", "give_up"] | None = None
+    answer: Any = None
+    idempotency_key: str | None = None
+
+
+class ToolStarted(EventBase):
+    """Intent: the call is about to run. Without a result after it the outcome is unknown."""
+
+    type: Literal["tool_started"] = "tool_started"
+    call_id: str
+    attempt: int = 1
+    digest: str = ""
+    idempotency_key: str = ""
+    approval_id: str | None = None
+    grant_id: str | None = None
+
+
+class ToolFinished(EventBase):
+    """The call has its result: its own, an error's, or a sealed one for a call that never ran."""
+
+    type: Literal["tool_finished"] = "tool_finished"
+    call_id: str
+    outcome: Literal["ok", "error", "refused", "sealed"] = "ok"
+    by: DecidedBy | None = None
+    result: str
+    full_size: int | None = None
+    """Bytes of the tool's own output when `result` holds only a part of it."""
+    usage: Usage | None = None
+    extra_data: dict[str, Any] | None = None
+
+
+class ToolOutcomeUnknown(EventBase):
+    """The call started and its owner was lost or gave up waiting: it may or may not have run."""
+
+    type: Literal["tool_outcome_unknown"] = "tool_outcome_unknown"
+    call_id: str
+    reason: str
+
+
+class LateResult(EventBase):
+    """A lost owner's result of a call whose outcome was unknown; shown to the human who decides."""
+
+    type: Literal["late_result"] = "late_result"
+    call_id: str
+    result: str
+
+
+class CancelRequested(EventBase):
+    """Somebody asked to stop this run. No new tool starts after it."""
+
+    type: Literal["cancel_requested"] = "cancel_requested"
+    requested_by: str | None = None
+    reason: Literal["user", "disconnect", "interrupt", "reject", "drain"] = "user"
+
+
+class Cancelled(EventBase):
+    """The run stopped because it was asked to. `partial` is the text it had said so far."""
+
+    type: Literal["cancelled"] = "cancelled"
+    partial: str | None = None
+
+
+class Failed(EventBase):
+    """The run cannot go on."""
+
+    type: Literal["failed"] = "failed"
+    code: str
+    message: str
+    correlation_id: str | None = None
+
+
+class Answered(EventBase):
+    """The whole final text of the run; authoritative over every delta streamed before."""
+
+    type: Literal["answered"] = "answered"
+    round: int = 1
+    content: str
+    finish_reason: str = "stop"
+    usage: Usage | None = None
+
+
+class Compacted(EventBase):
+    """From here on prompts start with `summary` instead of the runs up to `through_run`."""
+
+    type: Literal["compacted"] = "compacted"
+    through_run: str
+    summary: str
+
+
+class GrantChanged(EventBase):
+    """A standing approval for a tool was given or taken back."""
+
+    type: Literal["grant_changed"] = "grant_changed"
+    grant_id: str
+    tool: str
+    scope: Literal["run", "thread"]
+    granted: bool
+    changed_by: str | None = None
+
+
+class BranchChanged(EventBase):
+    """Another run became the tip of the visible branch; `None` is the empty root."""
+
+    type: Literal["branch_changed"] = "branch_changed"
+    head_run: str | None = None
+
+
+class ImportedItem(Document):
+    role: Literal["user", "assistant"]
+    content_type: Literal["text", "image"] = "text"
+    content: str
+    run_id: str
+    at: UtcTime
+
+
+class Imported(EventBase):
+    """History written from outside, by a client of the four-method task interface."""
+
+    type: Literal["imported"] = "imported"
+    items: tuple[ImportedItem, ...] = ()
+    status: ThreadStatus | None = None
+
+
+class ThreadChanged(EventBase):
+    """The thread's own labels changed: its title and free metadata. `None` removes a key."""
+
+    type: Literal["thread_changed"] = "thread_changed"
+    metadata: dict[str, Any]
+
+
+class RunEnded(EventBase):
+    """The one terminal event of a run; shares its commit with what ended it."""
+
+    type: Literal["run_ended"] = "run_ended"
+    status: Literal[RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED]
+    usage: Usage = Usage()
+
+
+class Unrecognised(EventBase):
+    """An event of a newer version: kept in the log, skipped by this reader."""
+
+    type: str
+
+
+KnownEvent = (
+    RunQueued
+    | RunStarted
+    | ModelRestarted
+    | Thinking
+    | ToolProposed
+    | ApprovalRequested
+    | ApprovalDecided
+    | ToolStarted
+    | ToolFinished
+    | ToolOutcomeUnknown
+    | LateResult
+    | CancelRequested
+    | Cancelled
+    | Failed
+    | Answered
+    | Compacted
+    | GrantChanged
+    | BranchChanged
+    | Imported
+    | ThreadChanged
+    | RunEnded
+)
+Event = KnownEvent | Unrecognised
+
+_KNOWN: TypeAdapter[KnownEvent] = TypeAdapter(Annotated[KnownEvent, Field(discriminator="type")])
+EVENT_TYPES = frozenset(kind.model_fields["type"].default for kind in KnownEvent.__args__)
+
+
+def event_from(document: dict[str, Any]) -> Event:
+    """The event a stored document describes.
+
+    Raises:
+        ValidationError: a known type with a field that does not fit.
+    """
+    if document.get("type") in EVENT_TYPES:
+        return _KNOWN.validate_python(document)
+    return Unrecognised.model_validate(document)

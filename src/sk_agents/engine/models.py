@@ -1,0 +1,206 @@
+"""The engine's nouns: what threads, runs, messages and calls are made of.
+
+Wire words (task, chat, interaction, request) are unknown here; each surface re-spells these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+HEAD_VERSION = 1
+
+UtcTime = Annotated[AwareDatetime, AfterValidator(lambda at: at.astimezone(UTC))]
+"""A time without a zone is refused; any other zone is turned into UTC."""
+
+
+class Document(BaseModel):
+    """A stored value. Unknown fields are ignored, so an older reader survives a newer writer."""
+
+    # Written as null, NaN would come back as something else; as NaN, a store can refuse it.
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
+
+
+class RunStatus(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class ThreadStatus(StrEnum):
+    """A thread's status is that of its active or last run; `idle` before the first one."""
+
+    IDLE = "idle"
+    RUNNING = "running"
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Effect(StrEnum):
+    """What a second execution of a tool would do. Undeclared means `at_most_once`."""
+
+    READ_ONLY = "read_only"
+    IDEMPOTENT = "idempotent"
+    AT_MOST_ONCE = "at_most_once"
+
+
+class CallState(StrEnum):
+    PROPOSED = "proposed"
+    STARTED = "started"
+    UNKNOWN = "unknown"
+    FINISHED = "finished"
+
+
+class ApprovalState(StrEnum):
+    PENDING = "pending"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"
+    CONSUMED = "consumed"
+
+
+ApprovalKind = Literal["tool", "outcome_unknown", "question", "auth"]
+DecidedBy = Literal["human", "policy", "timeout", "cancel"]
+
+
+class Durability(StrEnum):
+    """What a store keeps: nothing, a killed process, a lost machine, a lost site."""
+
+    D0 = "D0"
+    D1 = "D1"
+    D2 = "D2"
+    D3 = "D3"
+
+
+class Part(Document):
+    """One piece of a message: text, an image as a data URI, or a named text file."""
+
+    kind: Literal["text", "image", "file"] = "text"
+    content: str
+    name: str | None = None
+
+
+class UserInput(Document):
+    """What a person sent to start a run, with the context their client gave along."""
+
+    parts: tuple[Part, ...]
+    context: dict[str, str] = {}
+
+    @property
+    def text(self) -> str:
+        return "\n".join(part.content for part in self.parts if part.kind == "text")
+
+
+class Usage(Document):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+        )
+
+
+class ToolCall(Document):
+    """A call the model asks for. `name` is `<plugin>-<function>`, as the model sees it."""
+
+    id: str
+    plugin_name: str
+    function_name: str
+    arguments: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return (
+            f"{self.plugin_name}-{self.function_name}" if self.plugin_name else self.function_name
+        )
+
+
+class Message(Document):
+    """One entry of a prompt, in the vocabulary every chat model shares."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = ""
+    parts: tuple[Part, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewThread:
+    """What is fixed when a thread is made and what its first commit creates it with."""
+
+    user_id: str
+    session_id: str = ""
+    wire_id: str = ""
+    surface: str = ""
+    agent: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """The head row: everything a decision needs without reading the log.
+
+    `runnable` says that an owner has work to do; together with `owner` it is all that recovery
+    looks at. `epoch` grows at each claim, so a stale owner can be told from the present one.
+    `recoveries` counts the claims of a lost owner's work since a run last moved on by itself.
+    """
+
+    thread_id: str
+    user_id: str
+    session_id: str
+    wire_id: str
+    surface: str
+    agent: str
+    status: ThreadStatus
+    runnable: bool
+    epoch: int
+    owner: str | None
+    next_seq: int
+    active_run: str | None
+    head_run: str | None
+    queued: int
+    recoveries: int
+    metadata: Mapping[str, Any]
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None = None
+    version: int = HEAD_VERSION
+
+
+EntryKind = Literal["run", "approval", "grant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A row of the index across threads: where a run, an approval or a grant lies.
+
+    `open` is what an inbox lists, so never a run; `due_at` is when a sweeper must look at it.
+    """
+
+    kind: EntryKind
+    key: str
+    thread_id: str
+    user_id: str
+    run_id: str
+    open: bool = True
+    due_at: datetime | None = None

@@ -1,0 +1,252 @@
+"""Everything the engine needs from the outside, and nothing else.
+
+Invariants that every implementation keeps:
+
+- The log is the truth. State is a fold of events; order is `seq`, never time.
+- One conditional commit is the only way to change a thread: all of it or nothing.
+- Store, then tell. What is shown to a client has been committed before.
+- Intent before effect, result after. Between them the truth is unknown, and we say so.
+- Signals are hints. Losing all of them costs latency, never correctness.
+- History is sealed. No run ends with a tool call that has no result.
+
+Constructors open nothing: a resource is an async context manager, entered by whoever wires it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, Protocol, Self
+
+from sk_agents.engine.commits import Commit, Committed
+from sk_agents.engine.events import Event
+from sk_agents.engine.models import Durability, Entry, EntryKind, Thread, ToolCall
+from sk_agents.engine.turns import (
+    ModelPiece,
+    Prompt,
+    ToolChunk,
+    ToolContext,
+    ToolResult,
+    ToolSpec,
+)
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """Wall time, aware, in UTC: for people and for expiry in hours. Never for order."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that only grow, the same for all processes of a host: for leases."""
+        ...
+
+
+class Ids(Protocol):
+    def new(self) -> str:
+        """A UUID in canonical text that was never returned before and cannot be guessed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadQuery:
+    """`text` matches, without regard to case, the title and what was said in the thread."""
+
+    user_id: str
+    surface: str | None = None
+    session_id: str | None = None
+    text: str | None = None
+    after: str | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadPage:
+    """Most recently changed first. `after` continues the listing; `None` at its end."""
+
+    threads: tuple[Thread, ...]
+    after: str | None = None
+
+
+class Store(Protocol):
+    """Threads and their logs. Every method may raise `StoreError`; one thread's damage is
+    `StateCorrupt`, for that thread alone, and leaves the damaged bytes as they are."""
+
+    durability: Durability
+
+    async def __aenter__(self) -> Self:
+        """Open, and migrate an older schema forward.
+
+        Raises:
+            StoreUnavailable, StoreReadOnly, StoreBusy: cannot be opened for writing.
+            SchemaTooNew: written by a newer version; not touched.
+        """
+        ...
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Finish what was accepted, then close. Never raises for work that was refused."""
+        ...
+
+    async def ping(self) -> None:
+        """Return iff the store can serve reads and accept writes now."""
+        ...
+
+    async def commit(self, commit: Commit) -> Committed:
+        """Append the events and change the head iff the guard holds; durable when it returns.
+
+        A commit id that this thread has seen returns what it did then, if it had events and its
+        guard's `next_seq` is no later than they are; one without events leaves no trace of its id.
+
+        Raises:
+            Conflict: the guard does not hold (see `admit`), or `CommitReused`: the id was used
+                for other events. Nothing was written.
+            ThreadNotFound, ApprovalNotFound: what the guard names does not exist.
+            StoreFull: no room. Nothing was written.
+            CommitOutcomeUnknown: send the same commit again to learn which.
+            InvalidInput: an event cannot be written as JSON.
+        """
+        ...
+
+    async def claim(self, thread_id: str, owner: str) -> Thread:
+        """Take the lease of a thread nobody live holds; counts as a recovery.
+
+        Raises:
+            LeaseHeld: a live owner has it.
+            ThreadNotFound: no such thread.
+        """
+        ...
+
+    def renew(self, owner: str, ttl: float) -> None:
+        """All leases of `owner` hold until `ttl` seconds from now, by the store's clock.
+
+        Blocking and safe to call from any thread: the lease keeper is an OS thread, so that a
+        stalled event loop is seen as stalled. An owner that never renewed holds no live lease.
+        """
+        ...
+
+    async def retire(self, owner: str) -> None:
+        """The leases of `owner` end now. Its threads can be claimed at once."""
+        ...
+
+    async def thread(self, thread_id: str) -> Thread:
+        """The head.
+
+        Raises:
+            ThreadNotFound: no such thread.
+        """
+        ...
+
+    async def events_after(self, thread_id: str, seq: int, limit: int = 500) -> Sequence[Event]:
+        """The events with a larger `seq`, in order, without gaps, at most `limit` of them.
+
+        Raises:
+            ThreadNotFound: no such thread.
+            StateCorrupt: a record in this range is damaged, missing or moved.
+        """
+        ...
+
+    async def find(self, kind: EntryKind, key: str) -> Entry | None:
+        """Where this run, approval or grant lies. A found entry may dangle, none is missing."""
+        ...
+
+    async def open_entries(
+        self, kind: EntryKind, user_id: str, *, after: str | None = None, limit: int = 100
+    ) -> Sequence[Entry]:
+        """The user's open entries of a kind, ordered by key, after the key `after`."""
+        ...
+
+    async def overdue(self, kind: EntryKind, limit: int = 100) -> Sequence[Entry]:
+        """Open entries whose `due_at` has passed by the store's clock, the most overdue first."""
+        ...
+
+    async def threads(self, query: ThreadQuery) -> ThreadPage:
+        """One user's threads. An unknown or foreign `after` starts from the top."""
+        ...
+
+    async def orphans(self, limit: int = 100) -> Sequence[Thread]:
+        """Runnable threads without a live owner, the longest untouched first."""
+        ...
+
+    async def delete(self, thread_id: str, *, next_seq: int) -> None:
+        """Remove the thread, its log and its entries iff nothing was appended and nobody holds it.
+
+        Raises:
+            SequenceConflict, LeaseHeld: the condition does not hold.
+            ThreadNotFound: no such thread.
+        """
+        ...
+
+    def metrics(self) -> Mapping[str, float]:
+        """Numbers for monitoring, by name; cheap to read."""
+        ...
+
+
+class Subscription(Protocol):
+    async def wait(self, seconds: float) -> bool:
+        """True once the thread may have changed since the last wait; False after `seconds`."""
+        ...
+
+
+class Signals(Protocol):
+    """Wake-ups between those who write a log and those who wait for it."""
+
+    def notify(self, thread_id: str, *, local: bool = False) -> None:
+        """Tell all subscribers, soon. Never blocks, never fails; may be lost.
+
+        With `local` only those in this process: a preview moved on, nothing was stored.
+        """
+        ...
+
+    def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
+        """Changes after entry are reported; several of them may be reported as one."""
+        ...
+
+
+class Model(Protocol):
+    """A chat model behind one streaming call."""
+
+    def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece], None]:
+        """The reply: at each step the pieces that arrived together, the last `TurnFinished`.
+
+        Whatever may be repeated unnoticed has been retried inside. Closing it cancels.
+
+        Raises:
+            ModelInterrupted: it broke off after the first piece; what came so far is void.
+            ModelError: no reply, for the reason its class names.
+        """
+        ...
+
+
+class Toolbox(Protocol):
+    """The tools of one agent."""
+
+    def specs(self) -> Sequence[ToolSpec]:
+        """What the model is offered, in a stable order."""
+        ...
+
+    def check(self, call: ToolCall) -> Mapping[str, object]:
+        """The arguments as they will run: validated, defaults filled in.
+
+        Raises:
+            ToolError: unknown tool, or arguments that break its schema. The text is for the model.
+        """
+        ...
+
+    def run(
+        self, call: ToolCall, context: ToolContext
+    ) -> AsyncGenerator[ToolChunk | ToolResult, None]:
+        """Run it. The last piece is the `ToolResult`. Closing it cancels what can be cancelled.
+
+        Raises:
+            ToolError: the text is for the model. Anything else is shown as a stable code only.
+        """
+        ...
+
+
+class Policy(Protocol):
+    """Who may run what. Every doubt means ask."""
+
+    def verdict(self, call: ToolCall, spec: ToolSpec) -> Literal["allow", "ask", "deny"]:
+        """What to do with this call, from rules, catalog and declaration, in that order."""
+        ...

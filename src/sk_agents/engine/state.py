@@ -1,0 +1,256 @@
+"""What a log means: a fold of its events into the state of a thread and its runs.
+
+`fold` is pure. An owner keeps one `ThreadState` and feeds it what it commits, so a turn costs the
+same at the start of a conversation and after its thousandth run. Nothing here reads or writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sk_agents.engine import transitions
+from sk_agents.engine.calls import Approval, Call, apply_to_calls
+from sk_agents.engine.events import (
+    Answered,
+    BranchChanged,
+    Cancelled,
+    CancelRequested,
+    Compacted,
+    Event,
+    Failed,
+    GrantChanged,
+    Imported,
+    ImportedItem,
+    LateResult,
+    ModelRestarted,
+    RunEnded,
+    RunQueued,
+    RunStarted,
+    Thinking,
+    ThreadChanged,
+    ToolProposed,
+    Unrecognised,
+)
+from sk_agents.engine.models import Message, RunStatus, ThreadStatus, Usage, UserInput
+from sk_agents.exceptions import StateCorrupt
+
+
+@dataclass(slots=True)
+class Run:
+    run_id: str
+    message: UserInput | None
+    phase: RunStatus
+    parent_run: str | None
+    created_at: datetime
+    edits: str | None = None
+    idempotency_key: str | None = None
+    request_digest: str | None = None
+    agent: str | None = None
+    on_disconnect: str | None = None
+    thoughts: list[Thinking] = field(default_factory=list)
+    calls: dict[str, Call] = field(default_factory=dict)
+    answer: Answered | None = None
+    failure: Failed | None = None
+    cancelled: Cancelled | None = None
+    cancel_requested: CancelRequested | None = None
+    usage: Usage = field(default_factory=Usage)
+    attempts: dict[int, int] = field(default_factory=dict)
+    completed_at: datetime | None = None
+    messages: tuple[Message, ...] | None = None
+
+    @property
+    def status(self) -> RunStatus:
+        """Waiting is derived: every call without a result waits for a person.
+
+        A run that was asked to stop waits for nobody: its owner has to end it.
+        """
+        if self.phase is RunStatus.RUNNING and self.cancel_requested is None:
+            unresolved = self.unresolved_calls
+            if unresolved and all(call.waits for call in unresolved):
+                return RunStatus.WAITING
+        return self.phase
+
+    @property
+    def unresolved_calls(self) -> list[Call]:
+        return [call for call in self.calls.values() if call.finished is None]
+
+    @property
+    def pending_approvals(self) -> list[Approval]:
+        return [call.approval for call in self.calls.values() if call.approval and call.waits]
+
+
+@dataclass(slots=True)
+class ThreadState:
+    """A thread as its log tells it."""
+
+    next_seq: int = 1
+    runs: dict[str, Run] = field(default_factory=dict)
+    head_run: str | None = None
+    active_run: str | None = None
+    queue: list[str] = field(default_factory=list)
+    keys: dict[str, str] = field(default_factory=dict)
+    grants: dict[str, GrantChanged] = field(default_factory=dict)
+    compactions: list[Compacted] = field(default_factory=list)
+    imported: list[ImportedItem] = field(default_factory=list)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    last_status: ThreadStatus = ThreadStatus.IDLE
+
+    @property
+    def status(self) -> ThreadStatus:
+        if self.active_run is not None:
+            return ThreadStatus(self.runs[self.active_run].status)
+        return self.last_status
+
+    def branch(self) -> list[Run]:
+        """The visible runs, oldest first: the path from the root to `head_run`."""
+        path: list[Run] = []
+        run_id = self.head_run
+        while run_id is not None:
+            run = self.run(run_id)
+            path.append(run)
+            run_id = run.parent_run
+        path.reverse()
+        return path
+
+    def run(self, run_id: str) -> Run:
+        try:
+            return self.runs[run_id]
+        except KeyError:
+            raise StateCorrupt(f"the log speaks of an unknown run {run_id}") from None
+
+    def apply(self, event: Event) -> None:
+        """Take one more event.
+
+        Raises:
+            StateCorrupt: it does not follow the last one, or is not legal in this state.
+        """
+        if event.seq != self.next_seq:
+            raise StateCorrupt(f"event {event.seq} stands where {self.next_seq} is due")
+        self.next_seq += 1
+        match event:
+            case RunQueued() | RunStarted() | RunEnded():
+                self._apply_boundary(event)
+            case GrantChanged(granted=True):
+                self.grants[event.grant_id] = event
+            case GrantChanged():
+                self.grants.pop(event.grant_id, None)
+            case BranchChanged():
+                if event.head_run is not None:
+                    self.run(event.head_run)
+                self.head_run = event.head_run
+            case Compacted():
+                self.compactions.append(event)
+            case ThreadChanged():
+                self.metadata = merge_metadata(self.metadata, event.metadata)
+            case Imported():
+                self.imported.extend(event.items)
+                self.last_status = event.status or self.last_status
+            case Unrecognised():
+                pass
+            case _:
+                _apply_step(self.run(event.run_id), event)
+
+    def _apply_boundary(self, event: RunQueued | RunStarted | RunEnded) -> None:
+        known = self.runs.get(event.run_id)
+        match event:
+            case RunQueued():
+                self._add(event, RunStatus.QUEUED, parent=None)
+                self.queue.append(event.run_id)
+            case RunStarted():
+                if self.active_run is not None:
+                    raise StateCorrupt(f"run {event.run_id} starts while another is active")
+                self._check_start(event, known)
+                if known is None:
+                    self._add(event, RunStatus.RUNNING, parent=event.parent_run)
+                else:
+                    known.phase = transitions.step(
+                        transitions.RUN, known.phase, RunStatus.RUNNING, "a run"
+                    )
+                    known.parent_run = event.parent_run
+                    self.queue.remove(event.run_id)
+                self.active_run = self.head_run = event.run_id
+            case RunEnded():
+                self._end(self.run(event.run_id), event)
+
+    def _check_start(self, event: RunStarted, known: Run | None) -> None:
+        """Parents have ended, so that every chain of them does; a message is said once."""
+        if event.parent_run is not None:
+            parent = self.run(event.parent_run)
+            if parent.phase not in transitions.TERMINAL:
+                raise StateCorrupt(f"run {event.run_id} follows a run that has not ended")
+        if (known is None) is (event.message is None):
+            raise StateCorrupt(f"run {event.run_id} starts with no message, or with two")
+
+    def _add(self, event: RunQueued | RunStarted, phase: RunStatus, parent: str | None) -> None:
+        transitions.step(transitions.RUN, self._phase(event.run_id), phase, "a run")
+        self.runs[event.run_id] = Run(
+            run_id=event.run_id,
+            message=event.message,
+            phase=phase,
+            parent_run=parent,
+            created_at=event.at,
+            edits=event.edits if isinstance(event, RunStarted) else None,
+            idempotency_key=event.idempotency_key,
+            request_digest=event.request_digest,
+            agent=event.agent,
+            on_disconnect=event.on_disconnect,
+        )
+        if event.idempotency_key is not None:
+            self.keys[event.idempotency_key] = event.run_id
+
+    def _phase(self, run_id: str) -> RunStatus | None:
+        return self.runs[run_id].phase if run_id in self.runs else None
+
+    def _end(self, run: Run, event: RunEnded) -> None:
+        if run.unresolved_calls:
+            raise StateCorrupt(f"run {run.run_id} ends with a call that has no result")
+        if run.phase is RunStatus.QUEUED:
+            self.queue.remove(run.run_id)
+        else:
+            self.active_run = None
+            self.last_status = ThreadStatus(event.status)
+        run.phase = transitions.step(transitions.RUN, run.phase, event.status, "a run")
+        run.usage = event.usage
+        run.completed_at = event.at
+
+
+def fold(events: Iterable[Event]) -> ThreadState:
+    """The state after these events, which must start at seq 1 and have no gaps.
+
+    Raises:
+        StateCorrupt: the events cannot have happened in this order.
+    """
+    state = ThreadState()
+    for event in events:
+        state.apply(event)
+    return state
+
+
+def merge_metadata(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """New values win; `None` removes the key."""
+    return {key: value for key, value in {**old, **new}.items() if value is not None}
+
+
+def _apply_step(run: Run, event: Event) -> None:
+    if run.phase is not RunStatus.RUNNING and not isinstance(event, LateResult | CancelRequested):
+        raise StateCorrupt(f"{event.type} belongs to run {run.run_id}, which is {run.phase}")
+    match event:
+        case Thinking():
+            run.thoughts.append(event)
+        case Answered():
+            run.answer = event
+        case Failed():
+            run.failure = event
+        case Cancelled():
+            run.cancelled = event
+        case CancelRequested():
+            run.cancel_requested = run.cancel_requested or event
+        case ModelRestarted():
+            run.attempts[event.round] = event.attempt
+        case _:
+            if isinstance(event, ToolProposed) and event.usage is not None:
+                run.usage += event.usage
+            apply_to_calls(run.calls, event)

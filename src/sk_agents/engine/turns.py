@@ -1,0 +1,89 @@
+"""What crosses the line between the engine and a model: a prompt out, a stream of pieces back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sk_agents.engine.models import Effect, Message, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as the model sees it. `parameters` is a JSON schema of an object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    effect: Effect = Effect.AT_MOST_ONCE
+    definition_digest: str = ""
+    timeout: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    messages: Sequence[Message]
+    tools: Sequence[ToolSpec] = ()
+    temperature: float | None = None
+    max_tokens: int | None = None
+    reasoning_effort: str | None = None
+    response_schema: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallRequested:
+    """One whole call, its arguments as the model spelt them: unparsed and not yet trusted."""
+
+    provider_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFinished:
+    """The last piece of every complete stream; a stream without it broke off."""
+
+    finish_reason: str = "stop"
+    usage: Usage = field(default_factory=Usage)
+
+
+ModelPiece = TextDelta | ReasoningDelta | CallRequested | TurnFinished
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChunk:
+    """A piece of a running tool's output, for people who watch."""
+
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """A tool's whole output, for the model."""
+
+    content: str
+    extra_data: Mapping[str, Any] | None = None
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a tool may know about the call it serves."""
+
+    thread_id: str
+    run_id: str
+    call_id: str
+    user_id: str
+    idempotency_key: str
+    authorization: str | None = None

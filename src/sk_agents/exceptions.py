@@ -1,0 +1,264 @@
+"""Every error this package raises, in one tree.
+
+    TealError
+    ├── ConfigurationError             stops start-up, exit code 78
+    │   └── LoadError                  a class named by configuration cannot be used
+    │       ├── ModuleMissing
+    │       ├── ModuleBroken
+    │       └── ClassUnusable
+    ├── Unauthenticated                who is calling is not known
+    ├── AuthorizerUnavailable          who is calling cannot be found out now
+    ├── Forbidden                      known, but not allowed
+    ├── NotFound
+    │   ├── ThreadNotFound
+    │   ├── RunNotFound
+    │   └── ApprovalNotFound
+    ├── InvalidInput                   understood, but not acceptable
+    ├── Conflict                       a condition did not hold; nothing was written
+    │   ├── ThreadExists
+    │   ├── ThreadBusy
+    │   ├── SequenceConflict
+    │   ├── LeaseHeld
+    │   ├── LeaseLost
+    │   ├── ApprovalAlreadyDecided
+    │   ├── ApprovalExpired
+    │   ├── ApprovalMismatch
+    │   ├── AlreadyTerminal
+    │   └── CommitReused
+    ├── ShuttingDown                   this instance takes no new work
+    ├── LimitExceeded
+    │   └── StoreFull                  the store's own bound, or the disk's
+    ├── StateCorrupt                   one thread's record is damaged; the others work
+    ├── StoreError                     the store as a whole cannot serve
+    │   ├── StoreUnavailable
+    │   ├── StoreBusy
+    │   ├── StoreReadOnly
+    │   ├── CommitOutcomeUnknown
+    │   └── SchemaTooNew
+    ├── ModelError                     no usable reply from the model
+    │   ├── ModelRateLimited
+    │   ├── ModelUnavailable
+    │   ├── ModelInterrupted           broke off in the middle: worth one more try
+    │   ├── ModelProtocolError         what came back makes no sense
+    │   ├── ModelRefused               the provider will not serve this request at all
+    │   └── ContextTooLong             the prompt does not fit the model's window
+    └── ToolError                      a tool's own words for the model
+
+The docstring of a class is its default message, its name in snake case its code unless it sets
+another; attributes carry the ids. HTTP is not known here: `http/errors.py` holds the one table
+from these classes to status codes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+
+class TealError(Exception):
+    """Something went wrong."""
+
+    code: ClassVar[str] = "internal"
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "code" not in cls.__dict__:
+            cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+    def __init__(self, message: str | None = None, **attributes: Any) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+        self.attributes = attributes
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["attributes"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class ConfigurationError(TealError):
+    """The configuration is not usable."""
+
+    code = "configuration"
+
+
+class LoadError(ConfigurationError):
+    """A class named by configuration cannot be used."""
+
+
+class ModuleMissing(LoadError):
+    """The module does not exist."""
+
+
+class ModuleBroken(LoadError):
+    """The module exists, but importing it fails."""
+
+
+class ClassUnusable(LoadError):
+    """The module has no such class, or the class has the wrong base."""
+
+
+class Unauthenticated(TealError):
+    """The request carries no valid credentials."""
+
+
+class AuthorizerUnavailable(TealError):
+    """The authorizer did not answer in time."""
+
+
+class Forbidden(TealError):
+    """The caller may not do this."""
+
+
+class NotFound(TealError):
+    """There is no such thing."""
+
+
+class ThreadNotFound(NotFound):
+    """There is no such conversation."""
+
+
+class RunNotFound(NotFound):
+    """There is no such run."""
+
+
+class ApprovalNotFound(NotFound):
+    """There is no such approval."""
+
+
+class InvalidInput(TealError):
+    """The input is not acceptable."""
+
+
+class Conflict(TealError):
+    """The state has moved on; nothing was written."""
+
+
+class ThreadExists(Conflict):
+    """The conversation exists already."""
+
+
+class ThreadBusy(Conflict):
+    """A run of this conversation is still active."""
+
+
+class SequenceConflict(Conflict):
+    """Something was appended since the state was read."""
+
+
+class LeaseHeld(Conflict):
+    """A live owner holds this conversation."""
+
+
+class LeaseLost(Conflict):
+    """The lease was taken over or given up; this owner may not write."""
+
+
+class ApprovalAlreadyDecided(Conflict):
+    """This approval has already been decided."""
+
+    code = "approval_already_processed"
+
+
+class ApprovalExpired(Conflict):
+    """This approval has expired."""
+
+
+class ApprovalMismatch(Conflict):
+    """What was shown for approval is not what would run."""
+
+
+class AlreadyTerminal(Conflict):
+    """This run has already ended."""
+
+
+class CommitReused(Conflict):
+    """This commit id was used for other events."""
+
+
+class ShuttingDown(TealError):
+    """This server is shutting down; try again in a moment."""
+
+
+class LimitExceeded(TealError):
+    """A limit was reached."""
+
+
+class StoreFull(LimitExceeded):
+    """The store has no room; nothing was written."""
+
+
+class StateCorrupt(TealError):
+    """A stored record is damaged; it was left as it is."""
+
+
+class StoreError(TealError):
+    """The store cannot serve."""
+
+    code = "store_unavailable"
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached or opened."""
+
+
+class StoreBusy(StoreError):
+    """The store is locked by another process."""
+
+
+class StoreReadOnly(StoreError):
+    """The store cannot be written."""
+
+
+class CommitOutcomeUnknown(StoreError):
+    """The commit may or may not have been stored; send the same commit id again to learn which."""
+
+
+class SchemaTooNew(StoreError):
+    """The store was written by a newer version; it was not touched."""
+
+
+class ModelError(TealError):
+    """The model did not give a usable reply."""
+
+    code = "llm_unavailable"
+
+
+class ModelRateLimited(ModelError):
+    """The model's provider is limiting requests."""
+
+    code = "llm_rate_limited"
+
+
+class ModelUnavailable(ModelError):
+    """The model's provider cannot be reached."""
+
+    code = "llm_unavailable"
+
+
+class ModelInterrupted(ModelError):
+    """The model's reply broke off."""
+
+    code = "llm_interrupted"
+
+
+class ModelProtocolError(ModelError):
+    """The model's reply could not be understood."""
+
+    code = "llm_protocol"
+
+
+class ModelRefused(ModelError):
+    """The model's provider refused the request."""
+
+    code = "llm_refused"
+
+
+class ContextTooLong(ModelError):
+    """The conversation does not fit the model's window."""
+
+    code = "llm_context"
+
+
+class ToolError(TealError):
+    """The tool could not do this."""

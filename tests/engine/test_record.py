@@ -1,0 +1,152 @@
+"""How a commit is written, and how damage is recognised."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sk_agents.engine.events import BranchChanged, Event, Unrecognised
+from sk_agents.exceptions import CommitReused, InvalidInput, StateCorrupt
+from sk_agents.persistence.record import (
+    Record,
+    check_replay,
+    checksum,
+    decode_record,
+    encode_events,
+)
+from tests.engine.builders import imported, log, moment, one_of_each, proposed, started, turn
+from tests.engine.histories import legal_logs
+
+AT = moment(9)
+PLACE: dict[str, Any] = {"thread_id": "t", "first_seq": 3, "commit_id": "c"}
+
+
+def stored(events: list[Event], **place: Any) -> Record:
+    body = encode_events(events, AT)
+    where = {**PLACE, **place}
+    return decode_record(**where, body=body, check=checksum(**where, body=body))
+
+
+def placed(events: list[Event], first_seq: int) -> tuple[Event, ...]:
+    return tuple(
+        event.model_copy(update={"seq": seq, "at": AT})
+        for seq, event in enumerate(events, first_seq)
+    )
+
+
+@pytest.mark.parametrize("event", one_of_each(), ids=lambda event: event.type)
+def test_event_of_every_type_comes_back_as_it_was_with_its_place(event: Event) -> None:
+    record = stored([event])
+    assert record == Record("c", 3, placed([event], 3))
+    assert record.last_seq == 3
+
+
+def test_all_events_of_a_commit_are_numbered_from_its_place() -> None:
+    record = stored(turn(), first_seq=8)
+    assert [event.seq for event in record.events] == [8, 9, 10]
+    assert record.last_seq == 10
+
+
+@given(legal_logs(max_moves=15))
+def test_any_log_comes_back_equal(events: list[Event]) -> None:
+    assert stored(events, first_seq=1).events == placed(events, 1)
+
+
+def test_switch_to_the_root_comes_back() -> None:
+    assert stored([BranchChanged(head_run=None)]).events[0] == BranchChanged(seq=3, at=AT)
+
+
+def test_unknown_type_of_a_newer_writer_is_read_as_unrecognised() -> None:
+    body = b'{"v":1,"at":"2030-01-01T00:00:09Z","events":[{"type":"later","x":{"y":1}}]}'
+    record = decode_record(**PLACE, body=body, check=checksum(**PLACE, body=body))
+    assert record.events == (Unrecognised(seq=3, at=AT, type="later"),)
+
+
+BODY = encode_events(turn(text="naïve"), AT)
+CHECK = checksum(**PLACE, body=BODY)
+
+
+@given(st.integers(0, len(BODY) - 1), st.integers(1, 255))
+def test_any_changed_byte_is_damage(place: int, flip: int) -> None:
+    body = bytes([*BODY[:place], BODY[place] ^ flip, *BODY[place + 1 :]])
+    with pytest.raises(StateCorrupt):
+        decode_record(**PLACE, body=body, check=CHECK)
+
+
+@given(st.integers(0, len(BODY) - 1))
+def test_record_cut_short_is_damage(length: int) -> None:
+    with pytest.raises(StateCorrupt):
+        decode_record(**PLACE, body=BODY[:length], check=CHECK)
+
+
+@pytest.mark.parametrize(
+    "elsewhere", [{"thread_id": "t2"}, {"first_seq": 4}, {"commit_id": "c2"}], ids=str
+)
+def test_record_moved_to_another_place_is_damage(elsewhere: dict[str, Any]) -> None:
+    with pytest.raises(StateCorrupt) as damage:
+        decode_record(**{**PLACE, **elsewhere}, body=BODY, check=CHECK)
+    assert damage.value.thread_id == elsewhere.get("thread_id", "t")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b'{"v":1,"events":[]}',
+        b'{"v":1,"at":"2030-01-01T00:00:09Z"}',
+        b'{"v":1,"at":"2030-01-01T00:00:09Z","events":["x"]}',
+        b'{"v":1,"at":"2030-01-01T00:00:09Z","events":[{"type":["answered"]}]}',
+        b'{"v":1,"at":"2030-01-01T00:00:09Z","events":[{"type":"answered"}]}',
+        b'{"v":1,"at":"yesterday","events":[{"type":"answered","content":"x"}]}',
+    ],
+)
+def test_well_sealed_nonsense_is_damage(body: bytes) -> None:
+    with pytest.raises(StateCorrupt):
+        decode_record(**PLACE, body=body, check=checksum(**PLACE, body=body))
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["\ud800", object(), float("nan"), [float("inf")], {"a": -float("inf")}],
+    ids=["half a pair", "an object", "nan", "infinity", "negative infinity"],
+)
+def test_value_without_a_json_form_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidInput):
+        encode_events([proposed(arguments={"x": value})], AT)
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity, or so"])
+def test_text_that_names_no_number_is_just_text(text: str) -> None:
+    event = proposed(arguments={"x": text})
+    assert stored([event]).events == placed([event], 3)
+
+
+@given(legal_logs(max_moves=10))
+def test_commit_sent_again_gets_its_stored_events(events: list[Event]) -> None:
+    record = stored(events)
+    assert check_replay(record, events) == record.events
+    unnumbered = [event.model_copy(update={"seq": 0}) for event in events]
+    assert check_replay(record, unnumbered) == record.events
+
+
+def test_commit_sent_again_matches_by_what_is_written_not_by_python_types() -> None:
+    event = proposed(arguments={"pair": (1, 2), "when": AT})
+    assert check_replay(stored([event]), [event])
+
+
+@pytest.mark.parametrize(
+    "others",
+    [[], turn()[:2], [*turn(), started("r2")], turn(text="else"), turn("r2"), [imported("x")]],
+    ids=len,
+)
+def test_commit_id_with_other_events_is_refused(others: list[Event]) -> None:
+    with pytest.raises(CommitReused) as refusal:
+        check_replay(stored(turn()), others)
+    assert refusal.value.commit_id == "c"
+
+
+def test_replay_ignores_the_number_and_time_of_what_is_sent() -> None:
+    assert check_replay(stored(turn()), log(*turn()))
