@@ -1,0 +1,250 @@
+"""The words of the chats, shared by the surface that serves them and the store that keeps them.
+
+`Interaction` is one run as its reader sees it. It is derived: a pure function of the fold. Where
+a chat lies and how it travels is not known here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from enum import StrEnum
+from itertools import groupby
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+
+from sk_agents.engine.calls import Call
+from sk_agents.engine.events import ImportedItem, Thinking
+from sk_agents.engine.models import Part, RunStatus, ToolCall, UserInput
+from sk_agents.engine.state import Run, ThreadState
+from sk_agents.engine.transitions import TERMINAL
+
+
+class EventType(StrEnum):
+    TOOL_CALL = "TOOL_CALL"
+    TOOL_RESULT = "TOOL_RESULT"
+    THINKING = "THINKING"
+    ANSWER = "ANSWER"
+
+
+class InteractionStatus(StrEnum):
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    WAITING_APPROVAL = "WAITING_APPROVAL"
+
+
+class Word(BaseModel):
+    """A value of the wire. An event's type is fixed: only it tells a thought from an answer."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class ToolCallEvent(Word):
+    type: Literal[EventType.TOOL_CALL] = EventType.TOOL_CALL
+    id: str
+    tool_name: str
+    tool_input: str
+
+
+class ToolResultEvent(Word):
+    type: Literal[EventType.TOOL_RESULT] = EventType.TOOL_RESULT
+    id: str
+    tool_name: str
+    tool_output: str
+
+
+class ThinkingEvent(Word):
+    type: Literal[EventType.THINKING] = EventType.THINKING
+    content: str
+
+
+class AnswerEvent(Word):
+    type: Literal[EventType.ANSWER] = EventType.ANSWER
+    content: str
+
+
+AgentEvent = ToolCallEvent | ToolResultEvent | ThinkingEvent | AnswerEvent
+
+
+class Message(Word):
+    """A chat message in OpenAI's form: what it does not have, it does not show."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | list[dict[str, Any]]
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_absent_fields(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in plain(self).items() if value is not None}
+
+
+class AgentState(Word):
+    messages: list[Message]
+
+
+class Interaction(Word):
+    id: str
+    status: InteractionStatus
+    user_message: str
+    agent_events: list[AgentEvent]
+    final_agent_state: AgentState | None
+    """Everything said up to and including this interaction; None until it has ended."""
+    created_at: str
+    completed_at: str | None
+
+
+class Chat(Word):
+    id: str
+    interactions: list[Interaction]
+    created_at: str
+
+
+_STATUS = {
+    RunStatus.QUEUED: InteractionStatus.RUNNING,
+    RunStatus.RUNNING: InteractionStatus.RUNNING,
+    RunStatus.WAITING: InteractionStatus.WAITING_APPROVAL,
+    RunStatus.COMPLETED: InteractionStatus.COMPLETED,
+    RunStatus.FAILED: InteractionStatus.FAILED,
+    RunStatus.CANCELLED: InteractionStatus.CANCELLED,
+}
+
+
+def interaction_of(state: ThreadState, run_id: str) -> Interaction:
+    """The run as its reader sees it.
+
+    Raises:
+        StateCorrupt: the log has no such run, or the run's parent is missing.
+    """
+    run = state.run(run_id)
+    ended = run.phase in TERMINAL
+    return Interaction(
+        id=run.run_id,
+        status=_STATUS[run.status],
+        user_message=run.message.text if run.message else "",
+        agent_events=agent_events(run),
+        final_agent_state=agent_state(state, run_id) if ended else None,
+        created_at=run.created_at.isoformat(),
+        completed_at=run.completed_at.isoformat() if run.completed_at else None,
+    )
+
+
+def agent_events(run: Run) -> list[AgentEvent]:
+    """What the agent did, in the order of the log.
+
+    A call shows once it started, or when it could not run at all: one that a person refused was
+    asked about, not made.
+    """
+    dated: list[tuple[int, AgentEvent]] = [
+        (thought.seq, ThinkingEvent(content=thought.content)) for thought in run.thoughts
+    ]
+    for call in run.calls.values():
+        dated.extend(_call_events(call))
+    if run.answer is not None:
+        dated.append((run.answer.seq, AnswerEvent(content=run.answer.content)))
+    return [event for _, event in sorted(dated, key=lambda pair: pair[0])]
+
+
+def agent_state(state: ThreadState, run_id: str) -> AgentState:
+    """The conversation from its root to the end of this run, along the parents."""
+    chain: list[Run] = []
+    current: str | None = run_id
+    while current is not None:
+        chain.append(state.run(current))
+        current = chain[-1].parent_run
+    messages = [_imported_message(item) for item in state.imported]
+    for run in reversed(chain):
+        messages.extend(run_messages(run))
+    return AgentState(messages=messages)
+
+
+def run_messages(run: Run) -> list[Message]:
+    """The run's own messages: the user's, one of the assistant a round, the calls' results."""
+    messages = [_user_message(run.message)] if run.message else []
+    steps: list[tuple[int, Thinking | Call]] = [
+        *((thought.round, thought) for thought in run.thoughts if thought.spoken),
+        *((call.proposal.round, call) for call in run.calls.values()),
+    ]
+    for _, group in groupby(sorted(steps, key=lambda step: step[0]), key=lambda step: step[0]):
+        messages.extend(_round_messages([step for _, step in group]))
+    if run.answer is not None:
+        messages.append(Message(role="assistant", content=run.answer.content))
+    elif run.cancelled is not None and run.cancelled.partial:
+        messages.append(Message(role="assistant", content=run.cancelled.partial))
+    return messages
+
+
+def tool_call_of(call: Call) -> ToolCall:
+    """The call as it runs: with the reviewer's arguments if they edited them."""
+    decision = call.approval.decision if call.approval else None
+    edited = decision.edited_arguments if decision else None
+    return ToolCall(
+        id=call.proposal.call_id,
+        plugin_name=call.proposal.plugin_name,
+        function_name=call.proposal.function_name,
+        arguments=call.proposal.arguments if edited is None else edited,
+    )
+
+
+def _call_events(call: Call) -> Iterator[tuple[int, AgentEvent]]:
+    began = call.started or (call.proposal if call.proposal.problem is not None else None)
+    if began is None:
+        return
+    made = tool_call_of(call)
+    spelled = json.dumps(made.arguments, ensure_ascii=False)
+    yield began.seq, ToolCallEvent(id=made.id, tool_name=made.name, tool_input=spelled)
+    if call.finished is not None:
+        output = call.finished.result
+        yield (
+            call.finished.seq,
+            ToolResultEvent(id=made.id, tool_name=made.name, tool_output=output),
+        )
+
+
+def _round_messages(steps: list[Thinking | Call]) -> Iterator[Message]:
+    calls = [step for step in steps if isinstance(step, Call)]
+    spoken = [step.content for step in steps if isinstance(step, Thinking)]
+    yield Message(
+        role="assistant",
+        content="\n".join(spoken),
+        tool_calls=[_spelled(tool_call_of(call)) for call in calls] or None,
+    )
+    for call in calls:
+        if call.finished is not None:
+            yield Message(
+                role="tool", content=call.finished.result, tool_call_id=call.proposal.call_id
+            )
+
+
+def _spelled(call: ToolCall) -> dict[str, Any]:
+    arguments = json.dumps(call.arguments, ensure_ascii=False)
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": arguments},
+    }
+
+
+def _user_message(message: UserInput) -> Message:
+    if all(part.kind == "text" for part in message.parts):
+        return Message(role="user", content=message.text)
+    return Message(role="user", content=[_spelled_part(part) for part in message.parts])
+
+
+def _spelled_part(part: Part) -> dict[str, Any]:
+    if part.kind == "image":
+        return {"type": "image_url", "image_url": {"url": part.content}}
+    if part.kind == "file":
+        return {"type": "text", "text": f"{part.name or 'file'}:\n{part.content}"}
+    return {"type": "text", "text": part.content}
+
+
+def _imported_message(item: ImportedItem) -> Message:
+    if item.content_type == "image":
+        return Message(
+            role=item.role, content=[_spelled_part(Part(kind="image", content=item.content))]
+        )
+    return Message(role=item.role, content=item.content)

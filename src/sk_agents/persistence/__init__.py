@@ -1,0 +1,1 @@
+"""Stores: where threads and their logs live. Each implements `engine.ports.Store`."""

@@ -1,0 +1,264 @@
+"""Chats as files a person can read: one host, any number of processes.
+
+The truth is one log a thread, `chats/<id>/log.jsonl`: a checksummed line a commit, appended under
+a lock and synced before it is acknowledged. Everything beside it is derived. All work on files is
+done in worker threads, so that a slow disk never stops the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from typing import Self, TypeVar
+
+from sk_agents.engine.admission import admit, claimed
+from sk_agents.engine.clock import SystemClock
+from sk_agents.engine.commits import Admission, Commit, Committed, Pending
+from sk_agents.engine.events import Event, RunEnded
+from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
+from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
+from sk_agents.exceptions import (
+    CommitOutcomeUnknown,
+    LeaseHeld,
+    SequenceConflict,
+    StoreBusy,
+    StoreUnavailable,
+    ThreadNotFound,
+)
+from sk_agents.persistence.file_index import FileIndex
+from sk_agents.persistence.file_layout import open_layout, probe, rebuild_index
+from sk_agents.persistence.file_log import FileLog
+from sk_agents.persistence.file_logs import FileLogs
+from sk_agents.persistence.file_owners import FileOwners
+from sk_agents.persistence.file_projection import FileProjection
+from sk_agents.persistence.file_summaries import FileSummaries
+from sk_agents.persistence.file_tree import FileTree, typed
+from sk_agents.persistence.listing import page_of, says
+from sk_agents.persistence.record import check_replay, encode_events
+
+T = TypeVar("T")
+
+WORKERS = 8
+# A thread can be made or deleted by others between two looks, but hardly that often.
+ATTEMPTS = 5
+_PAGE = 1000
+
+
+class FileStore:
+    durability = Durability.D2
+
+    def __init__(
+        self, root: Path, *, clock: Clock | None = None, single_user: str = "dummyuser"
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._tree = FileTree(root)
+        self._index = FileIndex(self._tree)
+        self._projection = FileProjection(self._tree)
+        self._logs = FileLogs(self._tree, self._index, self._projection, single_user)
+        self._owners = FileOwners(self._tree, self._clock)
+        self._summaries = FileSummaries(self._tree, self._index, self._logs)
+        self._workers: ThreadPoolExecutor | None = None
+        self._is_trusted = True
+        self._commits = 0
+
+    def __str__(self) -> str:
+        return f"file://{self._tree.root}"
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self._checked, self._open)
+        self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="file-store")
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        workers, self._workers = self._workers, None
+        if workers is not None:
+            await asyncio.to_thread(workers.shutdown)
+
+    async def ping(self) -> None:
+        await self._write(lambda: probe(self._tree))
+
+    async def commit(self, commit: Commit) -> Committed:
+        now = self._clock.now()
+        body = encode_events(commit.events, now)
+        return await self._write(lambda: self._commit(commit, body, now))
+
+    async def claim(self, thread_id: str, owner: str) -> Thread:
+        return await self._write(lambda: self._claim(thread_id, owner))
+
+    def renew(self, owner: str, ttl: float) -> None:
+        self._open_workers()
+        self._checked(lambda: self._owners.renew(owner, ttl))
+
+    async def retire(self, owner: str) -> None:
+        await self._run(lambda: self._owners.retire(owner))
+
+    async def thread(self, thread_id: str) -> Thread:
+        return await self._run(lambda: self._logs.get(thread_id).head)
+
+    async def events_after(self, thread_id: str, seq: int, limit: int = 500) -> Sequence[Event]:
+        return await self._run(lambda: self._logs.get(thread_id).events_after(max(seq, 0), limit))
+
+    async def find(self, kind: EntryKind, key: str) -> Entry | None:
+        return await self._run(lambda: self._find(kind, key))
+
+    async def open_entries(
+        self, kind: EntryKind, user_id: str, *, after: str | None = None, limit: int = 100
+    ) -> Sequence[Entry]:
+        def read() -> list[Entry]:
+            mine = self._summaries.open_entries(kind, user_id)
+            wanted = [entry for entry in mine if after is None or entry.key > after]
+            return sorted(wanted, key=lambda entry: entry.key)[:limit]
+
+        return await self._run(read)
+
+    async def overdue(self, kind: EntryKind, limit: int = 100) -> Sequence[Entry]:
+        now = self._clock.now()
+
+        def read() -> list[Entry]:
+            late = [
+                (entry.due_at, entry.key, entry)
+                for entry in self._summaries.open_entries(kind)
+                if entry.due_at is not None and entry.due_at <= now
+            ]
+            return [entry for _, _, entry in sorted(late, key=lambda row: row[:2])[:limit]]
+
+        return await self._run(read)
+
+    async def threads(self, query: ThreadQuery) -> ThreadPage:
+        return await self._run(lambda: self._threads(query))
+
+    async def orphans(self, limit: int = 100) -> Sequence[Thread]:
+        def read() -> list[Thread]:
+            runnable = self._summaries.heads(runnable=True)
+            lost = [head for head in runnable if not self._owners.holds(head)]
+            return sorted(lost, key=lambda head: (head.updated_at, head.thread_id))[:limit]
+
+        return await self._run(read)
+
+    async def delete(self, thread_id: str, *, next_seq: int) -> None:
+        await self._write(lambda: self._delete(thread_id, next_seq))
+
+    def metrics(self) -> Mapping[str, float]:
+        return {
+            "commits": self._commits,
+            "logs_cached": len(self._logs.cache),
+            "logs_cached_bytes": self._logs.cache.weight,
+        }
+
+    def _open(self) -> None:
+        open_layout(self._tree)
+        self._owners.sweep()
+        rebuild_index(self._tree, self._index, self._logs)
+        self._is_trusted = True
+
+    def _commit(self, commit: Commit, body: bytes, now: datetime) -> Committed:
+        for _ in range(ATTEMPTS):
+            log = self._logs.find(commit.thread_id)
+            if log is None:
+                committed = self._create(commit, body, now)
+                if committed is not None:
+                    return committed
+                continue
+            try:
+                return self._append(log, commit, body, now)
+            except ThreadNotFound:
+                self._logs.drop(commit.thread_id)
+        raise StoreBusy("The thread comes and goes too quickly.", thread_id=commit.thread_id)
+
+    def _create(self, commit: Commit, body: bytes, now: datetime) -> Committed | None:
+        admission = admit(commit, None, leased=False, approval=None, now=now)
+        head = self._logs.create(commit.commit_id, admission.thread, admission.entries, body)
+        if head is None:
+            return None
+        self._commits += 1
+        return Committed(head, admission.events)
+
+    def _append(self, log: FileLog, commit: Commit, body: bytes, now: datetime) -> Committed:
+        with log.writing() as fd:
+            record = log.record(commit.commit_id)
+            if record is not None:
+                return Committed(log.head, check_replay(record, commit.events))
+            head = log.head
+            approval = None
+            if isinstance(commit.guard, Pending):
+                approval = log.entries.get(("approval", commit.guard.approval_id))
+            leased = commit.asks_who_leads and self._owners.holds(head)
+            admission = admit(commit, head, leased=leased, approval=approval, now=now)
+            self._index.add(admission.entries)
+            log.append(fd, commit.commit_id, admission.thread, admission.entries, body)
+            self._commits += 1
+            if _rests(admission):
+                self._projection.show(log)
+            return Committed(log.head, admission.events)
+
+    def _claim(self, thread_id: str, owner: str) -> Thread:
+        log = self._logs.get(thread_id)
+        with log.writing() as fd:
+            now = self._clock.now()
+            head = log.head
+            head = claimed(head, owner, leased=self._owners.holds(head), now=now)
+            log.append(fd, None, head, (), encode_events((), now))
+            return log.head
+
+    def _find(self, kind: EntryKind, key: str) -> Entry | None:
+        thread_id = self._index.thread_of(kind, key)
+        log = None if thread_id is None else self._logs.find(thread_id)
+        return None if log is None else log.entries.get((kind, key))
+
+    def _threads(self, query: ThreadQuery) -> ThreadPage:
+        heads = self._summaries.heads(query.user_id)
+        if query.text is not None:
+            text = query.text
+            heads = (head for head in heads if self._says(head, text))
+        return page_of(heads, query)
+
+    def _says(self, head: Thread, text: str) -> bool:
+        log = self._logs.find(head.thread_id)
+        if log is None:
+            return False
+        return any(
+            says(head, log.events_after(seq, _PAGE), text) for seq in range(0, log.next_seq, _PAGE)
+        )
+
+    def _delete(self, thread_id: str, next_seq: int) -> None:
+        with self._tree.locked(self._index.lock_of(thread_id)):
+            log = self._logs.get(thread_id)
+            with log.writing():
+                head = log.head
+                if head.next_seq != next_seq:
+                    raise SequenceConflict(thread_id=thread_id, next_seq=head.next_seq)
+                if self._owners.holds(head):
+                    raise LeaseHeld(thread_id=thread_id)
+                trash = self._logs.take_away(log)
+        self._tree.remove_folder(trash)
+
+    async def _write(self, work: Callable[[], T]) -> T:
+        if not self._is_trusted:
+            raise StoreUnavailable("The disk failed to confirm a write; open the store anew.")
+        return await self._run(work)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._open_workers(), self._checked, work)
+
+    def _checked(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except CommitOutcomeUnknown:
+            self._is_trusted = False
+            raise
+        except OSError as error:
+            raise typed(error) from error
+
+    def _open_workers(self) -> ThreadPoolExecutor:
+        if self._workers is None:
+            raise StoreUnavailable(f"{self._tree.root}: the store is not open")
+        return self._workers
+
+
+def _rests(admission: Admission) -> bool:
+    """Whether the thread waits for somebody now, or a run has ended: time to show it to people."""
+    return admission.thread.owner is None or any(isinstance(e, RunEnded) for e in admission.events)

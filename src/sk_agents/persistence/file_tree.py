@@ -1,0 +1,220 @@
+"""Files below one root, reached without ever following a symbolic link.
+
+A place is the tuple of names that leads to it. Names that come from outside go through
+`safe_name` first, so no place leads out of the root and no two names meet on a disk that folds
+case.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from sk_agents.exceptions import (
+    CommitOutcomeUnknown,
+    StateCorrupt,
+    StoreBusy,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+    TealError,
+)
+
+Place = tuple[str, ...]
+
+TEMPORARY = "tmp"
+LOCK_SECONDS = 10.0
+
+_SAFE = re.compile(r"[a-z0-9_-]{1,64}")
+# Without O_NONBLOCK a planted pipe would stop the reader for good.
+_OPEN = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | _OPEN
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+_PLANTED = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO}
+
+
+def safe_name(text: str) -> str:
+    """The text itself if it can be a file's name everywhere, else a name made from its hash."""
+    return text if _SAFE.fullmatch(text) else hashed_name(text)
+
+
+def hashed_name(text: str) -> str:
+    """A name that is no text's own."""
+    return "~" + name_hash(text)
+
+
+def name_hash(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:40]
+
+
+def typed(error: OSError) -> TealError:
+    """The error of the tree that says what the operating system said."""
+    said = f"{error.strerror} ({error.filename})" if error.filename else str(error.strerror)
+    if error.errno in _FULL:
+        return StoreFull(f"The store has no room; nothing was written: {said}")
+    if error.errno in _FORBIDDEN:
+        return StoreReadOnly(f"The store cannot be written: {said}")
+    if error.errno in _PLANTED:
+        return StateCorrupt(f"Something stands where the store keeps its own: {said}")
+    return StoreUnavailable(f"The store cannot be used: {said}")
+
+
+def make_durable(fd: int) -> None:
+    """Raises CommitOutcomeUnknown: after a failed fsync nobody knows what the disk holds."""
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        raise CommitOutcomeUnknown(
+            f"The disk did not confirm a write: {error.strerror}. Open the store anew."
+        ) from error
+
+
+@contextmanager
+def locked(fd: int, mode: int) -> Iterator[None]:
+    """Hold the file's lock among all processes of the host.
+
+    Raises:
+        StoreBusy: another process does not give it up.
+    """
+    deadline = time.monotonic() + LOCK_SECONDS
+    pause = 0.0002
+    while True:
+        try:
+            fcntl.flock(fd, mode | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise StoreBusy("Another process holds a file of the store for too long.") from None
+            time.sleep(pause)
+            pause = min(pause * 2, 0.02)
+    try:
+        yield
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+class FileTree:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @contextmanager
+    def folder(self, place: Place, *, create: bool = False) -> Iterator[int]:
+        fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for name in place:
+                if create:
+                    _make_folder(fd, name)
+                inner = os.open(name, _FOLDER, dir_fd=fd)
+                os.close(fd)
+                fd = inner
+            yield fd
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def opened(self, place: Place, flags: int = os.O_RDONLY) -> Iterator[int]:
+        """Raises FileNotFoundError; StateCorrupt if it is not a plain file."""
+        with self.folder(place[:-1]) as folder:
+            fd = os.open(place[-1], flags | _OPEN, 0o600, dir_fd=folder)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise StateCorrupt(f"Not a plain file: {'/'.join(place)}")
+            yield fd
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def locked(self, place: Place) -> Iterator[None]:
+        """Hold a lock file, made if need be."""
+        with self.opened(place, os.O_RDWR | os.O_CREAT) as fd, locked(fd, fcntl.LOCK_EX):
+            yield
+
+    def stat(self, place: Place) -> os.stat_result | None:
+        try:
+            return os.lstat(self.root.joinpath(*place))
+        except FileNotFoundError:
+            return None
+
+    def names(self, place: Place) -> list[str]:
+        with self.folder(place) as folder:
+            return os.listdir(folder)
+
+    def read(self, place: Place) -> bytes | None:
+        try:
+            with self.opened(place) as fd, open(fd, "rb", closefd=False) as stream:
+                return stream.read()
+        except FileNotFoundError:
+            return None
+
+    def write(self, place: Place, data: bytes, *, durable: bool = True) -> None:
+        """Replace the file as a whole: a reader sees the old bytes or the new ones."""
+        name = new_temporary_name()
+        with self.folder((TEMPORARY,)) as temporary, self.folder(place[:-1], create=True) as folder:
+            try:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN
+                fd = os.open(name, flags, 0o600, dir_fd=temporary)
+                try:
+                    write_all(fd, data)
+                    if durable:
+                        os.fsync(fd)
+                finally:
+                    os.close(fd)
+                os.rename(name, place[-1], src_dir_fd=temporary, dst_dir_fd=folder)
+            except OSError:
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=temporary)
+                raise
+
+    def remove(self, place: Place) -> None:
+        with suppress(FileNotFoundError), self.folder(place[:-1]) as folder:
+            os.unlink(place[-1], dir_fd=folder)
+
+    def move_folder(self, old: Place, new: Place) -> None:
+        """Atomic and durable. Raises FileExistsError if the new place is taken."""
+        with (
+            self.folder(old[:-1]) as old_parent,
+            self.folder(new[:-1], create=True) as new_parent,
+        ):
+            try:
+                os.rename(old[-1], new[-1], src_dir_fd=old_parent, dst_dir_fd=new_parent)
+            except (FileExistsError, NotADirectoryError) as error:
+                raise FileExistsError(*error.args) from error
+            except OSError as error:
+                if error.errno == errno.ENOTEMPTY:
+                    raise FileExistsError(*error.args) from error
+                raise
+            make_durable(new_parent)
+            make_durable(old_parent)
+
+    def remove_folder(self, place: Place) -> None:
+        with suppress(FileNotFoundError), self.folder(place[:-1]) as parent:
+            shutil.rmtree(place[-1], dir_fd=parent)
+
+
+def new_temporary_name() -> str:
+    return f"{secrets.token_hex(8)}.tmp"
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """One write; a short one means that the disk, or the file's limit, has no room for the rest."""
+    if os.write(fd, data) < len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _make_folder(parent: int, name: str) -> None:
+    try:
+        os.mkdir(name, 0o700, dir_fd=parent)
+    except FileExistsError:
+        return
+    make_durable(parent)

@@ -1,0 +1,67 @@
+"""A thread's head as bytes, sealed like a record."""
+
+from __future__ import annotations
+
+import zlib
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from sk_agents.engine.canonical import canonical_json
+from sk_agents.engine.models import HEAD_VERSION, Thread, ThreadStatus
+from sk_agents.exceptions import InvalidInput, SchemaTooNew, StateCorrupt
+
+
+def encode_head(thread: Thread) -> bytes:
+    """Raises InvalidInput if the metadata has no JSON form."""
+    if thread.metadata:
+        canonical_json(thread.metadata)  # orjson would make null of NaN, without a word
+    try:
+        return orjson.dumps(thread)
+    except orjson.JSONEncodeError as error:
+        raise InvalidInput("The metadata cannot be written as JSON.") from error
+
+
+def head_checksum(thread_id: str, body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(thread_id.encode()))
+
+
+def decode_head(thread_id: str, body: bytes, check: int) -> Thread:
+    """The head these bytes hold.
+
+    Raises:
+        StateCorrupt: they are not what was written for this thread.
+        SchemaTooNew: a newer version wrote them.
+    """
+    if head_checksum(thread_id, body) != check:
+        raise StateCorrupt("A stored head does not match its checksum.", thread_id=thread_id)
+    return head_from(thread_id, orjson.loads(body))
+
+
+def head_from(thread_id: str, fields: dict[str, Any]) -> Thread:
+    """The head these fields describe; see `decode_head`."""
+    version = fields.get("version")
+    if isinstance(version, int) and version > HEAD_VERSION:
+        raise SchemaTooNew(thread_id=thread_id)
+    try:
+        return _head(**fields)
+    except (TypeError, ValueError) as error:
+        raise StateCorrupt("A stored head cannot be read.", thread_id=thread_id) from error
+
+
+def _head(
+    *,
+    status: str,
+    created_at: str,
+    updated_at: str,
+    expires_at: str | None,
+    **others: Any,
+) -> Thread:
+    return Thread(
+        status=ThreadStatus(status),
+        created_at=datetime.fromisoformat(created_at),
+        updated_at=datetime.fromisoformat(updated_at),
+        expires_at=datetime.fromisoformat(expires_at) if expires_at else None,
+        **others,
+    )

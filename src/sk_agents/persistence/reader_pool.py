@@ -1,0 +1,51 @@
+"""A few threads that read, each with a connection of its own, so that no read stalls the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from sk_agents.exceptions import StoreUnavailable
+from sk_agents.persistence.sqlite_schema import open_for_reading, translated
+
+T = TypeVar("T")
+
+READERS = 4
+
+
+class ReaderPool:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._local = threading.local()
+        self._opened: list[apsw.Connection] = []
+        self._executor = ThreadPoolExecutor(READERS, thread_name_prefix="sqlite-reader")
+        self._closed = False
+
+    async def run(self, read: Callable[[apsw.Connection], T]) -> T:
+        if self._closed:
+            raise StoreUnavailable(f"{self._path}: the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._read, read)
+
+    def close(self) -> None:
+        """Finish the reads under way, then close. Blocks."""
+        self._closed = True
+        self._executor.shutdown()
+        for connection in self._opened:
+            connection.close()
+
+    def _read(self, read: Callable[[apsw.Connection], T]) -> T:
+        with translated(self._path):
+            return read(self._connection())
+
+    def _connection(self) -> apsw.Connection:
+        connection: apsw.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = open_for_reading(self._path)
+            self._opened.append(connection)
+        return connection

@@ -1,0 +1,130 @@
+"""How a commit is written: one record of JSON, sealed by a checksum.
+
+The checksum covers the thread and the place in its log too, so a record that was changed, cut or
+moved to another thread is recognised. A record is the unit every store keeps: as a row, an item
+or a line.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from sk_agents.engine.events import Event, event_from
+from sk_agents.engine.models import EPOCH
+from sk_agents.exceptions import CommitReused, InvalidInput, StateCorrupt
+
+FORMAT = 1
+_ASSIGNED = {"seq", "at"}
+# Deeper than a reader goes is only what opens more brackets than this, in all.
+_SURELY_SHALLOW = 100
+# The serializer makes U+FFFD of half a surrogate pair in an object's key, without a word.
+_SUSPECT = (b"NaN", b"Infinity", "\ufffd".encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    commit_id: str
+    first_seq: int
+    events: tuple[Event, ...]
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + len(self.events) - 1
+
+
+def encode_events(events: Sequence[Event], at: datetime) -> bytes:
+    """The events' bytes, without their numbers: those are the record's place in the log.
+
+    Raises:
+        InvalidInput: a value has no JSON form, such as NaN or half of a surrogate pair.
+    """
+    try:
+        bodies = [
+            event.__pydantic_serializer__.to_json(event, exclude=_ASSIGNED, exclude_none=True)
+            for event in events
+        ]
+        body = b'{"v":%d,"at":%s,"events":[%s]}' % (FORMAT, to_json(at), b",".join(bodies))
+        if _is_suspect(body):
+            _check_readable(events, body)
+    except (PydanticSerializationError, ValueError) as error:
+        raise InvalidInput("An event holds a value that cannot be written as JSON.") from error
+    return body
+
+
+def checksum(thread_id: str, first_seq: int, commit_id: str, body: bytes) -> int:
+    place = f"{thread_id}\n{first_seq}\n{commit_id}\n".encode()
+    return zlib.crc32(body, zlib.crc32(place))
+
+
+def decode_record(
+    thread_id: str, first_seq: int, commit_id: str, body: bytes, check: int
+) -> Record:
+    """The record these bytes hold.
+
+    Raises:
+        StateCorrupt: they are not what was written here.
+    """
+    if checksum(thread_id, first_seq, commit_id, body) != check:
+        raise StateCorrupt(
+            "A stored record does not match its checksum.", thread_id=thread_id, seq=first_seq
+        )
+    try:
+        document = from_json(body)
+        at = document["at"]
+        events = tuple(
+            event_from(_numbered(event, seq, at))
+            for seq, event in enumerate(document["events"], first_seq)
+        )
+    except (ValueError, ValidationError, KeyError, TypeError) as error:
+        raise StateCorrupt(
+            "A stored record cannot be read.", thread_id=thread_id, seq=first_seq
+        ) from error
+    return Record(commit_id, first_seq, events)
+
+
+def check_replay(record: Record, events: Sequence[Event]) -> tuple[Event, ...]:
+    """The stored events of a commit that was sent again.
+
+    Raises:
+        CommitReused: what is sent now is not what was stored then.
+    """
+    if encode_events(events, EPOCH) != encode_events(record.events, EPOCH):
+        raise CommitReused(commit_id=record.commit_id)
+    return record.events
+
+
+def _is_suspect(body: bytes) -> bool:
+    """Whether it may hold what the serializer lets through and a reader does not: rare, and
+    cheaper to look for than to rule out."""
+    if any(mark in body for mark in _SUSPECT):
+        return True
+    return body.count(b"{") + body.count(b"[") > _SURELY_SHALLOW
+
+
+def _check_readable(events: Sequence[Event], body: bytes) -> None:
+    from_json(body, allow_inf_nan=False)
+    for event in events:
+        _check_keys(event.model_dump())
+
+
+def _check_keys(value: Any) -> None:
+    if isinstance(value, dict):
+        for key, member in value.items():
+            str(key).encode()
+            _check_keys(member)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check_keys(item)
+
+
+def _numbered(event: dict[str, Any], seq: int, at: str) -> dict[str, Any]:
+    event["seq"] = seq
+    event["at"] = at
+    return event

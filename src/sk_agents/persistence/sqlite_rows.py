@@ -1,0 +1,194 @@
+"""Every statement of the SQLite store, each as a function from rows to the engine's nouns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import apsw
+
+from sk_agents.engine.events import Event
+from sk_agents.engine.models import Entry, EntryKind, Thread
+from sk_agents.exceptions import StateCorrupt, ThreadNotFound
+from sk_agents.persistence.head import decode_head, encode_head, head_checksum
+from sk_agents.persistence.record import Record, checksum, decode_record
+
+_PLACE_BITS = 32
+
+
+def head(db: apsw.Connection, thread_id: str) -> tuple[int, Thread] | None:
+    """The thread's number and its head."""
+    for no, body, check in db.execute(
+        "SELECT no, head, checksum FROM thread WHERE thread_id = ?", (thread_id,)
+    ):
+        return no, decode_head(thread_id, body, check)
+    return None
+
+
+def known_head(db: apsw.Connection, thread_id: str) -> tuple[int, Thread]:
+    found = head(db, thread_id)
+    if found is None:
+        raise ThreadNotFound(thread_id=thread_id)
+    return found
+
+
+def insert_head(db: apsw.Connection, thread: Thread) -> int:
+    body = encode_head(thread)
+    db.execute(
+        "INSERT INTO thread (thread_id, user_id, surface, runnable, head, checksum)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            thread.thread_id,
+            thread.user_id,
+            thread.surface,
+            thread.runnable,
+            body,
+            head_checksum(thread.thread_id, body),
+        ),
+    )
+    return db.last_insert_rowid()
+
+
+def update_head(db: apsw.Connection, no: int, thread: Thread) -> None:
+    body = encode_head(thread)
+    db.execute(
+        "UPDATE thread SET runnable = ?, head = ?, checksum = ? WHERE no = ?",
+        (thread.runnable, body, head_checksum(thread.thread_id, body), no),
+    )
+
+
+def runnable(db: apsw.Connection) -> Iterator[Thread]:
+    """Heads that want an owner. A damaged one is not offered: nobody could drive it."""
+    for thread_id, body, check in db.execute(
+        "SELECT thread_id, head, checksum FROM thread WHERE runnable"
+    ):
+        try:
+            yield decode_head(thread_id, body, check)
+        except StateCorrupt:
+            continue
+
+
+def insert_record(
+    db: apsw.Connection, no: int, thread_id: str, first_seq: int, commit_id: str, body: bytes
+) -> None:
+    check = checksum(thread_id, first_seq, commit_id, body)
+    db.execute(
+        "INSERT INTO record (place, commit_id, body, checksum) VALUES (?, ?, ?, ?)",
+        (no << _PLACE_BITS | first_seq, commit_id, body, check),
+    )
+
+
+def record_of(
+    db: apsw.Connection, no: int, thread_id: str, commit_id: str, first_seq: int
+) -> Record | None:
+    """The record of this commit, if it lies at `first_seq` or after."""
+    for place, body, check in db.execute(
+        "SELECT place, body, checksum FROM record WHERE place >= ? AND place < ? AND commit_id = ?",
+        (no << _PLACE_BITS | first_seq, no + 1 << _PLACE_BITS, commit_id),
+    ):
+        return decode_record(thread_id, _first_seq(place), commit_id, body, check)
+    return None
+
+
+def events_after(db: apsw.Connection, thread_id: str, seq: int, limit: int) -> list[Event]:
+    no, thread = known_head(db, thread_id)
+    first = no << _PLACE_BITS
+    events: list[Event] = []
+    due = seq + 1
+    for place, commit_id, body, check in db.execute(
+        "SELECT place, commit_id, body, checksum FROM record WHERE place < ? AND place >="
+        " (SELECT max(place) FROM record WHERE place > ? AND place <= ?) ORDER BY place",
+        (first + thread.next_seq, first, first + due),
+    ):
+        if len(events) >= limit:
+            break
+        record = decode_record(thread_id, _first_seq(place), commit_id, body, check)
+        if record.last_seq < due or record.first_seq > due:
+            break
+        events.extend(record.events[due - record.first_seq :])
+        due = record.last_seq + 1
+    if len(events) < limit and due < thread.next_seq:
+        raise StateCorrupt("A stored record is missing.", thread_id=thread_id, seq=due)
+    return events[:limit]
+
+
+def entry(db: apsw.Connection, kind: EntryKind, key: str) -> Entry | None:
+    return next(_entries(db, "WHERE kind = ? AND key = ?", (kind, key)), None)
+
+
+def open_entries(
+    db: apsw.Connection, kind: EntryKind, user_id: str, after: str | None, limit: int
+) -> list[Entry]:
+    return list(
+        _entries(
+            db,
+            "WHERE kind = ? AND entry.user_id = ? AND key > ? AND open ORDER BY key LIMIT ?",
+            (kind, user_id, after or "", limit),
+        )
+    )
+
+
+def overdue(db: apsw.Connection, kind: EntryKind, now: datetime, limit: int) -> list[Entry]:
+    return list(
+        _entries(
+            db,
+            "WHERE kind = ? AND due_at <= ? AND open ORDER BY due_at, key LIMIT ?",
+            (kind, now.isoformat(), limit),
+        )
+    )
+
+
+def upsert_entry(db: apsw.Connection, no: int, row: Entry) -> None:
+    db.execute(
+        "INSERT OR REPLACE INTO entry (kind, key, thread_no, user_id, run_id, open, due_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            row.kind,
+            row.key,
+            no,
+            row.user_id,
+            row.run_id,
+            row.open,
+            row.due_at.isoformat() if row.due_at else None,
+        ),
+    )
+
+
+def alive_until(db: apsw.Connection, owner: str) -> float | None:
+    for (moment,) in db.execute("SELECT alive_until FROM owner WHERE owner = ?", (owner,)):
+        return float(moment)
+    return None
+
+
+def renew(db: apsw.Connection, owner: str, moment: float) -> None:
+    db.execute("INSERT OR REPLACE INTO owner (owner, alive_until) VALUES (?, ?)", (owner, moment))
+
+
+def retire(db: apsw.Connection, owner: str) -> None:
+    db.execute("DELETE FROM owner WHERE owner = ?", (owner,))
+
+
+def delete(db: apsw.Connection, no: int) -> None:
+    first = no << _PLACE_BITS
+    db.execute("DELETE FROM record WHERE place BETWEEN ? AND ?", (first, first + 2**32 - 1))
+    db.execute("DELETE FROM entry WHERE thread_no = ?", (no,))
+    db.execute("DELETE FROM thread WHERE no = ?", (no,))
+
+
+def touch(db: apsw.Connection) -> None:
+    """A write that changes nothing, to see that one is possible."""
+    db.execute("DELETE FROM owner WHERE owner = ''")
+
+
+def _entries(db: apsw.Connection, where: str, values: tuple[object, ...]) -> Iterator[Entry]:
+    statement = (
+        "SELECT kind, key, thread_id, entry.user_id, run_id, open, due_at"
+        " FROM entry JOIN thread ON thread.no = entry.thread_no " + where
+    )
+    for kind, key, thread_id, user_id, run_id, is_open, due_at in db.execute(statement, values):
+        due = datetime.fromisoformat(due_at) if due_at else None
+        yield Entry(kind, key, thread_id, user_id, run_id, bool(is_open), due)
+
+
+def _first_seq(place: int) -> int:
+    return int(place & (1 << _PLACE_BITS) - 1)

@@ -1,0 +1,184 @@
+"""The SQLite file: how it is opened, what is in it, how older ones are brought forward."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from sk_agents.exceptions import (
+    CommitOutcomeUnknown,
+    SchemaTooNew,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+    TealError,
+)
+
+logger = logging.getLogger(__name__)
+
+APPLICATION_ID = 0x7EA1A6E7
+BUSY_MS = 5_000
+
+# One migration a version, oldest first; a file's `user_version` counts those it has had.
+MIGRATIONS = (
+    """
+    CREATE TABLE thread (
+        no INTEGER PRIMARY KEY,
+        thread_id TEXT NOT NULL UNIQUE,
+        user_id TEXT NOT NULL,
+        surface TEXT NOT NULL,
+        runnable INTEGER NOT NULL,
+        head BLOB NOT NULL,
+        checksum INTEGER NOT NULL
+    );
+    -- Not by time: every commit would then rewrite a page of the index.
+    CREATE INDEX thread_of_user ON thread (user_id, surface);
+    CREATE INDEX thread_runnable ON thread (runnable) WHERE runnable;
+
+    -- place = thread.no << 32 | first seq: one thread's log lies together, in order.
+    CREATE TABLE record (
+        place INTEGER PRIMARY KEY,
+        commit_id TEXT NOT NULL,
+        body BLOB NOT NULL,
+        checksum INTEGER NOT NULL
+    );
+
+    CREATE TABLE entry (
+        kind TEXT NOT NULL,
+        key TEXT NOT NULL,
+        thread_no INTEGER NOT NULL,
+        user_id TEXT NOT NULL,
+        run_id TEXT NOT NULL,
+        open INTEGER NOT NULL,
+        due_at TEXT,
+        PRIMARY KEY (kind, key)
+    ) WITHOUT ROWID;
+    CREATE INDEX entry_of_thread ON entry (thread_no);
+    CREATE INDEX entry_open ON entry (kind, user_id, key) WHERE open;
+    CREATE INDEX entry_due ON entry (kind, due_at) WHERE open AND due_at IS NOT NULL;
+
+    CREATE TABLE owner (
+        owner TEXT PRIMARY KEY,
+        alive_until REAL NOT NULL
+    ) WITHOUT ROWID;
+    """,
+)
+
+
+def open_for_writing(path: Path) -> apsw.Connection:
+    """A connection to the file, made and migrated if need be.
+
+    Raises:
+        StoreUnavailable, StoreReadOnly, StoreBusy, SchemaTooNew: and nothing was changed.
+    """
+    _make_folder(path)
+    with translated(path):
+        connection = apsw.Connection(str(path))
+        try:
+            connection.set_busy_timeout(BUSY_MS)
+            _check_identity(connection, path)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            _migrate(connection)
+        except BaseException:
+            connection.close()
+            raise
+    logger.info("sqlite store opened", extra={"sqlite_version": apsw.sqlite_lib_version()})
+    return connection
+
+
+def open_for_reading(path: Path) -> apsw.Connection:
+    with translated(path):
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        connection.set_busy_timeout(BUSY_MS)
+        return connection
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """SQLite's errors as ours, naming the file."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise store_error(error, path) from error
+
+
+def store_error(error: apsw.Error, path: Path, system_errno: int = 0) -> TealError:
+    """`system_errno` tells a limit from a broken disk: SQLite calls both an I/O error."""
+    if isinstance(error, apsw.IOError) and system_errno in _NO_ROOM:
+        error = apsw.FullError(os.strerror(system_errno))
+    for kind, ours, text in _ERRORS:
+        if isinstance(error, kind):
+            return ours(f"{path}: {text} ({error})")
+    return StoreUnavailable(f"{path}: {error}")
+
+
+def is_failed_sync(error: Exception) -> bool:
+    """After this, what the operating system holds is not what the disk holds."""
+    return getattr(error, "extendedresult", 0) in (
+        apsw.SQLITE_IOERR_FSYNC,
+        apsw.SQLITE_IOERR_DIR_FSYNC,
+    )
+
+
+def outcome_unknown(path: Path) -> StoreError:
+    return CommitOutcomeUnknown(f"{path}: the disk refused to sync; restart to read what it kept.")
+
+
+_NO_ROOM = (errno.EFBIG, errno.EDQUOT, errno.ENOSPC)
+_ERRORS: tuple[tuple[type[apsw.Error], type[TealError], str], ...] = (
+    (apsw.BusyError, StoreBusy, "the database is locked by another process"),
+    (apsw.LockedError, StoreBusy, "the database is locked by another process"),
+    (apsw.ReadOnlyError, StoreReadOnly, "the database cannot be written"),
+    (apsw.FullError, StoreFull, "the disk is full; nothing was written"),
+    (apsw.CantOpenError, StoreUnavailable, "the database cannot be opened"),
+    (apsw.NotADBError, StoreUnavailable, "the file is not a database"),
+    (apsw.CorruptError, StoreUnavailable, "the database file is damaged"),
+    (apsw.IOError, StoreUnavailable, "the disk failed; nothing was written"),
+)
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(f"{path.parent}: the folder cannot be made ({error})") from error
+
+
+def _check_identity(connection: apsw.Connection, path: Path) -> None:
+    if connection.readonly("main"):
+        raise StoreReadOnly(f"{path}: the database cannot be written")
+    application = connection.pragma("application_id")
+    version = connection.pragma("user_version")
+    is_empty = not connection.pragma("schema_version")
+    if application != APPLICATION_ID and not is_empty:
+        raise StoreUnavailable(f"{path}: this is another program's database")
+    if version > len(MIGRATIONS):
+        raise SchemaTooNew(
+            f"{path}: written by a newer version (schema {version}, this one knows "
+            f"{len(MIGRATIONS)}); it was not touched."
+        )
+
+
+def _migrate(connection: apsw.Connection) -> None:
+    if connection.pragma("user_version") == len(MIGRATIONS):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Read again under the lock: another process may have migrated meanwhile.
+        for version in range(connection.pragma("user_version"), len(MIGRATIONS)):
+            connection.execute(MIGRATIONS[version])
+        connection.pragma("application_id", APPLICATION_ID)
+        connection.pragma("user_version", len(MIGRATIONS))
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise

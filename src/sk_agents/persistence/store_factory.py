@@ -1,0 +1,87 @@
+"""From a store's URL to the store, unopened. A new back-end is one more row of `STORES`."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sk_agents.engine.ports import Clock, Store
+from sk_agents.exceptions import ConfigurationError
+
+SOURCE = "The store's URL (TA_STORE, --store)"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`form` is the URL to show; a store that is kept somewhere takes a path."""
+
+    module: str
+    class_name: str
+    form: str
+    has_path: bool = False
+
+
+STORES = {
+    "memory": Kind("sk_agents.persistence.memory_store", "MemoryStore", "memory:"),
+    "ephemeral": Kind("sk_agents.persistence.ephemeral_store", "EphemeralStore", "ephemeral:"),
+    "sqlite": Kind(
+        "sk_agents.persistence.sqlite_store", "SqliteStore", "sqlite:///path", has_path=True
+    ),
+    "file": Kind("sk_agents.persistence.file_store", "FileStore", "file:///dir", has_path=True),
+}
+SUPPORTED = ", ".join(kind.form for kind in STORES.values())
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+def open_store(url: str, *, clock: Clock | None = None) -> Store:
+    """The store that `url` names; the caller enters it.
+
+    Raises:
+        ConfigurationError: the URL names no store we have, or not in its form. The message
+            repeats no more of the URL than its scheme: the rest may hold a password.
+    """
+    scheme, rest = _split(url)
+    kind = STORES[scheme]
+    if kind.has_path:
+        path = _path(rest, kind)
+        return _store_class(kind)(path, clock=clock)
+    if rest.strip("/"):
+        raise ConfigurationError(f"{SOURCE} must be just {kind.form}")
+    return _store_class(kind)(clock=clock)
+
+
+def _split(url: str) -> tuple[str, str]:
+    match = _SCHEME.match(url)
+    if match is None:
+        raise ConfigurationError(f"{SOURCE} has no scheme; supported: {SUPPORTED}")
+    scheme, rest = match[1].lower(), url[match.end() :]
+    if scheme in STORES:
+        return scheme, rest
+    # Without the slashes it need not be a scheme at all: `user:password`.
+    shown = f" '{scheme}'" if rest.startswith("//") else ""
+    raise ConfigurationError(f"{SOURCE} has an unknown scheme{shown}; supported: {SUPPORTED}")
+
+
+def _path(rest: str, kind: Kind) -> Path:
+    """The path, taken literally: nothing is unescaped, three slashes or four mean the same."""
+    if not rest.startswith("///"):
+        raise ConfigurationError(
+            f"{SOURCE} must be {kind.form}: three slashes, an absolute path, no host and no user"
+        )
+    if "?" in rest or "\0" in rest:
+        raise ConfigurationError(f"{SOURCE} must be {kind.form}, without options")
+    if not rest.strip("/"):
+        raise ConfigurationError(f"{SOURCE} names no path; it must be {kind.form}")
+    return Path("/" + rest.lstrip("/"))
+
+
+def _store_class(kind: Kind) -> Callable[..., Store]:
+    """Loaded when it is chosen: nobody pays for the libraries of a store that is not in use."""
+    store_class: Callable[..., Store] = getattr(
+        importlib.import_module(kind.module), kind.class_name
+    )
+    return store_class

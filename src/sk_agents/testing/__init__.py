@@ -1,0 +1,55 @@
+"""The public kit for tests: of agents, of surfaces and of stores written elsewhere.
+
+Names are loaded when they are first asked for: a server that runs with `HeaderAuthorizer` needs
+neither pytest nor Hypothesis.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sk_agents.testing.clock import SettableClock
+    from sk_agents.testing.header_authorizer import HeaderAuthorizer
+    from sk_agents.testing.ids import SequentialIds
+    from sk_agents.testing.scripted_model import ScriptedModel
+    from sk_agents.testing.scripted_server import ScriptedModelServer
+    from sk_agents.testing.store_contract import (
+        DurableStoreContract,
+        SharedStoreContract,
+        StoreContract,
+    )
+
+__all__ = [
+    "DurableStoreContract",
+    "HeaderAuthorizer",
+    "ScriptedModel",
+    "ScriptedModelServer",
+    "SequentialIds",
+    "SettableClock",
+    "SharedStoreContract",
+    "StoreContract",
+]
+
+_MODULES = {
+    "DurableStoreContract": "store_contract",
+    "HeaderAuthorizer": "header_authorizer",
+    "ScriptedModel": "scripted_model",
+    "ScriptedModelServer": "scripted_server",
+    "SequentialIds": "ids",
+    "SettableClock": "clock",
+    "SharedStoreContract": "store_contract",
+    "StoreContract": "store_contract",
+}
+
+# Under pytest a failing case of the contract shows its values, as a test of one's own would.
+if "pytest" in sys.modules:
+    sys.modules["pytest"].register_assert_rewrite("sk_agents.testing.store_contract")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,59 @@
+"""One of several processes that use a store at once; started by `SharedStoreContract`.
+
+It opens the store, says `ready`, waits for a line, does its work and prints how much it did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from sk_agents.engine.ports import Store
+from sk_agents.exceptions import ApprovalAlreadyDecided, SequenceConflict
+from sk_agents.persistence.store_factory import open_store
+from sk_agents.testing.commits import append, decide, thought
+
+TRIES = 10_000
+
+
+async def decide_all(store: Store, count: int, name: str) -> int:
+    """Try to decide every approval; how many decisions were this process's."""
+    won = 0
+    for number in range(count):
+        try:
+            await store.commit(decide(f"t{number // 10}", f"a{number}", decided_by=name))
+        except ApprovalAlreadyDecided:
+            continue
+        won += 1
+    return won
+
+
+async def append_all(store: Store, count: int, name: str) -> int:
+    """Append to one thread, each time trying until it is stored."""
+    stored = 0
+    for _ in range(TRIES):
+        if stored == count:
+            break
+        head = await store.thread("t")
+        try:
+            await store.commit(append(head, thought(f"{name}.{stored}")))
+        except SequenceConflict:
+            continue
+        stored += 1
+    return stored
+
+
+WORK = {"decide": decide_all, "append": append_all}
+
+
+async def main(work: str, url: str, count: str, name: str) -> None:
+    async with open_store(url) as store:
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        await asyncio.to_thread(sys.stdin.readline)
+        done = await WORK[work](store, int(count), name)
+    sys.stdout.write(f"{done}\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Measurements, each beside a limit of the same run; see `make bench`."""

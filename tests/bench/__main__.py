@@ -1,0 +1,31 @@
+"""`make bench`: run every measurement, or those named, and exit 1 if a bar is missed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from tests.bench import group_commit, long_thread
+from tests.bench.report import Report
+
+MEASUREMENTS: dict[str, Callable[[], Report]] = {
+    "group_commit": group_commit.measure,
+    "long_thread": long_thread.measure,
+}
+
+
+def main(names: list[str]) -> int:
+    unknown = set(names) - set(MEASUREMENTS)
+    if unknown:
+        print(f"unknown: {', '.join(sorted(unknown))}; there are: {', '.join(MEASUREMENTS)}")
+        return 2
+    reports = []
+    for name in names or MEASUREMENTS:
+        print(f"measuring {name} ...", flush=True)
+        reports.append(MEASUREMENTS[name]())
+        print(reports[-1], flush=True)
+    return 0 if all(report.holds for report in reports) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

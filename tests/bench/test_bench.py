@@ -1,0 +1,32 @@
+"""The measurements run; what they say is judged by `make bench`, on a machine at rest."""
+
+from __future__ import annotations
+
+from tests.bench import group_commit, long_thread
+from tests.bench.report import Ratio, Report
+from tests.requirements import requirement
+
+
+@requirement("S001-tests-benchmarks")
+def test_group_commit_is_measured_beside_a_bare_loop() -> None:
+    report = group_commit.measure(commits=128, repetitions=1)
+    assert [line.split()[0] for line in report.lines] == ["bare", "1", "16", "64", "256"]
+    assert all(ratio.value > 0 for ratio in report.ratios)
+
+
+def test_a_sync_covers_many_commits_when_many_wait() -> None:
+    report = group_commit.measure(commits=640, repetitions=1)
+    assert report.ratios[-1].value > 1
+
+
+@requirement("S001-tests-benchmarks")
+def test_long_threads_are_measured_on_every_durable_store() -> None:
+    report = long_thread.measure(late=50, commits=20, repetitions=1)
+    assert [line.split()[0] for line in report.lines] == list(long_thread.BARS)
+
+
+def test_a_missed_bar_is_reported_as_missed() -> None:
+    missed = Ratio("speed", 2.9, 3.0)
+    assert not missed.holds
+    assert "MISSED" in str(Report("title", [], [missed]))
+    assert Ratio("cost", 1.1, 1.2, at_least=False).holds

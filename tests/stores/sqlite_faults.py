@@ -1,0 +1,133 @@
+"""Faults for a SQLite file: a disk that cannot sync, and processes that hold or limit it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from sk_agents.engine.commits import Absent, Commit
+from sk_agents.engine.events import ThreadChanged
+from sk_agents.engine.models import NewThread
+from sk_agents.exceptions import TealError
+from sk_agents.persistence.sqlite_store import SqliteStore
+
+Name = str | apsw.URIFilename | None
+NOBODY = 65534
+
+
+def note(thread_id: str, text: str = "hello") -> Commit:
+    """A commit that makes a thread with one event."""
+    events = (ThreadChanged(metadata={"title": text}),)
+    return Commit(thread_id, f"made-{thread_id}", Absent(NewThread("alice")), events)
+
+
+class FailingDisk(apsw.VFS):
+    """A file system that counts its syncs and fails them on demand; the default while installed."""
+
+    def __init__(self) -> None:
+        self.fails = False
+        self.syncs = 0
+        super().__init__("failing-disk", base="unix", makedefault=True)
+
+    def xOpen(self, name: Name, flags: list[int]) -> apsw.VFSFile:
+        return _FailingFile(self, name, flags)
+
+
+class _FailingFile(apsw.VFSFile):
+    def __init__(self, disk: FailingDisk, name: Name, flags: list[int]) -> None:
+        self._disk = disk
+        super().__init__("unix", name, flags)
+
+    def xSync(self, flags: int) -> None:
+        self._disk.syncs += 1
+        if self._disk.fails:
+            raise apsw.exception_for(apsw.SQLITE_IOERR_FSYNC)
+        super().xSync(flags)
+
+
+@contextmanager
+def failing_disk() -> Iterator[FailingDisk]:
+    disk = FailingDisk()
+    try:
+        yield disk
+    finally:
+        disk.unregister()
+
+
+@contextmanager
+def locked_by_another_process(path: Path) -> Iterator[None]:
+    command = [sys.executable, "-m", "tests.stores.sqlite_faults", "lock", str(path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        yield
+        process.communicate()
+
+
+def outcome_in_child(action: str, path: Path) -> str:
+    """What `action` printed in a process of its own."""
+    command = [sys.executable, "-m", "tests.stores.sqlite_faults", action, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def _lock(path: Path) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute("BEGIN IMMEDIATE")
+    sys.stdout.write("locked\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    connection.close()
+
+
+async def _open_without_rights(path: Path) -> str:
+    if os.getuid() == 0:  # root is let in everywhere
+        os.setuid(NOBODY)
+    try:
+        async with SqliteStore(path):
+            return "opened"
+    except TealError as error:
+        return f"{type(error).__name__} {error}"
+
+
+async def _fill_the_disk(path: Path) -> str:
+    """Commit until the file may grow no more, then say what is left and make room again."""
+    said: list[str] = []
+    async with SqliteStore(path) as store:
+        limit = path.with_name(f"{path.name}-wal").stat().st_size + 300_000
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+        stored = 0
+        try:
+            for stored in range(1_000):
+                await store.commit(note(f"t{stored}", "x" * 50_000))
+        except TealError as error:
+            said.append(type(error).__name__)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        await store.commit(note("after"))
+        said.append("wrote again")
+    async with SqliteStore(path) as store:
+        for number in range(stored):
+            assert len(await store.events_after(f"t{number}", 0)) == 1
+        await store.commit(note(f"t{stored}", "the refused one left nothing behind"))
+    return " ".join([*said, f"kept {min(stored, 1)}"])
+
+
+ACTIONS = {"unprivileged": _open_without_rights, "fill": _fill_the_disk}
+
+if __name__ == "__main__":
+    action, place = sys.argv[1], Path(sys.argv[2])
+    if action == "lock":
+        _lock(place)
+    else:
+        sys.stdout.write(asyncio.run(ACTIONS[action](place)))

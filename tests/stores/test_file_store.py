@@ -1,0 +1,229 @@
+"""Where the file store puts things, how it finds them again and what it leaves behind."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sk_agents.engine.commits import Absent, Commit
+from sk_agents.engine.models import NewThread
+from sk_agents.exceptions import StoreUnavailable, ThreadNotFound
+from sk_agents.persistence.file_store import FileStore
+from sk_agents.persistence.store_factory import open_store
+from sk_agents.testing.clock import SettableClock
+from sk_agents.testing.commits import append, ask, decide, new_commit, start_run, thought
+from tests.requirements import requirement
+
+ANN = "ann"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+async def store(root: Path) -> AsyncIterator[FileStore]:
+    async with FileStore(root, clock=SettableClock(), single_user=ANN) as store:
+        yield store
+
+
+def log_of(root: Path, name: str = "t") -> Path:
+    return root / "chats" / name / "log.jsonl"
+
+
+def create_as(thread_id: str, wire_id: str, user: str = ANN) -> Commit:
+    return new_commit(thread_id, Absent(NewThread(user, wire_id=wire_id)))
+
+
+def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], check=False, capture_output=True, text=True
+    )
+
+
+def paths_below(root: Path) -> set[Path]:
+    """Every file and folder but the lock files, which stay."""
+    return {path for path in root.rglob("*") if path.parent.name != "locks"}
+
+
+@requirement("S004-1-file-storage")
+async def test_file_url_opens_a_store_whose_chats_are_files(tmp_path: Path) -> None:
+    async with open_store(f"file://{tmp_path / 'chats'}") as store:
+        await store.commit(start_run("t", user="dummyuser"))
+    assert log_of(tmp_path / "chats").is_file()
+
+
+ACKNOWLEDGE = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from sk_agents.persistence.file_store import FileStore
+from sk_agents.testing.commits import append, start_run, thought
+
+async def write() -> None:
+    async with FileStore(Path(sys.argv[1])) as store:
+        head = (await store.commit(start_run("t"))).thread
+        await store.commit(append(head, thought("acknowledged")))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(write())
+"""
+
+
+@requirement("S004-11.2-write-ahead-log")
+async def test_acknowledged_commit_outlives_its_killed_process(root: Path) -> None:
+    killed = run_python(ACKNOWLEDGE, str(root))
+    assert killed.returncode == -signal.SIGKILL
+    async with FileStore(root) as store:
+        (_, event) = await store.events_after("t", 0)
+    assert event.type == "thinking"
+
+
+async def test_store_that_is_not_open_says_so(root: Path) -> None:
+    store = FileStore(root)
+    with pytest.raises(StoreUnavailable):
+        await store.thread("t")
+    with pytest.raises(StoreUnavailable):
+        store.renew("o", 1)
+
+
+async def test_only_the_owner_of_the_process_can_read_the_files(
+    root: Path, store: FileStore
+) -> None:
+    await store.commit(start_run("t"))
+    for path in (root, *paths_below(root)):
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600)
+
+
+async def test_leftovers_are_ignored_and_swept_after_an_hour(root: Path) -> None:
+    async with FileStore(root):
+        pass
+    old, new, folder = (root / "tmp" / name for name in ("old.tmp", "new.tmp", "folder.tmp"))
+    for path in (old, new, folder / "log.jsonl"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("half")
+    for path in (old, folder):
+        os.utime(path, (1, 1))
+    async with FileStore(root) as store:
+        assert await store.orphans() == []
+    assert list((root / "tmp").iterdir()) == [new]
+
+
+@pytest.mark.parametrize("wire_id", ["Chat", "..", ".", "a/b", "a\n", "x" * 65, "con.", "ｆｕｌｌ"])
+async def test_name_that_no_disk_can_be_trusted_with_is_hashed(
+    root: Path, store: FileStore, wire_id: str
+) -> None:
+    await store.commit(create_as("t", wire_id))
+    await store.commit(create_as("u", "chat"))
+    assert (await store.thread("t")).wire_id == wire_id
+    names = sorted(path.name for path in (root / "chats").iterdir())
+    assert names[0] == "chat"
+    assert names[1].startswith("~")
+
+
+async def test_users_other_than_the_single_one_have_folders_of_their_own(
+    root: Path, store: FileStore
+) -> None:
+    for user in (ANN, "bob", "../bob"):
+        await store.commit(create_as(f"of {user}", "chat_1", user))
+        assert (await store.thread(f"of {user}")).user_id == user
+    assert len(list((root / "users").glob("*/chats/chat_1"))) == 2
+    assert log_of(root, "chat_1").is_file()
+
+
+async def test_two_threads_of_one_name_are_kept_apart(root: Path, store: FileStore) -> None:
+    for thread_id in ("a", "b"):
+        await store.commit(create_as(thread_id, "chat_1"))
+    assert (await store.thread("a")).thread_id == "a"
+    assert (await store.thread("b")).thread_id == "b"
+
+
+async def test_thread_that_was_only_about_to_be_made_is_not_there(
+    root: Path, store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise OSError(errno.EIO, "killed here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", fail)
+        with pytest.raises(StoreUnavailable):
+            await store.commit(create_as("a", "chat_1"))
+    with pytest.raises(ThreadNotFound):
+        await store.thread("a")
+    await store.commit(create_as("b", "chat_1"))
+    with pytest.raises(ThreadNotFound):
+        await store.thread("a")
+    await store.commit(create_as("a", "chat_1"))
+    assert (await store.thread("a")).thread_id == "a"
+
+
+async def test_index_is_made_anew_after_the_machine_went_down(root: Path) -> None:
+    async with FileStore(root, single_user=ANN) as store:
+        head = (await store.commit(start_run("t"))).thread
+        await store.commit(ask(head, "a", park=True))
+        await store.commit(start_run("of-bob", "run-2", user="bob"))
+    for path in (root / "index").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    async with FileStore(root, single_user=ANN) as store:
+        assert [entry.key for entry in await store.open_entries("approval", ANN)] == ["a"]
+        found = await store.find("run", "run-2")
+        assert found is not None
+        assert found.thread_id == "of-bob"
+        await store.commit(decide("t", "a"))
+
+
+async def test_thread_that_lost_its_index_is_not_made_twice(root: Path, store: FileStore) -> None:
+    commit = start_run("t")
+    await store.commit(commit)
+    (root / "index" / "threads" / "t").unlink()
+    async with FileStore(root, single_user=ANN) as other:
+        assert (await other.commit(commit)).thread.next_seq == 2
+    assert len(list((root / "chats").iterdir())) == 1
+
+
+async def test_sweep_opens_no_log_that_has_not_changed(
+    root: Path, store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads = [(await store.commit(start_run(f"t{n}", f"run-{n}"))).thread for n in range(20)]
+    opened: list[str] = []
+    real_open = os.open
+
+    def watched(path: str, *args: int, **options: int) -> int:
+        opened.append(str(path))
+        return real_open(path, *args, **options)
+
+    assert len(await store.orphans()) == 20
+    await store.commit(append(heads[0], thought()))
+    monkeypatch.setattr(os, "open", watched)
+    assert len(await store.orphans()) == 20
+    assert await store.overdue("approval") == []
+    assert opened.count("log.jsonl") <= 1
+
+
+async def test_deleted_thread_leaves_no_file(root: Path, store: FileStore) -> None:
+    before = paths_below(root)
+    head = (await store.commit(start_run("t"))).thread
+    await store.delete("t", next_seq=head.next_seq)
+    assert paths_below(root) == before
+
+
+NAME_ITSELF = """
+import sys
+from sk_agents.persistence.owner import new_owner
+
+sys.stdout.write(new_owner())
+"""
+
+
+async def test_ended_processes_leave_no_heartbeats(root: Path) -> None:
+    async with FileStore(root) as store:
+        store.renew(run_python(NAME_ITSELF).stdout, 1000)
+        store.renew("elsewhere", 1000)
+    async with FileStore(root):
+        assert [path.name for path in (root / "owners").iterdir()] == ["elsewhere"]

@@ -1,0 +1,220 @@
+"""What a SQLite file meets in the field: full disks, locks, damage, other versions."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import rmtree
+
+import apsw
+import pytest
+
+from sk_agents.exceptions import (
+    CommitOutcomeUnknown,
+    SchemaTooNew,
+    StateCorrupt,
+    StoreBusy,
+    StoreUnavailable,
+    ThreadNotFound,
+)
+from sk_agents.persistence import group_writer, sqlite_schema
+from sk_agents.persistence.sqlite_store import SqliteStore
+from tests.requirements import requirement
+from tests.stores.sqlite_faults import (
+    failing_disk,
+    locked_by_another_process,
+    note,
+    outcome_in_child,
+)
+
+
+def pragma(path: Path, name: str, value: int | None = None) -> object:
+    connection = apsw.Connection(str(path))
+    try:
+        return connection.pragma(name, value) if value is not None else connection.pragma(name)
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def guarded() -> Iterator[Path]:
+    """A folder nobody but its owner may write, on a path everybody may walk."""
+    folder = Path(tempfile.mkdtemp(prefix="teal-guarded-"))
+    folder.chmod(0o755)
+    yield folder
+    rmtree(folder)
+
+
+@requirement("S003-1.2-sqlite")
+async def test_what_is_committed_is_in_the_file_after_reopening(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "teal.sqlite"
+    async with SqliteStore(path) as store:
+        await store.commit(note("t"))
+    async with SqliteStore(path) as store:
+        assert (await store.thread("t")).metadata == {"title": "hello"}
+        assert [event.seq for event in await store.events_after("t", 0)] == [1]
+
+
+async def test_every_commit_is_synced_before_it_is_acknowledged(tmp_path: Path) -> None:
+    with failing_disk() as disk:
+        async with SqliteStore(tmp_path / "teal.sqlite") as store:
+            before = disk.syncs
+            for number in range(5):
+                await store.commit(note(f"t{number}"))
+                assert disk.syncs > before + number
+
+
+async def test_a_newer_schema_is_refused_and_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "teal.sqlite"
+    async with SqliteStore(path):
+        pass
+    pragma(path, "user_version", len(sqlite_schema.MIGRATIONS) + 1)
+    before = path.read_bytes()
+    with pytest.raises(SchemaTooNew, match="newer version"):
+        async with SqliteStore(path):
+            pass
+    assert path.read_bytes() == before
+
+
+async def test_an_older_schema_is_migrated_and_keeps_its_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "teal.sqlite"
+    async with SqliteStore(path) as store:
+        await store.commit(note("t"))
+    newer = (*sqlite_schema.MIGRATIONS, "CREATE TABLE added (a)")
+    monkeypatch.setattr(sqlite_schema, "MIGRATIONS", newer)
+    async with SqliteStore(path) as store:
+        assert (await store.thread("t")).metadata == {"title": "hello"}
+    assert pragma(path, "user_version") == len(newer)
+
+
+async def test_a_file_that_is_no_database_is_refused_and_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(b"dear diary, this is not a database\n" * 40)
+    before = path.read_bytes()
+    with pytest.raises(StoreUnavailable, match="not a database"):
+        async with SqliteStore(path):
+            pass
+    assert path.read_bytes() == before
+
+
+async def test_another_programs_database_is_refused_and_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "browser.sqlite"
+    connection = apsw.Connection(str(path))
+    connection.execute("CREATE TABLE bookmarks (a)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreUnavailable, match="another program"):
+        async with SqliteStore(path):
+            pass
+    assert path.read_bytes() == before
+
+
+def test_an_unwritable_folder_is_a_clear_error(guarded: Path) -> None:
+    said = outcome_in_child("unprivileged", guarded / "teal.sqlite")
+    assert said.startswith("StoreUnavailable")
+    assert "cannot be opened" in said
+    said = outcome_in_child("unprivileged", guarded / "deep" / "teal.sqlite")
+    assert "the folder cannot be made" in said
+
+
+async def test_a_read_only_file_is_a_clear_error(guarded: Path) -> None:
+    path = guarded / "teal.sqlite"
+    async with SqliteStore(path):
+        pass
+    path.chmod(0o444)
+    said = outcome_in_child("unprivileged", path)
+    assert said.startswith("StoreReadOnly")
+    assert "cannot be written" in said
+
+
+def test_a_full_disk_refuses_the_commit_and_keeps_the_others(tmp_path: Path) -> None:
+    said = outcome_in_child("fill", tmp_path / "teal.sqlite")
+    assert said == "StoreFull wrote again kept 1"
+
+
+async def test_a_lock_of_another_process_ends_in_store_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_writer, "BUSY_MS", 50)
+    path = tmp_path / "teal.sqlite"
+    async with SqliteStore(path) as store:
+        with locked_by_another_process(path):
+            with pytest.raises(StoreBusy, match="locked by another process"):
+                await store.commit(note("t"))
+            with pytest.raises(ThreadNotFound):
+                await store.thread("t")
+        await store.commit(note("t"))
+
+
+async def test_a_failed_sync_is_an_unknown_outcome_and_ends_writing(tmp_path: Path) -> None:
+    path = tmp_path / "teal.sqlite"
+    with failing_disk() as disk:
+        async with SqliteStore(path) as store:
+            await store.commit(note("before"))
+            disk.fails = True
+            with pytest.raises(CommitOutcomeUnknown):
+                await store.commit(note("lost"))
+            disk.fails = False
+            with pytest.raises(StoreUnavailable, match="restart"):
+                await store.commit(note("later"))
+            with pytest.raises(StoreUnavailable, match="restart"):
+                await store.ping()
+    async with SqliteStore(path) as store:
+        assert len(await store.events_after("before", 0)) == 1
+        await store.commit(note("lost"))
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("record", "body"), ("record", "commit_id"), ("thread", "head")]
+)
+async def test_a_flipped_byte_is_one_threads_error_and_stays_as_it_is(
+    tmp_path: Path, table: str, column: str
+) -> None:
+    path = tmp_path / "teal.sqlite"
+    async with SqliteStore(path) as store:
+        await store.commit(note("damaged"))
+        await store.commit(note("healthy"))
+    connection = apsw.Connection(str(path))
+    row = f"SELECT CAST({column} AS BLOB) FROM {table} WHERE rowid = 1 OR rowid = 1 << 32 | 1"
+    (whole,) = next(iter(connection.execute(row)))
+    flipped = [
+        whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :] for at in range(len(whole))
+    ]
+    for damaged in flipped:
+        connection.execute(
+            f"UPDATE {table} SET {column} = ? WHERE rowid = 1 OR rowid = 1 << 32 | 1", (damaged,)
+        )
+        async with SqliteStore(path) as store:
+            with pytest.raises(StateCorrupt):
+                await store.events_after("damaged", 0)
+            assert len(await store.events_after("healthy", 0)) == 1
+        assert next(iter(connection.execute(row))) == (damaged,)
+    connection.close()
+
+
+async def test_a_record_moved_to_another_thread_is_recognised(tmp_path: Path) -> None:
+    path = tmp_path / "teal.sqlite"
+    async with SqliteStore(path) as store:
+        await store.commit(note("a"))
+        await store.commit(note("b"))
+    connection = apsw.Connection(str(path))
+    connection.execute("DELETE FROM record WHERE place = 2 << 32 | 1")
+    connection.execute("UPDATE record SET place = 2 << 32 | 1 WHERE place = 1 << 32 | 1")
+    connection.close()
+    async with SqliteStore(path) as store:
+        for thread_id in ("a", "b"):
+            with pytest.raises(StateCorrupt):
+                await store.events_after(thread_id, 0)
+
+
+async def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "teal.sqlite")
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.commit(note("t"))
+    async with store:
+        await store.commit(note("t"))
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.thread("t")

@@ -1,0 +1,78 @@
+"""What a store's URL opens, and how a wrong one is refused."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from sk_agents.exceptions import ConfigurationError
+from sk_agents.persistence.ephemeral_store import EphemeralStore
+from sk_agents.persistence.memory_store import MemoryStore
+from sk_agents.persistence.store_factory import STORES, Kind, open_store
+
+
+@pytest.mark.parametrize("url", ["memory:", "memory://", "MEMORY:"])
+async def test_memory_url_opens_a_memory_store(url: str) -> None:
+    async with open_store(url) as store:
+        assert type(store) is MemoryStore
+
+
+def test_ephemeral_url_opens_an_ephemeral_store() -> None:
+    assert type(open_store("ephemeral:")) is EphemeralStore
+
+
+@pytest.mark.parametrize("scheme", [name for name, kind in STORES.items() if kind.has_path])
+@pytest.mark.parametrize("slashes", ["///", "////"])
+async def test_three_and_four_slashes_name_the_same_absolute_path(
+    scheme: str, slashes: str, tmp_path: Path
+) -> None:
+    kept = tmp_path / "a folder" / "kept"
+    async with open_store(f"{scheme}:{slashes}{str(kept).lstrip('/')}") as store:
+        await store.ping()
+    assert kept.exists()
+
+
+@pytest.mark.parametrize("kind", STORES.values(), ids=STORES)
+def test_every_row_of_the_table_names_a_class_that_exists(kind: Kind) -> None:
+    assert isinstance(getattr(importlib.import_module(kind.module), kind.class_name), type)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:",
+        "sqlite:/srv/teal.sqlite",
+        "sqlite://teal.sqlite",
+        "sqlite:///",
+        "sqlite:////",
+        "sqlite:///srv/teal.sqlite?mode=ro",
+        "sqlite:///srv/a\0b",
+        "sqlite://someone:s3cret@host/srv/teal.sqlite",
+        "file://chats",
+        "memory:///s3cret",
+        "memory:s3cret",
+    ],
+)
+def test_url_of_the_wrong_form_is_refused_and_the_right_form_shown(url: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        open_store(url)
+    form = STORES[url.partition(":")[0]].form
+    assert form in str(refused.value)
+    assert "TA_STORE" in str(refused.value)
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://someone:s3cret@host/db", "someone:s3cret@host", "s3cret", "", "://s3cret", "1:"],
+)
+def test_url_of_an_unknown_store_is_refused_with_the_supported_ones(url: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        open_store(url)
+    assert "sqlite:///path, file:///dir" in str(refused.value)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_unknown_scheme_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="'redis'"):
+        open_store("redis://host")
