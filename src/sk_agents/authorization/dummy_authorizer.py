@@ -1,0 +1,16 @@
+"""The authorizer for development."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from sk_agents.authorization.request_authorizer import RequestAuthorizer
+
+
+class DummyAuthorizer(RequestAuthorizer):
+    """Every request is one and the same user."""
+
+    insecure: ClassVar[bool] = True
+
+    async def authorize_request(self, auth_header: str) -> str:
+        return "dummyuser"

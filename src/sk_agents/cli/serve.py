@@ -1,0 +1,178 @@
+"""`teal serve`: one process, one event loop, one line when it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import typer
+import uvicorn
+from fastapi import FastAPI
+
+from sk_agents.app import create_app
+from sk_agents.cli.logs import configure_logs
+from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
+from sk_agents.config.settings import Settings, load_settings
+from sk_agents.config.store_url import store_url, without_secrets
+from sk_agents.exceptions import ConfigurationError, StoreError
+from sk_agents.http.caller import check_bind_address
+from sk_agents.wiring import build_authorizer
+
+BACKLOG = 2048
+# An open stream is cut after this many seconds of shutting down.
+GRACE_SECONDS = 10
+
+
+class ExitCode(IntEnum):
+    """By the convention of sysexits.h."""
+
+    STOPPED = 0
+    ADDRESS_IN_USE = 69
+    NOT_PERMITTED = 77
+    BAD_CONFIGURATION = 78
+
+
+class _CannotListen(Exception):
+    """Carries the exit code; never leaves this module."""
+
+    def __init__(self, code: ExitCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def run(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> ExitCode:
+    """Serve until a signal says stop."""
+    try:
+        _serve(config_paths, overrides)
+    except _CannotListen as error:
+        return _fail(error.code, error)
+    except (ConfigurationError, StoreError) as error:
+        return _fail(ExitCode.BAD_CONFIGURATION, error)
+    return ExitCode.STOPPED
+
+
+def _fail(code: ExitCode, error: Exception) -> ExitCode:
+    typer.echo(f"teal: {error}", err=True)
+    return code
+
+
+def _serve(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> None:
+    configure_logs("warning")
+    settings = load_settings(config_paths, **overrides)
+    configure_logs(settings.log_level)
+    agents = load_agent_files(config_paths or configured_paths(settings.service_config))
+    authorizer = build_authorizer(settings)
+    check_bind_address(settings.host, authorizer, settings.allow_insecure_auth)
+    app = create_app(settings, agents, authorizer=authorizer)
+    with _listen(settings.host, settings.port) as listener:
+        server = _Server(_server_config(app), ready_line(settings, agents, listener))
+        with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+            runner.run(_run_until_signal(app, server, listener))
+
+
+def ready_line(settings: Settings, agents: Sequence[AgentFile], listener: socket.socket) -> str:
+    port = listener.getsockname()[1]
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    names = ", ".join(agent.name for agent in agents) or "none configured"
+    parts = (
+        f"teal ready at http://{host}:{port}",
+        f"agents: {names}",
+        f"store: {without_secrets(store_url(settings))}",
+        "model: none configured",
+    )
+    return " · ".join(parts)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Take the port before anything else is opened: a busy one must have no side effect."""
+    try:
+        family, *_, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise _cannot_listen(host, port, error) from None
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> Exception:
+    place = f"{host} port {port}"
+    match error.errno:
+        case errno.EADDRINUSE:
+            return _CannotListen(
+                ExitCode.ADDRESS_IN_USE, f"{place} is in use; --port 0 picks a free port"
+            )
+        case errno.EACCES | errno.EPERM:
+            return _CannotListen(ExitCode.NOT_PERMITTED, f"not permitted to listen on {place}")
+        case _:
+            return ConfigurationError(f"TA_HOST: cannot listen on {place}: {error.strerror}")
+
+
+def _server_config(app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http="httptools",
+        # Entered by us, so that a store that cannot be opened is an exception, not a log line.
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+
+
+class _Server(uvicorn.Server):
+    """Says when it is ready, and leaves signals to us: uvicorn would end the process by them."""
+
+    def __init__(self, config: uvicorn.Config, ready: str) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and not self.should_exit:
+            typer.echo(self._ready)
+
+
+async def _run_until_signal(app: FastAPI, server: _Server, listener: socket.socket) -> None:
+    with _stopping(server):
+        async with app.router.lifespan_context(app):
+            await server.serve(sockets=[listener])
+
+
+@contextmanager
+def _stopping(server: _Server) -> Iterator[None]:
+    """The first signal stops in good order, the second without waiting for open requests.
+
+    The third has its usual effect.
+    """
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def stop() -> None:
+        if server.should_exit:
+            server.force_exit = True
+            forget()
+        server.should_exit = True
+
+    def forget() -> None:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+    for number in signals:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        forget()

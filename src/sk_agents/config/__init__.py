@@ -1,0 +1,1 @@
+"""What the operator says: environment, agent files and the classes they name."""

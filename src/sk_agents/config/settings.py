@@ -1,0 +1,243 @@
+"""The environment, read once: every `TA_*` variable is a field of `Settings`.
+
+Sources, strongest first: arguments (command-line flags), the real environment, `.env` in the
+current directory, `.env` beside the agent file. An empty value counts as not set. Messages name
+the variable and never repeat its value, which may be a secret.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from dotenv import dotenv_values
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from sk_agents.exceptions import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "TA_"
+ALIAS_PREFIX = "TEAL_"
+ALIASED_FIELDS = (
+    "authorizer_module",
+    "authorizer_class",
+    "persistence_module",
+    "persistence_class",
+)
+# Each module needs its class and the reverse.
+PAIRS = (
+    ("authorizer_module", "authorizer_class"),
+    ("persistence_module", "persistence_class"),
+    ("plugin_catalog_module", "plugin_catalog_class"),
+    ("custom_chat_completion_factory_module", "custom_chat_completion_factory_class_name"),
+)
+
+
+def variable(field: str) -> str:
+    return PREFIX + field.upper()
+
+
+def alias_variable(field: str) -> str:
+    return ALIAS_PREFIX + field.upper()
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _aliased(field: str, description: str) -> Any:
+    names = AliasChoices(variable(field), alias_variable(field))
+    return Field(None, validation_alias=names, description=description)
+
+
+Flag = Annotated[bool, BeforeValidator(_lower)]
+Level = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_lower)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class Settings(BaseSettings):
+    """All settings of one server. `load_settings` is the way to read them at start-up."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        populate_by_name=True,
+        hide_input_in_errors=True,
+    )
+
+    service_config: Path | None = Field(
+        None,
+        description="Agent file, or folder of agent files, served when the command names none.",
+    )
+    store: str | None = Field(
+        None,
+        min_length=1,
+        description="Where conversations are kept: `sqlite:///path`, `file:///dir`, `memory:`. "
+        "Unset: a SQLite file in the user's data folder.",
+    )
+    signals: str | None = Field(
+        None, description="How instances wake each other, as a URL. Unset: what the store brings."
+    )
+    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
+    port: Port = Field(8000, description="Port to listen on; 0 picks a free one.")
+    log_level: Level = Field("info", description="debug, info, warning, error or critical.")
+    hide_existence: Flag = Field(
+        False, description="Answer 404 instead of 401 for what belongs to another user."
+    )
+    allow_insecure_auth: Flag = Field(
+        False,
+        description="Allow an authorizer that believes everybody on an address other than "
+        "loopback.",
+    )
+    authorizer_module: str | None = _aliased(
+        "authorizer_module",
+        "Dotted name or file path of the module holding the authorizer. Unset: every request "
+        "is the development user `dummyuser`.",
+    )
+    authorizer_class: str | None = _aliased("authorizer_class", "Its class.")
+    authorizer_timeout: float = Field(
+        10.0, gt=0, le=300, description="Seconds an authorizer may take; after that 503."
+    )
+    persistence_module: str | None = _aliased(
+        "persistence_module",
+        "Dotted name or file path of the module holding a `TaskPersistenceManager`.",
+    )
+    persistence_class: str | None = _aliased("persistence_class", "Its class.")
+    encryption_keys: SecretStr | None = Field(
+        None, description="Keys for encrypting stored conversations, newest first."
+    )
+    api_key: SecretStr | None = Field(None, description="API key for the model provider.")
+    agent_base_url: str = Field(
+        "http://localhost:8000", description="Address under which clients reach this server."
+    )
+    provider_org: str = Field("My Organization", description="Organization shown to other agents.")
+    provider_url: str = Field(
+        "http://localhost:8000", description="Web address of that organization."
+    )
+    types_module: str | None = Field(
+        None,
+        description="Module with custom input and output types. Unset: `custom_types.py` beside "
+        "the agent file, if there is one.",
+    )
+    plugin_module: str | None = Field(
+        None,
+        description="Module with plugin classes. Unset: `custom_plugins.py` beside the agent "
+        "file, if there is one.",
+    )
+    remote_plugin_path: Path | None = Field(None, description="Catalog of remote plugins (YAML).")
+    plugin_catalog_module: str | None = Field(
+        None, description="Dotted name or file path of the module holding the plugin catalog."
+    )
+    plugin_catalog_class: str | None = Field(None, description="Its class.")
+    plugin_catalog_file: Path | None = Field(
+        None, description="Catalog of plugins and the rules for their tools (JSON)."
+    )
+    custom_chat_completion_factory_module: str | None = Field(
+        None, description="Dotted name or file path of a module building model clients."
+    )
+    custom_chat_completion_factory_class_name: str | None = Field(None, description="Its class.")
+    structured_output_transformer_model: str = Field(
+        "gpt-4o", description="Model that shapes answers for models without structured output."
+    )
+    redis_host: str | None = Field(None, description="Redis server's name or address.")
+    redis_port: Port = Field(6379, description="Redis server's port.")
+    redis_db: int = Field(0, ge=0, description="Redis database number.")
+    redis_ttl: int | None = Field(
+        None, gt=0, description="Seconds until an untouched record expires. Unset: never."
+    )
+    redis_pwd: SecretStr | None = Field(None, description="Redis password.")
+    redis_ssl: Flag = Field(True, description="Use TLS towards Redis.")
+    telemetry_enabled: Flag = Field(False, description="Send traces.")
+    otel_endpoint: str | None = Field(None, description="Where telemetry is sent (OTLP).")
+    metrics_enabled: Flag = Field(True, description="Send metrics too, when telemetry is on.")
+    logging_enabled: Flag = Field(True, description="Send logs too, when telemetry is on.")
+
+    @model_validator(mode="after")
+    def _pairs_are_complete(self) -> Self:
+        for one, other in (*PAIRS, *(pair[::-1] for pair in PAIRS)):
+            if getattr(self, one) and not getattr(self, other):
+                raise ValueError(f"{variable(other)} is not set, but {variable(one)} is")
+        return self
+
+
+def load_settings(config_paths: Sequence[Path] = (), **overrides: Any) -> Settings:
+    """Read the environment and `.env` files; `overrides` that are `None` count as not given.
+
+    Raises:
+        ConfigurationError: a variable has an unusable value; the message names it.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    files = dotenv_files(config_paths)
+    settings = _build(files, given)
+    if not config_paths and settings.service_config is not None:
+        files = dotenv_files([settings.service_config])
+        settings = _build(files, given)
+    _warn_of_aliases(_values(files))
+    return settings
+
+
+def dotenv_files(config_paths: Iterable[Path]) -> list[Path]:
+    """`.env` beside each config, then the current directory's: a later one wins."""
+    beside = [path if path.is_dir() else path.parent for path in config_paths]
+    files = dict.fromkeys((folder / ".env").absolute() for folder in (*beside, Path.cwd()))
+    return [file for file in files if file.is_file()]
+
+
+def _build(files: Sequence[Path], overrides: Mapping[str, Any]) -> Settings:
+    try:
+        return Settings(_env_file=list(files), **{**_aliased_values(files), **overrides})
+    except ValidationError as error:
+        raise ConfigurationError("; ".join(_reasons(error))) from None
+    except (OSError, UnicodeDecodeError) as error:
+        names = ", ".join(map(str, files))
+        raise ConfigurationError(f"{names}: cannot be read: {type(error).__name__}") from None
+
+
+def _aliased_values(files: Sequence[Path]) -> dict[str, Any]:
+    """A `TA_` name wins over its alias wherever the two are written."""
+    values = _values(files)
+    found = {f: values.get(variable(f)) or values.get(alias_variable(f)) for f in ALIASED_FIELDS}
+    return {field: value for field, value in found.items() if value}
+
+
+def _reasons(error: ValidationError) -> Iterable[str]:
+    for problem in error.errors(include_input=False, include_context=False, include_url=False):
+        reason = problem["msg"].removeprefix("Value error, ")
+        if not problem["loc"]:
+            yield reason
+            continue
+        name = str(problem["loc"][0])
+        yield f"{variable(name) if name in Settings.model_fields else name.upper()}: {reason}"
+
+
+def _values(files: Sequence[Path]) -> dict[str, str | None]:
+    values: dict[str, str | None] = {}
+    for file in files:
+        values.update(dotenv_values(file))
+    return values | os.environ
+
+
+def _warn_of_aliases(values: Mapping[str, str | None]) -> None:
+    for field in ALIASED_FIELDS:
+        ours, theirs = values.get(variable(field)), values.get(alias_variable(field))
+        if ours and theirs and ours != theirs:
+            logger.warning(
+                "%s and %s are both set and differ; %s is used",
+                variable(field),
+                alias_variable(field),
+                variable(field),
+            )

@@ -1,0 +1,74 @@
+"""Which store the settings ask for, as a URL."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from sk_agents.config.settings import Settings
+from sk_agents.exceptions import ConfigurationError
+
+# Our own persistence classes, by module and class, and the URL that means the same.
+OWN_CLASSES = {
+    (
+        "sk_agents.persistence.in_memory_persistence_manager",
+        "InMemoryPersistenceManager",
+    ): "memory:",
+}
+
+
+def store_url(settings: Settings, environ: Mapping[str, str] = os.environ) -> str:
+    """The store's URL: `TA_STORE`, else the one a named class of ours stands for, else SQLite.
+
+    Raises:
+        ConfigurationError: `TA_STORE` and `TA_PERSISTENCE_*` name different stores.
+    """
+    named = own_class_url(settings)
+    if settings.store is None:
+        return named or default_store_url(environ)
+    if named is not None and settings.store.rstrip("/") != named:
+        raise ConfigurationError(
+            f"TA_STORE and TA_PERSISTENCE_CLASS name different stores: "
+            f"{settings.persistence_class} is {named}"
+        )
+    return settings.store
+
+
+def own_class_url(settings: Settings) -> str | None:
+    """The URL of the class named by `TA_PERSISTENCE_*` if it is one of ours."""
+    module = settings.persistence_module
+    if module is None or settings.persistence_class is None:
+        return None
+    if module.endswith(".py"):
+        parts = Path(module).with_suffix("").parts
+        start = max((i for i, part in enumerate(parts) if part == "sk_agents"), default=0)
+        module = ".".join(parts[start:])
+    return OWN_CLASSES.get((module, settings.persistence_class))
+
+
+def default_store_url(environ: Mapping[str, str]) -> str:
+    return f"sqlite://{data_folder(environ) / 'teal-agents' / 'teal.sqlite'}"
+
+
+def data_folder(environ: Mapping[str, str]) -> Path:
+    """The user's data folder by the XDG rules, which ignore a relative path."""
+    named = Path(environ.get("XDG_DATA_HOME", ""))
+    if named.is_absolute():
+        return named
+    try:
+        return Path(environ["HOME"] if environ.get("HOME") else Path.home()) / ".local" / "share"
+    except RuntimeError:
+        raise ConfigurationError(
+            "TA_STORE is not set and there is no home folder to keep the default store in"
+        ) from None
+
+
+def without_secrets(url: str) -> str:
+    """The URL as it may be shown: no password, no query."""
+    parts = urlsplit(url)
+    if not parts.netloc:
+        return url.partition("?")[0]
+    place = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{place}{parts.path}"

@@ -1,0 +1,1 @@
+"""What every surface shares on the wire: callers, errors, correlation, health."""

@@ -1,0 +1,189 @@
+"""Who is calling, what is theirs, and where an authorizer without proof may serve."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import ipaddress
+import logging
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from starlette.requests import HTTPConnection
+
+from sk_agents.authorization.request_authorizer import RequestAuthorizer
+from sk_agents.exceptions import (
+    AuthorizerUnavailable,
+    ConfigurationError,
+    NotFound,
+    TealError,
+    Unauthenticated,
+)
+from sk_agents.http.threads import DaemonThreads
+
+logger = logging.getLogger(__name__)
+
+AUTHORIZER_SLOTS = 32
+DEFAULT_TIMEOUT = 10.0
+MAX_HEADER_BYTES = 16 * 1024
+MAX_USER_ID_LENGTH = 256
+# Control characters and lone surrogates can be neither logged nor stored safely.
+FORBIDDEN_CATEGORIES = {"Cc", "Cs"}
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A verified user and the header that proved it, kept for the plugins of this request."""
+
+    user_id: str
+    authorization: str | None = field(default=None, repr=False)
+
+
+class CallerCheck:
+    """Asks the authorizer, within bounds."""
+
+    def __init__(
+        self,
+        authorizer: RequestAuthorizer,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        allow_insecure: bool = False,
+    ) -> None:
+        self.authorizer = authorizer
+        self._timeout = timeout
+        self._loopback_only = authorizer.insecure and not allow_insecure
+        self._threads = DaemonThreads(AUTHORIZER_SLOTS)
+
+    async def identify(
+        self,
+        headers: Iterable[tuple[bytes, bytes]],
+        *,
+        server_host: str | None = None,
+    ) -> Caller:
+        """The caller of a request with these raw headers, received at `server_host`.
+
+        Raises:
+            Unauthenticated: two headers, a header too long, or the authorizer refuses it.
+            AuthorizerUnavailable: the authorizer did not answer in time.
+        """
+        if self._loopback_only and _is_public_address(server_host):
+            # Another server program than ours may have bound the address unchecked.
+            logger.error("insecure authorizer on a public address: request refused")
+            raise Unauthenticated
+        header = _authorization(headers)
+        user_id = await self._ask(header or "")
+        if isinstance(user_id, str) and _is_usable(user_id):
+            return Caller(user_id, header)
+        logger.error(
+            "authorizer returned an unusable user id",
+            extra={"authorizer": type(self.authorizer).__qualname__},
+        )
+        raise Unauthenticated
+
+    async def _ask(self, header: str) -> object:
+        bound = asyncio.timeout(self._timeout)
+        try:
+            async with bound:
+                return await self._call(header)
+        except TealError:
+            raise
+        except (Exception, SystemExit) as error:
+            # The authorizer is the operator's own. Its message may quote the token.
+            name = type(self.authorizer).__qualname__
+            if bound.expired():
+                logger.error("authorizer timed out", extra={"authorizer": name})
+                raise AuthorizerUnavailable from None
+            logger.warning(
+                "authorizer failed", extra={"authorizer": name, "error": type(error).__name__}
+            )
+            raise Unauthenticated from None
+
+    async def _call(self, header: str) -> object:
+        method = self.authorizer.authorize_request
+        if inspect.iscoroutinefunction(method):
+            return await method(header)
+        answer = await self._threads.run(method, header)
+        return await answer if inspect.isawaitable(answer) else answer
+
+
+async def current_caller(connection: HTTPConnection) -> Caller:
+    """The caller of this request, as a dependency of a route."""
+    check: CallerCheck = connection.app.state.caller_check
+    server = connection.scope.get("server")
+    return await check.identify(
+        connection.scope["headers"], server_host=server[0] if server else None
+    )
+
+
+def owned_by(caller: Caller, owner_user_id: str) -> bool:
+    return caller.user_id == owner_user_id
+
+
+def require_owner(
+    caller: Caller,
+    owner_user_id: str,
+    *,
+    hide_existence: bool,
+    missing: type[NotFound] = NotFound,
+) -> None:
+    """Pass the owner only.
+
+    Raises:
+        Unauthenticated: somebody else's, and its existence may be known.
+        NotFound: somebody else's, reported as `missing` so that it looks like an unknown one.
+    """
+    if owned_by(caller, owner_user_id):
+        return
+    raise missing() if hide_existence else Unauthenticated("This belongs to another user.")
+
+
+def check_bind_address(host: str, authorizer: RequestAuthorizer, allow_insecure: bool) -> None:
+    """Refuse to let an authorizer that believes everybody serve the network.
+
+    Raises:
+        ConfigurationError: `host` is not loopback and `allow_insecure` is not set.
+    """
+    if authorizer.insecure and not allow_insecure and not is_loopback(host):
+        raise ConfigurationError(
+            f"TA_HOST: {type(authorizer).__name__} believes every caller and '{host}' is not "
+            "a loopback address; set TA_AUTHORIZER_MODULE and TA_AUTHORIZER_CLASS, or "
+            "TA_ALLOW_INSECURE_AUTH=true to do it anyway"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    address = _address(host)
+    return host.lower() == "localhost" if address is None else address.is_loopback
+
+
+def _is_public_address(host: str | None) -> bool:
+    """Only for real addresses: in-process transports put any name here."""
+    address = _address(host or "")
+    return address is not None and not address.is_loopback
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+def _authorization(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    values = [value for name, value in headers if name == b"authorization"]
+    if len(values) > 1:
+        raise Unauthenticated("The request carries more than one Authorization header.")
+    if not values:
+        return None
+    if len(values[0]) > MAX_HEADER_BYTES:
+        raise Unauthenticated("The Authorization header is too long.")
+    return values[0].decode("latin-1")
+
+
+def _is_usable(user_id: str) -> bool:
+    return 0 < len(user_id) <= MAX_USER_ID_LENGTH and not any(
+        unicodedata.category(char) in FORBIDDEN_CATEGORIES for char in user_id
+    )

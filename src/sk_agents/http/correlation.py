@@ -1,0 +1,51 @@
+"""One id per request, on every response and in every error, to find the request in the logs."""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEADER = "X-Correlation-Id"
+_RAW_HEADER = HEADER.lower().encode()
+_STATE_KEY = "correlation_id"
+# What a client sends ends up in headers and logs.
+_ACCEPTABLE = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+
+
+class CorrelationMiddleware:
+    """Gives every HTTP response an id: the client's own if it is harmless, else a new one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        correlation_id = correlation_id_of(scope)
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)[HEADER] = correlation_id
+            await send(message)
+
+        await self.app(scope, receive, send_with_id)
+
+
+def correlation_id_of(scope: Scope) -> str:
+    """The request's id; chosen at the first call, the same from then on."""
+    state = scope.setdefault("state", {})
+    if _STATE_KEY not in state:
+        state[_STATE_KEY] = _incoming(scope) or secrets.token_hex(16)
+    known: str = state[_STATE_KEY]
+    return known
+
+
+def _incoming(scope: Scope) -> str | None:
+    for name, value in scope["headers"]:
+        if name == _RAW_HEADER:
+            return value.decode() if _ACCEPTABLE.fullmatch(value) else None
+    return None

@@ -1,0 +1,129 @@
+"""From exceptions to HTTP: the one status table and the one error body.
+
+Bodies are `application/problem+json` (RFC 9457) with our `code` and the request's id. What a
+failure of the server was about goes to the log, never into the body.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from sk_agents import exceptions
+from sk_agents.exceptions import TealError
+from sk_agents.http.correlation import HEADER, correlation_id_of
+
+logger = logging.getLogger(__name__)
+
+# The nearest class of an error's ancestry decides.
+STATUS_OF: Mapping[type[TealError], HTTPStatus] = {
+    TealError: HTTPStatus.INTERNAL_SERVER_ERROR,
+    exceptions.Unauthenticated: HTTPStatus.UNAUTHORIZED,
+    exceptions.AuthorizerUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    exceptions.Forbidden: HTTPStatus.FORBIDDEN,
+    exceptions.NotFound: HTTPStatus.NOT_FOUND,
+    exceptions.Conflict: HTTPStatus.CONFLICT,
+    exceptions.InvalidInput: HTTPStatus(422),
+    exceptions.LimitExceeded: HTTPStatus.TOO_MANY_REQUESTS,
+    exceptions.StoreFull: HTTPStatus.SERVICE_UNAVAILABLE,
+    exceptions.StoreError: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+DEFAULT_RETRY_AFTER = 1
+
+
+class ProblemResponse(JSONResponse):
+    media_type = "application/problem+json"
+
+
+def status_of(error: TealError) -> HTTPStatus:
+    return next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
+
+
+def problem(
+    request: Request,
+    status: int,
+    *,
+    code: str,
+    detail: str,
+    headers: Mapping[str, str] | None = None,
+    **members: Any,
+) -> ProblemResponse:
+    """An error body; `members` are further fields of it."""
+    correlation_id = correlation_id_of(request.scope)
+    body = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "code": code,
+        "correlation_id": correlation_id,
+        **members,
+    }
+    return ProblemResponse(body, status, {HEADER: correlation_id, **(headers or {})})
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(TealError, _handle_teal_error)
+    app.add_exception_handler(RequestValidationError, _handle_validation_error)
+    app.add_exception_handler(HTTPException, _handle_http_exception)
+    app.add_exception_handler(Exception, _handle_unknown_error)
+
+
+async def _handle_teal_error(request: Request, error: Exception) -> ProblemResponse:
+    assert isinstance(error, TealError)
+    status = status_of(error)
+    detail = str(error)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        # The message may name hosts and files; the class's own sentence does not.
+        detail = str(type(error)())
+        _log(request, error, str(error))
+    return problem(request, status, code=error.code, detail=detail, headers=_headers(status, error))
+
+
+def _headers(status: HTTPStatus, error: TealError) -> dict[str, str]:
+    if status == HTTPStatus.UNAUTHORIZED:
+        return {"WWW-Authenticate": "Bearer"}
+    if status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
+        return {"Retry-After": str(error.attributes.get("retry_after", DEFAULT_RETRY_AFTER))}
+    return {}
+
+
+async def _handle_validation_error(request: Request, error: Exception) -> ProblemResponse:
+    assert isinstance(error, RequestValidationError)
+    # Pydantic's `input` and `ctx` would echo what was sent.
+    errors = [{key: entry[key] for key in ("loc", "msg", "type")} for entry in error.errors()]
+    return problem(
+        request, 422, code="invalid_input", detail="The request is not valid.", errors=errors
+    )
+
+
+async def _handle_http_exception(request: Request, error: Exception) -> ProblemResponse:
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    code = status.phrase.lower().replace(" ", "_").replace("-", "_")
+    return problem(request, status, code=code, detail=str(error.detail), headers=error.headers)
+
+
+async def _handle_unknown_error(request: Request, error: Exception) -> ProblemResponse:
+    _log(request, error, None)
+    return problem(request, 500, code="internal", detail=str(TealError()))
+
+
+def _log(request: Request, error: Exception, reason: str | None) -> None:
+    logger.error(
+        "request failed",
+        extra={
+            "correlation_id": correlation_id_of(request.scope),
+            "path": request.url.path,
+            "error": type(error).__name__,
+            "reason": reason,
+        },
+    )
