@@ -1,0 +1,36 @@
+"""An agent at run time: who speaks, with which tools, under which rules and limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sk_agents.engine.ports import Model, Policy, Toolbox
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds count running time, never time spent waiting for a human."""
+
+    model_rounds: int = 25
+    calls_per_round: int = 16
+    invalid_rounds: int = 5
+    run_seconds: float = 1_800.0
+    approval_seconds: float = 86_400.0
+    tool_result_bytes: int = 262_144
+    cancel_grace_seconds: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    name: str
+    model: Model
+    toolbox: Toolbox
+    policy: Policy
+    system_prompt: str = ""
+    temperature: float | None = None
+    max_tokens: int | None = None
+    reasoning_effort: str | None = None
+    on_disconnect: Literal["cancel", "continue"] = "continue"
+    on_reject: Literal["continue", "cancel"] = "continue"
+    limits: Limits = field(default_factory=Limits)

@@ -1,0 +1,84 @@
+"""What a surface may ask of the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sk_agents.engine.models import NewThread, UserInput
+
+OnBusy = Literal["reject", "enqueue", "interrupt"]
+OnDisconnect = Literal["cancel", "continue"]
+
+
+@dataclass(frozen=True, slots=True)
+class StartRun:
+    """Say something in a thread; `new` lets an absent thread be made.
+
+    `fresh` says that the thread id was just made up, so nobody needs to look for it first.
+    """
+
+    thread_id: str
+    user_id: str
+    run_id: str
+    message: UserInput
+    new: NewThread | None = None
+    fresh: bool = False
+    agent: str | None = None
+    idempotency_key: str | None = None
+    request_digest: str | None = None
+    on_busy: OnBusy = "reject"
+    on_disconnect: OnDisconnect | None = None
+    authorization: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EditRun:
+    """Say something else instead of what `edited_run` was started with; `None` repeats it."""
+
+    thread_id: str
+    user_id: str
+    run_id: str
+    edited_run: str
+    message: UserInput | None = None
+    idempotency_key: str | None = None
+    request_digest: str | None = None
+    on_busy: OnBusy = "reject"
+    on_disconnect: OnDisconnect | None = None
+    authorization: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecideApproval:
+    approval_id: str
+    user_id: str
+    approved: bool
+    thread_id: str | None = None
+    run_id: str | None = None
+    message: str | None = None
+    edited_arguments: dict[str, Any] | None = None
+    remember: Literal["run", "thread"] | None = None
+    digest: str | None = None
+    choice: Literal["done", "retry", "give_up"] | None = None
+    answer: Any = None
+    idempotency_key: str | None = None
+    authorization: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRun:
+    thread_id: str
+    user_id: str
+    run_id: str
+    reason: Literal["user", "disconnect", "interrupt"] = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A run was taken on: watch it from `after`. `queued` is its place when it has to wait."""
+
+    thread_id: str
+    run_id: str
+    after: int
+    queued: int | None = None
+    repeated: bool = False

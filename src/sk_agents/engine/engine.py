@@ -1,0 +1,280 @@
+"""The engine: commands in, events out.
+
+Every command is one conditional commit; what follows from it is driven by whoever then holds the
+lease. A surface never waits inside a run: it sends a command and watches the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Self
+
+from sk_agents.engine import deciding, sealing, starting
+from sk_agents.engine.agent import Agent
+from sk_agents.engine.commands import (
+    Accepted,
+    CancelRun,
+    DecideApproval,
+    EditRun,
+    StartRun,
+)
+from sk_agents.engine.commits import ClaimIfFree, Pending, Quiet, Unchanged
+from sk_agents.engine.drivers import Drivers
+from sk_agents.engine.events import CancelRequested, RunEnded
+from sk_agents.engine.failpoints import failpoint
+from sk_agents.engine.lease_keeper import TTL, LeaseKeeper
+from sk_agents.engine.models import RunStatus
+from sk_agents.engine.ports import Clock, Ids, Signals, Store
+from sk_agents.engine.recovery import Sweeper
+from sk_agents.engine.services import Services
+from sk_agents.engine.state import Run
+from sk_agents.engine.threads import KnownThread, Threads
+from sk_agents.engine.transitions import TERMINAL
+from sk_agents.engine.watch import Item, watch_thread
+from sk_agents.exceptions import (
+    AlreadyTerminal,
+    ApprovalNotFound,
+    Conflict,
+    LeaseHeld,
+    RunNotFound,
+    SequenceConflict,
+    ShuttingDown,
+    ThreadBusy,
+    ThreadNotFound,
+)
+
+logger = logging.getLogger(__name__)
+
+# Each round of a race loses to a commit that succeeded, so this many mean something is wrong.
+RACES = 100
+
+
+class Engine:
+    def __init__(
+        self,
+        store: Store,
+        agents: Mapping[str, Agent],
+        *,
+        signals: Signals,
+        clock: Clock,
+        ids: Ids,
+        owner: str,
+        lease_ttl: float = TTL,
+    ) -> None:
+        lease = LeaseKeeper(store, clock, owner, ttl=lease_ttl)
+        self._services = Services(store, signals, clock, ids, lease, Threads(store))
+        self._drivers = Drivers(self._services, agents)
+        self._sweeper = Sweeper(self._services, self._drivers, interval=lease_ttl / 5)
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self._services.lease)
+        await self._stack.enter_async_context(self._drivers)
+        await self._stack.enter_async_context(self._sweeper)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._stack.aclose()
+
+    async def start(self, command: StartRun) -> Accepted:
+        """Take on a run; it is durable when this returns.
+
+        Raises:
+            ThreadNotFound: no such thread of this user, and none may be made.
+            ThreadBusy: another run is active and `on_busy` is `reject`.
+            InvalidInput: the idempotency key was used for another request.
+            LimitExceeded: too many runs wait already.
+        """
+        self._refuse_when_closing()
+        self._drivers.check_agent(command.agent or (command.new.agent if command.new else None))
+        for _ in range(RACES):
+            try:
+                return await self._start(command)
+            except starting.RETRIED:
+                await self._reload(command.thread_id)
+            except LeaseHeld:
+                await self._reload(command.thread_id)
+                await asyncio.sleep(0)
+        raise ThreadBusy(thread_id=command.thread_id)
+
+    async def edit(self, command: EditRun) -> Accepted:
+        """Start anew from an earlier message; the old answer stays as another branch.
+
+        Raises:
+            RunNotFound, ThreadNotFound: nothing there to edit.
+            ThreadBusy: a run is active or waits, and `on_busy` is not `interrupt`.
+        """
+        self._refuse_when_closing()
+        for _ in range(RACES):
+            known = await self._owned(command.thread_id, command.user_id)
+            if before := starting.repeated(known, command):
+                return before
+            if starting.busy_with(known) is not None and command.on_busy == "interrupt":
+                await self._interrupt(known, command.user_id)
+                continue
+            starting.refuse_busy(known)
+            try:
+                accepted = await starting.begin_edit(self._services, known, command)
+            except SequenceConflict:
+                continue
+            self._drivers.drive(known, authorization=command.authorization)
+            return accepted
+        raise ThreadBusy(thread_id=command.thread_id)
+
+    async def decide(self, command: DecideApproval) -> bool:
+        """Decide an approval; False if this very request did so before.
+
+        Raises:
+            ApprovalNotFound: no such approval of this user.
+            ApprovalAlreadyDecided, ApprovalExpired, ApprovalMismatch: and nothing was changed.
+            InvalidInput, Forbidden: see `deciding.decision_events`.
+        """
+        entry = await self._services.store.find("approval", command.approval_id)
+        if entry is None or entry.user_id != command.user_id:
+            raise ApprovalNotFound(approval_id=command.approval_id)
+        if command.thread_id not in (None, entry.thread_id):
+            raise ApprovalNotFound(approval_id=command.approval_id)
+        if command.run_id not in (None, entry.run_id):
+            raise ApprovalNotFound(approval_id=command.approval_id)
+        known = await self._services.threads.load(entry.thread_id)
+        run, call, approval = deciding.asked_call(known, entry.run_id, command.approval_id)
+        if not deciding.check_open(approval, command):
+            return False
+        agent = self._drivers.agent_of(known)
+        events = deciding.decision_events(known, run, call, command, agent, self._services.ids)
+        guard = Pending(command.approval_id, next_seq=known.state.next_seq)
+        lease = ClaimIfFree(self._services.owner)
+        await self._services.commit(known, guard, *events, lease=lease)
+        failpoint("approval_decided")
+        self._drivers.drive(known, authorization=command.authorization)
+        return True
+
+    async def cancel(self, command: CancelRun) -> RunStatus:
+        """Stop a run; its status when this returns.
+
+        Raises:
+            RunNotFound, ThreadNotFound: nothing there to cancel.
+            AlreadyTerminal: it has ended by itself.
+        """
+        for _ in range(RACES):
+            known = await self._owned(command.thread_id, command.user_id)
+            run = known.state.runs.get(command.run_id)
+            if run is None:
+                raise RunNotFound(run_id=command.run_id)
+            if run.phase in TERMINAL:
+                if run.cancel_requested is not None and run.phase is RunStatus.CANCELLED:
+                    return run.phase
+                raise AlreadyTerminal(run_id=run.run_id, status=run.phase)
+            if run.cancel_requested is not None:
+                return run.status
+            try:
+                await self._cancel(known, run, command)
+            except (SequenceConflict, LeaseHeld):
+                continue
+            self._drivers.drive(known)
+            return known.state.run(command.run_id).status
+        raise Conflict(thread_id=command.thread_id)
+
+    def watch(
+        self, thread_id: str, *, after: int = 0, run_id: str | None = None
+    ) -> AsyncIterator[Sequence[Item]]:
+        """See `watch_thread`. The caller has checked whose thread it is."""
+        return watch_thread(self._services, thread_id, after=after, run_id=run_id)
+
+    async def result(self, accepted: Accepted) -> Run:
+        """The run once it has ended or waits for a person."""
+        async for _ in self.watch(accepted.thread_id, after=accepted.after):
+            known = await self._services.threads.load(accepted.thread_id)
+            run = known.state.run(accepted.run_id)
+            if run.phase in TERMINAL or run.status is RunStatus.WAITING:
+                return run
+        raise AssertionError("a thread is watched without end")
+
+    async def thread(self, thread_id: str, user_id: str) -> KnownThread:
+        """The thread as it is now.
+
+        Raises:
+            ThreadNotFound: no such thread of this user.
+        """
+        return await self._owned(thread_id, user_id)
+
+    async def _start(self, command: StartRun) -> Accepted:
+        known = self._services.threads.known(command.thread_id)
+        if known is None and not command.fresh:
+            known = await self._found(command)
+        if known is None:
+            if command.new is None:
+                raise ThreadNotFound(thread_id=command.thread_id)
+            made = await starting.create(self._services, command, command.new)
+            self._drivers.drive(made, authorization=command.authorization)
+            return Accepted(command.thread_id, command.run_id, after=0)
+        starting.check_owner(known, command.user_id)
+        if before := starting.repeated(known, command):
+            return before
+        if starting.busy_with(known) is not None:
+            if command.on_busy == "enqueue":
+                return await starting.enqueue(self._services, known, command)
+            if command.on_busy == "interrupt":
+                await self._interrupt(known, command.user_id)
+                raise SequenceConflict
+            await self._check_still_busy(known)
+        accepted = await starting.begin(self._services, known, command)
+        self._drivers.drive(known, authorization=command.authorization)
+        return accepted
+
+    async def _check_still_busy(self, known: KnownThread) -> None:
+        """A cached thread may be out of date: only a fresh look may say no."""
+        known = await self._services.threads.load(known.head.thread_id)
+        starting.refuse_busy(known)
+
+    async def _found(self, command: StartRun) -> KnownThread | None:
+        try:
+            return await self._services.threads.load(command.thread_id)
+        except ThreadNotFound:
+            return None
+
+    async def _cancel(self, known: KnownThread, run: Run, command: CancelRun) -> None:
+        asked = CancelRequested(
+            run_id=run.run_id, requested_by=command.user_id, reason=command.reason
+        )
+        next_seq = known.state.next_seq
+        if run.phase is RunStatus.QUEUED:
+            ended = RunEnded(run_id=run.run_id, status=RunStatus.CANCELLED)
+            await self._services.commit(known, Unchanged(next_seq), ended)
+        elif run.status is RunStatus.WAITING and not known.state.queue:
+            events = sealing.cancelled(run, partial=None, usage=run.usage)
+            await self._services.commit(known, Quiet(next_seq), asked, *events)
+        else:
+            lease = ClaimIfFree(self._services.owner)
+            await self._services.commit(known, Unchanged(next_seq), asked, lease=lease)
+
+    async def _interrupt(self, known: KnownThread, user_id: str) -> None:
+        """Cancel what keeps the thread busy, and see it end."""
+        run_id = starting.busy_with(known)
+        assert run_id is not None
+        thread_id = known.head.thread_id
+        try:
+            await self.cancel(CancelRun(thread_id, user_id, run_id, reason="interrupt"))
+        except AlreadyTerminal:
+            return
+        async for _ in self.watch(thread_id, after=0, run_id=run_id):
+            pass
+        await self._services.threads.load(thread_id)
+
+    async def _owned(self, thread_id: str, user_id: str) -> KnownThread:
+        known = await self._services.threads.load(thread_id)
+        starting.check_owner(known, user_id)
+        return known
+
+    async def _reload(self, thread_id: str) -> None:
+        try:
+            await self._services.threads.load(thread_id)
+        except ThreadNotFound:
+            self._services.threads.forget(thread_id)
+
+    def _refuse_when_closing(self) -> None:
+        if self._drivers.draining:
+            raise ShuttingDown

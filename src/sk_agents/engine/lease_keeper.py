@@ -1,0 +1,75 @@
+"""Keeps this instance's leases alive from a thread of its own.
+
+The event loop may stall for a while without losing its runs, but not for ever: when it has not
+ticked for too long, the leases are left to run out and another instance takes over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Self
+
+from sk_agents.engine.ports import Clock, Store
+from sk_agents.exceptions import TealError
+
+logger = logging.getLogger(__name__)
+
+TTL = 15.0
+# A loop that has not ticked for this long is taken for dead.
+STALL = 60.0
+
+
+class LeaseKeeper:
+    def __init__(self, store: Store, clock: Clock, owner: str, *, ttl: float = TTL) -> None:
+        self.owner = owner
+        self._store = store
+        self._clock = clock
+        self._ttl = ttl
+        self._renewed = float("-inf")
+        self._ticked = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._renew_for_ever, name="leases", daemon=True)
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nobody can have taken a lease of ours yet: a tool may be dispatched."""
+        return self._clock.monotonic() - self._renewed < self._ttl * 2 / 3
+
+    async def __aenter__(self) -> Self:
+        self._tick(asyncio.get_running_loop())
+        await asyncio.to_thread(self._renew)
+        self._thread.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._stop.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        await asyncio.to_thread(self._thread.join)
+        await self._store.retire(self.owner)
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._ticked = self._clock.monotonic()
+        self._timer = loop.call_later(self._ttl / 15, self._tick, loop)
+
+    def _renew(self) -> None:
+        asked = self._clock.monotonic()
+        self._store.renew(self.owner, self._ttl)
+        self._renewed = asked
+
+    def _renew_for_ever(self) -> None:
+        while not self._stop.wait(self._ttl / 3):
+            if self._clock.monotonic() - self._ticked > STALL:
+                continue
+            _logging_failures(self._renew)
+
+
+def _logging_failures(renew: Callable[[], None]) -> None:
+    try:
+        renew()
+    except TealError as error:
+        logger.warning("lease renewal failed", extra={"error": type(error).__name__})

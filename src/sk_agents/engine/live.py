@@ -1,0 +1,84 @@
+"""What a run is saying right now, before it is stored: previews, for readers in this process.
+
+Readers pull. Each remembers how far it has read; what it missed while it was slow comes as one
+piece. So a slow or absent reader costs nothing, and one that attaches late gets the text so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+DeltaKind = Literal["answer", "thinking", "tool_output"]
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of text as it appears; void once a higher `attempt` of its round begins."""
+
+    kind: DeltaKind
+    run_id: str
+    content: str
+    offset: int
+    round: int = 0
+    attempt: int = 1
+    call_id: str | None = None
+
+
+StreamKey = tuple[DeltaKind, int, int, str | None]
+
+
+@dataclass(slots=True)
+class _Stream:
+    chunks: list[str] = field(default_factory=list)
+    length: int = 0
+
+
+class LiveRun:
+    """The open round of one run: its text, its reasoning, its tools' output."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self._streams: dict[StreamKey, _Stream] = {}
+        self._round = 1
+        self._attempt = 1
+
+    def begin(self, number: int, attempt: int) -> None:
+        """A new round or attempt: what the last one said is stored by now, or void."""
+        self._round, self._attempt = number, attempt
+        self._streams = {key: s for key, s in self._streams.items() if key[0] == "tool_output"}
+
+    def say(self, kind: Literal["answer", "thinking"], text: str) -> None:
+        self._append((kind, self._round, self._attempt, None), text)
+
+    def output(self, call_id: str, text: str) -> None:
+        self._append(("tool_output", 0, 1, call_id), text)
+
+    def close_round(self) -> None:
+        """Its durable event is about to be shown: no preview of it may follow."""
+        self.begin(self._round, self._attempt)
+
+    def close_call(self, call_id: str) -> None:
+        self._streams.pop(("tool_output", 0, 1, call_id), None)
+
+    def text(self) -> str:
+        stream = self._streams.get(("answer", self._round, self._attempt, None))
+        return "".join(stream.chunks) if stream else ""
+
+    def since(self, seen: dict[StreamKey, tuple[int, int]]) -> Iterator[Delta]:
+        """What is new to a reader who has `seen` so many chunks and characters of each stream."""
+        for key, stream in self._streams.items():
+            count, offset = seen.get(key, (0, 0))
+            if count < len(stream.chunks):
+                kind, number, attempt, call_id = key
+                content = "".join(stream.chunks[count:])
+                seen[key] = (len(stream.chunks), stream.length)
+                yield Delta(kind, self.run_id, content, offset, number, attempt, call_id)
+
+    def _append(self, key: StreamKey, text: str) -> None:
+        stream = self._streams.get(key)
+        if stream is None:
+            stream = self._streams[key] = _Stream()
+        stream.chunks.append(text)
+        stream.length += len(text)

@@ -1,0 +1,125 @@
+"""One model call: the prompt out, the stream in, a whole reply back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sk_agents.engine.events import Answered, Event, ModelRestarted, Thinking
+from sk_agents.engine.failpoints import failpoint
+from sk_agents.engine.history import thread_messages
+from sk_agents.engine.models import Message, Usage
+from sk_agents.engine.turns import (
+    CallRequested,
+    Prompt,
+    ReasoningDelta,
+    TextDelta,
+    TurnFinished,
+)
+from sk_agents.exceptions import ModelInterrupted
+
+if TYPE_CHECKING:
+    from sk_agents.engine.driver import Driver
+
+# A reply that broke off is asked for once more.
+ATTEMPTS = 2
+
+
+@dataclass(slots=True)
+class Reply:
+    run_id: str
+    round: int
+    text: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    calls: list[CallRequested] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    finish_reason: str = "stop"
+
+    def answer(self) -> Answered:
+        return Answered(
+            run_id=self.run_id,
+            round=self.round,
+            content="".join(self.text),
+            finish_reason=self.finish_reason,
+            usage=self.usage,
+        )
+
+    def thoughts(self) -> Iterator[Event]:
+        """What was reasoned and, beside tool calls, what was said."""
+        if self.reasoning:
+            content = "".join(self.reasoning)
+            yield Thinking(run_id=self.run_id, round=self.round, content=content)
+        if self.calls and self.text:
+            content = "".join(self.text)
+            yield Thinking(run_id=self.run_id, round=self.round, content=content, spoken=True)
+
+
+class ModelRound:
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        run = driver.run
+        self.number = 1 + max((call.proposal.round for call in run.calls.values()), default=0)
+        self._attempt = run.attempts.get(self.number, 1)
+
+    async def ask(self) -> Reply:
+        """The whole reply, previewed to readers as it comes.
+
+        Raises:
+            ModelError: there is none to be had.
+        """
+        last = self._attempt + ATTEMPTS - 1
+        while True:
+            try:
+                return await self._stream()
+            except ModelInterrupted as error:
+                if self._attempt >= last:
+                    raise
+                self._attempt += 1
+                await self._driver.commit(
+                    ModelRestarted(
+                        run_id=self._driver.run.run_id,
+                        round=self.number,
+                        attempt=self._attempt,
+                        reason=error.code,
+                    )
+                )
+
+    async def _stream(self) -> Reply:
+        driver = self._driver
+        live, signals, thread_id = driver.live, driver.services.signals, driver.thread_id
+        live.begin(self.number, self._attempt)
+        reply = Reply(driver.run.run_id, self.number)
+        failpoint("model_called")
+        async with aclosing(driver.agent.model.stream(self._prompt())) as stream:
+            async for pieces in stream:
+                for piece in pieces:
+                    match piece:
+                        case TextDelta():
+                            reply.text.append(piece.content)
+                            live.say("answer", piece.content)
+                        case ReasoningDelta():
+                            reply.reasoning.append(piece.content)
+                            live.say("thinking", piece.content)
+                        case CallRequested():
+                            reply.calls.append(piece)
+                        case TurnFinished():
+                            reply.usage, reply.finish_reason = piece.usage, piece.finish_reason
+                            return reply
+                failpoint("model_streaming")
+                signals.notify(thread_id, local=True)
+        raise ModelInterrupted
+
+    def _prompt(self) -> Prompt:
+        agent = self._driver.agent
+        messages = list(thread_messages(self._driver.known.state))
+        if agent.system_prompt:
+            messages.insert(0, Message(role="system", content=agent.system_prompt))
+        return Prompt(
+            messages=messages,
+            tools=agent.toolbox.specs(),
+            temperature=agent.temperature,
+            max_tokens=agent.max_tokens,
+            reasoning_effort=agent.reasoning_effort,
+        )

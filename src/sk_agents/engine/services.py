@@ -1,0 +1,66 @@
+"""What every part of a running engine shares, and the one way its parts commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sk_agents.engine.commits import Commit, Committed, Guard, LeaseChange
+from sk_agents.engine.events import Event
+from sk_agents.engine.lease_keeper import LeaseKeeper
+from sk_agents.engine.live import LiveRun
+from sk_agents.engine.ports import Clock, Ids, Signals, Store
+from sk_agents.engine.threads import KnownThread, Threads
+from sk_agents.exceptions import CommitOutcomeUnknown
+
+# How often a commit of unknown outcome is sent again before its sender gives up.
+RESENDS = 3
+
+
+@dataclass(slots=True)
+class Services:
+    store: Store
+    signals: Signals
+    clock: Clock
+    ids: Ids
+    lease: LeaseKeeper
+    threads: Threads
+    live: dict[str, LiveRun] = field(default_factory=dict)
+
+    @property
+    def owner(self) -> str:
+        return self.lease.owner
+
+    async def commit(
+        self,
+        known: KnownThread,
+        guard: Guard,
+        *events: Event,
+        lease: LeaseChange | None = None,
+    ) -> Committed:
+        """Commit to a known thread, learn what it changed, and wake everybody who waits for it.
+
+        Raises:
+            Conflict, StoreError: as `Store.commit`.
+        """
+        commit = Commit(known.head.thread_id, self.ids.new(), guard, events, lease)
+        done = await self.send(commit)
+        await self.learn(known, done)
+        return done
+
+    async def send(self, commit: Commit) -> Committed:
+        for _ in range(RESENDS):
+            try:
+                return await self.store.commit(commit)
+            except CommitOutcomeUnknown:
+                continue
+        return await self.store.commit(commit)
+
+    async def learn(self, known: KnownThread, done: Committed) -> None:
+        """Take over what a commit did, and what others did just before it."""
+        first_seq = done.thread.next_seq - len(done.events)
+        if first_seq > known.state.next_seq:
+            await self.threads.catch_up(known, done.thread)
+        else:
+            known.take(done.thread, done.events)
+        self.threads.keep(known)
+        self.signals.notify(known.head.thread_id)

@@ -1,0 +1,162 @@
+"""Taking on a run: the checks before it and the one commit that makes it durable."""
+
+from __future__ import annotations
+
+from sk_agents.engine.commands import Accepted, EditRun, StartRun
+from sk_agents.engine.commits import Absent, Claim, Commit, Quiet, Unchanged
+from sk_agents.engine.events import RunQueued, RunStarted
+from sk_agents.engine.failpoints import failpoint
+from sk_agents.engine.models import NewThread
+from sk_agents.engine.services import Services
+from sk_agents.engine.state import Run
+from sk_agents.engine.threads import KnownThread
+from sk_agents.engine.transitions import TERMINAL
+from sk_agents.exceptions import (
+    InvalidInput,
+    LimitExceeded,
+    RunNotFound,
+    SequenceConflict,
+    ThreadBusy,
+    ThreadExists,
+    ThreadNotFound,
+)
+
+MAX_QUEUED = 100
+
+
+def check_owner(known: KnownThread, user_id: str) -> None:
+    """Another's thread is, to the caller, no thread at all."""
+    if known.head.user_id != user_id:
+        raise ThreadNotFound(thread_id=known.head.thread_id, owner=known.head.user_id)
+
+
+def repeated(known: KnownThread, command: StartRun | EditRun) -> Accepted | None:
+    """The run this very request has started before.
+
+    Raises:
+        InvalidInput: the key was used for another request.
+    """
+    key = command.idempotency_key
+    run_id = known.state.keys.get(key) if key is not None else None
+    if run_id is None:
+        return None
+    if known.state.run(run_id).request_digest != command.request_digest:
+        raise InvalidInput("This Idempotency-Key was used for another request.", run_id=run_id)
+    return Accepted(known.head.thread_id, run_id, after=0, repeated=True)
+
+
+async def begin(services: Services, known: KnownThread, command: StartRun) -> Accepted:
+    """Start it on a thread at rest.
+
+    Raises:
+        SequenceConflict, LeaseHeld: the thread is no longer as `known` says.
+    """
+    started = _started(command, parent=known.state.head_run)
+    after = known.state.next_seq - 1
+    guard = Quiet(known.state.next_seq)
+    await services.commit(known, guard, started, lease=Claim(services.owner))
+    failpoint("run_committed")
+    return Accepted(known.head.thread_id, command.run_id, after)
+
+
+async def create(services: Services, command: StartRun, new: NewThread) -> KnownThread:
+    """Make the thread with its first run.
+
+    Raises:
+        ThreadExists: somebody else was faster.
+    """
+    commit = Commit(
+        command.thread_id,
+        services.ids.new(),
+        Absent(new),
+        (_started(command, parent=None),),
+        Claim(services.owner),
+    )
+    done = await services.send(commit)
+    failpoint("run_committed")
+    known = KnownThread(done.thread)
+    await services.learn(known, done)
+    return known
+
+
+async def enqueue(services: Services, known: KnownThread, command: StartRun) -> Accepted:
+    """Let it wait for its turn.
+
+    Raises:
+        LimitExceeded: too many wait already.
+        SequenceConflict: the thread is no longer as `known` says.
+    """
+    waiting = len(known.state.queue)
+    if waiting >= MAX_QUEUED:
+        raise LimitExceeded(f"{MAX_QUEUED} messages wait in this conversation already.")
+    queued = RunQueued(
+        run_id=command.run_id,
+        message=command.message,
+        idempotency_key=command.idempotency_key,
+        request_digest=command.request_digest,
+        agent=command.agent,
+        on_disconnect=command.on_disconnect,
+    )
+    after = known.state.next_seq - 1
+    await services.commit(known, Unchanged(known.state.next_seq), queued)
+    return Accepted(known.head.thread_id, command.run_id, after, queued=waiting + 1)
+
+
+async def begin_edit(services: Services, known: KnownThread, command: EditRun) -> Accepted:
+    """Start a sibling of the edited run; it becomes the tip of the visible branch.
+
+    Raises:
+        RunNotFound: the thread has no such run, or it never started.
+        SequenceConflict, LeaseHeld: the thread is no longer as `known` says.
+    """
+    edited = edited_run(known, command)
+    started = RunStarted(
+        run_id=command.run_id,
+        message=command.message or edited.message,
+        parent_run=edited.parent_run,
+        edits=edited.run_id,
+        idempotency_key=command.idempotency_key,
+        request_digest=command.request_digest,
+        agent=edited.agent,
+        on_disconnect=command.on_disconnect or edited.on_disconnect,  # type: ignore[arg-type]
+    )
+    after = known.state.next_seq - 1
+    guard = Quiet(known.state.next_seq)
+    await services.commit(known, guard, started, lease=Claim(services.owner))
+    failpoint("edit_committed")
+    return Accepted(known.head.thread_id, command.run_id, after)
+
+
+def edited_run(known: KnownThread, command: EditRun) -> Run:
+    run = known.state.runs.get(command.edited_run)
+    if run is None or run.phase not in TERMINAL or run.message is None:
+        raise RunNotFound(run_id=command.edited_run)
+    return run
+
+
+def busy_with(known: KnownThread) -> str | None:
+    """The run that keeps this thread from starting another."""
+    if known.state.active_run is not None:
+        return known.state.active_run
+    return known.state.queue[0] if known.state.queue else None
+
+
+def refuse_busy(known: KnownThread) -> None:
+    run_id = busy_with(known)
+    if run_id is not None:
+        raise ThreadBusy(thread_id=known.head.thread_id, run_id=run_id)
+
+
+RETRIED = (SequenceConflict, ThreadExists)
+
+
+def _started(command: StartRun, parent: str | None) -> RunStarted:
+    return RunStarted(
+        run_id=command.run_id,
+        message=command.message,
+        parent_run=parent,
+        idempotency_key=command.idempotency_key,
+        request_digest=command.request_digest,
+        agent=command.agent,
+        on_disconnect=command.on_disconnect,
+    )

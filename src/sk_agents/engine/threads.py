@@ -1,0 +1,118 @@
+"""The threads this process knows by heart: their heads and folded states, bounded in size.
+
+A cached thread may be out of date; every commit made on it is conditional, so being wrong costs
+a reload, never a wrong write.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sk_agents.engine.events import Event
+from sk_agents.engine.models import Thread
+from sk_agents.engine.ports import Store
+from sk_agents.engine.state import ThreadState
+
+PAGE = 500
+TAIL = 128
+# Rough cost of a cached thread beside its text, and the bound for all of them together.
+THREAD_BYTES = 2_000
+EVENT_BYTES = 600
+MAX_BYTES = 24 * 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class KnownThread:
+    """`tail` holds the last events, so that readers in this process need not ask the store."""
+
+    head: Thread
+    state: ThreadState = field(default_factory=ThreadState)
+    tail: deque[Event] = field(default_factory=lambda: deque(maxlen=TAIL))
+    weight: int = THREAD_BYTES
+
+    def take(self, head: Thread, events: Sequence[Event]) -> None:
+        """Apply what is new of these events, which must follow what is known without a gap."""
+        for event in events:
+            if event.seq >= self.state.next_seq:
+                self.state.apply(event)
+                self.tail.append(event)
+                self.weight += EVENT_BYTES + _text_size(event)
+        if head.next_seq >= self.head.next_seq:
+            self.head = head
+
+    def after(self, seq: int) -> list[Event] | None:
+        """The events past `seq`, or `None` if the tail does not reach back that far."""
+        if seq + 1 >= self.state.next_seq:
+            return []
+        if not self.tail or self.tail[0].seq > seq + 1:
+            return None
+        return [event for event in self.tail if event.seq > seq]
+
+
+class Threads:
+    def __init__(self, store: Store, max_bytes: int = MAX_BYTES) -> None:
+        self._store = store
+        self._max_bytes = max_bytes
+        self._known: OrderedDict[str, KnownThread] = OrderedDict()
+        self._weights: dict[str, int] = {}
+        self._total = 0
+        self._pinned: dict[str, int] = {}
+
+    def known(self, thread_id: str) -> KnownThread | None:
+        return self._known.get(thread_id)
+
+    async def load(self, thread_id: str) -> KnownThread:
+        """The thread as the store has it now.
+
+        Raises:
+            ThreadNotFound, StateCorrupt: as the store says.
+        """
+        head = await self._store.thread(thread_id)
+        known = self._known.get(thread_id)
+        if known is None or known.head.created_at != head.created_at:
+            known = KnownThread(head)
+        await self.catch_up(known, head)
+        self.keep(known)
+        return known
+
+    async def catch_up(self, known: KnownThread, head: Thread) -> None:
+        """Read what `known` lacks up to `head`."""
+        while known.state.next_seq < head.next_seq:
+            known.take(head, await self._read(known))
+        known.take(head, ())
+
+    async def _read(self, known: KnownThread) -> Sequence[Event]:
+        return await self._store.events_after(known.head.thread_id, known.state.next_seq - 1, PAGE)
+
+    def keep(self, known: KnownThread) -> None:
+        """Remember it, and forget the longest unused ones beyond the bound."""
+        thread_id = known.head.thread_id
+        self._total += known.weight - self._weights.get(thread_id, 0)
+        self._weights[thread_id] = known.weight
+        self._known[thread_id] = known
+        self._known.move_to_end(thread_id)
+        while self._total > self._max_bytes:
+            victim = next((key for key in self._known if key not in self._pinned), thread_id)
+            if victim == thread_id:
+                return
+            self.forget(victim)
+
+    def forget(self, thread_id: str) -> None:
+        if self._known.pop(thread_id, None) is not None:
+            self._total -= self._weights.pop(thread_id)
+
+    def pin(self, thread_id: str) -> None:
+        """A run of this thread is driven or watched here: do not forget it."""
+        self._pinned[thread_id] = self._pinned.get(thread_id, 0) + 1
+
+    def unpin(self, thread_id: str) -> None:
+        self._pinned[thread_id] -= 1
+        if not self._pinned[thread_id]:
+            del self._pinned[thread_id]
+
+
+def _text_size(event: Event) -> int:
+    content = getattr(event, "content", None) or getattr(event, "result", None) or ""
+    return 2 * len(content) if isinstance(content, str) else 0

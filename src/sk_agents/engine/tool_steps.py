@@ -1,0 +1,169 @@
+"""What to do next with a call that has no result yet. Pure: decides, does nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sk_agents.engine.calls import Call
+from sk_agents.engine.canonical import approval_digest
+from sk_agents.engine.models import ApprovalState, CallState, Effect, ToolCall
+from sk_agents.engine.state import Run, ThreadState
+from sk_agents.engine.turns import ToolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Run it: as approved, under a grant, freely, or once more."""
+
+    attempt: int = 1
+    approval_id: str | None = None
+    grant_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A person must allow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskAgain:
+    """What was approved is no longer what would run: withdraw, and ask anew."""
+
+    approval_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskOutcome:
+    """It was started and its owner was lost: a person must say what happened."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    by: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """A person said what became of it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A person has been asked."""
+
+
+Step = Start | Ask | AskAgain | AskOutcome | Refuse | Settle | Wait
+
+
+def effective_arguments(call: Call) -> dict[str, Any]:
+    """What will run: the reviewer's version where there is one."""
+    decision = call.approval.decision if call.approval else None
+    if decision is not None and decision.edited_arguments is not None:
+        return decision.edited_arguments
+    return call.proposal.arguments
+
+
+def effective_call(call: Call) -> ToolCall:
+    proposal = call.proposal
+    return ToolCall(
+        id=proposal.call_id,
+        plugin_name=proposal.plugin_name,
+        function_name=proposal.function_name,
+        arguments=effective_arguments(call),
+    )
+
+
+def digest_of(thread_id: str, run_id: str, call: ToolCall, spec: ToolSpec) -> str:
+    return approval_digest(
+        thread_id=thread_id,
+        run_id=run_id,
+        call_id=call.id,
+        tool=call.name,
+        definition_digest=spec.definition_digest,
+        arguments=call.arguments,
+    )
+
+
+def grant_for(state: ThreadState, run: Run, tool: str) -> str | None:
+    """A standing approval that covers this tool in this run."""
+    for grant in state.grants.values():
+        if grant.tool == tool and (grant.scope == "thread" or grant.run_id == run.run_id):
+            return grant.grant_id
+    return None
+
+
+def next_step(
+    thread_id: str, state: ThreadState, run: Run, call: Call, spec: ToolSpec | None, verdict: str
+) -> Step:
+    """`verdict` is the policy's answer for the call as it stands; `spec` the tool as it is now."""
+    if call.proposal.problem is not None:
+        return Refuse("policy", call.proposal.problem)
+    if spec is None:
+        return Refuse("policy", f"There is no tool named {effective_call(call).name} any more.")
+    match call.state:
+        case CallState.STARTED:
+            return _lost(call, spec)
+        case CallState.UNKNOWN:
+            return _after_unknown(call)
+    if call.approval is None or call.approval.state is ApprovalState.WITHDRAWN:
+        return _by_policy(state, run, effective_call(call).name, verdict)
+    return _after_approval(thread_id, run, call, spec)
+
+
+def _by_policy(state: ThreadState, run: Run, tool: str, verdict: str) -> Step:
+    if verdict == "deny":
+        return Refuse("policy", "This call is not allowed by policy. It did not run.")
+    if verdict == "allow":
+        return Start()
+    grant_id = grant_for(state, run, tool)
+    return Start(grant_id=grant_id) if grant_id is not None else Ask()
+
+
+def _after_approval(thread_id: str, run: Run, call: Call, spec: ToolSpec) -> Step:
+    approval = call.approval
+    assert approval is not None
+    decision = approval.decision
+    match approval.state:
+        case ApprovalState.PENDING:
+            return Wait()
+        case ApprovalState.EXPIRED:
+            return Refuse("timeout", "Nobody approved this call in time. It did not run.")
+        case ApprovalState.REJECTED:
+            who = (decision.decided_by if decision else None) or "the user"
+            why = f": {decision.message}" if decision and decision.message else "."
+            return Refuse("human", f"Rejected by {who}{why} It did not run.")
+    approved = (decision.digest if decision else None) or approval.request.digest
+    if approved != digest_of(thread_id, run.run_id, effective_call(call), spec):
+        return AskAgain(approval.request.approval_id)
+    return Start(approval_id=approval.request.approval_id)
+
+
+def _lost(call: Call, spec: ToolSpec) -> Step:
+    """Started by somebody who is gone."""
+    assert call.started is not None
+    if spec.effect in (Effect.READ_ONLY, Effect.IDEMPOTENT):
+        return Start(attempt=call.started.attempt + 1)
+    return AskOutcome("owner_lost")
+
+
+def _after_unknown(call: Call) -> Step:
+    approval = call.approval
+    if approval is None or approval.request.kind != "outcome_unknown":
+        return AskOutcome("owner_lost")
+    decision = approval.decision
+    if approval.state is ApprovalState.PENDING or decision is None:
+        return Wait()
+    attempt = call.started.attempt + 1 if call.started else 2
+    match decision.choice:
+        case "retry" if approval.state is ApprovalState.APPROVED:
+            return Start(attempt=attempt, approval_id=approval.request.approval_id)
+        case "done":
+            text = call.late_result or "Done: the user confirmed that it took effect."
+            return Settle(text)
+    return Settle("Its outcome is not known and the user gave up on it.")

@@ -1,0 +1,79 @@
+"""Reading a thread as it grows: what is stored, in order, and previews of what is not yet.
+
+A reader only reads. It can come and go, be slow, or read a run that another instance drives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from sk_agents.engine.events import Event, RunEnded
+from sk_agents.engine.live import Delta, StreamKey
+from sk_agents.engine.services import Services
+
+# Readers of runs driven elsewhere look by themselves this often, should every signal be lost.
+POLL_SECONDS = 1.0
+PAGE = 500
+
+Item = Event | Delta
+
+
+async def watch_thread(
+    services: Services, thread_id: str, *, after: int, run_id: str | None = None
+) -> AsyncIterator[Sequence[Item]]:
+    """What follows `after`, as many items at a time as there are.
+
+    With `run_id` only that run's, ending with its end; without, the whole thread's, endlessly.
+
+    Raises:
+        ThreadNotFound, StateCorrupt: as the store says.
+    """
+    seen: dict[StreamKey, tuple[int, int]] = {}
+    last = after
+    must_look = services.threads.known(thread_id) is None
+    services.threads.pin(thread_id)
+    try:
+        async with services.signals.subscribe(thread_id) as changes:
+            while True:
+                events = await _events(services, thread_id, last, must_look)
+                if events:
+                    last = events[-1].seq
+                items: list[Item] = [
+                    event for event in events if run_id is None or event.run_id == run_id
+                ]
+                items.extend(_previews(services, thread_id, run_id, seen))
+                if items:
+                    yield items
+                if any(isinstance(item, RunEnded) and run_id for item in items):
+                    return
+                must_look = not events and not await changes.wait(POLL_SECONDS)
+    finally:
+        services.threads.unpin(thread_id)
+
+
+async def _events(
+    services: Services, thread_id: str, last: int, must_look: bool
+) -> Sequence[Event]:
+    """From memory if this process drives the run and knows them all, else from the store."""
+    known = services.threads.known(thread_id)
+    if known is not None and not must_look and thread_id in services.live:
+        remembered = known.after(last)
+        if remembered is not None:
+            return remembered
+    elif known is not None and not must_look:
+        remembered = known.after(last)
+        if remembered:
+            return remembered
+    return await services.store.events_after(thread_id, last, PAGE)
+
+
+def _previews(
+    services: Services,
+    thread_id: str,
+    run_id: str | None,
+    seen: dict[StreamKey, tuple[int, int]],
+) -> Sequence[Delta]:
+    live = services.live.get(thread_id)
+    if live is None or run_id not in (None, live.run_id):
+        return ()
+    return list(live.since(seen))
