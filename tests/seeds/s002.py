@@ -27,14 +27,13 @@ S002 = {
         "Existing configuration files, with comments and unknown keys, keep working.", TEAL
     ),
     "S002-hitl-entry-point": Requirement(
-        "hitl_manager.check_for_intervention takes a tool call and answers True or False.", ENGINE
+        "hitl_manager.check_for_intervention takes a tool call and answers True or False."
     ),
     "S002-hitl-complete-call": Requirement(
-        "The interception sees the call's id, plugin, function and all arguments.", ENGINE
+        "The interception sees the call's id, plugin, function and all arguments."
     ),
     "S002-hitl-policy": Requirement(
-        "Rules, the catalog and the tool's declaration decide whether a call is asked about.",
-        ENGINE,
+        "Rules, the catalog and the tool's declaration decide whether a call is asked about."
     ),
     "S002-hitl-control": Requirement(
         "A call for which the interception answers True does not run unapproved.", ENGINE

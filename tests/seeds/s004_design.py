@@ -166,7 +166,7 @@ S004_DESIGN = {
         "Tools that write, delete, execute or send always ask unless a rule allows them.", TOOLS
     ),
     "S004-10.1-unknown-tool": Requirement(
-        "A tool nothing speaks about asks unless it is read-only.", ENGINE
+        "A tool nothing speaks about asks unless it is read-only."
     ),
     "S004-10.1-sandbox": Requirement(
         "Code runs in a sandbox with a restricted filesystem, or not at all.", TOOLS

@@ -1,0 +1,83 @@
+"""The one point at which every tool call is inspected before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sk_agents.engine.arguments import parse_arguments
+from sk_agents.engine.models import ToolCall
+from sk_agents.engine.ports import Policy
+from sk_agents.engine.turns import ToolSpec
+from sk_agents.exceptions import ToolError
+from sk_agents.hitl.policy import ApprovalPolicy
+
+FindSpec = Callable[[str], ToolSpec | None]
+
+
+def _unknown(_name: str) -> ToolSpec | None:
+    return None
+
+
+class HitlManager:
+    """Asks a policy about calls of the tools it can find. `False` means: may run unasked."""
+
+    def __init__(self, policy: Policy | None = None, find_spec: FindSpec = _unknown) -> None:
+        self._policy = policy if policy is not None else ApprovalPolicy()
+        self._find_spec = find_spec
+
+    def check_for_intervention(self, tool_call: Any) -> bool:
+        """True iff this call must not run unasked; also for a tool or a call nobody can read.
+
+        Takes a `ToolCall` or anything with its `plugin_name`, `function_name` and `arguments`,
+        which may be JSON text, as in semantic-kernel's `FunctionCallContent`.
+        """
+        call = tool_call if isinstance(tool_call, ToolCall) else _read(tool_call)
+        spec = self._find_spec(call.name) if call is not None else None
+        if call is None or spec is None:
+            return True
+        return self._policy.verdict(call, spec) != "allow"
+
+
+_manager = HitlManager()
+
+
+def configure(policy: Policy | None = None, find_spec: FindSpec = _unknown) -> None:
+    """What the module's own `check_for_intervention` goes by; nothing means it always asks."""
+    global _manager
+    _manager = HitlManager(policy, find_spec)
+
+
+def check_for_intervention(tool_call: Any) -> bool:
+    """True iff this call must not run unasked."""
+    return _manager.check_for_intervention(tool_call)
+
+
+def _read(tool_call: Any) -> ToolCall | None:
+    plugin = getattr(tool_call, "plugin_name", None)
+    function = getattr(tool_call, "function_name", None)
+    arguments = _arguments(getattr(tool_call, "arguments", None))
+    if not isinstance(plugin, str | None) or not isinstance(function, str) or arguments is None:
+        return None
+    return ToolCall(
+        id=str(getattr(tool_call, "id", None) or ""),
+        plugin_name=plugin or "",
+        function_name=function,
+        arguments=arguments,
+    )
+
+
+def _arguments(given: Any) -> dict[str, Any] | None:
+    """`None` for what two readers might read differently."""
+    match given:
+        case None:
+            return {}
+        case str():
+            try:
+                return parse_arguments(given)
+            except ToolError:
+                return None
+        case Mapping() if all(isinstance(name, str) for name in given):
+            return dict(given)
+        case _:
+            return None

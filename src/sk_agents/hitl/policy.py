@@ -1,0 +1,101 @@
+"""Who may run what: rules, then the catalog, then the tool's declaration, then the default.
+
+Every doubt means ask. A rule that cannot be evaluated never decides by itself; it only forbids that
+the call runs unasked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from sk_agents.engine.models import Effect, ToolCall
+from sk_agents.engine.turns import ToolSpec
+from sk_agents.hitl.rules import Approvals, Decision
+
+logger = logging.getLogger(__name__)
+
+Says = Callable[[str], bool | None]
+"""Whether the tool of this name needs approval; `None` if nothing is said about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`by` names what decided: `rules[0]`, `catalog`, `declaration`, `default` or `doubt`."""
+
+    decision: Decision
+    by: str
+    reason: str | None = None
+
+
+def _silent(_tool: str) -> bool | None:
+    return None
+
+
+class ApprovalPolicy:
+    """The policy of one agent.
+
+    `attended` is False on surfaces where nobody can be asked: there, what would be asked about is
+    denied, and a tool that nothing speaks about runs, because the operator listed it.
+    """
+
+    def __init__(
+        self,
+        approvals: Approvals | None = None,
+        *,
+        catalog: Says = _silent,
+        declared: Says = _silent,
+        attended: bool = True,
+    ) -> None:
+        self.approvals = approvals or Approvals()
+        self._catalog = catalog
+        self._declared = declared
+        self._attended = attended
+
+    def verdict(self, call: ToolCall, spec: ToolSpec) -> Decision:
+        return self.explain(call, spec).decision
+
+    def explain(self, call: ToolCall, spec: ToolSpec) -> Verdict:
+        """The verdict with what decided it."""
+        found = self._asked(call, spec)
+        if found.decision == "ask" and not self._attended:
+            return replace(found, decision="deny", reason=found.reason or "nobody can be asked")
+        return found
+
+    def _asked(self, call: ToolCall, spec: ToolSpec) -> Verdict:
+        if call.name != spec.name:
+            return Verdict("ask", "doubt", "the call is not about this tool")
+        doubt: Verdict | None = None
+        for number, rule in enumerate(self.approvals.rules):
+            if not rule.is_about(spec.name):
+                continue
+            applies = rule.applies(call.arguments, spec)
+            if applies:
+                found = Verdict(rule.then, f"rules[{number}]", rule.reason)
+                break
+            if applies is None:
+                doubt = doubt or Verdict("ask", "doubt", f"rules[{number}] cannot be evaluated")
+        else:
+            found = self._without_rules(spec)
+        return doubt if doubt is not None and found.decision == "allow" else found
+
+    def _without_rules(self, spec: ToolSpec) -> Verdict:
+        for by, says in (("catalog", self._catalog), ("declaration", self._declared)):
+            try:
+                needed = says(spec.name)
+            except Exception as error:
+                # A catalog may be the operator's own class.
+                logger.warning("the %s failed with %s", by, type(error).__name__)
+                return Verdict("ask", "doubt", f"the {by} could not be read")
+            if needed is not None:
+                return Verdict("allow" if needed is False else "ask", by)
+        return Verdict(self._default(spec), "default")
+
+    def _default(self, spec: ToolSpec) -> Decision:
+        chosen = self.approvals.default
+        if chosen is None and not self._attended:
+            return "allow"
+        if chosen in {None, "ask"} and spec.effect is Effect.READ_ONLY:
+            return "allow"
+        return chosen or "ask"

@@ -1,0 +1,131 @@
+"""A prompt in the words of OpenAI's chat completions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from sk_agents.engine.models import Message, Part, ToolCall
+from sk_agents.engine.turns import Prompt, ToolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """Where endpoints that call themselves compatible differ. `extra` is sent along as it is."""
+
+    max_tokens_field: str = "max_tokens"
+    asks_for_usage: bool = True
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+PLAIN = Dialect()
+
+
+def request_body(model: str, prompt: Prompt, dialect: Dialect = PLAIN) -> dict[str, Any]:
+    """The body of a streamed request. What the prompt leaves open is not sent."""
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [wire_message(message) for message in prompt.messages],
+        "stream": True,
+    }
+    if dialect.asks_for_usage:
+        body["stream_options"] = {"include_usage": True}
+    if prompt.tools:
+        body["tools"] = [wire_tool(spec) for spec in prompt.tools]
+    if prompt.temperature is not None:
+        body["temperature"] = prompt.temperature
+    if prompt.max_tokens is not None:
+        body[dialect.max_tokens_field] = prompt.max_tokens
+    if prompt.reasoning_effort is not None:
+        body["reasoning_effort"] = prompt.reasoning_effort
+    if prompt.response_schema is not None:
+        body["response_format"] = response_format(prompt.response_schema)
+    if dialect.extra:
+        body.update(dialect.extra)
+    return body
+
+
+def encoded(document: Any) -> bytes:
+    """As JSON, also where it holds numbers or halves of characters that orjson refuses."""
+    try:
+        return orjson.dumps(document, default=dict)
+    except TypeError:
+        return json.dumps(document, default=dict, separators=(",", ":")).encode()
+
+
+def wire_message(message: Message) -> dict[str, Any]:
+    role = message.role
+    if role == "tool":
+        return {"role": role, "tool_call_id": message.tool_call_id, "content": _content(message)}
+    if message.tool_calls:
+        calls = [wire_call(call) for call in message.tool_calls]
+        return {"role": role, "content": _content(message) or None, "tool_calls": calls}
+    return {"role": role, "content": _content(message) if message.parts else message.content}
+
+
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    if not message.parts:
+        return message.content
+    if any(part.kind == "image" for part in message.parts):
+        return [wire_part(part) for part in message.parts]
+    # Small servers know text only as a string, not as a list of parts.
+    return "\n".join(part_text(part) for part in message.parts)
+
+
+def wire_part(part: Part) -> dict[str, Any]:
+    if part.kind == "image":
+        return {"type": "image_url", "image_url": {"url": part.content}}
+    return {"type": "text", "text": part_text(part)}
+
+
+def part_text(part: Part) -> str:
+    return f"File {part.name or 'file'}:\n{part.content}" if part.kind == "file" else part.content
+
+
+def wire_call(call: ToolCall) -> dict[str, Any]:
+    arguments = encoded(call.arguments).decode()
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": arguments},
+    }
+
+
+def wire_tool(spec: ToolSpec) -> dict[str, Any]:
+    function = {
+        "name": spec.name,
+        "description": spec.description,
+        "parameters": dict(spec.parameters),
+    }
+    return {"type": "function", "function": function}
+
+
+def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Strict mode is asked for only where the schema is as closed as that mode demands."""
+    named = {"name": _schema_name(schema), "schema": dict(schema), "strict": is_closed(schema)}
+    return {"type": "json_schema", "json_schema": named}
+
+
+def _schema_name(schema: Mapping[str, Any]) -> str:
+    title = str(schema.get("title", "response"))
+    return "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in title)[:64]
+
+
+def is_closed(schema: Any) -> bool:
+    """Every object in it forbids further properties and requires all it names."""
+    if isinstance(schema, list):
+        return all(map(is_closed, schema))
+    if not isinstance(schema, Mapping):
+        return True
+    properties = schema.get("properties")
+    if schema.get("type") == "object" or isinstance(properties, Mapping):
+        named = set(properties or ())
+        if schema.get("additionalProperties") is not False:
+            return False
+        if named != set(schema.get("required", ())):
+            return False
+    return all(map(is_closed, schema.values()))

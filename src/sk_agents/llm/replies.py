@@ -1,0 +1,232 @@
+"""The chunks of a streamed chat completion, put together into the engine's pieces.
+
+Knows no transport: it is fed documents and says what they mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from sk_agents.engine.models import Usage
+from sk_agents.engine.turns import (
+    CallRequested,
+    ModelPiece,
+    ReasoningDelta,
+    TextDelta,
+    TurnFinished,
+)
+from sk_agents.exceptions import ModelInterrupted, ModelProtocolError
+
+# Three spellings of the same thing, by different servers.
+REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
+
+
+class Reply:
+    """One model turn in the making; `finished` once its last piece is there."""
+
+    def __init__(self) -> None:
+        self.finished = False
+        self.finish_reason: str | None = None
+        self._usage = Usage()
+        self._calls: list[_Call] = []
+        self._by_index: dict[int, _Call] = {}
+        self._texts: list[str] = []
+        self._thoughts: list[str] = []
+        self._pieces: list[ModelPiece] = []
+        self._split = ""
+        self._given_out = False
+
+    @property
+    def begun(self) -> bool:
+        """There are pieces, given out or about to be. Calls are none before the end."""
+        return bool(self._given_out or self._texts or self._thoughts or self._pieces)
+
+    def take(self, chunk: Any) -> None:
+        """Understand one chunk.
+
+        Raises:
+            ModelProtocolError: it is not a chunk of a chat completion.
+        """
+        try:
+            choices = chunk.get("choices")
+            if choices:
+                self._take_choice(choices[0])
+            usage = chunk.get("usage")
+        except (TypeError, KeyError, AttributeError):
+            raise ModelProtocolError("a chunk of the reply has an unknown form") from None
+        if usage:
+            self._usage = usage_of(usage)
+        elif choices is None:
+            raise ModelProtocolError("a chunk of the reply has no choices")
+
+    def drain(self) -> list[ModelPiece]:
+        """The pieces since the last call; neighbours of one kind have become one."""
+        if self._texts or self._thoughts:
+            self._flush()
+        pieces, self._pieces = self._pieces, []
+        if pieces:
+            self._given_out = True
+        return pieces
+
+    def finish(self) -> None:
+        """The stream said that it is complete.
+
+        Raises:
+            ModelProtocolError: it was complete without ever having held a choice.
+        """
+        if self.finished:
+            return
+        if self.finish_reason is None and not (self.begun or self._calls):
+            raise ModelProtocolError("the reply has no choices")
+        self._flush(last=True)
+        self._pieces.extend(call.whole(number) for number, call in enumerate(self._calls))
+        reason = self.finish_reason or ("tool_calls" if self._calls else "stop")
+        self._pieces.append(TurnFinished(reason, self._usage))
+        self.finished = True
+
+    def end(self) -> None:
+        """The stream is over, whether or not it said so.
+
+        Raises:
+            ModelInterrupted: it broke off.
+        """
+        if self.finished:
+            return
+        if self.finish_reason is None:
+            raise ModelInterrupted
+        self.finish()
+
+    def _take_choice(self, choice: Any) -> None:
+        delta = choice.get("delta")
+        if delta:
+            if len(delta) > 1 or "content" not in delta:
+                self._take_rest(delta)
+            content = delta.get("content")
+            if content:
+                self._take_text(content)
+        reason = choice.get("finish_reason")
+        if reason:
+            self.finish_reason = _text(reason)[:64]
+
+    def _take_rest(self, delta: Mapping[str, Any]) -> None:
+        thought = next(filter(None, map(delta.get, REASONING_FIELDS)), None)
+        if thought:
+            if self._texts:
+                self._flush()
+            self._thoughts.append(_text(thought))
+        for entry in delta.get("tool_calls") or ():
+            self._take_call(entry)
+        refusal = delta.get("refusal")
+        if refusal:
+            # What the model says instead of an answer.
+            self._take_text(refusal)
+
+    def _take_text(self, text: Any) -> None:
+        if self._thoughts:
+            self._flush()
+        self._texts.append(text if type(text) is str else _text(text))
+
+    def _take_call(self, entry: Mapping[str, Any]) -> None:
+        index = entry.get("index")
+        identity = entry.get("id")
+        call = self._by_index.get(index) if isinstance(index, int) else self._last_call(identity)
+        # Some servers number every call 0; a new id then is what tells a new call.
+        if call is None or (identity and call.identity and identity != call.identity):
+            call = _Call()
+            self._calls.append(call)
+            if isinstance(index, int):
+                self._by_index[index] = call
+        call.take(identity, entry.get("function") or {})
+
+    def _last_call(self, identity: Any) -> _Call | None:
+        if not identity:
+            return self._calls[-1] if self._calls else None
+        return next((call for call in self._calls if call.identity == identity), None)
+
+    def _flush(self, *, last: bool = False) -> None:
+        if self._thoughts:
+            text = self._joined(self._thoughts, last=last)
+            if text:
+                self._pieces.append(ReasoningDelta(text))
+        elif self._texts or self._split:
+            text = self._joined(self._texts, last=last)
+            if text:
+                self._pieces.append(TextDelta(text))
+
+    def _joined(self, parts: list[str], *, last: bool) -> str:
+        text = parts[0] if len(parts) == 1 else "".join(parts)
+        parts.clear()
+        if not self._split and text.isascii():
+            return text
+        text = self._split + text
+        self._split = ""
+        if not last and text and "\ud800" <= text[-1] <= "\udbff":
+            # The other half of this character comes with the next chunk.
+            text, self._split = text[:-1], text[-1]
+        return without_surrogates(text)
+
+
+class _Call:
+    """A tool call whose parts are still arriving."""
+
+    __slots__ = ("arguments", "identity", "name")
+
+    def __init__(self) -> None:
+        self.identity = ""
+        self.name = ""
+        self.arguments: list[str] = []
+
+    def take(self, identity: Any, function: Mapping[str, Any]) -> None:
+        if identity and not self.identity:
+            self.identity = _text(identity)
+        name = function.get("name")
+        if name and name != self.name:
+            self.name += _text(name)
+        arguments = function.get("arguments")
+        if isinstance(arguments, str):
+            self.arguments.append(arguments)
+        elif arguments is not None:
+            # Not a text but the object itself, as some local servers send it.
+            self.arguments.append(orjson.dumps(arguments).decode())
+
+    def whole(self, number: int) -> CallRequested:
+        # A call without arguments is often spelt as no text at all.
+        arguments = without_surrogates("".join(self.arguments)) or "{}"
+        identity = self.identity or f"call_{number}"
+        return CallRequested(identity, without_surrogates(self.name), arguments)
+
+
+def usage_of(usage: Any) -> Usage:
+    """Counts that are missing or make no sense are zero."""
+    if not isinstance(usage, Mapping):
+        return Usage()
+    return Usage(
+        prompt_tokens=_count(usage.get("prompt_tokens")),
+        completion_tokens=_count(usage.get("completion_tokens")),
+    )
+
+
+def without_surrogates(text: str) -> str:
+    """Halves of a character that found each other are joined, the others become U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and 0 < value < 1 << 53 else 0
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        # Content as a list of parts, of which only the texts are for us.
+        parts = (part.get("text") for part in value if isinstance(part, Mapping))
+        return "".join(part for part in parts if isinstance(part, str))
+    raise ModelProtocolError("a chunk of the reply holds something that is not text")

@@ -1,0 +1,10 @@
+"""Tools: what a model may call, how its arguments are checked and how a call runs.
+
+Authors of plugins take their names from here.
+"""
+
+from sk_agents.engine.turns import ToolContext
+from sk_agents.exceptions import ToolError
+from sk_agents.tools.declarations import kernel_function, tool
+
+__all__ = ["ToolContext", "ToolError", "kernel_function", "tool"]

@@ -1,0 +1,78 @@
+"""One tool, whatever it comes from: the seam for new kinds of tools."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from sk_agents.engine.canonical import digest
+from sk_agents.engine.models import Effect
+from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec
+from sk_agents.exceptions import ConfigurationError, InvalidInput
+from sk_agents.tools.declarations import DEFAULT_TIMEOUT
+
+TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class Tool(ABC):
+    """Whoever makes a tool checks at start-up what can be checked then."""
+
+    spec: ToolSpec
+    origin: str
+    """Where it was defined, for messages to the operator."""
+    requires_approval: bool | None = None
+    requires_authorization: bool = False
+
+    @abstractmethod
+    def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as they will run. What it returns, it returns again for itself.
+
+        Raises:
+            ToolError: they break the schema. The text is for the model.
+        """
+
+    @abstractmethod
+    def run(
+        self, arguments: dict[str, Any], context: ToolContext
+    ) -> AsyncGenerator[ToolChunk | ToolResult]:
+        """Run with checked arguments, which are the tool's to keep; the result comes last.
+
+        Raises:
+            ToolError: the text is for the model. Anything else is the tool's failure.
+        """
+
+
+def tool_spec(
+    *,
+    name: str,
+    description: str,
+    parameters: Mapping[str, Any],
+    origin: str,
+    effect: Effect = Effect.AT_MOST_ONCE,
+    timeout: float = DEFAULT_TIMEOUT,
+) -> ToolSpec:
+    """The spec with the digest of everything a model or a reviewer was told about the tool.
+
+    Raises:
+        ConfigurationError: no provider would take the name, or the schema is no JSON.
+    """
+    if not TOOL_NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"{origin}: {ascii(name[:100])} cannot be a tool's name: 1 to 64 of A-Z a-z 0-9 _ -"
+        )
+    try:
+        definition = digest(
+            {"name": name, "description": description, "schema": parameters, "effect": effect}
+        )
+    except InvalidInput as error:
+        raise ConfigurationError(f"{origin}: its definition is no JSON: {error}") from None
+    return ToolSpec(
+        name=name,
+        description=description,
+        parameters=parameters,
+        effect=effect,
+        definition_digest=definition,
+        timeout=timeout,
+    )

@@ -1,0 +1,9 @@
+"""The measurement runs; what it says is judged by `make bench`, on a machine at rest."""
+
+from tests.bench import model_client
+
+
+def test_client_is_measured_beside_a_bare_reader() -> None:
+    report = model_client.measure(calls=3, repetitions=1)
+    assert [line.split()[0] for line in report.lines] == ["burst,", "burst,", "steps,", "steps,"]
+    assert all(ratio.value > 0 for ratio in report.ratios)

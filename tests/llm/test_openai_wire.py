@@ -1,0 +1,121 @@
+"""Prompts in the words of chat completions."""
+
+import json
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from sk_agents.engine.models import Message, Part, ToolCall
+from sk_agents.engine.turns import Prompt, ToolSpec
+from sk_agents.llm.openai_wire import Dialect, encoded, request_body, wire_message
+
+HELLO = Message(role="user", content="hello")
+IMAGE = Part(kind="image", content="data:image/png;base64,AAAA")
+FILE = Part(kind="file", content="a,b", name="table.csv")
+
+
+def sent(prompt: Prompt, dialect: Dialect | None = None) -> dict[str, Any]:
+    body = json.loads(encoded(request_body("m", prompt, dialect or Dialect())))
+    assert isinstance(body, dict)
+    return body
+
+
+def test_what_the_prompt_leaves_open_is_not_sent() -> None:
+    assert sent(Prompt([HELLO])) == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "hello"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def test_temperature_zero_is_a_value() -> None:
+    assert sent(Prompt([HELLO], temperature=0.0))["temperature"] == 0.0
+
+
+def test_limits_and_effort_are_sent_in_the_endpoints_words() -> None:
+    prompt = Prompt([HELLO], max_tokens=7, reasoning_effort="low")
+    assert sent(prompt)["max_tokens"] == 7
+    body = sent(prompt, Dialect("max_completion_tokens", asks_for_usage=False, extra={"seed": 1}))
+    assert body["max_completion_tokens"] == 7
+    assert body["reasoning_effort"] == "low"
+    assert body["seed"] == 1
+    assert "stream_options" not in body
+
+
+def test_tools_are_offered_as_functions() -> None:
+    parameters = MappingProxyType({"type": "object", "properties": MappingProxyType({})})
+    body = sent(Prompt([HELLO], tools=[ToolSpec("a-b", "does b", parameters)]))
+    function = {
+        "name": "a-b",
+        "description": "does b",
+        "parameters": {"type": "object", "properties": {}},
+    }
+    assert body["tools"] == [{"type": "function", "function": function}]
+
+
+def test_call_and_its_result_are_joined_by_id() -> None:
+    call = ToolCall(id="c1", plugin_name="a", function_name="b", arguments={"x": 1})
+    asked = wire_message(Message(role="assistant", tool_calls=(call,)))
+    assert asked == {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "a-b", "arguments": '{"x":1}'}}
+        ],
+    }
+    result = wire_message(Message(role="tool", content="done", tool_call_id="c1"))
+    assert result == {"role": "tool", "tool_call_id": "c1", "content": "done"}
+
+
+def test_image_makes_the_content_a_list_of_parts() -> None:
+    message = Message(role="user", parts=(Part(content="see"), IMAGE, FILE))
+    assert wire_message(message)["content"] == [
+        {"type": "text", "text": "see"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+        {"type": "text", "text": "File table.csv:\na,b"},
+    ]
+
+
+def test_parts_without_an_image_are_plain_text() -> None:
+    message = Message(role="user", parts=(Part(content="see"), FILE))
+    assert wire_message(message)["content"] == "see\nFile table.csv:\na,b"
+
+
+@pytest.mark.parametrize(
+    ("schema", "strict"),
+    [
+        ({"type": "object", "properties": {"a": {}}, "required": ["a"]}, False),
+        ({"type": "object", "properties": {"a": {}}, "additionalProperties": False}, False),
+        (
+            {
+                "title": "My Answer",
+                "type": "object",
+                "properties": {"a": {"type": "array", "items": {"type": "integer"}}},
+                "required": ["a"],
+                "additionalProperties": False,
+            },
+            True,
+        ),
+    ],
+)
+def test_schema_is_strict_only_where_strict_mode_takes_it(
+    schema: dict[str, Any], strict: bool
+) -> None:
+    wanted = sent(Prompt([HELLO], response_schema=schema))["response_format"]
+    assert wanted["type"] == "json_schema"
+    assert wanted["json_schema"]["strict"] is strict
+    assert wanted["json_schema"]["schema"] == schema
+    assert " " not in wanted["json_schema"]["name"]
+
+
+def test_numbers_and_characters_that_orjson_refuses_are_sent() -> None:
+    call = ToolCall(id="c", plugin_name="", function_name="f", arguments={"n": 2**70})
+    messages = [
+        Message(role="assistant", tool_calls=(call,)),
+        Message(role="user", content="\ud800"),
+    ]
+    body = sent(Prompt(messages))
+    assert json.loads(body["messages"][0]["tool_calls"][0]["function"]["arguments"]) == {"n": 2**70}
+    assert body["messages"][1]["content"] == "\ud800"
