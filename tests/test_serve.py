@@ -20,7 +20,17 @@ from sk_agents.wiring import build_stores
 from tests.requirements import requirement
 from tests.task_builders import stored, task
 
-AGENT = "apiVersion: tealagents/v1alpha1\nkind: Agent\nname: {name}\nversion: 0.1\n"
+AGENT = """
+apiVersion: tealagents/v1alpha1
+kind: Agent
+name: {name}
+version: 0.1
+spec:
+  agent:
+    name: default
+    model: scripted/echo
+    system_prompt: You repeat what you hear.
+"""
 STORE = ("--store", "memory:")
 
 
@@ -78,7 +88,7 @@ def test_server_says_one_line_answers_and_stops_cleanly(tmp_path: Path, number: 
     (tmp_path / "two.yaml").write_text(AGENT.format(name="Two"))
     with serving(tmp_path, str(tmp_path), *STORE) as (process, line, address):
         assert line.startswith("teal ready at http://127.0.0.1:")
-        assert " · agents: One, Two · store: memory: · model: none configured" in line
+        assert " · agents: One, Two · store: memory: · model: scripted/echo" in line
         assert httpx.get(f"{address}/health/live").json()["alive"] is True
         ready = httpx.get(f"{address}/health/ready")
         assert (ready.status_code, ready.json()["version"]) == (200, sk_agents.__version__)

@@ -21,7 +21,7 @@ from sk_agents.http.caller import CallerCheck
 from sk_agents.http.correlation import CorrelationMiddleware
 from sk_agents.http.errors import install_error_handlers
 from sk_agents.http.health import Health, health_routes, page_routes
-from sk_agents.wiring import build_authorizer, build_stores, open_stores
+from sk_agents.wiring import build_authorizer, build_house, open_house
 
 # Spans, metrics and logs are ours.
 NO_TELEMETRY: TelemetryConfig = {
@@ -46,14 +46,15 @@ def create_app(
     Raises:
         ConfigurationError: the settings name a class or a store that cannot be used.
     """
-    stores = build_stores(settings)
+    house = build_house(settings, agents)
+    stores = house.stores
     kind = str(stores.main).partition(":")[0]
     health = Health()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            await open_stores(stack, stores)
+            app.state.engine = await open_house(stack, house)
             health.watch("store", stores.main.ping, kind=kind, durability=stores.main.durability)
             if stores.tasks is not stores.main:
                 health.watch("tasks", stores.tasks.ping, kind=str(settings.persistence_class))
@@ -69,7 +70,7 @@ def create_app(
         telemetry=NO_TELEMETRY,
     )
     app.state.settings = settings
-    app.state.stores = stores
+    app.state.house = house
     app.state.caller_check = CallerCheck(
         build_authorizer(settings) if authorizer is None else authorizer,
         timeout=settings.authorizer_timeout,

@@ -1,22 +1,41 @@
 """The only file that knows which back rooms are in use.
 
-Resources are opened into the caller's exit stack, so that whatever was opened is closed in
-reverse order, also when a later one cannot be opened.
+Building checks the whole configuration and opens nothing; opening puts every resource into the
+caller's exit stack, so that what was opened is closed in reverse order, also when a later one
+cannot be opened.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from uuid import uuid4
 
 from sk_agents.authorization.authorizer_factory import AuthorizerFactory
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
-from sk_agents.config.settings import Settings
+from sk_agents.config.agent_file import AgentFile
+from sk_agents.config.agent_spec import AgentSpec, read_agent_specs
+from sk_agents.config.settings import Settings, environment
 from sk_agents.config.store_url import own_class_url, store_url
-from sk_agents.engine.ports import Store
+from sk_agents.engine.agent import Agent, Limits
+from sk_agents.engine.clock import SystemClock
+from sk_agents.engine.engine import Engine
+from sk_agents.engine.ports import Model, Store
+from sk_agents.exceptions import ConfigurationError
+from sk_agents.hitl.policy import ApprovalPolicy
+from sk_agents.hitl.rules import Approvals, read_approvals, refuse_strays
+from sk_agents.llm.model_clients import ModelClients
+from sk_agents.llm.providers import ModelSpec, build_model
+from sk_agents.persistence.owner import new_owner
 from sk_agents.persistence.persistence_factory import PersistenceFactory
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.persistence.task_bridge import TaskBridgeStore
+from sk_agents.signals.local import LocalSignals
+from sk_agents.tools.catalog import Catalog, load_catalog
+from sk_agents.tools.plugins import load_plugin_tools
+from sk_agents.tools.threads import CallThreads
+from sk_agents.tools.toolbox import Toolbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +44,26 @@ class Stores:
 
     main: Store
     tasks: Store
+
+
+@dataclass(frozen=True, slots=True)
+class ServedAgent:
+    """An agent and the name of the model behind it."""
+
+    agent: Agent
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    stores: Stores
+    clients: ModelClients
+    agents: Mapping[str, ServedAgent]
+
+
+class RandomIds:
+    def new(self) -> str:
+        return str(uuid4())
 
 
 def build_authorizer(settings: Settings) -> RequestAuthorizer:
@@ -43,13 +82,118 @@ def build_stores(settings: Settings) -> Stores:
     return Stores(main, TaskBridgeStore(PersistenceFactory(settings).get_persistence_manager()))
 
 
-async def open_stores(stack: AsyncExitStack, stores: Stores) -> None:
-    """Open them into the caller's stack.
+def build_house(settings: Settings, files: Sequence[AgentFile]) -> House:
+    """Everything the configuration asks for, checked.
+
+    Raises:
+        ConfigurationError: something of it cannot be used.
+    """
+    clients = ModelClients()
+    return House(build_stores(settings), clients, build_agents(files, settings, clients))
+
+
+async def open_house(stack: AsyncExitStack, house: House) -> Engine:
+    """Open it into the caller's stack; the engine drives runs until the stack is left.
 
     Raises:
         StoreError: a store cannot be opened.
-        ConfigurationError: the operator's own class loses what it is given.
+        ConfigurationError: the operator's own persistence class loses what it is given.
     """
-    await stack.enter_async_context(stores.main)
-    if stores.tasks is not stores.main:
-        await stack.enter_async_context(stores.tasks)
+    await stack.enter_async_context(house.stores.main)
+    if house.stores.tasks is not house.stores.main:
+        await stack.enter_async_context(house.stores.tasks)
+    await stack.enter_async_context(house.clients)
+    engine = Engine(
+        house.stores.main,
+        {name: served.agent for name, served in house.agents.items()},
+        signals=LocalSignals(),
+        clock=SystemClock(),
+        ids=RandomIds(),
+        owner=new_owner(),
+    )
+    return await stack.enter_async_context(engine)
+
+
+def build_agents(
+    files: Sequence[AgentFile], settings: Settings, clients: ModelClients
+) -> dict[str, ServedAgent]:
+    """Every agent of every file, by the name under which it is asked for.
+
+    Raises:
+        ConfigurationError: a model, plugin, catalog or rule that cannot be used: file and field.
+    """
+    file = settings.plugin_catalog_file
+    builder = _AgentBuilder(settings, clients, load_catalog(file) if file is not None else None)
+    agents: dict[str, ServedAgent] = {}
+    for agent_file in files:
+        for field, spec in read_agent_specs(agent_file).items():
+            served = ServedAgent(builder.build(agent_file, field, spec), spec.model)
+            agents[_name(agent_file, spec, agents)] = served
+    return agents
+
+
+class _AgentBuilder:
+    def __init__(self, settings: Settings, clients: ModelClients, catalog: Catalog | None) -> None:
+        self._settings = settings
+        self._clients = clients
+        self._catalog = catalog
+        self._threads = CallThreads()
+
+    def build(self, file: AgentFile, field: str, spec: AgentSpec) -> Agent:
+        approvals_field = f"{field}.approvals"
+        approvals = read_approvals(spec.approvals, path=file.path, field=approvals_field)
+        toolbox = Toolbox(
+            load_plugin_tools(
+                spec.plugins,
+                settings=self._settings,
+                agent_file=file.path,
+                threads=self._threads,
+            )
+        )
+        refuse_strays(approvals, toolbox.specs(), path=file.path, field=approvals_field)
+        if self._catalog is not None:
+            self._catalog.refuse_strays(tool.name for tool in toolbox.specs())
+        return Agent(
+            name=file.name,
+            model=self._model(file, field, spec),
+            toolbox=toolbox,
+            policy=self._policy(approvals, toolbox),
+            system_prompt=spec.system_prompt,
+            temperature=spec.temperature,
+            max_tokens=spec.max_tokens,
+            reasoning_effort=spec.reasoning_effort,
+            on_disconnect=spec.on_disconnect or "continue",
+            on_reject=spec.on_reject or approvals.on_reject or "continue",
+            limits=_limits(spec, approvals),
+        )
+
+    def _model(self, file: AgentFile, field: str, spec: AgentSpec) -> Model:
+        named = ModelSpec(
+            spec.model,
+            base_url=spec.base_url,
+            api_key_env=spec.api_key_env,
+            folder=file.path.parent,
+        )
+        try:
+            return build_model(named, self._clients, environment([file.path]))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{file.path}: {field}.model: {error}") from error
+
+    def _policy(self, approvals: Approvals, toolbox: Toolbox) -> ApprovalPolicy:
+        declared = toolbox.requires_approval
+        if self._catalog is None:
+            return ApprovalPolicy(approvals, declared=declared)
+        return ApprovalPolicy(approvals, catalog=self._catalog.requires_hitl, declared=declared)
+
+
+def _limits(spec: AgentSpec, approvals: Approvals) -> Limits:
+    given = spec.limits.model_dump(exclude_none=True)
+    given.setdefault("approval_seconds", approvals.expires_after)
+    return replace(Limits(), **{key: value for key, value in given.items() if value is not None})
+
+
+def _name(file: AgentFile, spec: AgentSpec, taken: Mapping[str, ServedAgent]) -> str:
+    """The file's name; further agents of one file, and of one name, say which they are."""
+    if file.kind == "Sequential":
+        return f"{file.name}/{spec.name}"
+    return file.name if file.name not in taken else f"{file.name}:{file.version}"

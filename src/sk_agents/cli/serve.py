@@ -18,12 +18,12 @@ from fastapi import FastAPI
 
 from sk_agents.app import create_app
 from sk_agents.cli.logs import configure_logs
-from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
+from sk_agents.config.agent_file import configured_paths, load_agent_files
 from sk_agents.config.settings import Settings, load_settings
 from sk_agents.config.store_url import store_url, without_secrets
 from sk_agents.exceptions import ConfigurationError, StoreError
 from sk_agents.http.caller import check_bind_address
-from sk_agents.wiring import build_authorizer
+from sk_agents.wiring import House, build_authorizer
 
 BACKLOG = 2048
 # An open stream is cut after this many seconds of shutting down.
@@ -72,20 +72,21 @@ def _serve(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> None:
     check_bind_address(settings.host, authorizer, settings.allow_insecure_auth)
     app = create_app(settings, agents, authorizer=authorizer)
     with _listen(settings.host, settings.port) as listener:
-        server = _Server(_server_config(app), ready_line(settings, agents, listener))
+        server = _Server(_server_config(app), ready_line(settings, app.state.house, listener))
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
             runner.run(_run_until_signal(app, server, listener))
 
 
-def ready_line(settings: Settings, agents: Sequence[AgentFile], listener: socket.socket) -> str:
+def ready_line(settings: Settings, house: House, listener: socket.socket) -> str:
     port = listener.getsockname()[1]
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    names = ", ".join(agent.name for agent in agents) or "none configured"
+    names = ", ".join(house.agents) or "none configured"
+    models = dict.fromkeys(served.model for served in house.agents.values())
     parts = (
         f"teal ready at http://{host}:{port}",
         f"agents: {names}",
         f"store: {without_secrets(store_url(settings))}",
-        "model: none configured",
+        f"model: {', '.join(models) or 'none configured'}",
     )
     return " · ".join(parts)
 

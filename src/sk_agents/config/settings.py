@@ -190,6 +190,12 @@ def load_settings(config_paths: Sequence[Path] = (), **overrides: Any) -> Settin
     return settings
 
 
+def environment(config_paths: Sequence[Path]) -> dict[str, str]:
+    """The environment with the `.env` files' values for what it does not set."""
+    values = _values(dotenv_files(config_paths))
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def dotenv_files(config_paths: Iterable[Path]) -> list[Path]:
     """`.env` beside each config, then the current directory's: a later one wins."""
     beside = [path if path.is_dir() else path.parent for path in config_paths]
