@@ -1,6 +1,6 @@
 """litellm's providers, spoken to through a provider on loopback where litellm is installed."""
 
-from importlib.util import find_spec
+import sys
 
 import pytest
 
@@ -20,11 +20,7 @@ from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.llm.loopback import HELLO, RawServer, Waits, head, pieces_of, text_of
 
-IS_INSTALLED = find_spec("litellm") is not None
 pytestmark = pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to mend
-needs_litellm = pytest.mark.skipif(
-    not IS_INSTALLED, reason="litellm is not installed: pip install 'teal-agents[litellm]'"
-)
 
 
 def model_at(server: ScriptedModelServer | RawServer, waits: Waits | None = None) -> LitellmChat:
@@ -32,15 +28,14 @@ def model_at(server: ScriptedModelServer | RawServer, waits: Waits | None = None
     return LitellmChat("openai/m", "sk-secret", pace=(waits or Waits()).pace, options=options)
 
 
-@pytest.mark.skipif(IS_INSTALLED, reason="litellm is installed")
-async def test_missing_litellm_is_named_with_its_extra() -> None:
+async def test_missing_litellm_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "litellm", None)
     with pytest.raises(ModelRefused, match=r"teal-agents\[litellm\]"):
         await pieces_of(LitellmChat("anthropic/claude-x"))
     with pytest.raises(ModelRefused, match="litellm is not installed"):
         load_litellm()
 
 
-@needs_litellm
 async def test_text_and_usage_arrive() -> None:
     usage = Usage(prompt_tokens=3, completion_tokens=2)
     async with ScriptedModelServer([says("hello there", pieces=4, usage=usage)]) as server:
@@ -50,7 +45,6 @@ async def test_text_and_usage_arrive() -> None:
     assert end == TurnFinished("stop", usage)
 
 
-@needs_litellm
 async def test_calls_come_whole() -> None:
     turn = calls(("a-b", {"x": 1}), ("c-d", {}))
     prompt = Prompt([Message(role="user", content="x")], tools=[ToolSpec("a-b", "b", {})])
@@ -61,7 +55,6 @@ async def test_calls_come_whole() -> None:
     assert pieces[-1].finish_reason == "tool_calls"
 
 
-@needs_litellm
 async def test_passing_failure_is_tried_again_and_then_reported() -> None:
     waits = Waits()
     limited = ModelError("slow", status=429, headers={"Retry-After": "5"})
@@ -72,7 +65,6 @@ async def test_passing_failure_is_tried_again_and_then_reported() -> None:
             await text_of(model_at(server, waits))
 
 
-@needs_litellm
 @pytest.mark.parametrize(
     ("status", "body", "expected"),
     [
@@ -92,7 +84,6 @@ async def test_refusals_are_told_apart_and_show_no_key(
     assert "sk-secret" not in str(caught.value)
 
 
-@needs_litellm
 async def test_cut_stream_is_an_interruption() -> None:
     turn: Turn = [TextDelta("half"), ModelError("cut")]
     async with ScriptedModelServer([turn]) as server:
@@ -103,7 +94,6 @@ async def test_cut_stream_is_an_interruption() -> None:
     assert seen == [TextDelta("half")]
 
 
-@needs_litellm
 async def test_base_url_of_a_litellm_name_goes_to_litellm(clients: ModelClients) -> None:
     async with ScriptedModelServer([says("hi")]) as server:
         spec = ModelSpec("litellm/openai/m", server.base_url)

