@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from uuid import uuid4
 
 from sk_agents.authorization.authorizer_factory import AuthorizerFactory
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
@@ -21,6 +20,7 @@ from sk_agents.config.store_url import own_class_url, store_url
 from sk_agents.engine.agent import Agent, Limits
 from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.engine import Engine
+from sk_agents.engine.ids import RandomIds
 from sk_agents.engine.ports import Model, Store
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.hitl.policy import ApprovalPolicy
@@ -61,9 +61,6 @@ class House:
     agents: Mapping[str, ServedAgent]
 
 
-class RandomIds:
-    def new(self) -> str:
-        return str(uuid4())
 
 
 def build_authorizer(settings: Settings) -> RequestAuthorizer:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from tests.bench import group_commit, long_thread, model_client
+from tests.bench import group_commit, long_thread, model_client, turns
 from tests.bench.report import Report
 
 MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "group_commit": group_commit.measure,
     "long_thread": long_thread.measure,
     "model_client": model_client.measure,
+    "turns": turns.measure,
 }
 
 

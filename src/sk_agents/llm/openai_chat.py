@@ -191,6 +191,8 @@ class _Reading:
             self._reply.finish()
             return
         chunk = _document(data)
+        if self._reply.take_plain(chunk):
+            return
         if isinstance(chunk, dict) and chunk.get("error"):
             raise error_in_stream(chunk["error"], self._endpoint.key)
         self._reply.take(chunk)

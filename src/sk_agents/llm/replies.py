@@ -44,6 +44,26 @@ class Reply:
         """There are pieces, given out or about to be. Calls are none before the end."""
         return bool(self._given_out or self._texts or self._thoughts or self._pieces)
 
+    def take_plain(self, chunk: Any) -> bool:
+        """Take a chunk that is a piece of text and nothing else, as nearly all are.
+
+        False, and nothing taken, if it is anything more: then it is one for `take`.
+        """
+        try:
+            (choice,) = chunk["choices"]
+            delta = choice["delta"]
+            content = delta["content"]
+            is_plain = len(delta) == 1 and choice["finish_reason"] is None
+        except (KeyError, TypeError, ValueError):
+            return False
+        if not is_plain or type(content) is not str or self._thoughts or "error" in chunk:
+            return False
+        if chunk.get("usage"):
+            return False
+        if content:
+            self._texts.append(content)
+        return True
+
     def take(self, chunk: Any) -> None:
         """Understand one chunk.
 
