@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -268,4 +267,4 @@ async def test_unknown_thread_is_not_found() -> None:
             await store.delete("t", next_seq=1)
         with pytest.raises(ThreadNotFound):
             made = await store.commit(create("u"))
-            await store.commit(append(replace(made.thread, thread_id="t"), thought()))
+            await store.commit(append(made.thread._replace(thread_id="t"), thought()))

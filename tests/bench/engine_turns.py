@@ -7,7 +7,6 @@ Prints, for each number of TURNS a conversation, the CPU seconds and the residen
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import sys
 import time
@@ -17,6 +16,7 @@ from uuid import uuid4
 import orjson
 import uvloop
 
+from sk_agents.cli.collector import calm_collector
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commands import StartRun
@@ -62,8 +62,7 @@ async def run(model_url: str, database: Path, conversations: int, phases: list[i
             ids=RandomIds(),
             owner=new_owner(),
         ) as engine:
-            gc.collect()
-            gc.freeze()
+            calm_collector()
             for turns in phases:
                 cpu, wall = time.process_time(), time.perf_counter()
                 await asyncio.gather(*(converse(engine, each, turns) for each in ids))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import uvloop
 
+from sk_agents.cli.collector import calm_collector
 from sk_agents.engine.commits import Absent, Claim, Commit, Owned
 from sk_agents.engine.events import RunStarted, Thinking
 from sk_agents.engine.models import NewThread, Part, UserInput
@@ -19,6 +20,7 @@ from sk_agents.persistence import sqlite_rows as rows
 from sk_agents.persistence.record import encode_events
 from sk_agents.persistence.sqlite_schema import open_for_writing
 from sk_agents.persistence.sqlite_store import SqliteStore
+from tests.bench.cores import one_core
 from tests.bench.report import Ratio, Report
 from tests.stores.sqlite_faults import failing_disk
 
@@ -92,8 +94,9 @@ async def _commits_per_sync(folder: Path, commits: int) -> float:
             return commits / (disk.syncs - before)
 
 
-def measure(commits: int = 6_000, repetitions: int = 5) -> Report:
-    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as folder:
+def measure(commits: int = 6_000, repetitions: int = 7) -> Report:
+    calm_collector()
+    with one_core(), tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as folder:
         path = Path(folder) / "teal.sqlite"
         rounds = [
             uvloop.run(_round(path, commits, f"round-{number}")) for number in range(repetitions)

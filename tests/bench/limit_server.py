@@ -22,6 +22,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from sk_agents.cli.collector import calm_collector
 from sk_agents.persistence.group_writer import GroupWriter
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Turn:
         self._writer = GroupWriter(db, self._database, began=lambda db: None, undone=lambda: None)
         self._writer.start()
         async with aiohttp.ClientSession() as self._session:
+            calm_collector()
             yield
         await self._writer.stop()
 

@@ -21,15 +21,11 @@ import aiohttp
 import orjson
 import uvloop
 
+from tests.bench.cores import on_one_core
 from tests.bench.model_client import model_process
 from tests.bench.report import Ratio, Report
 
 TICKS = os.sysconf("SC_CLK_TCK")
-CORES = sorted(os.sched_getaffinity(0))
-
-
-def on_one_core() -> None:
-    os.sched_setaffinity(0, {CORES[0]})
 
 
 @contextmanager

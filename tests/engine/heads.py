@@ -54,5 +54,5 @@ def moved(head: Thread, *events: Event, lease: LeaseChange | None = None) -> Thr
 
 
 HELD = head_after(started(), lease=Claim(OWNER))
-FREE = replace(HELD, owner=None)
+FREE = HELD._replace(owner=None)
 PARKED = moved(HELD, proposed(), asked(), lease=Park())

@@ -1,7 +1,5 @@
 """What an admitted commit changes on the head and in the index."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 
@@ -134,7 +132,7 @@ def test_parked_thread_waits_without_an_owner_and_without_work() -> None:
 def test_decision_or_cancel_makes_a_parked_run_go_on(
     event: Event, lease: LeaseChange | None
 ) -> None:
-    head = moved(replace(PARKED, recoveries=2), event, lease=lease)
+    head = moved(PARKED._replace(recoveries=2), event, lease=lease)
     assert (head.status, head.runnable, head.recoveries) == (ThreadStatus.RUNNING, True, 0)
     assert (head.owner, head.epoch) == (("decider", 2) if lease else (None, 1))
 
@@ -162,7 +160,7 @@ def test_imported_status_counts_only_while_no_run_is_active() -> None:
     "event", [proposed(), asked(), tool_started(), finished(), answered(), granted()]
 )
 def test_step_of_a_run_moves_only_the_end_of_the_log(event: Event) -> None:
-    assert moved(HELD, event) == replace(HELD, next_seq=3)
+    assert moved(HELD, event) == HELD._replace(next_seq=3)
 
 
 def test_claim_of_a_free_thread_starts_a_new_epoch() -> None:

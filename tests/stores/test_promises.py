@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -110,7 +109,7 @@ async def test_log_lists_every_action_in_order_and_only_grows(reopened: Reopened
             before = list(await store.events_after("t", 0))
             head = (await store.commit(append(head, *events))).thread
             with pytest.raises(SequenceConflict):
-                await store.commit(append(replace(head, next_seq=1), thought()))
+                await store.commit(append(head._replace(next_seq=1), thought()))
             after = list(await store.events_after("t", 0))
         seen += [event.type for event in events]
         assert after[: len(before)] == before

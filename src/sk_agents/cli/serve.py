@@ -17,6 +17,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from sk_agents.app import create_app
+from sk_agents.cli.collector import calm_collector
 from sk_agents.cli.logs import configure_logs
 from sk_agents.config.agent_file import configured_paths, load_agent_files
 from sk_agents.config.settings import Settings, load_settings
@@ -143,6 +144,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started and not self.should_exit:
+            calm_collector()
             typer.echo(self._ready)
 
 

@@ -7,7 +7,6 @@ A store reads the head, asks `admit`, and writes what it returns, all or nothing
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 
 from sk_agents.engine.commits import (
@@ -84,8 +83,8 @@ def claimed(head: Thread, owner: str, *, leased: bool, now: datetime) -> Thread:
     """
     if leased:
         raise LeaseHeld(thread_id=head.thread_id)
-    return replace(
-        head, owner=owner, epoch=head.epoch + 1, recoveries=head.recoveries + 1, updated_at=now
+    return head._replace(
+        owner=owner, epoch=head.epoch + 1, recoveries=head.recoveries + 1, updated_at=now
     )
 
 
@@ -186,8 +185,7 @@ def _advanced(head: Thread, events: Sequence[Event], now: datetime) -> Thread:
                 status = event.status or status
             case _:
                 pass
-    return replace(
-        head,
+    return head._replace(
         status=status,
         active_run=active,
         head_run=tip,
@@ -203,13 +201,13 @@ def _advanced(head: Thread, events: Sequence[Event], now: datetime) -> Thread:
 def _leased(thread: Thread, commit: Commit, *, leased: bool) -> Thread:
     match commit.lease:
         case Claim(owner) | ClaimIfFree(owner) if not leased:
-            return replace(thread, owner=owner, epoch=thread.epoch + 1, status=_driven(thread))
+            return thread._replace(owner=owner, epoch=thread.epoch + 1, status=_driven(thread))
         case Release():
-            return replace(thread, owner=None)
+            return thread._replace(owner=None)
         case Park():
-            return replace(thread, owner=None, runnable=False, status=ThreadStatus.WAITING)
+            return thread._replace(owner=None, runnable=False, status=ThreadStatus.WAITING)
         case _ if isinstance(commit.guard, Quiet):
-            return replace(thread, owner=None, epoch=thread.epoch + 1)
+            return thread._replace(owner=None, epoch=thread.epoch + 1)
     return thread
 
 

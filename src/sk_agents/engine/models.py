@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict
 
@@ -156,8 +156,7 @@ class NewThread:
     expires_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Thread:
+class Thread(NamedTuple):
     """The head row: everything a decision needs without reading the log.
 
     `runnable` says that an owner has work to do; together with `owner` it is all that recovery

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sk_agents.engine.models import Entry, EntryKind, Thread
 from sk_agents.exceptions import SchemaTooNew, StateCorrupt, StoreBusy, ThreadNotFound
@@ -37,7 +37,7 @@ class FileSummaries:
         """All heads, or those of one user, or those with work to do."""
         for head, _ in self._all():
             if user_id in (None, head.user_id) and head.runnable >= runnable:
-                yield replace(head, metadata=copy.deepcopy(head.metadata))
+                yield head._replace(metadata=copy.deepcopy(head.metadata))
 
     def open_entries(self, kind: EntryKind, user_id: str | None = None) -> Iterator[Entry]:
         """Those that are found by their key, too."""

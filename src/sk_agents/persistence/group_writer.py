@@ -68,7 +68,8 @@ class GroupWriter:
         self._stopping = False
         self._broken: TealError | None = None
         self._errno = 0
-        self._calls: SimpleQueue[tuple[str, int, asyncio.Future[None]] | None] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[Callable[[], None], asyncio.Future[None]] | None]
+        self._calls = SimpleQueue()
         self._thread = threading.Thread(target=self._serve_calls, name="sqlite-commit", daemon=True)
         self._task: asyncio.Task[None] | None = None
         self.groups = 0
@@ -140,7 +141,7 @@ class GroupWriter:
         try:
             connection.execute("BEGIN IMMEDIATE")
         except apsw.BusyError:
-            await self._in_thread("BEGIN IMMEDIATE", BUSY_MS)
+            await self._in_thread(self._begin_patiently)
         try:
             self._began(connection)
             for job in group:
@@ -149,7 +150,7 @@ class GroupWriter:
                     job.result = job.work(connection)
                 except TealError as refusal:
                     job.error = refusal
-            await self._in_thread("COMMIT", BUSY_MS)
+            await self._in_thread(self._commit)
         except BaseException:
             self._errno = connection.system_errno
             self._undone()
@@ -166,19 +167,28 @@ class GroupWriter:
         for job in group:
             job.error = error
 
-    async def _in_thread(self, statement: str, busy_ms: int) -> None:
+    def _commit(self) -> None:
+        self._connection.execute("COMMIT")
+
+    def _begin_patiently(self) -> None:
+        """Wait for another process's lock, which the loop must never do."""
+        self._connection.set_busy_timeout(BUSY_MS)
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        finally:
+            self._connection.set_busy_timeout(0)
+
+    async def _in_thread(self, call: Callable[[], None]) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._calls.put((statement, busy_ms, future))
-        await asyncio.shield(future)
+        self._calls.put((call, future))
+        await future
 
     def _serve_calls(self) -> None:
-        while (call := self._calls.get()) is not None:
-            statement, busy_ms, future = call
+        while (item := self._calls.get()) is not None:
+            call, future = item
             error: apsw.Error | None = None
             try:
-                self._connection.set_busy_timeout(busy_ms)
-                self._connection.execute(statement)
-                self._connection.set_busy_timeout(0)
+                call()
             except apsw.Error as raised:
                 error = raised
             with suppress(RuntimeError):  # the loop is gone: nobody waits any more

@@ -18,7 +18,7 @@ def encode_head(thread: Thread) -> bytes:
     if thread.metadata:
         canonical_json(thread.metadata)  # orjson would make null of NaN, without a word
     try:
-        return orjson.dumps(thread)
+        return orjson.dumps(thread._asdict())
     except orjson.JSONEncodeError as error:
         raise InvalidInput("The metadata cannot be written as JSON.") from error
 

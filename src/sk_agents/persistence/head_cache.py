@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from copy import deepcopy
-from dataclasses import replace
 
 import apsw
 
@@ -37,7 +36,7 @@ class HeadCache:
     def put(self, no: int, thread: Thread) -> None:
         if thread.metadata:
             # Callers hold the head that was returned to them; what they do to it stays theirs.
-            thread = replace(thread, metadata=deepcopy(dict(thread.metadata)))
+            thread = thread._replace(metadata=deepcopy(dict(thread.metadata)))
         self._heads[thread.thread_id] = (no, thread)
         self._heads.move_to_end(thread.thread_id)
         if len(self._heads) > MAX_HEADS:

@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -261,4 +260,4 @@ def shown(found: Any, expected: dict[str, Any]) -> Any:
     """The fields of a head or an entry that the model knows, too."""
     if found is None or isinstance(found, type):
         return found
-    return {key: value for key, value in asdict(found).items() if key in expected}
+    return {key: getattr(found, key) for key in expected}

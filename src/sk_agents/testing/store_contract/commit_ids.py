@@ -87,7 +87,7 @@ class CommitIdCases(StoreCases):
 
     async def test_id_of_a_refused_commit_is_free(self, store: Store) -> None:
         head = (await store.commit(start_run("t"))).thread
-        commit = append(replace(head, next_seq=9), thought("a"))
+        commit = append(head._replace(next_seq=9), thought("a"))
         await refused(store, commit, SequenceConflict)
         right = replace(append(head, thought("other")), commit_id=commit.commit_id)
         assert [event.seq for event in (await store.commit(right)).events] == [2]
