@@ -21,7 +21,7 @@ VAGUE_MODULES = {"common", "helper", "helpers", "util", "utils"}
 # Files that may catch everything, each with the foreign code that runs there.
 BROAD_EXCEPTS: dict[str, str] = {
     "config/configured.py": "the constructor of a class the operator names",
-    "engine/tool_execution.py": "a tool",
+    "engine/rounds.py": "an operator's own model",
     "config/loading.py": "the import of a module the operator names",
     "hitl/policy.py": "the operator's catalog class",
     "tools/schema.py": "the validators and annotations of a plugin",

@@ -91,7 +91,7 @@ async def test_end_of_the_script_is_an_error_that_says_so() -> None:
 async def test_gate_holds_the_stream_until_it_is_set() -> None:
     gate = asyncio.Event()
     model = ScriptedModel([[TextDelta("a"), gate, TextDelta("b")]])
-    async with asyncio.timeout(5), aclosing(model.stream(HELLO)) as stream:  # type: ignore[type-var]
+    async with asyncio.timeout(5), aclosing(model.stream(HELLO)) as stream:
         assert await anext(stream) == (TextDelta("a"),)
         waiting = asyncio.ensure_future(anext(stream))
         await asyncio.wait([waiting], timeout=0)

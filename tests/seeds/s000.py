@@ -1,7 +1,6 @@
 """S000: sessions, tasks and requests; the two flows; what tealagents/v1alpha1 must be."""
 
 from tests.seeds.requirement import (
-    ENGINE,
     ENTRA,
     FLEET,
     NOT_OBSERVABLE,
@@ -51,7 +50,7 @@ S000 = {
     ),
     "S000-request-unique-id": Requirement("Every invocation has a request id of its own.", TEAL),
     "S000-request-scope": Requirement(
-        "Everything done in an invocation, tool calls included, belongs to its request id.", ENGINE
+        "Everything done in an invocation, tool calls included, belongs to its request id."
     ),
     "S000-request-hitl-target": Requirement(
         "A resume acts on the request id it names and on no other request of the task.", TEAL
@@ -60,10 +59,10 @@ S000 = {
         "An approval is decided once: a repeated decision is refused and the first one stands."
     ),
     "S000-request-idempotency-execution": Requirement(
-        "A resume received many times runs the approved tool once.", ENGINE
+        "A resume received many times runs the approved tool once."
     ),
     "S000-request-idempotency-key": Requirement(
-        "A request repeated with its Idempotency-Key starts no second run.", ENGINE
+        "A request repeated with its Idempotency-Key starts no second run."
     ),
     "S000-request-auditing": Requirement(
         "The log lists every committed action in order; nothing in it is changed or removed."

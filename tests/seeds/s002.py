@@ -1,6 +1,6 @@
 """S002: interception of tool calls, pausing, and what it says of S001's parts in its own words."""
 
-from tests.seeds.requirement import ENGINE, TEAL, Requirement
+from tests.seeds.requirement import TEAL, Requirement
 
 S002 = {
     "S002-env-authorizer": Requirement(
@@ -36,13 +36,11 @@ S002 = {
         "Rules, the catalog and the tool's declaration decide whether a call is asked about."
     ),
     "S002-hitl-control": Requirement(
-        "A call for which the interception answers True does not run unapproved.", ENGINE
+        "A call for which the interception answers True does not run unapproved."
     ),
-    "S002-hitl-before-execution": Requirement(
-        "Every call of a round is inspected before it runs.", ENGINE
-    ),
+    "S002-hitl-before-execution": Requirement("Every call of a round is inspected before it runs."),
     "S002-hitl-individual": Requirement(
-        "Each call is inspected by itself: free calls run while gated ones wait.", ENGINE
+        "Each call is inspected by itself: free calls run while gated ones wait."
     ),
     "S002-hitl-nobody-to-ask": Requirement(
         "On skagents routes a gated call is refused by policy and the model is told.", TEAL
@@ -51,16 +49,14 @@ S002 = {
         "A user's own chat completion factory supplies the model.", TEAL
     ),
     "S002-loop-extraction": Requirement(
-        "Tool calls are taken from the model's reply with name, id and arguments.", ENGINE
+        "Tool calls are taken from the model's reply with name, id and arguments."
     ),
-    "S002-loop-parallel": Requirement(
-        "Calls of one round that may run do so at the same time.", ENGINE
-    ),
+    "S002-loop-parallel": Requirement("Calls of one round that may run do so at the same time."),
     "S002-loop-rounds": Requirement(
-        "The model is called again with the results until it asks for no more tools.", ENGINE
+        "The model is called again with the results until it asks for no more tools."
     ),
     "S002-loop-streaming": Requirement(
-        "Streaming and non-streaming calls are intercepted in the same way.", ENGINE
+        "Streaming and non-streaming calls are intercepted in the same way."
     ),
     "S002-pipeline-order": Requirement(
         "Identity, ids and ownership are settled before history is read or a model called.", TEAL

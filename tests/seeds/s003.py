@@ -57,6 +57,6 @@ S003 = {
         "A conversation nobody is working on costs next to no memory.", ENGINE
     ),
     "S003-3d-deployment": Requirement(
-        "A server told to stop hands its work over and loses none of it.", ENGINE
+        "A server told to stop hands its work over and loses none of it."
     ),
 }

@@ -104,10 +104,10 @@ S004_API = {
         "A cancel is stored before it is signalled and is seen by whoever owns the run."
     ),
     "S004-3.3-flag-checked": Requirement(
-        "A running agent notices a cancel without finishing its work first.", ENGINE
+        "A running agent notices a cancel without finishing its work first."
     ),
     "S004-3.3-checkpoint": Requirement(
-        "A cancelled interaction is stored as CANCELLED with what it had done.", ENGINE
+        "A cancelled interaction is stored as CANCELLED with what it had done."
     ),
     "S004-3.3-stream-closes": Requirement(
         "The stream of a cancelled interaction closes after its last event.", CHATS
@@ -124,13 +124,11 @@ S004_API = {
     ),
     "S004-3.5-unknown": Requirement("Editing an unknown interaction is answered 404.", CHATS),
     "S004-3.5-previous-state": Requirement(
-        "An edit starts from the state before the edited message.", ENGINE
+        "An edit starts from the state before the edited message."
     ),
-    "S004-3.5-first": Requirement(
-        "Editing the first message starts from the initial state.", ENGINE
-    ),
+    "S004-3.5-first": Requirement("Editing the first message starts from the initial state."),
     "S004-3.5-superseded": Requirement(
-        "The edited interaction and all after it are superseded and none is lost.", ENGINE
+        "The edited interaction and all after it are superseded and none is lost."
     ),
     "S004-3.5-history": Requirement(
         "After an edit the chat shows the new branch; the superseded one on request.", CHATS

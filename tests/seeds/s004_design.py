@@ -29,30 +29,25 @@ S004_DESIGN = {
     "S004-4.2-respond": Requirement(
         "ApprovalManager.respond decides and wakes whoever waits.", ENGINE
     ),
-    "S004-4.2-others-continue": Requirement(
-        "Other requests go on while a run waits for a human.", ENGINE
-    ),
+    "S004-4.2-others-continue": Requirement("Other requests go on while a run waits for a human."),
     "S004-4.2-parked": Requirement(
-        "A waiting run is a stored row: it survives a restart and holds no task or lease.", ENGINE
+        "A waiting run is a stored row: it survives a restart and holds no task or lease."
     ),
-    "S004-4.3-before-each-step": Requirement(
-        "No model call and no tool starts after a cancel.", ENGINE
-    ),
+    "S004-4.3-before-each-step": Requirement("No model call and no tool starts after a cancel."),
     "S004-4.3-disconnect": Requirement(
         "A chat's run is cancelled when its last reader has been gone for the grace period.", CHATS
     ),
     "S004-4.3-checkpoint-always": Requirement(
-        "However a run stops, its state is stored and its calls have results.", ENGINE
+        "However a run stops, its state is stored and its calls have results."
     ),
     "S004-4.3-sealed": Requirement(
         "Folding any log gives a history in which every tool call has its result."
     ),
     "S004-4.4-step-commits": Requirement(
-        "Events are stored at every step, so a crash loses no finished step.", ENGINE
+        "Events are stored at every step, so a crash loses no finished step."
     ),
     "S004-4.4-restart": Requirement(
-        "An interaction cut by a crash is continued; read-only and idempotent tools run again.",
-        ENGINE,
+        "An interaction cut by a crash is continued; read-only and idempotent tools run again."
     ),
     "S004-4.4-chat-file": Requirement(
         "The file store keeps a chat's metadata in chats/<chat id>/chat.json."
@@ -69,9 +64,7 @@ S004_DESIGN = {
     "S004-4.4-equals-fold": Requirement(
         "The files equal the fold of the log and are rebuilt from it when behind."
     ),
-    "S004-4.4-resume": Requirement(
-        "Interaction N starts from the final state of interaction N-1.", ENGINE
-    ),
+    "S004-4.4-resume": Requirement("Interaction N starts from the final state of interaction N-1."),
     "S004-4.5-interface": Requirement(
         "An InteractionStore lacking one of its four methods cannot be built.", CHATS
     ),
@@ -115,29 +108,24 @@ S004_DESIGN = {
         "Each gated call has its own approval id, named with its action in the event.", CHATS
     ),
     "S004-6.1-rejection": Requirement(
-        "After a rejection the run goes on or ends, as the agent's on_reject says.", ENGINE
+        "After a rejection the run goes on or ends, as the agent's on_reject says."
     ),
     "S004-6.3-protected-save": Requirement(
-        "Closing a stream in the middle does not stop what is being stored.", ENGINE
+        "Closing a stream in the middle does not stop what is being stored."
     ),
     "S004-7.1-error-result": Requirement(
-        "A tool that raises gives an error result and the run goes on.", ENGINE
+        "A tool that raises gives an error result and the run goes on."
     ),
-    "S004-7.1-model-decides": Requirement(
-        "The model sees the error and decides what to do.", ENGINE
-    ),
+    "S004-7.1-model-decides": Requirement("The model sees the error and decides what to do."),
     "S004-7.1-safe-text": Requirement(
-        "An unexpected error reaches model and client as a stable code, never as its text.", ENGINE
+        "An unexpected error reaches model and client as a stable code, never as its text."
     ),
     "S004-7.2-error-event": Requirement(
         "A failing run sends error before interaction_complete.", CHATS
     ),
-    "S004-7.2-failed": Requirement(
-        "A failed run is stored as FAILED with the reason's code.", ENGINE
-    ),
+    "S004-7.2-failed": Requirement("A failed run is stored as FAILED with the reason's code."),
     "S004-7.3-save-fails": Requirement(
-        "When saving fails the run stops and is continued from the log once the store is back.",
-        ENGINE,
+        "When saving fails the run stops and is continued from the log once the store is back."
     ),
     "S004-7.3-temp-file": Requirement(
         "A failed save falls back to a temporary file.",
@@ -172,10 +160,10 @@ S004_DESIGN = {
         "Code runs in a sandbox with a restricted filesystem, or not at all.", TOOLS
     ),
     "S004-10.1-log": Requirement(
-        "Every tool execution is in the log with its arguments and outcome.", ENGINE
+        "Every tool execution is in the log with its arguments and outcome."
     ),
     "S004-10.1-limits": Requirement(
-        "Tool calls a round and rounds a run are limited, with a clear failure.", ENGINE
+        "Tool calls a round and rounds a run are limited, with a clear failure."
     ),
     "S004-10.2-encryption": Requirement("Interactions are encrypted at rest.", ENCRYPTION),
     "S004-10.2-redaction": Requirement(
@@ -210,7 +198,7 @@ S004_DESIGN = {
     "S004-11.3-long-interactions": Requirement(
         "A chat too long for one answer is returned in parts and says so.", CHATS
     ),
-    "S004-12.1-tool-output": Requirement("A tool's output can be streamed while it runs.", ENGINE),
+    "S004-12.1-tool-output": Requirement("A tool's output can be streamed while it runs."),
     "S004-12.1-code-output": Requirement("The output of running code is streamed live.", TOOLS),
     "S004-12.3-parent": Requirement(
         "Each run names its parent; folding gives the tree and its visible branch."
@@ -218,9 +206,7 @@ S004_DESIGN = {
     "S004-12.3-branches": Requirement(
         "Branches of a chat are listed and one call switches between them.", CHATS
     ),
-    "S004-13-echo-tool": Requirement(
-        "A run with a simple echo tool returns what was echoed.", ENGINE
-    ),
+    "S004-13-echo-tool": Requirement("A run with a simple echo tool returns what was echoed."),
     "S004-13-logging": Requirement(
         "Logs are structured and carry the ids of run and thread.", TEAL
     ),

@@ -8,9 +8,9 @@ from sk_agents.engine import tool_steps as steps
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.calls import Approval, Call
 from sk_agents.engine.commands import DecideApproval
-from sk_agents.engine.events import ApprovalDecided, Event, GrantChanged
-from sk_agents.engine.models import ApprovalState
-from sk_agents.engine.ports import Ids
+from sk_agents.engine.events import ApprovalDecided, ApprovalRequested, Event, GrantChanged
+from sk_agents.engine.models import ApprovalState, Entry
+from sk_agents.engine.ports import Ids, Store
 from sk_agents.engine.state import Run
 from sk_agents.engine.threads import KnownThread
 from sk_agents.exceptions import (
@@ -24,14 +24,41 @@ from sk_agents.exceptions import (
 )
 
 
-def asked_call(known: KnownThread, run_id: str, approval_id: str) -> tuple[Run, Call, Approval]:
-    """The call this approval is about."""
-    run = known.state.runs.get(run_id)
+def asked_call(known: KnownThread, entry: Entry) -> tuple[Run, Call, Approval]:
+    """The call this approval is about.
+
+    Raises:
+        ApprovalAlreadyDecided: it is about another approval by now.
+        ApprovalNotFound: the entry dangles.
+    """
+    run = known.state.runs.get(entry.run_id)
     for call in run.calls.values() if run is not None else ():
-        if call.approval is not None and call.approval.request.approval_id == approval_id:
+        if call.approval is not None and call.approval.request.approval_id == entry.key:
             assert run is not None
             return run, call, call.approval
-    raise ApprovalNotFound(approval_id=approval_id)
+    if entry.open:
+        raise ApprovalNotFound(approval_id=entry.key)
+    raise ApprovalAlreadyDecided(approval_id=entry.key)
+
+
+async def past_approval(store: Store, entry: Entry) -> Approval:
+    """The approval as it was left, from the log: a call knows only its last one.
+
+    Raises:
+        ApprovalNotFound: the log does not know it.
+    """
+    approval, seq = None, 0
+    while events := await store.events_after(entry.thread_id, seq):
+        seq = events[-1].seq
+        for event in events:
+            if isinstance(event, ApprovalRequested) and event.approval_id == entry.key:
+                approval = Approval(event)
+            if isinstance(event, ApprovalDecided) and event.approval_id == entry.key and approval:
+                approval.decision = approval.decision or event
+                approval.state = ApprovalState(event.outcome)
+    if approval is None:
+        raise ApprovalNotFound(approval_id=entry.key)
+    return approval
 
 
 def check_open(approval: Approval, command: DecideApproval) -> bool:
@@ -49,6 +76,8 @@ def check_open(approval: Approval, command: DecideApproval) -> bool:
     if approval.state is ApprovalState.EXPIRED:
         raise ApprovalExpired(approval_id=command.approval_id)
     outcome = decision.outcome if decision is not None else "decided"
+    if approval.state is ApprovalState.WITHDRAWN:
+        outcome = "withdrawn"
     raise ApprovalAlreadyDecided(approval_id=command.approval_id, outcome=outcome)
 
 

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable
+from typing import Literal
 
-from sk_agents.engine import sealing
+from sk_agents.engine import sealing, tool_steps
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.commits import Owned, Park, Release
 from sk_agents.engine.events import Event, RunStarted
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.live import LiveRun
-from sk_agents.engine.models import Usage
-from sk_agents.engine.rounds import ModelRound
+from sk_agents.engine.rounds import ModelRound, Reply
 from sk_agents.engine.services import Services
 from sk_agents.engine.state import Run
 from sk_agents.engine.threads import KnownThread
 from sk_agents.engine.tool_runs import ToolRuns
-from sk_agents.exceptions import LeaseLost, ModelError, SequenceConflict, StoreError
+from sk_agents.exceptions import InvalidInput, LeaseLost, ModelError, SequenceConflict
 
 logger = logging.getLogger(__name__)
 
@@ -31,18 +32,20 @@ class Driver:
         self,
         services: Services,
         known: KnownThread,
-        agent: Agent,
+        agent_of: Callable[[KnownThread], Agent],
         *,
         authorization: str | None = None,
     ) -> None:
         self.services = services
         self.known = known
-        self.agent = agent
         self.authorization = authorization
         self.epoch = known.head.epoch
         self.draining = False
+        self.agent: Agent
+        self.live: LiveRun
+        self._agent_of = agent_of
         self._lock = asyncio.Lock()
-        self._tools = ToolRuns(self)
+        self._tools: ToolRuns
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._interruptible = False
@@ -54,10 +57,6 @@ class Driver:
     @property
     def run(self) -> Run:
         return self.known.state.run(self.known.state.active_run or "")
-
-    @property
-    def live(self) -> LiveRun:
-        return self.services.live[self.thread_id]
 
     def start(self) -> asyncio.Task[None]:
         self._task = asyncio.get_running_loop().create_task(self._drive())
@@ -92,24 +91,38 @@ class Driver:
                 await self.services.threads.load(self.thread_id)
                 raise
 
+    @property
+    def is_outdated(self) -> bool:
+        """Somebody has claimed the thread after us."""
+        return self.known.head.epoch > self.epoch
+
     def _must_stop(self) -> bool:
         active = self.known.state.active_run
         cancelled = active is not None and self.run.cancel_requested is not None
-        return self.draining or cancelled
+        return self.draining or cancelled or self.is_outdated
 
     async def _drive(self) -> None:
         self.services.threads.pin(self.thread_id)
         try:
-            while self.known.state.active_run is not None:
-                self.services.live[self.thread_id] = LiveRun(self.run.run_id)
+            while self.known.state.active_run is not None and not self.is_outdated:
+                self.live = LiveRun(self.run.run_id)
+                self.services.live[self.thread_id] = self.live
                 if not await self._drive_run():
                     break
         finally:
-            self.services.live.pop(self.thread_id, None)
+            if self.services.live.get(self.thread_id) is self.live:
+                del self.services.live[self.thread_id]
             self.services.threads.unpin(self.thread_id)
 
     async def _drive_run(self) -> bool:
         """True when the run has ended, False when somebody else must drive it on."""
+        try:
+            self.agent = self._agent_of(self.known)
+        except InvalidInput:
+            # A run that was queued for an agent we do not have: another instance may.
+            await self.commit(lease=Release())
+            return False
+        self._tools = ToolRuns(self)
         try:
             async with asyncio.timeout(self.agent.limits.run_seconds):
                 return await self._steps()
@@ -118,19 +131,26 @@ class Driver:
             await self._fail("run_timeout", "The run took longer than it may.")
         except ModelError as error:
             await self._fail(error.code, str(error))
-        except (LeaseLost, StoreError):
-            await self._tools.abandon()
+        except LeaseLost:
+            await self._tools.let_go()
             raise
+        finally:
+            await self._tools.abandon()
         return True
 
     async def _steps(self) -> bool:
         while True:
+            if self.is_outdated:
+                raise LeaseLost(thread_id=self.thread_id)
             if self.run.cancel_requested is not None:
                 await self._cancel()
                 return True
             if self.draining:
                 await self._hand_over()
                 return False
+            if self._is_rejected:
+                await self._cancel(by="human")
+                return True
             if self.run.unresolved_calls:
                 if not await self._resolve():
                     return False
@@ -141,8 +161,13 @@ class Driver:
     async def _model_round(self) -> bool:
         """Ask the model once more; True if that ended the run."""
         model_round = ModelRound(self)
+        if model_round.number > 1:
+            failpoint("next_round")
         if model_round.number > self.agent.limits.model_rounds:
             await self._fail("max_rounds", "The model used tools too many times in one turn.")
+            return True
+        if tool_steps.invalid_rounds(self.run) >= self.agent.limits.invalid_rounds:
+            await self._fail("invalid_tool_call", "The model kept asking for calls it cannot make.")
             return True
         self._interruptible = True
         try:
@@ -162,26 +187,36 @@ class Driver:
             failpoint("calls_proposed")
             return False
         failpoint("before_answer")
-        events = sealing.answered(self.run, reply.answer(), self.run.usage + reply.usage)
-        await self._end(*reply.thoughts(), *events)
+        await self._answer(reply)
         return True
 
+    async def _answer(self, reply: Reply) -> None:
+        """Unless a cancel was faster: then it is what had been said by then."""
+        while self.run.cancel_requested is None:
+            events = sealing.answered(self.run, reply.answer(), self.run.usage + reply.usage)
+            try:
+                return await self._try_to_end(*reply.thoughts(), *events)
+            except SequenceConflict:
+                continue
+        await self._cancel(partial="".join(reply.text))
+
     async def _resolve(self) -> bool:
-        """Bring every call to its result; False when only people can do that."""
-        while self.run.unresolved_calls and not self._must_stop():
+        """Bring calls to their results; False when only people can do that."""
+        while self.run.unresolved_calls and not self._must_stop() and not self._is_rejected:
             self._changed.clear()
             if await self._tools.advance():
                 continue
-            if self._tools.rejected_for_good():
-                await self._tools.stop()
-                await self._cancel(by="human")
-                return True
             if not self._tools.running and self.run.pending_approvals:
                 if await self._park():
                     return False
                 continue
             await self._tools.wait(self._changed)
         return True
+
+    @property
+    def _is_rejected(self) -> bool:
+        """Whether a person's no ends this agent's run."""
+        return self.agent.on_reject == "cancel" and tool_steps.is_rejected(self.run)
 
     async def _park(self) -> bool:
         try:
@@ -190,16 +225,13 @@ class Driver:
             return False
         return True
 
-    async def _cancel(self, by: str = "cancel") -> None:
-        partial = self.live.text()
+    async def _cancel(
+        self, *, by: Literal["cancel", "human"] = "cancel", partial: str | None = None
+    ) -> None:
+        partial = partial or self.live.text()
         await self._tools.stop()
         self.live.close_round()
-        events = (
-            sealing.cancelled(self.run, partial=partial, usage=self.run.usage)
-            if by == "cancel"
-            else sealing.cancelled(self.run, partial=None, usage=self.run.usage, by="human")
-        )
-        await self._end(*events)
+        await self._end(lambda run: sealing.cancelled(run, partial=partial, by=by))
 
     async def _fail(self, code: str, message: str) -> None:
         self.live.close_round()
@@ -209,23 +241,31 @@ class Driver:
             extra={"run_id": self.run.run_id, "code": code, "correlation_id": correlation_id},
         )
         await self._end(
-            *sealing.failed(
-                self.run,
-                code=code,
-                message=message,
-                correlation_id=correlation_id,
-                usage=self.run.usage or Usage(),
+            lambda run: sealing.failed(
+                run, code=code, message=message, correlation_id=correlation_id
             )
         )
 
-    async def _end(self, *events: Event) -> None:
-        """End the run; the same commit starts the next one that waits, or gives up the lease."""
-        run = self.run
-        if self.known.state.queue and not self.draining:
-            following = RunStarted(run_id=self.known.state.queue[0], parent_run=run.run_id)
-            await self.commit(*events, following)
+    async def _end(self, ending: Callable[[Run], Iterable[Event]]) -> None:
+        """End the run by what `ending` makes of it, anew if somebody else was faster."""
+        while True:
+            try:
+                return await self._try_to_end(*ending(self.run))
+            except SequenceConflict:
+                continue
+
+    async def _try_to_end(self, *events: Event) -> None:
+        """The commit that ends the run starts the next one that waits, or gives up the lease.
+
+        Raises:
+            SequenceConflict: something was appended that these events do not know of.
+        """
+        queue = self.known.state.queue
+        if queue and not self.draining:
+            following = RunStarted(run_id=queue[0], parent_run=self.run.run_id)
+            await self.commit(*events, following, exact=True)
         else:
-            await self.commit(*events, lease=Release())
+            await self.commit(*events, lease=Release(), exact=True)
         failpoint("run_ended")
 
     async def _hand_over(self) -> None:

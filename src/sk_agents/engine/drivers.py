@@ -11,7 +11,7 @@ from sk_agents.engine.agent import Agent
 from sk_agents.engine.driver import Driver
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads import KnownThread
-from sk_agents.exceptions import InvalidInput, LeaseLost, TealError
+from sk_agents.exceptions import InvalidInput, LeaseLost, StateCorrupt, StoreError, TealError
 
 logger = logging.getLogger(__name__)
 
@@ -19,12 +19,17 @@ GRACE_SECONDS = 8.0
 
 
 class Drivers:
+    """`abandoned` are threads whose lease is ours although we gave up driving them, `failed` those
+    of them whose run cannot go on. `left` is set when a queue was left without an owner."""
+
     def __init__(self, services: Services, agents: Mapping[str, Agent]) -> None:
         self._services = services
         self._agents = agents
         self._drivers: dict[str, Driver] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[Driver, asyncio.Task[None]] = {}
         self.abandoned: set[str] = set()
+        self.failed: set[str] = set()
+        self.left = asyncio.Event()
         self.draining = False
 
     async def __aenter__(self) -> Self:
@@ -33,7 +38,7 @@ class Drivers:
     async def __aexit__(self, *exc_info: object) -> None:
         """Bring every run to a step where another instance can go on."""
         self.draining = True
-        for driver in self._drivers.values():
+        for driver in list(self._tasks):
             driver.drain()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks.values(), timeout=GRACE_SECONDS)
@@ -45,6 +50,10 @@ class Drivers:
     def active(self) -> list[Driver]:
         return list(self._drivers.values())
 
+    def is_driven(self, thread_id: str) -> bool:
+        driver = self._drivers.get(thread_id)
+        return driver is not None and not driver.is_outdated
+
     def check_agent(self, name: str | None) -> None:
         if (name or self.default_agent) not in self._agents:
             raise InvalidInput(f"There is no agent named {name}.")
@@ -53,42 +62,57 @@ class Drivers:
     def default_agent(self) -> str:
         return next(iter(self._agents), "")
 
+    def has_agent_of(self, known: KnownThread) -> bool:
+        return self._agent_name(known) in self._agents
+
     def agent_of(self, known: KnownThread) -> Agent:
-        run = known.state.runs.get(known.state.active_run or "")
-        name = (run.agent if run else None) or known.head.agent or self.default_agent
+        name = self._agent_name(known)
         try:
             return self._agents[name]
         except KeyError:
             raise InvalidInput(f"There is no agent named {name} any more.") from None
 
+    def _agent_name(self, known: KnownThread) -> str:
+        run = known.state.runs.get(known.state.active_run or "")
+        return (run.agent if run else None) or known.head.agent or self.default_agent
+
     def drive(self, known: KnownThread, *, authorization: str | None = None) -> None:
         """Drive on what is ours and not driven yet; poke what is."""
         thread_id = known.head.thread_id
+        self._services.claiming.pop(thread_id, None)
         driver = self._drivers.get(thread_id)
+        head = known.head
         if driver is not None:
             driver.poke()
-            return
-        head = known.head
+            if driver.epoch >= head.epoch:
+                return
+            # It was outrun and only waits for its last tools; the thread has come back to us.
         if head.owner != self._services.owner or head.active_run is None or self.draining:
             return
-        driver = Driver(self._services, known, self.agent_of(known), authorization=authorization)
+        driver = Driver(self._services, known, self.agent_of, authorization=authorization)
         task = driver.start()
         self._drivers[thread_id] = driver
-        self._tasks[thread_id] = task
-        task.add_done_callback(lambda done: self._finished(thread_id, done))
+        self._tasks[driver] = task
+        task.add_done_callback(lambda done: self._finished(driver, done))
 
-    def _finished(self, thread_id: str, task: asyncio.Task[None]) -> None:
-        self._drivers.pop(thread_id, None)
-        self._tasks.pop(thread_id, None)
-        if task.cancelled():
-            self.abandoned.add(thread_id)
+    def _finished(self, driver: Driver, task: asyncio.Task[None]) -> None:
+        thread_id = driver.thread_id
+        error = None if task.cancelled() else task.exception()
+        del self._tasks[driver]
+        if self._drivers.get(thread_id) is not driver:
             return
-        error = task.exception()
+        del self._drivers[thread_id]
+        if task.cancelled() or error is not None:
+            # The lease may well be ours still: the sweeper gives it up once the store lets it.
+            self.abandoned.add(thread_id)
+        elif driver.known.head.runnable:
+            # Something was queued just before the last run ended.
+            self.drive(driver.known)
+            self.left.set()
         if error is None:
             return
-        if not isinstance(error, LeaseLost):
-            # The lease is still ours: the sweeper gives it up once the store lets it.
-            self.abandoned.add(thread_id)
+        if not isinstance(error, LeaseLost | StoreError | StateCorrupt):
+            self.failed.add(thread_id)
         level = logging.WARNING if isinstance(error, TealError) else logging.ERROR
         logger.log(
             level,

@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Self
 
-from sk_agents.engine import deciding, sealing, starting
+from sk_agents.engine import deciding, starting
 from sk_agents.engine.agent import Agent
+from sk_agents.engine.cancelling import request_cancel
 from sk_agents.engine.commands import (
     Accepted,
     CancelRun,
@@ -21,12 +22,11 @@ from sk_agents.engine.commands import (
     EditRun,
     StartRun,
 )
-from sk_agents.engine.commits import ClaimIfFree, Pending, Quiet, Unchanged
+from sk_agents.engine.commits import ClaimIfFree, Pending
 from sk_agents.engine.drivers import Drivers
-from sk_agents.engine.events import CancelRequested, RunEnded
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.lease_keeper import TTL, LeaseKeeper
-from sk_agents.engine.models import RunStatus
+from sk_agents.engine.models import Entry, RunStatus
 from sk_agents.engine.ports import Clock, Ids, Signals, Store
 from sk_agents.engine.recovery import Sweeper
 from sk_agents.engine.services import Services
@@ -36,8 +36,10 @@ from sk_agents.engine.transitions import TERMINAL
 from sk_agents.engine.watch import Item, watch_thread
 from sk_agents.exceptions import (
     AlreadyTerminal,
+    ApprovalAlreadyDecided,
     ApprovalNotFound,
     Conflict,
+    InvalidInput,
     LeaseHeld,
     RunNotFound,
     SequenceConflict,
@@ -89,6 +91,7 @@ class Engine:
             LimitExceeded: too many runs wait already.
         """
         self._refuse_when_closing()
+        failpoint("run_requested")
         self._drivers.check_agent(command.agent or (command.new.agent if command.new else None))
         for _ in range(RACES):
             try:
@@ -106,8 +109,12 @@ class Engine:
         Raises:
             RunNotFound, ThreadNotFound: nothing there to edit.
             ThreadBusy: a run is active or waits, and `on_busy` is not `interrupt`.
+            InvalidInput: the idempotency key was used for another request, or `on_busy` is
+                `enqueue`.
         """
         self._refuse_when_closing()
+        if command.on_busy == "enqueue":
+            raise InvalidInput("An edit cannot wait for its turn.")
         for _ in range(RACES):
             known = await self._owned(command.thread_id, command.user_id)
             if before := starting.repeated(known, command):
@@ -116,9 +123,10 @@ class Engine:
                 await self._interrupt(known, command.user_id)
                 continue
             starting.refuse_busy(known)
+            failpoint("edit_requested")
             try:
                 accepted = await starting.begin_edit(self._services, known, command)
-            except SequenceConflict:
+            except (SequenceConflict, LeaseHeld):
                 continue
             self._drivers.drive(known, authorization=command.authorization)
             return accepted
@@ -139,18 +147,12 @@ class Engine:
             raise ApprovalNotFound(approval_id=command.approval_id)
         if command.run_id not in (None, entry.run_id):
             raise ApprovalNotFound(approval_id=command.approval_id)
-        known = await self._services.threads.load(entry.thread_id)
-        run, call, approval = deciding.asked_call(known, entry.run_id, command.approval_id)
-        if not deciding.check_open(approval, command):
-            return False
-        agent = self._drivers.agent_of(known)
-        events = deciding.decision_events(known, run, call, command, agent, self._services.ids)
-        guard = Pending(command.approval_id, next_seq=known.state.next_seq)
-        lease = ClaimIfFree(self._services.owner)
-        await self._services.commit(known, guard, *events, lease=lease)
-        failpoint("approval_decided")
-        self._drivers.drive(known, authorization=command.authorization)
-        return True
+        try:
+            return await self._decide(command, entry)
+        except ApprovalAlreadyDecided:
+            # Somebody was faster, or it was asked anew since: the log knows what became of it.
+            approval = await deciding.past_approval(self._services.store, entry)
+            return deciding.check_open(approval, command)
 
     async def cancel(self, command: CancelRun) -> RunStatus:
         """Stop a run; its status when this returns.
@@ -171,8 +173,8 @@ class Engine:
             if run.cancel_requested is not None:
                 return run.status
             try:
-                await self._cancel(known, run, command)
-            except (SequenceConflict, LeaseHeld):
+                await request_cancel(self._services, known, run, command)
+            except SequenceConflict:
                 continue
             self._drivers.drive(known)
             return known.state.run(command.run_id).status
@@ -201,6 +203,20 @@ class Engine:
         """
         return await self._owned(thread_id, user_id)
 
+    async def _decide(self, command: DecideApproval, entry: Entry) -> bool:
+        known = await self._services.threads.load(entry.thread_id)
+        run, call, approval = deciding.asked_call(known, entry)
+        if not deciding.check_open(approval, command):
+            return False
+        agent = self._drivers.agent_of(known)
+        events = deciding.decision_events(known, run, call, command, agent, self._services.ids)
+        guard = Pending(command.approval_id, next_seq=known.state.next_seq)
+        lease = ClaimIfFree(self._services.owner)
+        await self._services.commit(known, guard, *events, lease=lease)
+        failpoint("approval_decided")
+        self._drivers.drive(known, authorization=command.authorization)
+        return True
+
     async def _start(self, command: StartRun) -> Accepted:
         known = self._services.threads.known(command.thread_id)
         if known is None and not command.fresh:
@@ -215,20 +231,20 @@ class Engine:
         if before := starting.repeated(known, command):
             return before
         if starting.busy_with(known) is not None:
+            # Only a fresh look may say no.
+            known = await self._services.threads.load(command.thread_id)
+            if before := starting.repeated(known, command):
+                return before
+        if starting.busy_with(known) is not None:
             if command.on_busy == "enqueue":
                 return await starting.enqueue(self._services, known, command)
             if command.on_busy == "interrupt":
                 await self._interrupt(known, command.user_id)
                 raise SequenceConflict
-            await self._check_still_busy(known)
+            starting.refuse_busy(known)
         accepted = await starting.begin(self._services, known, command)
         self._drivers.drive(known, authorization=command.authorization)
         return accepted
-
-    async def _check_still_busy(self, known: KnownThread) -> None:
-        """A cached thread may be out of date: only a fresh look may say no."""
-        known = await self._services.threads.load(known.head.thread_id)
-        starting.refuse_busy(known)
 
     async def _found(self, command: StartRun) -> KnownThread | None:
         try:
@@ -236,31 +252,16 @@ class Engine:
         except ThreadNotFound:
             return None
 
-    async def _cancel(self, known: KnownThread, run: Run, command: CancelRun) -> None:
-        asked = CancelRequested(
-            run_id=run.run_id, requested_by=command.user_id, reason=command.reason
-        )
-        next_seq = known.state.next_seq
-        if run.phase is RunStatus.QUEUED:
-            ended = RunEnded(run_id=run.run_id, status=RunStatus.CANCELLED)
-            await self._services.commit(known, Unchanged(next_seq), ended)
-        elif run.status is RunStatus.WAITING and not known.state.queue:
-            events = sealing.cancelled(run, partial=None, usage=run.usage)
-            await self._services.commit(known, Quiet(next_seq), asked, *events)
-        else:
-            lease = ClaimIfFree(self._services.owner)
-            await self._services.commit(known, Unchanged(next_seq), asked, lease=lease)
-
     async def _interrupt(self, known: KnownThread, user_id: str) -> None:
         """Cancel what keeps the thread busy, and see it end."""
         run_id = starting.busy_with(known)
         assert run_id is not None
-        thread_id = known.head.thread_id
+        thread_id, after = known.head.thread_id, known.state.next_seq - 1
         try:
             await self.cancel(CancelRun(thread_id, user_id, run_id, reason="interrupt"))
         except AlreadyTerminal:
             return
-        async for _ in self.watch(thread_id, after=0, run_id=run_id):
+        async for _ in self.watch(thread_id, after=after, run_id=run_id):
             pass
         await self._services.threads.load(thread_id)
 

@@ -60,7 +60,7 @@ def _messages(run: Run) -> Iterator[Message]:
             tool_calls=tuple(tool_call(call) for call in calls),
         )
         yield from _results(calls)
-    if run.answer is not None:
+    if run.answer is not None and run.answer.content.strip():
         yield Message(role="assistant", content=run.answer.content)
     elif run.cancelled is not None and run.cancelled.partial:
         yield Message(role="assistant", content=f"{run.cancelled.partial}\n{CUT_SHORT}")

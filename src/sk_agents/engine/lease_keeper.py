@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Self
 
 from sk_agents.engine.ports import Clock, Store
-from sk_agents.exceptions import TealError
+from sk_agents.exceptions import StoreError, TealError
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,10 @@ class LeaseKeeper:
         if self._timer is not None:
             self._timer.cancel()
         await asyncio.to_thread(self._thread.join)
-        await self._store.retire(self.owner)
+        try:
+            await self._store.retire(self.owner)
+        except StoreError as error:
+            logger.warning("leases left to run out", extra={"error": type(error).__name__})
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         self._ticked = self._clock.monotonic()

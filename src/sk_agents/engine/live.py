@@ -41,6 +41,7 @@ class LiveRun:
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         self._streams: dict[StreamKey, _Stream] = {}
+        self._closed_calls: set[str] = set()
         self._round = 1
         self._attempt = 1
 
@@ -53,13 +54,16 @@ class LiveRun:
         self._append((kind, self._round, self._attempt, None), text)
 
     def output(self, call_id: str, text: str) -> None:
-        self._append(("tool_output", 0, 1, call_id), text)
+        if call_id not in self._closed_calls:
+            self._append(("tool_output", 0, 1, call_id), text)
 
     def close_round(self) -> None:
         """Its durable event is about to be shown: no preview of it may follow."""
         self.begin(self._round, self._attempt)
 
     def close_call(self, call_id: str) -> None:
+        """As `close_round`; a tool that was left behind may go on talking."""
+        self._closed_calls.add(call_id)
         self._streams.pop(("tool_output", 0, 1, call_id), None)
 
     def text(self) -> str:

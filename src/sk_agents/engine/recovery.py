@@ -1,29 +1,55 @@
 """Taking care of what nobody drives: orphaned runs, overdue approvals, signals that were lost.
 
 Everything goes through the same conditional commits as ordinary work, so any number of instances
-may sweep at once: one of them wins, the others move on.
+may sweep at once: one of them wins, the others move on. What an instance takes on at once is
+bounded and the sweeps of several instances drift apart, so that a fleet that was lost as a whole
+does not come back as a stampede.
+
+A run of an agent that this instance does not have is left, for a while, to one that does; then it
+fails with the code `agent_missing`, so that it does not stay open for ever. A damaged thread is
+left as it is until the next start.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Self
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Self, TypeVar
 
 from sk_agents.engine import sealing
 from sk_agents.engine.commits import ClaimIfFree, Owned, Pending, Release
+from sk_agents.engine.deciding import asked_call
+from sk_agents.engine.driver import Driver
 from sk_agents.engine.drivers import Drivers
 from sk_agents.engine.events import ApprovalDecided, ModelRestarted, RunStarted
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.models import Entry, Thread
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads import KnownThread
-from sk_agents.exceptions import Conflict, NotFound, StateCorrupt, StoreError
+from sk_agents.exceptions import (
+    Conflict,
+    NotFound,
+    StateCorrupt,
+    StoreError,
+)
 
 logger = logging.getLogger(__name__)
 
 MAX_RECOVERIES = 3
 BATCH = 50
+# How many threads are claimed and loaded at the same time.
+AT_ONCE = 8
+# How many sweeps a run is left to an instance that has its agent.
+AGENT_PATIENCE = 20
+
+LOST = "The run was lost several times and is not tried again."
+BROKEN = "The run could not go on."
+NO_AGENT = "The agent of this run does not exist any more."
+
+T = TypeVar("T", str, Driver, Entry, Thread)
 
 
 class Sweeper:
@@ -31,6 +57,7 @@ class Sweeper:
         self._services = services
         self._drivers = drivers
         self._interval = interval
+        self._damaged: set[str] = set()
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -44,12 +71,18 @@ class Sweeper:
 
     async def sweep(self) -> None:
         """Look once at everything."""
-        await self._release_abandoned()
-        await self._look_at_active()
-        for entry in await self._services.store.overdue("approval", BATCH):
-            await self._quietly(self._expire(entry), entry.thread_id)
-        for head in await self._services.store.orphans(BATCH):
-            await self._quietly(self._recover(head), head.thread_id)
+        self._drivers.left.clear()
+        store = self._services.store
+        await self._each(self._settle, self._unsettled())
+        await self._each(self._look_at, self._drivers.active)
+        await self._each(self._expire, await store.overdue("approval", BATCH))
+        orphans = [
+            head
+            for head in await store.orphans(BATCH + len(self._damaged))
+            if head.thread_id not in self._damaged
+        ]
+        random.shuffle(orphans)
+        await self._each(self._recover, orphans)
 
     async def _sweep_for_ever(self) -> None:
         while True:
@@ -57,34 +90,69 @@ class Sweeper:
                 await self.sweep()
             except StoreError as error:
                 logger.warning("sweep failed", extra={"error": type(error).__name__})
-            await asyncio.sleep(self._interval)
+                self._drivers.left.clear()
+            pause = self._interval * random.uniform(0.5, 1.5)
+            try:
+                await asyncio.wait_for(self._drivers.left.wait(), pause)
+            except TimeoutError:
+                continue
 
-    async def _quietly(self, work: object, thread_id: str) -> None:
+    async def _each(self, work: Callable[[T], Awaitable[None]], items: Sequence[T]) -> None:
         """One thread's trouble must not keep the others waiting."""
-        assert asyncio.iscoroutine(work)
-        try:
-            await work
-        except (Conflict, NotFound):
-            pass
-        except StateCorrupt:
-            logger.error("damaged thread left alone", extra={"thread_id": thread_id})
+        for start in range(0, len(items), AT_ONCE):
+            some = items[start : start + AT_ONCE]
+            done = await asyncio.gather(*map(work, some), return_exceptions=True)
+            for item, error in zip(some, done, strict=True):
+                if error is not None:
+                    self._judge(item if isinstance(item, str) else item.thread_id, error)
+
+    def _judge(self, thread_id: str, error: BaseException) -> None:
+        """Raises what is not one thread's own trouble."""
+        match error:
+            case Conflict() | NotFound():
+                pass
+            case StateCorrupt():
+                logger.error("damaged thread left alone", extra={"thread_id": thread_id})
+                self._damaged.add(thread_id)
+                self._drivers.abandoned.discard(thread_id)
+            case StoreError():
+                raise error
+            case _:
+                extra = {"thread_id": thread_id}
+                logger.error("thread not recovered", extra=extra, exc_info=error)
 
     async def _recover(self, head: Thread) -> None:
-        claimed = await self._services.store.claim(head.thread_id, self._services.owner)
-        failpoint("claimed")
         known = await self._services.threads.load(head.thread_id)
-        if known.state.active_run is None:
-            await self._start_next(known, claimed)
-        elif claimed.recoveries > MAX_RECOVERIES:
-            await self._give_up(known, claimed)
+        if not known.head.runnable or known.head.epoch != head.epoch:
             return
-        else:
-            await self._mark_restart(known, claimed)
+        lacks_agent = not self._drivers.has_agent_of(known)
+        if lacks_agent and not self._is_left(head):
+            return
+        claimed = await self._services.claim(known)
+        failpoint("claimed")
+        # Work that was handed over or given back was not lost: it does not count against the run.
+        was_lost = head.owner is not None
+        try:
+            if known.state.active_run is None:
+                await self._start_next(known, claimed)
+            elif lacks_agent:
+                await self._give_up(known, claimed, "agent_missing", NO_AGENT)
+            elif was_lost and claimed.recoveries > MAX_RECOVERIES:
+                await self._give_up(known, claimed, "recovery_attempts_exceeded", LOST)
+            else:
+                await self._mark_restart(known, claimed)
+        except BaseException:
+            self._drivers.abandoned.add(head.thread_id)
+            raise
         self._drivers.drive(known)
+
+    def _is_left(self, head: Thread) -> bool:
+        patience = timedelta(seconds=self._interval * AGENT_PATIENCE)
+        return self._services.clock.now() - head.updated_at > patience
 
     async def _start_next(self, known: KnownThread, head: Thread) -> None:
         """The owner that should have started the queue's first run was lost."""
-        guard = Owned(self._services.owner, head.epoch, known.state.next_seq)
+        guard = Owned(self._services.owner, head.epoch, known.state.next_seq, exact=True)
         if known.state.queue:
             started = RunStarted(run_id=known.state.queue[0], parent_run=known.state.head_run)
             await self._services.commit(known, guard, started)
@@ -106,30 +174,25 @@ class Sweeper:
         guard = Owned(self._services.owner, head.epoch, known.state.next_seq)
         await self._services.commit(known, guard, restarted)
 
-    async def _give_up(self, known: KnownThread, head: Thread) -> None:
+    async def _give_up(self, known: KnownThread, head: Thread, code: str, message: str) -> None:
+        """End a run that cannot go on: as asked for, if somebody asked for its end."""
         run = known.state.run(known.state.active_run or "")
-        events = sealing.failed(
-            run,
-            code="recovery_attempts_exceeded",
-            message="The run was lost several times and is not tried again.",
-            correlation_id=self._services.ids.new(),
-            usage=run.usage,
-        )
-        guard = Owned(self._services.owner, head.epoch, known.state.next_seq)
+        if run.cancel_requested is not None:
+            events = sealing.cancelled(run)
+        else:
+            events = sealing.failed(
+                run, code=code, message=message, correlation_id=self._services.ids.new()
+            )
+        guard = Owned(self._services.owner, head.epoch, known.state.next_seq, exact=True)
         await self._services.commit(known, guard, *events, lease=Release())
 
     async def _expire(self, entry: Entry) -> None:
         known = await self._services.threads.load(entry.thread_id)
-        run = known.state.run(entry.run_id)
-        call_id = next(
-            call.proposal.call_id
-            for call in run.calls.values()
-            if call.approval and call.approval.request.approval_id == entry.key
-        )
+        run, call, _ = asked_call(known, entry)
         expired = ApprovalDecided(
             run_id=run.run_id,
             approval_id=entry.key,
-            call_id=call_id,
+            call_id=call.proposal.call_id,
             outcome="expired",
             by="timeout",
         )
@@ -138,20 +201,34 @@ class Sweeper:
         await self._services.commit(known, guard, expired, lease=lease)
         self._drivers.drive(known)
 
-    async def _look_at_active(self) -> None:
-        """What others did to the runs we drive, should no signal have told us."""
-        for driver in self._drivers.active:
-            head = await self._services.store.thread(driver.thread_id)
-            if head.next_seq > driver.known.state.next_seq or head.epoch != driver.epoch:
-                await self._services.threads.load(driver.thread_id)
-                driver.poke()
+    async def _look_at(self, driver: Driver) -> None:
+        """What others did to a run we drive, should no signal have told us."""
+        head = await self._services.store.thread(driver.thread_id)
+        if head.next_seq > driver.known.state.next_seq or head.epoch > driver.epoch:
+            await self._services.threads.catch_up(driver.known, head)
+            self._services.signals.notify(driver.thread_id, local=True)
+            driver.poke()
 
-    async def _release_abandoned(self) -> None:
-        """Give up leases of runs we dropped, so that they are recovered like any other."""
-        for thread_id in list(self._drivers.abandoned):
-            head = await self._services.store.thread(thread_id)
-            if head.owner == self._services.owner:
-                known = await self._services.threads.load(thread_id)
+    def _unsettled(self) -> list[str]:
+        now = self._services.clock.monotonic()
+        for thread_id, until in list(self._services.claiming.items()):
+            if until < now:
+                del self._services.claiming[thread_id]
+        return [*self._drivers.abandoned, *self._services.claiming]
+
+    async def _settle(self, thread_id: str) -> None:
+        """A lease that may be ours without a driver: drive, end the run, or give it up."""
+        head = await self._services.store.thread(thread_id)
+        abandoned = thread_id in self._drivers.abandoned
+        if head.owner == self._services.owner and not self._drivers.is_driven(thread_id):
+            known = await self._services.threads.load(thread_id)
+            if not abandoned:
+                self._drivers.drive(known)
+            elif thread_id in self._drivers.failed and known.state.active_run is not None:
+                await self._give_up(known, head, "internal", BROKEN)
+            else:
                 guard = Owned(self._services.owner, head.epoch, known.state.next_seq)
                 await self._services.commit(known, guard, lease=Release())
+        if abandoned:
             self._drivers.abandoned.discard(thread_id)
+            self._drivers.failed.discard(thread_id)

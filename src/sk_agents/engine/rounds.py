@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,15 +14,18 @@ from sk_agents.engine.history import thread_messages
 from sk_agents.engine.models import Message, Usage
 from sk_agents.engine.turns import (
     CallRequested,
+    ModelPiece,
     Prompt,
     ReasoningDelta,
     TextDelta,
     TurnFinished,
 )
-from sk_agents.exceptions import ModelInterrupted
+from sk_agents.exceptions import ModelError, ModelInterrupted, TealError
 
 if TYPE_CHECKING:
     from sk_agents.engine.driver import Driver
+
+logger = logging.getLogger(__name__)
 
 # A reply that broke off is asked for once more.
 ATTEMPTS = 2
@@ -92,8 +96,9 @@ class ModelRound:
         live.begin(self.number, self._attempt)
         reply = Reply(driver.run.run_id, self.number)
         failpoint("model_called")
-        async with aclosing(driver.agent.model.stream(self._prompt())) as stream:
+        async with aclosing(self._pieces(self._prompt())) as stream:
             async for pieces in stream:
+                failpoint("model_streaming")
                 for piece in pieces:
                     match piece:
                         case TextDelta():
@@ -107,9 +112,20 @@ class ModelRound:
                         case TurnFinished():
                             reply.usage, reply.finish_reason = piece.usage, piece.finish_reason
                             return reply
-                failpoint("model_streaming")
                 signals.notify(thread_id, local=True)
         raise ModelInterrupted
+
+    async def _pieces(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece], None]:
+        """The model's stream; a model may be the operator's own class."""
+        try:
+            async with aclosing(self._driver.agent.model.stream(prompt)) as stream:
+                async for pieces in stream:
+                    yield pieces
+        except TealError:
+            raise
+        except Exception as error:
+            logger.exception("model failed", extra={"run_id": self._driver.run.run_id})
+            raise ModelError from error
 
     def _prompt(self) -> Prompt:
         agent = self._driver.agent

@@ -35,22 +35,20 @@ def answered(run: Run, answer: Answered, usage: Usage) -> tuple[Event, ...]:
 
 
 def cancelled(
-    run: Run, *, partial: str | None, usage: Usage, by: Literal["cancel", "human"] = "cancel"
+    run: Run, *, partial: str | None = None, by: Literal["cancel", "human"] = "cancel"
 ) -> tuple[Event, ...]:
     return (
         *sealed(run, by),
         Cancelled(run_id=run.run_id, partial=partial or None),
-        RunEnded(run_id=run.run_id, status=RunStatus.CANCELLED, usage=usage),
+        RunEnded(run_id=run.run_id, status=RunStatus.CANCELLED, usage=run.usage),
     )
 
 
-def failed(
-    run: Run, *, code: str, message: str, correlation_id: str | None, usage: Usage
-) -> tuple[Event, ...]:
+def failed(run: Run, *, code: str, message: str, correlation_id: str | None) -> tuple[Event, ...]:
     return (
         *sealed(run, "policy"),
         Failed(run_id=run.run_id, code=code, message=message, correlation_id=correlation_id),
-        RunEnded(run_id=run.run_id, status=RunStatus.FAILED, usage=usage),
+        RunEnded(run_id=run.run_id, status=RunStatus.FAILED, usage=run.usage),
     )
 
 

@@ -4,16 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sk_agents.engine.commits import Commit, Committed, Guard, LeaseChange
+from sk_agents.engine.commits import (
+    Claim,
+    ClaimIfFree,
+    Commit,
+    Committed,
+    Guard,
+    LeaseChange,
+)
 from sk_agents.engine.events import Event
 from sk_agents.engine.lease_keeper import LeaseKeeper
 from sk_agents.engine.live import LiveRun
+from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Clock, Ids, Signals, Store
 from sk_agents.engine.threads import KnownThread, Threads
-from sk_agents.exceptions import CommitOutcomeUnknown
+from sk_agents.exceptions import (
+    CommitOutcomeUnknown,
+    Conflict,
+    InvalidInput,
+    NotFound,
+    StateCorrupt,
+)
 
 # How often a commit of unknown outcome is sent again before its sender gives up.
 RESENDS = 3
+# How long a commit whose sender is gone may still be on its way to the store.
+CLAIMING_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -25,6 +41,9 @@ class Services:
     lease: LeaseKeeper
     threads: Threads
     live: dict[str, LiveRun] = field(default_factory=dict)
+    # Threads whose lease we may have taken without driving them: whoever asked was cut off, or the
+    # store failed, in between. The sweeper looks after each of them until the time given here.
+    claiming: dict[str, float] = field(default_factory=dict)
 
     @property
     def owner(self) -> str:
@@ -48,6 +67,17 @@ class Services:
         return done
 
     async def send(self, commit: Commit) -> Committed:
+        """Send it until its outcome is known, or the sender gives up."""
+        try:
+            return await self._send(commit)
+        except (Conflict, NotFound, InvalidInput):
+            raise
+        except BaseException:
+            if isinstance(commit.lease, Claim | ClaimIfFree):
+                self._may_have_claimed(commit.thread_id)
+            raise
+
+    async def _send(self, commit: Commit) -> Committed:
         for _ in range(RESENDS):
             try:
                 return await self.store.commit(commit)
@@ -55,12 +85,36 @@ class Services:
                 continue
         return await self.store.commit(commit)
 
+    async def claim(self, known: KnownThread) -> Thread:
+        """Take over an orphan.
+
+        Raises:
+            LeaseHeld, ThreadNotFound, StoreError: as `Store.claim`.
+        """
+        try:
+            head = await self.store.claim(known.head.thread_id, self.owner)
+            await self.threads.catch_up(known, head)
+        except (Conflict, NotFound, StateCorrupt):
+            raise
+        except BaseException:
+            self._may_have_claimed(known.head.thread_id)
+            raise
+        return head
+
     async def learn(self, known: KnownThread, done: Committed) -> None:
         """Take over what a commit did, and what others did just before it."""
         first_seq = done.thread.next_seq - len(done.events)
         if first_seq > known.state.next_seq:
-            await self.threads.catch_up(known, done.thread)
+            try:
+                await self.threads.catch_up(known, done.thread)
+            except BaseException:
+                if done.thread.owner == self.owner:
+                    self._may_have_claimed(known.head.thread_id)
+                raise
         else:
             known.take(done.thread, done.events)
         self.threads.keep(known)
         self.signals.notify(known.head.thread_id)
+
+    def _may_have_claimed(self, thread_id: str) -> None:
+        self.claiming[thread_id] = self.clock.monotonic() + CLAIMING_SECONDS

@@ -51,6 +51,7 @@ async def begin(services: Services, known: KnownThread, command: StartRun) -> Ac
     Raises:
         SequenceConflict, LeaseHeld: the thread is no longer as `known` says.
     """
+    check_new(known, command.run_id)
     started = _started(command, parent=known.state.head_run)
     after = known.state.next_seq - 1
     guard = Quiet(known.state.next_seq)
@@ -86,6 +87,7 @@ async def enqueue(services: Services, known: KnownThread, command: StartRun) -> 
         LimitExceeded: too many wait already.
         SequenceConflict: the thread is no longer as `known` says.
     """
+    check_new(known, command.run_id)
     waiting = len(known.state.queue)
     if waiting >= MAX_QUEUED:
         raise LimitExceeded(f"{MAX_QUEUED} messages wait in this conversation already.")
@@ -109,6 +111,7 @@ async def begin_edit(services: Services, known: KnownThread, command: EditRun) -
         RunNotFound: the thread has no such run, or it never started.
         SequenceConflict, LeaseHeld: the thread is no longer as `known` says.
     """
+    check_new(known, command.run_id)
     edited = edited_run(known, command)
     started = RunStarted(
         run_id=command.run_id,
@@ -132,6 +135,12 @@ def edited_run(known: KnownThread, command: EditRun) -> Run:
     if run is None or run.phase not in TERMINAL or run.message is None:
         raise RunNotFound(run_id=command.edited_run)
     return run
+
+
+def check_new(known: KnownThread, run_id: str) -> None:
+    """A run id is never used twice: the log would contradict itself."""
+    if run_id in known.state.runs:
+        raise InvalidInput("There is a run with this id already.", run_id=run_id)
 
 
 def busy_with(known: KnownThread) -> str | None:

@@ -60,6 +60,7 @@ class Run:
     attempts: dict[int, int] = field(default_factory=dict)
     completed_at: datetime | None = None
     messages: tuple[Message, ...] | None = None
+    tokens: int | None = None
 
     @property
     def status(self) -> RunStatus:

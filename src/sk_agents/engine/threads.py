@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import Thread
@@ -39,7 +40,7 @@ class KnownThread:
                 self.state.apply(event)
                 self.tail.append(event)
                 self.weight += EVENT_BYTES + _text_size(event)
-        if head.next_seq >= self.head.next_seq:
+        if _age(head) >= _age(self.head):
             self.head = head
 
     def after(self, seq: int) -> list[Event] | None:
@@ -74,6 +75,11 @@ class Threads:
         if known is None or known.head.created_at != head.created_at:
             known = KnownThread(head)
         await self.catch_up(known, head)
+        kept = self._known.get(thread_id)
+        if kept is not None and kept.head.created_at == head.created_at:
+            # Somebody else has loaded it meanwhile: all must share one, or a driver's goes stale.
+            known = kept
+            await self.catch_up(known, head)
         self.keep(known)
         return known
 
@@ -111,6 +117,11 @@ class Threads:
         self._pinned[thread_id] -= 1
         if not self._pinned[thread_id]:
             del self._pinned[thread_id]
+
+
+def _age(head: Thread) -> tuple[int, int, datetime]:
+    """Reads may overtake each other, and a claim or a release adds no event."""
+    return head.next_seq, head.epoch, head.updated_at
 
 
 def _text_size(event: Event) -> int:

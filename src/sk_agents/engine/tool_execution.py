@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+from collections.abc import Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic_core import to_json
 
 from sk_agents.engine.calls import Call
 from sk_agents.engine.canonical import canonical_json
@@ -22,32 +26,71 @@ logger = logging.getLogger(__name__)
 
 FAILED = "The tool failed (code tool_failed)."
 NO_RESULT = "The tool ended without a result (code tool_no_result)."
+# How long a cancelled tool may take to end before it is left behind.
+PARTING_SECONDS = 1.0
+MAX_EXTRA = 64 * 1024
 
 
 async def execute(
     driver: Driver, call: Call, wanted: ToolCall, spec: ToolSpec
 ) -> ToolFinished | ToolOutcomeUnknown:
-    """Run the tool to its end or its limit. Whatever it does, the run goes on."""
+    """Run the tool to its end or its limit. Whatever it does, the run goes on.
+
+    It has a task of its own, so that one which will not be cancelled can be left behind.
+    """
     run_id = driver.run.run_id
-    bound = asyncio.timeout(spec.timeout)
-    outcome, result = "error", ToolResult(NO_RESULT)
+    task = asyncio.get_running_loop().create_task(_collect(driver, wanted, run_id))
     try:
-        async with bound:
-            found = await _collect(driver, wanted, run_id)
-            if found is not None:
-                outcome, result = "ok", found
+        done, _ = await asyncio.wait({task}, timeout=spec.timeout)
+    finally:
+        await _give_up(task)
+    if done:
         failpoint("tool_effect_done")
-    except ToolError as error:
-        result = ToolResult(str(error))
-    except Exception as error:  # the tool is the operator's own code
-        if bound.expired():
-            if spec.effect is Effect.AT_MOST_ONCE:
-                return ToolOutcomeUnknown(run_id=run_id, call_id=wanted.id, reason="timeout")
-            result = ToolResult(f"The tool did not finish within {spec.timeout:g} seconds.")
-        else:
-            _log(error, run_id, wanted)
-            result = ToolResult(FAILED)
-    return _finished(driver, call, wanted, outcome, result)
+        outcome, result = _outcome(task, run_id, wanted)
+    elif spec.effect is Effect.AT_MOST_ONCE:
+        return ToolOutcomeUnknown(run_id=run_id, call_id=wanted.id, reason="timeout")
+    else:
+        text = f"The tool did not finish within {spec.timeout:g} seconds."
+        outcome, result = "error", ToolResult(text)
+    text, full_size = _capped(printable(result.content), driver.agent.limits.tool_result_bytes)
+    if wanted.arguments != call.proposal.arguments:
+        shown = canonical_json(wanted.arguments).decode()
+        text = f"[The reviewer changed the arguments to {shown} before this ran.]\n{text}"
+    return ToolFinished(
+        run_id=run_id,
+        call_id=wanted.id,
+        outcome=outcome,
+        result=text,
+        full_size=full_size,
+        usage=result.usage,
+        extra_data=_plain(result.extra_data),
+    )
+
+
+async def _give_up(task: asyncio.Task[ToolResult | None]) -> None:
+    """Cancel it if it still runs; it may take a moment over that, or for ever."""
+    if not task.done():
+        task.cancel()
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        await asyncio.wait({task}, timeout=PARTING_SECONDS)
+
+
+def _outcome(
+    task: asyncio.Task[ToolResult | None], run_id: str, wanted: ToolCall
+) -> tuple[Literal["ok", "error"], ToolResult]:
+    error = asyncio.CancelledError() if task.cancelled() else task.exception()
+    match error:
+        case None:
+            result = task.result()
+            return ("ok", result) if result is not None else ("error", ToolResult(NO_RESULT))
+        case ToolError():
+            return "error", ToolResult(str(error))
+        case _:
+            logger.warning(
+                "tool failed",
+                extra={"run_id": run_id, "tool": wanted.name, "error": type(error).__name__},
+            )
+            return "error", ToolResult(FAILED)
 
 
 async def _collect(driver: Driver, wanted: ToolCall, run_id: str) -> ToolResult | None:
@@ -76,24 +119,6 @@ def _key(driver: Driver, wanted: ToolCall) -> str:
     return started.idempotency_key if started is not None else wanted.id
 
 
-def _finished(
-    driver: Driver, call: Call, wanted: ToolCall, outcome: str, result: ToolResult
-) -> ToolFinished:
-    text, full_size = _capped(printable(result.content), driver.agent.limits.tool_result_bytes)
-    if wanted.arguments != call.proposal.arguments:
-        shown = canonical_json(wanted.arguments).decode()
-        text = f"[The reviewer changed the arguments to {shown} before this ran.]\n{text}"
-    return ToolFinished(
-        run_id=driver.run.run_id,
-        call_id=wanted.id,
-        outcome="ok" if outcome == "ok" else "error",
-        result=text,
-        full_size=full_size,
-        usage=result.usage,
-        extra_data=_plain(result.extra_data),
-    )
-
-
 def printable(text: str) -> str:
     """Half of a surrogate pair cannot be stored or sent; it becomes the replacement character."""
     try:
@@ -112,12 +137,10 @@ def _capped(text: str, limit: int) -> tuple[str, int | None]:
     return kept + note, len(encoded)
 
 
-def _plain(data: Any) -> dict[str, Any] | None:
-    return dict(data) if data else None
-
-
-def _log(error: Exception, run_id: str, wanted: ToolCall) -> None:
-    logger.warning(
-        "tool failed",
-        extra={"run_id": run_id, "tool": wanted.name, "error": type(error).__name__},
-    )
+def _plain(data: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """As it can be stored: a tool may put anything there."""
+    if not data:
+        return None
+    text = to_json(dict(data), serialize_unknown=True, inf_nan_mode="strings", bytes_mode="base64")
+    plain: dict[str, Any] = json.loads(text)
+    return plain if len(text) <= MAX_EXTRA else {"omitted": f"{len(text)} bytes"}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from itertools import groupby
+from typing import Any, Literal
 
-from sk_agents.engine.calls import Call
+from sk_agents.engine.calls import Approval, Call
 from sk_agents.engine.canonical import approval_digest
-from sk_agents.engine.models import ApprovalState, CallState, Effect, ToolCall
+from sk_agents.engine.models import ApprovalState, CallState, DecidedBy, Effect, ToolCall
 from sk_agents.engine.state import Run, ThreadState
 from sk_agents.engine.turns import ToolSpec
 
@@ -42,15 +43,19 @@ class AskOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    by: str
+    """It does not run; `by` is nobody's when the call itself is at fault."""
+
+    by: DecidedBy | None
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """A person said what became of it."""
+    """A person said what became of it, or nobody did in time."""
 
     text: str
+    outcome: Literal["ok", "error"]
+    by: DecidedBy
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +84,13 @@ def effective_call(call: Call) -> ToolCall:
     )
 
 
-def digest_of(thread_id: str, run_id: str, call: ToolCall, spec: ToolSpec) -> str:
+def digest_of(thread_id: str, run_id: str, call: ToolCall, spec: ToolSpec | None) -> str:
     return approval_digest(
         thread_id=thread_id,
         run_id=run_id,
         call_id=call.id,
         tool=call.name,
-        definition_digest=spec.definition_digest,
+        definition_digest=spec.definition_digest if spec is not None else "",
         arguments=call.arguments,
     )
 
@@ -98,72 +103,100 @@ def grant_for(state: ThreadState, run: Run, tool: str) -> str | None:
     return None
 
 
+def is_rejected(run: Run) -> bool:
+    """Whether a person has refused a call of this run."""
+    return any(
+        call.finished is not None
+        and call.finished.outcome == "refused"
+        and call.finished.by == "human"
+        for call in run.calls.values()
+    )
+
+
+def invalid_rounds(run: Run) -> int:
+    """How many rounds in a row, up to now, the model asked only for calls that cannot run."""
+    count = 0
+    for _, calls in groupby(run.calls.values(), key=lambda call: call.proposal.round):
+        count = count + 1 if all(call.proposal.problem is not None for call in calls) else 0
+    return count
+
+
 def next_step(
     thread_id: str, state: ThreadState, run: Run, call: Call, spec: ToolSpec | None, verdict: str
 ) -> Step:
     """`verdict` is the policy's answer for the call as it stands; `spec` the tool as it is now."""
     if call.proposal.problem is not None:
-        return Refuse("policy", call.proposal.problem)
-    if spec is None:
-        return Refuse("policy", f"There is no tool named {effective_call(call).name} any more.")
+        return Refuse(None, call.proposal.problem)
+    if call.waits:
+        return Wait()
     match call.state:
         case CallState.STARTED:
             return _lost(call, spec)
         case CallState.UNKNOWN:
-            return _after_unknown(call)
-    if call.approval is None or call.approval.state is ApprovalState.WITHDRAWN:
-        return _by_policy(state, run, effective_call(call).name, verdict)
-    return _after_approval(thread_id, run, call, spec)
-
-
-def _by_policy(state: ThreadState, run: Run, tool: str, verdict: str) -> Step:
+            return _after_unknown(thread_id, run, call, spec)
+    approval = call.approval
+    if approval is not None and approval.state in (ApprovalState.REJECTED, ApprovalState.EXPIRED):
+        return _refused(approval)
+    wanted = effective_call(call)
+    if spec is None:
+        return Refuse(None, f"There is no tool named {wanted.name} any more.")
     if verdict == "deny":
         return Refuse("policy", "This call is not allowed by policy. It did not run.")
+    if approval is not None and approval.state is ApprovalState.APPROVED:
+        return _approved(thread_id, run, call, approval, spec)
     if verdict == "allow":
         return Start()
-    grant_id = grant_for(state, run, tool)
+    grant_id = grant_for(state, run, wanted.name)
     return Start(grant_id=grant_id) if grant_id is not None else Ask()
 
 
-def _after_approval(thread_id: str, run: Run, call: Call, spec: ToolSpec) -> Step:
-    approval = call.approval
-    assert approval is not None
+def _refused(approval: Approval) -> Step:
+    if approval.state is ApprovalState.EXPIRED:
+        return Refuse("timeout", "Nobody approved this call in time. It did not run.")
     decision = approval.decision
-    match approval.state:
-        case ApprovalState.PENDING:
-            return Wait()
-        case ApprovalState.EXPIRED:
-            return Refuse("timeout", "Nobody approved this call in time. It did not run.")
-        case ApprovalState.REJECTED:
-            who = (decision.decided_by if decision else None) or "the user"
-            why = f": {decision.message}" if decision and decision.message else "."
-            return Refuse("human", f"Rejected by {who}{why} It did not run.")
+    who = (decision.decided_by if decision else None) or "the user"
+    why = f": {decision.message}" if decision and decision.message else "."
+    return Refuse("human", f"Rejected by {who}{why} It did not run.")
+
+
+def _approved(
+    thread_id: str,
+    run: Run,
+    call: Call,
+    approval: Approval,
+    spec: ToolSpec | None,
+    attempt: int = 1,
+) -> Step:
+    decision = approval.decision
     approved = (decision.digest if decision else None) or approval.request.digest
     if approved != digest_of(thread_id, run.run_id, effective_call(call), spec):
         return AskAgain(approval.request.approval_id)
-    return Start(approval_id=approval.request.approval_id)
+    return Start(attempt, approval_id=approval.request.approval_id)
 
 
-def _lost(call: Call, spec: ToolSpec) -> Step:
+def _lost(call: Call, spec: ToolSpec | None) -> Step:
     """Started by somebody who is gone."""
     assert call.started is not None
-    if spec.effect in (Effect.READ_ONLY, Effect.IDEMPOTENT):
-        return Start(attempt=call.started.attempt + 1)
+    if spec is not None and spec.effect in (Effect.READ_ONLY, Effect.IDEMPOTENT):
+        return Start(call.started.attempt + 1)
     return AskOutcome("owner_lost")
 
 
-def _after_unknown(call: Call) -> Step:
+def _after_unknown(thread_id: str, run: Run, call: Call, spec: ToolSpec | None) -> Step:
     approval = call.approval
-    if approval is None or approval.request.kind != "outcome_unknown":
+    if (
+        approval is None
+        or approval.request.kind != "outcome_unknown"
+        or approval.state is ApprovalState.WITHDRAWN
+    ):
         return AskOutcome("owner_lost")
-    decision = approval.decision
-    if approval.state is ApprovalState.PENDING or decision is None:
-        return Wait()
-    attempt = call.started.attempt + 1 if call.started else 2
-    match decision.choice:
-        case "retry" if approval.state is ApprovalState.APPROVED:
-            return Start(attempt=attempt, approval_id=approval.request.approval_id)
-        case "done":
-            text = call.late_result or "Done: the user confirmed that it took effect."
-            return Settle(text)
-    return Settle("Its outcome is not known and the user gave up on it.")
+    if approval.state is ApprovalState.EXPIRED:
+        return Settle("Its outcome is not known: nobody said in time.", "error", "timeout")
+    choice = approval.decision.choice if approval.decision else None
+    if choice == "retry" and spec is not None:
+        attempt = call.started.attempt + 1 if call.started else 2
+        return _approved(thread_id, run, call, approval, spec, attempt)
+    if choice == "done":
+        text = call.late_result or "Done: the user confirmed that it took effect."
+        return Settle(text, "ok", "human")
+    return Settle("Its outcome is not known and the user gave up on it.", "error", "human")

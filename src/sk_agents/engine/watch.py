@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from sk_agents.engine.events import Event, RunEnded
+from sk_agents.engine.failpoints import announced
 from sk_agents.engine.live import Delta, StreamKey
 from sk_agents.engine.services import Services
+from sk_agents.engine.transitions import TERMINAL
+from sk_agents.exceptions import RunNotFound
 
 # Readers of runs driven elsewhere look by themselves this often, should every signal be lost.
 POLL_SECONDS = 1.0
@@ -27,6 +30,7 @@ async def watch_thread(
 
     Raises:
         ThreadNotFound, StateCorrupt: as the store says.
+        RunNotFound: the thread has no such run.
     """
     seen: dict[StreamKey, tuple[int, int]] = {}
     last = after
@@ -41,14 +45,29 @@ async def watch_thread(
                 items: list[Item] = [
                     event for event in events if run_id is None or event.run_id == run_id
                 ]
-                items.extend(_previews(services, thread_id, run_id, seen))
+                items.extend(_previews(services, thread_id, run_id, last, seen))
                 if items:
                     yield items
-                if any(isinstance(item, RunEnded) and run_id for item in items):
+                    announced(items)
+                if run_id is not None and any(isinstance(item, RunEnded) for item in items):
                     return
+                if run_id is not None and not events:
+                    if await _is_over(services, thread_id, run_id, last):
+                        return
                 must_look = not events and not await changes.wait(POLL_SECONDS)
     finally:
         services.threads.unpin(thread_id)
+
+
+async def _is_over(services: Services, thread_id: str, run_id: str, last: int) -> bool:
+    """Whether a reader who has read as far as `last` has nothing of this run left to wait for."""
+    known = services.threads.known(thread_id)
+    if known is None or known.state.next_seq <= last:
+        known = await services.threads.load(thread_id)
+    run = known.state.runs.get(run_id)
+    if run is None:
+        raise RunNotFound(run_id=run_id)
+    return run.phase in TERMINAL and known.state.next_seq == last + 1
 
 
 async def _events(
@@ -71,9 +90,13 @@ def _previews(
     services: Services,
     thread_id: str,
     run_id: str | None,
+    last: int,
     seen: dict[StreamKey, tuple[int, int]],
 ) -> Sequence[Delta]:
-    live = services.live.get(thread_id)
-    if live is None or run_id not in (None, live.run_id):
+    """None to a reader who is behind: what is stored comes before what follows from it."""
+    live, known = services.live.get(thread_id), services.threads.known(thread_id)
+    if live is None or known is None or run_id not in (None, live.run_id):
+        return ()
+    if known.state.next_seq > last + 1:
         return ()
     return list(live.since(seen))

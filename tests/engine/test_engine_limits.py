@@ -1,0 +1,124 @@
+"""Limits: of a tool's time and output, of a round, of a run; each with a clear failure."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from sk_agents.engine.agent import Limits
+from sk_agents.engine.events import ToolFinished
+from sk_agents.engine.models import Effect, RunStatus
+from sk_agents.engine.turns import (
+    ToolChunk,
+    ToolContext,
+    ToolResult,
+)
+from sk_agents.testing.scripted_model import calls, says
+from tests.engine.fake_tools import SEND, FakeTools, tool
+from tests.engine.kit import raw, talking
+from tests.engine.openai_rules import problems
+from tests.requirements import requirement
+
+
+async def hang(arguments: dict[str, Any], context: ToolContext) -> str:
+    await asyncio.Event().wait()
+    return "never"
+
+
+async def test_read_only_tool_that_hangs_is_an_error_at_its_limit(tmp_path: Path) -> None:
+    tools = FakeTools(tool("Files-look", hang, timeout=0.05), SEND)
+    script = [calls(("Files-look", {})), says("slow today")]
+    async with talking(tmp_path, script=script, tools=tools, http=True) as talk:
+        assert (await talk.ask()).status is RunStatus.COMPLETED
+        assert "did not finish within 0.05 seconds" in talk.prompts[1][-1]["content"]
+
+
+async def test_tool_that_will_not_be_cancelled_is_left_behind(tmp_path: Path) -> None:
+    release = asyncio.Event()
+
+    async def stubborn(arguments: dict[str, Any], context: ToolContext) -> AsyncIterator[Any]:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                yield ToolChunk("still here")
+        yield ToolResult("at last")
+
+    tools = FakeTools(tool("Files-look", stubborn, timeout=0.05))
+    async with talking(tmp_path, script=[calls(("Files-look", {})), says("x")], tools=tools) as t:
+        assert (await t.ask()).status is RunStatus.COMPLETED
+        assert "did not finish" in t.prompts[1][-1]["content"]
+        release.set()
+
+
+async def test_at_most_once_tool_that_hangs_asks_what_became_of_it(tmp_path: Path) -> None:
+    tools = FakeTools(tool("Mail-send", hang, effect=Effect.AT_MOST_ONCE, timeout=0.05))
+    script = [calls(("Mail-send", {})), says("fine")]
+    async with talking(tmp_path, script=script, tools=tools, http=True) as talk:
+        accepted = await talk.say()
+        await talk.result(accepted)
+        await talk.decide(*await talk.approvals("r1"))
+        state = await talk.until(
+            lambda state: any(
+                approval.request.kind == "outcome_unknown"
+                for approval in state.run("r1").pending_approvals
+            )
+        )
+        question = state.run("r1").pending_approvals[0].request
+        assert question.choices == ("done", "retry", "give_up")
+        await talk.decide(question.approval_id, choice="done")
+        assert (await talk.result(accepted)).status is RunStatus.COMPLETED
+        assert len(talk.tools.started) == 1
+
+
+async def test_five_megabytes_are_cut_and_their_size_is_kept(tmp_path: Path) -> None:
+    tools = FakeTools(tool("Files-look", lambda arguments, context: "é" * 2_500_000))
+    script = [calls(("Files-look", {})), says("long")]
+    async with talking(tmp_path, script=script, tools=tools, http=True) as talk:
+        assert (await talk.ask()).status is RunStatus.COMPLETED
+        finished = next(e for e in await talk.log() if isinstance(e, ToolFinished))
+        assert finished.full_size == 5_000_000
+        assert len(finished.result.encode()) < 300_000
+        assert "of 5000000 bytes are shown" in talk.prompts[1][-1]["content"]
+
+
+@requirement("S004-10.1-limits")
+async def test_calls_past_the_limit_of_a_round_do_not_run(tmp_path: Path) -> None:
+    many = calls(*[("Files-look", {"text": str(number)}) for number in range(20)])
+    async with talking(tmp_path, script=[many, says("ok")]) as talk:
+        assert (await talk.ask()).status is RunStatus.COMPLETED
+        assert len(talk.tools.started) == 16
+        assert [r for r in await talk.results("r1") if "Too many calls" in (r or "")][3:] != []
+        assert problems(talk.prompts[1]) == []
+
+
+async def test_rounds_past_the_limit_fail_with_a_clear_code(tmp_path: Path) -> None:
+    script = [calls(("Files-look", {})) for _ in range(3)]
+    async with talking(tmp_path, script=script, limits=Limits(model_rounds=3)) as talk:
+        run = await talk.ask()
+        assert run.failure is not None
+        assert (run.status, run.failure.code) == (RunStatus.FAILED, "max_rounds")
+        assert len(talk.prompts) == 3
+
+
+async def test_model_that_only_makes_invalid_calls_is_stopped(tmp_path: Path) -> None:
+    bad, good = raw(("1", "Files-fly", "{}")), calls(("Files-look", {}))
+    script = [bad, bad, good, bad, bad, bad]
+    async with talking(tmp_path, script=script, limits=Limits(invalid_rounds=3)) as talk:
+        run = await talk.ask()
+        assert run.failure is not None
+        assert (run.status, run.failure.code) == (RunStatus.FAILED, "invalid_tool_call")
+        assert len(talk.prompts) == 6
+
+
+async def test_run_past_its_time_fails_and_its_calls_are_sealed(tmp_path: Path) -> None:
+    tools = FakeTools(tool("Files-look", hang))
+    script = [calls(("Files-look", {})), says("later")]
+    async with talking(
+        tmp_path, script=script, tools=tools, limits=Limits(run_seconds=0.1)
+    ) as talk:
+        run = await talk.ask()
+        assert run.failure is not None
+        assert (run.status, run.failure.code) == (RunStatus.FAILED, "run_timeout")
+        assert (await talk.ask("and now?")).status is RunStatus.COMPLETED
+        assert problems(talk.prompts[-1]) == []
