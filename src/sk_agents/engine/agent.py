@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from sk_agents.engine.context import Context
 from sk_agents.engine.ports import Model, Policy, Toolbox
 
 
@@ -34,3 +35,4 @@ class Agent:
     on_disconnect: Literal["cancel", "continue"] = "continue"
     on_reject: Literal["continue", "cancel"] = "continue"
     limits: Limits = field(default_factory=Limits)
+    context: Context = field(default_factory=Context)

@@ -42,7 +42,7 @@ class Driver:
         self.epoch = known.head.epoch
         self.draining = False
         self.agent: Agent
-        self.live: LiveRun
+        self.live = LiveRun("")
         self._agent_of = agent_of
         self._lock = asyncio.Lock()
         self._tools: ToolRuns
@@ -59,6 +59,7 @@ class Driver:
         return self.known.state.run(self.known.state.active_run or "")
 
     def start(self) -> asyncio.Task[None]:
+        self._announce()
         self._task = asyncio.get_running_loop().create_task(self._drive())
         return self._task
 
@@ -105,14 +106,18 @@ class Driver:
         self.services.threads.pin(self.thread_id)
         try:
             while self.known.state.active_run is not None and not self.is_outdated:
-                self.live = LiveRun(self.run.run_id)
-                self.services.live[self.thread_id] = self.live
+                if self.live.run_id != self.run.run_id:
+                    self._announce()
                 if not await self._drive_run():
                     break
         finally:
             if self.services.live.get(self.thread_id) is self.live:
                 del self.services.live[self.thread_id]
             self.services.threads.unpin(self.thread_id)
+
+    def _announce(self) -> None:
+        """From now on readers here find all there is to know of this run in memory."""
+        self.live = self.services.live[self.thread_id] = LiveRun(self.run.run_id)
 
     async def _drive_run(self) -> bool:
         """True when the run has ended, False when somebody else must drive it on."""

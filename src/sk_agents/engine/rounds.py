@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from sk_agents.engine.context import Context, compaction, cut_to_fit
 from sk_agents.engine.events import Answered, Event, ModelRestarted, Thinking
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.history import thread_messages
@@ -20,7 +21,7 @@ from sk_agents.engine.turns import (
     TextDelta,
     TurnFinished,
 )
-from sk_agents.exceptions import ModelError, ModelInterrupted, TealError
+from sk_agents.exceptions import ContextTooLong, ModelError, ModelInterrupted, TealError
 
 if TYPE_CHECKING:
     from sk_agents.engine.driver import Driver
@@ -73,12 +74,15 @@ class ModelRound:
         Raises:
             ModelError: there is none to be had.
         """
+        await self._compact(self._driver.agent.context)
         last = self._attempt + ATTEMPTS - 1
         while True:
             try:
                 return await self._stream()
-            except ModelInterrupted as error:
+            except (ModelInterrupted, ContextTooLong) as error:
                 if self._attempt >= last:
+                    raise
+                if isinstance(error, ContextTooLong) and not await self._compact_harder():
                     raise
                 self._attempt += 1
                 await self._driver.commit(
@@ -90,52 +94,71 @@ class ModelRound:
                     )
                 )
 
+    async def _compact(self, context: Context) -> bool:
+        """Leave out old turns if the prompt would not fit; False if nothing was left out."""
+        driver = self._driver
+        overhead = context.tokens(self._instructions())
+        event = compaction(driver.known.state, context, overhead)
+        if event is None:
+            return False
+        await driver.commit(event)
+        return True
+
+    async def _compact_harder(self) -> bool:
+        """The provider counts otherwise than we do: aim for half of what we thought it takes."""
+        context = self._driver.agent.context
+        return await self._compact(replace(context, window=context.window // 2))
+
     async def _stream(self) -> Reply:
         driver = self._driver
         live, signals, thread_id = driver.live, driver.services.signals, driver.thread_id
         live.begin(self.number, self._attempt)
         reply = Reply(driver.run.run_id, self.number)
+        prompt = self._prompt()
         failpoint("model_called")
-        async with aclosing(self._pieces(self._prompt())) as stream:
-            async for pieces in stream:
-                failpoint("model_streaming")
-                for piece in pieces:
-                    match piece:
-                        case TextDelta():
-                            reply.text.append(piece.content)
-                            live.say("answer", piece.content)
-                        case ReasoningDelta():
-                            reply.reasoning.append(piece.content)
-                            live.say("thinking", piece.content)
-                        case CallRequested():
-                            reply.calls.append(piece)
-                        case TurnFinished():
-                            reply.usage, reply.finish_reason = piece.usage, piece.finish_reason
-                            return reply
-                signals.notify(thread_id, local=True)
-        raise ModelInterrupted
-
-    async def _pieces(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece], None]:
-        """The model's stream; a model may be the operator's own class."""
         try:
-            async with aclosing(self._driver.agent.model.stream(prompt)) as stream:
+            async with aclosing(driver.agent.model.stream(prompt)) as stream:
                 async for pieces in stream:
-                    yield pieces
+                    failpoint("model_streaming")
+                    if self._take(reply, pieces):
+                        return reply
+                    signals.notify(thread_id, local=True)
         except TealError:
             raise
-        except Exception as error:
-            logger.exception("model failed", extra={"run_id": self._driver.run.run_id})
+        except Exception as error:  # a model may be the operator's own class
+            logger.exception("model failed", extra={"run_id": reply.run_id})
             raise ModelError from error
+        raise ModelInterrupted
+
+    def _take(self, reply: Reply, pieces: Sequence[ModelPiece]) -> bool:
+        """Add the pieces to the reply and the preview; True with the last one."""
+        live = self._driver.live
+        for piece in pieces:
+            match piece:
+                case TextDelta():
+                    reply.text.append(piece.content)
+                    live.say("answer", piece.content)
+                case ReasoningDelta():
+                    reply.reasoning.append(piece.content)
+                    live.say("thinking", piece.content)
+                case CallRequested():
+                    reply.calls.append(piece)
+                case TurnFinished():
+                    reply.usage, reply.finish_reason = piece.usage, piece.finish_reason
+                    return True
+        return False
 
     def _prompt(self) -> Prompt:
         agent = self._driver.agent
-        messages = list(thread_messages(self._driver.known.state))
-        if agent.system_prompt:
-            messages.insert(0, Message(role="system", content=agent.system_prompt))
+        messages = [*self._instructions(), *thread_messages(self._driver.known.state)]
         return Prompt(
-            messages=messages,
+            messages=cut_to_fit(messages, agent.context),
             tools=agent.toolbox.specs(),
             temperature=agent.temperature,
             max_tokens=agent.max_tokens,
             reasoning_effort=agent.reasoning_effort,
         )
+
+    def _instructions(self) -> tuple[Message, ...]:
+        prompt = self._driver.agent.system_prompt
+        return (Message(role="system", content=prompt),) if prompt else ()

@@ -75,13 +75,9 @@ async def _events(
 ) -> Sequence[Event]:
     """From memory if this process drives the run and knows them all, else from the store."""
     known = services.threads.known(thread_id)
-    if known is not None and not must_look and thread_id in services.live:
+    if known is not None and not must_look:
         remembered = known.after(last)
-        if remembered is not None:
-            return remembered
-    elif known is not None and not must_look:
-        remembered = known.after(last)
-        if remembered:
+        if remembered or (remembered is not None and thread_id in services.live):
             return remembered
     return await services.store.events_after(thread_id, last, PAGE)
 
