@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from sk_agents.engine.agent import Limits
 from sk_agents.engine.commits import Commit, Committed
 from sk_agents.engine.engine import Engine
-from sk_agents.engine.history import thread_messages
 from sk_agents.engine.models import Effect, Message, RunStatus
 from sk_agents.engine.ports import Store
 from sk_agents.engine.state import ThreadState, fold
+from sk_agents.engine.transcript import thread_messages
 from sk_agents.engine.turns import (
     CallRequested,
     ModelPiece,

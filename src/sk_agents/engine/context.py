@@ -7,15 +7,14 @@ with a note of where the rest is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from sk_agents.engine.events import Compacted
 from sk_agents.engine.history import run_messages
 from sk_agents.engine.models import Message
 from sk_agents.engine.state import Run, ThreadState
-
-CountTokens = Callable[[Message], int]
+from sk_agents.engine.transcript import Transcript, rough_tokens
 
 # How much of the window is left for new turns after compacting.
 FILL_AFTER = 0.5
@@ -24,59 +23,45 @@ SUMMARY_CHARACTERS = 8_000
 KEPT_CHARACTERS = 2_000
 
 
-def rough_tokens(message: Message) -> int:
-    """About four bytes to a token; good to a factor of two in any script."""
-    size = len(message.content.encode(errors="replace"))
-    size += sum(len(part.content) for part in message.parts)
-    size += sum(len(repr(call.arguments)) + len(call.name) for call in message.tool_calls)
-    return 8 + size // 4
-
-
 @dataclass(frozen=True, slots=True)
 class Context:
     """How large a prompt may be: the window less what the answer may need."""
 
     window: int = 128_000
     reserve: int = 4_000
-    count: CountTokens = rough_tokens
 
     @property
     def budget(self) -> int:
         return max(self.window - self.reserve, 1)
 
-    def tokens(self, messages: Iterable[Message]) -> int:
-        return sum(map(self.count, messages))
+
+def tokens(messages: Iterable[Message]) -> int:
+    return sum(map(rough_tokens, messages))
 
 
-def visible_runs(state: ThreadState) -> list[Run]:
-    """The runs of the branch that are not covered by a summary."""
-    runs = state.branch()
-    covered = {run.run_id: position for position, run in enumerate(runs)}
-    for compaction in reversed(state.compactions):
-        position = covered.get(compaction.through_run)
-        if position is not None:
-            return runs[position + 1 :]
-    return runs
-
-
-def compaction(state: ThreadState, context: Context, overhead: int) -> Compacted | None:
+def compaction(
+    state: ThreadState, transcript: Transcript, context: Context, overhead: int
+) -> Compacted | None:
     """The event that makes the prompt fit again, if one is needed and can help.
 
-    `overhead` counts what is in every prompt: instructions, tools, an earlier summary.
+    `overhead` counts what is in every prompt: the instructions.
     """
-    runs = visible_runs(state)
-    sizes = [_size(run, context) for run in runs]
-    if sum(sizes) + overhead <= context.budget or len(runs) < 2:
+    transcript.follow(state)
+    active = state.run(state.active_run) if state.active_run is not None else None
+    rest = overhead + (tokens(run_messages(active)) if active is not None else 0)
+    if transcript.tokens + rest <= context.budget or not transcript.runs:
         return None
-    target = int(context.budget * FILL_AFTER) - overhead
-    left, through = sum(sizes), 0
-    while through < len(runs) - 1 and left > target:
-        left -= sizes[through]
+    target = int(context.budget * FILL_AFTER) - rest
+    runs, left, through = transcript.runs, transcript.tokens, 0
+    last = len(runs) if active is not None else len(runs) - 1
+    while through < last and left > target:
+        left -= tokens(run_messages(runs[through]))
         through += 1
-    last = runs[through - 1]
+    if not through:
+        return None
     return Compacted(
-        run_id=runs[-1].run_id,
-        through_run=last.run_id,
+        run_id=(active or runs[-1]).run_id,
+        through_run=runs[through - 1].run_id,
         # As many characters as tokens: about a quarter of the budget.
         summary=summary(_earlier(state), runs[:through], min(SUMMARY_CHARACTERS, context.budget)),
     )
@@ -84,14 +69,14 @@ def compaction(state: ThreadState, context: Context, overhead: int) -> Compacted
 
 def cut_to_fit(messages: Sequence[Message], context: Context) -> Sequence[Message]:
     """The messages with their tool output cut, the largest ones only as far as needed."""
-    if context.tokens(messages) <= context.budget:
+    if tokens(messages) <= context.budget:
         return messages
     by_size = sorted(
         (len(message.content) for message in messages if message.role == "tool"), reverse=True
     )
     for limit in (*(size // 2 for size in by_size), KEPT_CHARACTERS):
         kept = [_cut(message, max(limit, KEPT_CHARACTERS)) for message in messages]
-        if context.tokens(kept) <= context.budget:
+        if tokens(kept) <= context.budget:
             return kept
     return [_cut(message, KEPT_CHARACTERS) for message in messages]
 
@@ -117,15 +102,6 @@ def _earlier(state: ThreadState) -> str | None:
     return None
 
 
-def _size(run: Run, context: Context) -> int:
-    if run.tokens is None or run.messages is None:
-        tokens = context.tokens(run_messages(run))
-        if run.messages is not None:
-            run.tokens = tokens
-        return tokens
-    return run.tokens
-
-
 def _cut(message: Message, limit: int) -> Message:
     if message.role != "tool" or len(message.content) <= limit:
         return message
@@ -135,7 +111,7 @@ def _cut(message: Message, limit: int) -> Message:
         f"the whole output of {message.tool_call_id} is in the log ...]\n"
     )
     content = message.content[:half] + note + message.content[-half:]
-    return message.model_copy(update={"content": content})
+    return replace(message, content=content)
 
 
 def _short(text: str) -> str:

@@ -1,4 +1,4 @@
-"""From runs to the messages a model is sent. Pure.
+"""From a run to the messages a model is sent. Pure.
 
 A prompt never holds a tool call without its result: an ended run is sealed, and an active one is
 only asked for its messages once every call of the round has a result.
@@ -10,45 +10,13 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from sk_agents.engine.calls import Call
-from sk_agents.engine.models import Message, Part, ToolCall
-from sk_agents.engine.state import Run, ThreadState
-from sk_agents.engine.transitions import TERMINAL
+from sk_agents.engine.models import Message, ToolCall
+from sk_agents.engine.state import Run
 
 CUT_SHORT = "[cut short: the user cancelled this answer]"
-SUMMARY = "Summary of the conversation so far:\n"
 
 
-def thread_messages(state: ThreadState) -> Iterator[Message]:
-    """The visible conversation, oldest first, starting after what was compacted."""
-    for item in state.imported:
-        part = Part(kind=item.content_type, content=item.content)
-        yield (
-            Message(role=item.role, parts=(part,))
-            if item.content_type == "image"
-            else Message(role=item.role, content=item.content)
-        )
-    runs = state.branch()
-    for compaction in reversed(state.compactions):
-        covered = [run.run_id for run in runs]
-        if compaction.through_run in covered:
-            yield Message(role="system", content=SUMMARY + compaction.summary)
-            runs = runs[covered.index(compaction.through_run) + 1 :]
-            break
-    for run in runs:
-        yield from run_messages(run)
-
-
-def run_messages(run: Run) -> tuple[Message, ...]:
-    """A run's own messages; remembered once it has ended."""
-    if run.messages is not None:
-        return run.messages
-    messages = tuple(_messages(run))
-    if run.phase in TERMINAL:
-        run.messages = messages
-    return messages
-
-
-def _messages(run: Run) -> Iterator[Message]:
+def run_messages(run: Run) -> Iterator[Message]:
     if run.message is not None:
         yield _user_message(run)
     spoken = {thought.round: thought.content for thought in run.thoughts if thought.spoken}

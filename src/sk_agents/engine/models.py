@@ -133,14 +133,20 @@ class ToolCall(Document):
         )
 
 
-class Message(Document):
-    """One entry of a prompt, in the vocabulary every chat model shares."""
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One entry of a prompt, in the vocabulary every chat model shares.
+
+    `wire` is where a model client keeps the message as it is sent: history is sent again with
+    every turn, and encoding it anew would make each turn dearer than the one before.
+    """
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
     parts: tuple[Part, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+    wire: list[bytes] = field(default_factory=list, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

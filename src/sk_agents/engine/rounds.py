@@ -8,11 +8,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from sk_agents.engine.context import Context, compaction, cut_to_fit
+from sk_agents.engine.context import Context, compaction, cut_to_fit, tokens
 from sk_agents.engine.events import Answered, Event, ModelRestarted, Thinking
 from sk_agents.engine.failpoints import failpoint
-from sk_agents.engine.history import thread_messages
 from sk_agents.engine.models import Message, Usage
+from sk_agents.engine.transcript import thread_messages
 from sk_agents.engine.turns import (
     CallRequested,
     ModelPiece,
@@ -97,8 +97,8 @@ class ModelRound:
     async def _compact(self, context: Context) -> bool:
         """Leave out old turns if the prompt would not fit; False if nothing was left out."""
         driver = self._driver
-        overhead = context.tokens(self._instructions())
-        event = compaction(driver.known.state, context, overhead)
+        known = driver.known
+        event = compaction(known.state, known.transcript, context, tokens(self._instructions()))
         if event is None:
             return False
         await driver.commit(event)
@@ -150,9 +150,13 @@ class ModelRound:
 
     def _prompt(self) -> Prompt:
         agent = self._driver.agent
-        messages = [*self._instructions(), *thread_messages(self._driver.known.state)]
+        known = self._driver.known
+        messages: Sequence[Message]
+        messages = [*self._instructions(), *thread_messages(known.state, known.transcript)]
+        if known.transcript.tokens > agent.context.budget // 2 or self.number > 1:
+            messages = cut_to_fit(messages, agent.context)
         return Prompt(
-            messages=cut_to_fit(messages, agent.context),
+            messages=messages,
             tools=agent.toolbox.specs(),
             temperature=agent.temperature,
             max_tokens=agent.max_tokens,

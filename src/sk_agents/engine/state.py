@@ -34,7 +34,7 @@ from sk_agents.engine.events import (
     ToolProposed,
     Unrecognised,
 )
-from sk_agents.engine.models import Message, RunStatus, ThreadStatus, Usage, UserInput
+from sk_agents.engine.models import RunStatus, ThreadStatus, Usage, UserInput
 from sk_agents.exceptions import StateCorrupt
 
 
@@ -59,8 +59,6 @@ class Run:
     usage: Usage = field(default_factory=Usage)
     attempts: dict[int, int] = field(default_factory=dict)
     completed_at: datetime | None = None
-    messages: tuple[Message, ...] | None = None
-    tokens: int | None = None
 
     @property
     def status(self) -> RunStatus:
@@ -106,9 +104,12 @@ class ThreadState:
         return self.last_status
 
     def branch(self) -> list[Run]:
-        """The visible runs, oldest first: the path from the root to `head_run`."""
+        """The visible runs, oldest first."""
+        return self.path(self.head_run)
+
+    def path(self, run_id: str | None) -> list[Run]:
+        """The runs from the root to this one."""
         path: list[Run] = []
-        run_id = self.head_run
         while run_id is not None:
             run = self.run(run_id)
             path.append(run)

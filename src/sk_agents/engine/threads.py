@@ -15,6 +15,7 @@ from sk_agents.engine.events import Event
 from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Store
 from sk_agents.engine.state import ThreadState
+from sk_agents.engine.transcript import Transcript
 
 PAGE = 500
 TAIL = 128
@@ -31,6 +32,7 @@ class KnownThread:
     head: Thread
     state: ThreadState = field(default_factory=ThreadState)
     tail: deque[Event] = field(default_factory=lambda: deque(maxlen=TAIL))
+    transcript: Transcript = field(default_factory=Transcript)
     weight: int = THREAD_BYTES
 
     def take(self, head: Thread, events: Sequence[Event]) -> None:

@@ -27,7 +27,7 @@ from sk_agents.exceptions import (
     ModelUnavailable,
 )
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_wire import Dialect, encoded, request_body
+from sk_agents.llm.openai_wire import Dialect, encoded_request
 from sk_agents.llm.provider_errors import error_in_stream, refusal
 from sk_agents.llm.replies import Reply
 from sk_agents.llm.retry import Attempts, Pace, RetryPolicy, is_passing, parse_retry_after
@@ -86,7 +86,7 @@ class OpenAIChat:
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece]]:
         endpoint = self._endpoint
-        body = encoded(request_body(endpoint.model, prompt, endpoint.dialect))
+        body = encoded_request(endpoint.model, prompt, endpoint.dialect)
         attempts = Attempts(endpoint.retry, self._pace)
         while True:
             reply = Reply()

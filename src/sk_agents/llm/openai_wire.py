@@ -27,11 +27,26 @@ PLAIN = Dialect()
 
 def request_body(model: str, prompt: Prompt, dialect: Dialect = PLAIN) -> dict[str, Any]:
     """The body of a streamed request. What the prompt leaves open is not sent."""
-    body: dict[str, Any] = {
-        "model": model,
-        "messages": [wire_message(message) for message in prompt.messages],
-        "stream": True,
-    }
+    body = request_options(model, prompt, dialect)
+    body["messages"] = [wire_message(message) for message in prompt.messages]
+    return body
+
+
+def encoded_request(model: str, prompt: Prompt, dialect: Dialect = PLAIN) -> bytes:
+    """The same as bytes; each message is encoded once in its life."""
+    messages = b",".join([(m.wire or _encode_wire(m))[0] for m in prompt.messages])
+    options = encoded(request_options(model, prompt, dialect))
+    return b'{"messages":[' + messages + b"]," + options[1:]
+
+
+def _encode_wire(message: Message) -> list[bytes]:
+    message.wire.append(encoded(wire_message(message)))
+    return message.wire
+
+
+def request_options(model: str, prompt: Prompt, dialect: Dialect) -> dict[str, Any]:
+    """Everything but the messages."""
+    body: dict[str, Any] = {"model": model, "stream": True}
     if dialect.asks_for_usage:
         body["stream_options"] = {"include_usage": True}
     if prompt.tools:
