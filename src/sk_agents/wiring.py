@@ -19,6 +19,7 @@ from sk_agents.config.settings import Settings, environment
 from sk_agents.config.store_url import own_class_url, store_url
 from sk_agents.engine.agent import Agent, Limits
 from sk_agents.engine.clock import SystemClock
+from sk_agents.engine.context import Context
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.ids import RandomIds
 from sk_agents.engine.ports import Model, Store
@@ -27,6 +28,7 @@ from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.hitl.rules import Approvals, read_approvals, refuse_strays
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.providers import ModelSpec, build_model
+from sk_agents.llm.tokens import context_window
 from sk_agents.persistence.owner import new_owner
 from sk_agents.persistence.persistence_factory import PersistenceFactory
 from sk_agents.persistence.store_factory import open_store
@@ -59,8 +61,6 @@ class House:
     stores: Stores
     clients: ModelClients
     agents: Mapping[str, ServedAgent]
-
-
 
 
 def build_authorizer(settings: Settings) -> RequestAuthorizer:
@@ -162,6 +162,7 @@ class _AgentBuilder:
             on_disconnect=spec.on_disconnect or "continue",
             on_reject=spec.on_reject or approvals.on_reject or "continue",
             limits=_limits(spec, approvals),
+            context=_context(spec),
         )
 
     def _model(self, file: AgentFile, field: str, spec: AgentSpec) -> Model:
@@ -187,6 +188,14 @@ def _limits(spec: AgentSpec, approvals: Approvals) -> Limits:
     given = spec.limits.model_dump(exclude_none=True)
     given.setdefault("approval_seconds", approvals.expires_after)
     return replace(Limits(), **{key: value for key, value in given.items() if value is not None})
+
+
+def _context(spec: AgentSpec) -> Context:
+    window = context_window(spec.model, spec.context.window)
+    reserve = spec.context.reserve
+    if reserve is None:
+        reserve = spec.max_tokens or Context().reserve
+    return Context(window, min(reserve, window // 2))
 
 
 def _name(file: AgentFile, spec: AgentSpec, taken: Mapping[str, ServedAgent]) -> str:

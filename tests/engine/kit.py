@@ -13,6 +13,7 @@ from typing import Any, Literal
 from sk_agents.engine.agent import Agent, Limits
 from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commands import Accepted, CancelRun, DecideApproval, EditRun, StartRun
+from sk_agents.engine.context import Context
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.live import Delta
@@ -47,6 +48,8 @@ class Setup:
     on_reject: Literal["continue", "cancel"] = "continue"
     clock: Clock = field(default_factory=SystemClock)
     lease_ttl: float = 15.0
+    disconnect_grace: float = 30.0
+    context: Context = field(default_factory=Context)
     http: bool = False
     model: Model | None = None
 
@@ -226,6 +229,7 @@ def engine_of(store: Store, setup: Setup, model: Model, owner: str) -> Engine:
         "be kind",
         on_reject=setup.on_reject,
         limits=setup.limits,
+        context=setup.context,
     )
     return Engine(
         store,
@@ -235,6 +239,7 @@ def engine_of(store: Store, setup: Setup, model: Model, owner: str) -> Engine:
         ids=SequentialIds(zlib.crc32(owner.encode()) << 24),
         owner=owner,
         lease_ttl=setup.lease_ttl,
+        disconnect_grace=setup.disconnect_grace,
     )
 
 

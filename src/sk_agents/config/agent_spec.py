@@ -33,6 +33,15 @@ class LimitsSpec(BaseModel):
     tool_result_bytes: Annotated[int, Field(ge=1024)] | None = None
 
 
+class ContextSpec(BaseModel):
+    """How many tokens a prompt and its answer may have together, and the answer's share of them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    window: Annotated[int, Field(ge=256)] | None = None
+    reserve: Annotated[int, Field(ge=0)] | None = None
+
+
 class AgentSpec(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
 
@@ -52,7 +61,7 @@ class AgentSpec(BaseModel):
     limits: LimitsSpec = LimitsSpec()
     on_disconnect: Literal["cancel", "continue"] | None = None
     on_reject: Literal["continue", "cancel"] | None = None
-    context: dict[str, Any] | None = None
+    context: ContextSpec = ContextSpec()
 
     @property
     def unknown_keys(self) -> list[str]:

@@ -28,6 +28,7 @@ from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.lease_keeper import TTL, LeaseKeeper
 from sk_agents.engine.models import Entry, RunStatus
 from sk_agents.engine.ports import Clock, Ids, Signals, Store
+from sk_agents.engine.readers import GRACE_SECONDS, Readers
 from sk_agents.engine.recovery import Sweeper
 from sk_agents.engine.services import Services
 from sk_agents.engine.state import Run
@@ -65,17 +66,20 @@ class Engine:
         ids: Ids,
         owner: str,
         lease_ttl: float = TTL,
+        disconnect_grace: float = GRACE_SECONDS,
     ) -> None:
         lease = LeaseKeeper(store, clock, owner, ttl=lease_ttl)
         self._services = Services(store, signals, clock, ids, lease, Threads(store))
         self._drivers = Drivers(self._services, agents)
         self._sweeper = Sweeper(self._services, self._drivers, interval=lease_ttl / 5)
+        self._readers = Readers(self._services, self._drivers, self.cancel, disconnect_grace)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self._services.lease)
         await self._stack.enter_async_context(self._drivers)
         await self._stack.enter_async_context(self._sweeper)
+        self._stack.callback(self._readers.close)
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -183,12 +187,15 @@ class Engine:
     def watch(
         self, thread_id: str, *, after: int = 0, run_id: str | None = None
     ) -> AsyncIterator[Sequence[Item]]:
-        """See `watch_thread`. The caller has checked whose thread it is."""
-        return watch_thread(self._services, thread_id, after=after, run_id=run_id)
+        """See `watch_thread`. The caller has checked whose thread it is.
+
+        Who watches a run is its reader: `on_disconnect` says what the last one's leaving means.
+        """
+        return self._readers.watch(thread_id, after=after, run_id=run_id)
 
     async def result(self, accepted: Accepted) -> Run:
         """The run once it has ended or waits for a person."""
-        async for _ in self.watch(accepted.thread_id, after=accepted.after):
+        async for _ in watch_thread(self._services, accepted.thread_id, after=accepted.after):
             known = await self._services.threads.load(accepted.thread_id)
             run = known.state.run(accepted.run_id)
             if run.phase in TERMINAL or run.status is RunStatus.WAITING:
@@ -261,7 +268,7 @@ class Engine:
             await self.cancel(CancelRun(thread_id, user_id, run_id, reason="interrupt"))
         except AlreadyTerminal:
             return
-        async for _ in self.watch(thread_id, after=after, run_id=run_id):
+        async for _ in watch_thread(self._services, thread_id, after=after, run_id=run_id):
             pass
         await self._services.threads.load(thread_id)
 

@@ -146,7 +146,11 @@ class Message:
     parts: tuple[Part, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
-    wire: list[bytes] = field(default_factory=list, compare=False, repr=False)
+    wire: bytes = field(default=b"", init=False, compare=False, repr=False)
+
+    def keep_wire(self, wire: bytes) -> bytes:
+        object.__setattr__(self, "wire", wire)
+        return wire
 
 
 @dataclass(frozen=True, slots=True)

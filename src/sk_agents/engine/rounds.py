@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sk_agents.engine.context import Context, compaction, cut_to_fit, tokens
@@ -105,9 +105,8 @@ class ModelRound:
         return True
 
     async def _compact_harder(self) -> bool:
-        """The provider counts otherwise than we do: aim for half of what we thought it takes."""
-        context = self._driver.agent.context
-        return await self._compact(replace(context, window=context.window // 2))
+        """The provider counts otherwise than we do: aim for half of what we sent."""
+        return await self._compact(Context(self._driver.known.transcript.tokens // 2, reserve=0))
 
     async def _stream(self) -> Reply:
         driver = self._driver

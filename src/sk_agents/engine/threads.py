@@ -51,7 +51,7 @@ class KnownThread:
             return []
         if not self.tail or self.tail[0].seq > seq + 1:
             return None
-        return [event for event in self.tail if event.seq > seq]
+        return [self.tail[at] for at in range(seq + 1 - self.state.next_seq, 0)]
 
 
 class Threads:

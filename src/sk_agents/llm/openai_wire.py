@@ -34,14 +34,13 @@ def request_body(model: str, prompt: Prompt, dialect: Dialect = PLAIN) -> dict[s
 
 def encoded_request(model: str, prompt: Prompt, dialect: Dialect = PLAIN) -> bytes:
     """The same as bytes; each message is encoded once in its life."""
-    messages = b",".join([(m.wire or _encode_wire(m))[0] for m in prompt.messages])
+    messages = b",".join([message.wire or _encode(message) for message in prompt.messages])
     options = encoded(request_options(model, prompt, dialect))
     return b'{"messages":[' + messages + b"]," + options[1:]
 
 
-def _encode_wire(message: Message) -> list[bytes]:
-    message.wire.append(encoded(wire_message(message)))
-    return message.wire
+def _encode(message: Message) -> bytes:
+    return message.keep_wire(encoded(wire_message(message)))
 
 
 def request_options(model: str, prompt: Prompt, dialect: Dialect) -> dict[str, Any]:

@@ -1,0 +1,51 @@
+"""Long conversations: compacted in time, and once more if the provider says so."""
+
+from pathlib import Path
+
+from sk_agents.engine.context import Context
+from sk_agents.engine.events import Compacted, ModelRestarted
+from sk_agents.engine.models import RunStatus
+from sk_agents.exceptions import ContextTooLong
+from sk_agents.testing.scripted_model import says
+from tests.engine.kit import talking
+
+LONG = "word " * 300
+
+
+async def test_old_turns_are_left_out_of_the_prompt_and_stay_in_the_log(tmp_path: Path) -> None:
+    script = [says(f"answer {number} {LONG}") for number in range(1, 11)]
+    context = Context(window=3_000, reserve=500)
+    async with talking(tmp_path, script=script, context=context) as talk:
+        for number in range(1, 11):
+            run = await talk.ask(f"question {number}")
+            assert run.phase is RunStatus.COMPLETED
+        compactions = [event for event in await talk.log() if isinstance(event, Compacted)]
+        assert compactions
+        assert len((await talk.engine.thread("t", "ada")).state.branch()) == 10
+        for prompt in talk.prompts:
+            assert sum(len(str(message["content"])) for message in prompt) < 4 * context.window
+        last = talk.prompts[-1]
+        assert last[1]["content"].startswith("Summary of the conversation so far")
+        assert last[-1]["content"] == "question 10"
+
+
+async def test_a_provider_that_counts_otherwise_gets_a_shorter_prompt(tmp_path: Path) -> None:
+    script = [says(LONG), says(LONG), ContextTooLong(), says("now it fits")]
+    async with talking(tmp_path, script=script, context=Context(window=2_000, reserve=0)) as talk:
+        await talk.ask("one")
+        await talk.ask("two")
+        run = await talk.ask("three")
+        assert run.answer is not None
+        assert run.answer.content == "now it fits"
+        assert any(isinstance(event, ModelRestarted) for event in await talk.log())
+        assert len(str(talk.prompts[-1])) < len(str(talk.prompts[-2]))
+
+
+async def test_a_prompt_that_cannot_be_made_to_fit_fails_the_run_with_its_code(
+    tmp_path: Path,
+) -> None:
+    async with talking(tmp_path, script=[ContextTooLong(), says("hello again")]) as talk:
+        run = await talk.ask("far too long")
+        assert run.failure is not None
+        assert run.failure.code == "llm_context"
+        assert (await talk.ask("short")).phase is RunStatus.COMPLETED
