@@ -1,7 +1,7 @@
 """Streamed turns through the engine, in a process of its own, so that its CPU is all there is.
 
 Usage: python -m tests.bench.engine_turns MODEL_URL DATABASE CONVERSATIONS TURNS [...]
-Prints, for each number of TURNS a conversation, the CPU seconds and the resident kilobytes so far.
+Prints, for each number of TURNS a conversation, the CPU seconds and the resident kilobytes then.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ from sk_agents.persistence.sqlite_store import SqliteStore
 from sk_agents.signals.local import LocalSignals
 from sk_agents.tools.toolbox import Toolbox
 
+AT_ONCE = 64
 MESSAGE = UserInput(parts=(Part(content="What does it depend on?"),))
 
 
-async def converse(engine: Engine, thread_id: str, turns: int) -> None:
-    for _ in range(turns):
-        run_id = str(uuid4())
-        command = StartRun(thread_id, "alice", run_id, MESSAGE, new=NewThread("alice"))
-        accepted = await engine.start(command)
-        async for _ in engine.watch(thread_id, after=accepted.after, run_id=run_id):
-            pass
+async def converse(engine: Engine, thread_id: str, turns: int, slots: asyncio.Semaphore) -> None:
+    async with slots:
+        for _ in range(turns):
+            run_id = str(uuid4())
+            command = StartRun(thread_id, "alice", run_id, MESSAGE, new=NewThread("alice"))
+            accepted = await engine.start(command)
+            async for _ in engine.watch(thread_id, after=accepted.after, run_id=run_id):
+                pass
 
 
 def resident_kilobytes() -> int:
@@ -63,9 +65,10 @@ async def run(model_url: str, database: Path, conversations: int, phases: list[i
             owner=new_owner(),
         ) as engine:
             calm_collector()
+            slots = asyncio.Semaphore(AT_ONCE)
             for turns in phases:
                 cpu, wall = time.process_time(), time.perf_counter()
-                await asyncio.gather(*(converse(engine, each, turns) for each in ids))
+                await asyncio.gather(*(converse(engine, each, turns, slots) for each in ids))
                 report = {
                     "cpu": time.process_time() - cpu,
                     "wall": time.perf_counter() - wall,

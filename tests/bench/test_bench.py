@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.bench import group_commit, long_thread
+from tests.bench import group_commit, long_thread, turns, waiting
 from tests.bench.report import Ratio, Report
 from tests.requirements import requirement
 
@@ -23,6 +23,17 @@ def test_a_sync_covers_many_commits_when_many_wait() -> None:
 def test_long_threads_are_measured_on_every_durable_store() -> None:
     report = long_thread.measure(late=50, commits=20, repetitions=1)
     assert [line.split()[0] for line in report.lines] == list(long_thread.BARS)
+
+
+def test_turns_are_measured_beside_the_limit() -> None:
+    report = turns.measure(conversations=4, turns=2, repetitions=1, crowd=4)
+    assert len(report.lines) == 2
+    assert all(ratio.value > 0 for ratio in report.ratios[:3])
+
+
+def test_waiting_runs_are_measured() -> None:
+    report = waiting.measure(runs=20)
+    assert report.ratios[1].value > 0
 
 
 def test_a_missed_bar_is_reported_as_missed() -> None:

@@ -91,7 +91,9 @@ def engine_cpu(model_url: str, database: Path, conversations: int, turns: int) -
     return float(measured["cpu"] / measured["turns"])
 
 
-def measure(conversations: int = 64, turns: int = 20, repetitions: int = 5) -> Report:
+def measure(
+    conversations: int = 64, turns: int = 20, repetitions: int = 5, crowd: int = 4_000
+) -> Report:
     ratios: dict[str, list[float]] = {"burst": [], "paced": []}
     lines = []
     with (
@@ -109,6 +111,7 @@ def measure(conversations: int = 64, turns: int = 20, repetitions: int = 5) -> R
                 )
                 found.append(ours / limit)
         late = _long_conversation(url, Path(folder), repetitions)
+        grown = _megabytes_grown(url, Path(folder), crowd)
     return Report(
         f"CPU of a streamed turn of 32 tokens, {conversations} conversations",
         lines,
@@ -116,6 +119,7 @@ def measure(conversations: int = 64, turns: int = 20, repetitions: int = 5) -> R
             Ratio("engine / limit", statistics.median(ratios["burst"]), 1.0, at_least=False),
             Ratio("engine / limit, 10 ms a token", statistics.median(ratios["paced"]), 1.5, False),
             Ratio("one conversation: turn 200 / turn 10", late, 1.2, at_least=False),
+            Ratio(f"MB grown by {5 * crowd:,} turns of {crowd:,} conversations", grown, 40, False),
         ],
     )
 
@@ -129,3 +133,8 @@ def _long_conversation(url: str, folder: Path, repetitions: int) -> float:
         early, late = phases[1]["cpu"], phases[3]["cpu"]
         found.append(late / early)
     return float(statistics.median(found))
+
+
+def _megabytes_grown(url: str, folder: Path, crowd: int) -> float:
+    idle, busy = engine_phases(f"{url}/burst", folder / "crowd.engine", crowd, [0, 5])
+    return float(busy["kilobytes"] - idle["kilobytes"]) / 1024

@@ -141,6 +141,8 @@ class Driver:
             raise
         finally:
             await self._tools.abandon()
+            # It knows us and we know it: without this the two would live until the collector comes.
+            del self._tools
         return True
 
     async def _steps(self) -> bool:

@@ -19,10 +19,11 @@ from sk_agents.engine.transcript import Transcript
 
 PAGE = 500
 TAIL = 128
-# Rough cost of a cached thread beside its text, and the bound for all of them together.
-THREAD_BYTES = 2_000
-EVENT_BYTES = 600
-MAX_BYTES = 24 * 1024 * 1024
+# What a cached thread and each of its events take beside their text, measured, and the bound for
+# all of them together.
+THREAD_BYTES = 4_000
+EVENT_BYTES = 1_800
+MAX_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -119,6 +120,9 @@ class Threads:
         self._pinned[thread_id] -= 1
         if not self._pinned[thread_id]:
             del self._pinned[thread_id]
+            known = self._known.get(thread_id)
+            if known is not None:
+                known.tail.clear()
 
 
 def _age(head: Thread) -> tuple[int, int, datetime]:
