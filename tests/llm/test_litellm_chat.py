@@ -20,7 +20,7 @@ from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.llm.loopback import HELLO, RawServer, Waits, head, pieces_of, text_of
 
-pytestmark = pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to mend
+pytestmark = pytest.mark.filterwarnings("ignore")  # litellm's own warnings are not ours to mend
 
 
 def model_at(server: ScriptedModelServer | RawServer, waits: Waits | None = None) -> LitellmChat:

@@ -39,6 +39,18 @@ class LeaseKeeper:
         """Whether nobody can have taken a lease of ours yet: a tool may be dispatched."""
         return self._clock.monotonic() - self._renewed < self._ttl * 2 / 3
 
+    def has_held_since(self, moment: float) -> bool:
+        """Whether leases that were fresh at `moment` cannot have run out in the meantime.
+
+        A process that was stopped renews them when it goes on, but may have lost some before.
+        """
+        return self._clock.monotonic() - moment < self._ttl / 3
+
+    async def freshen(self) -> bool:
+        """Renew now; whether that made the leases fresh."""
+        await asyncio.to_thread(_logging_failures, self._renew)
+        return self.is_fresh
+
     async def __aenter__(self) -> Self:
         self._tick(asyncio.get_running_loop())
         await asyncio.to_thread(self._renew)

@@ -85,6 +85,12 @@ class Services:
                 continue
         return await self.store.commit(commit)
 
+    async def holds(self, thread_id: str, epoch: int, *, since: float) -> bool:
+        """Whether the lease taken at `epoch`, ours at `since`, is ours for some time to come."""
+        if self.lease.is_fresh and self.lease.has_held_since(since):
+            return True
+        return await self.lease.freshen() and (await self.store.thread(thread_id)).epoch == epoch
+
     async def claim(self, known: KnownThread) -> Thread:
         """Take over an orphan.
 

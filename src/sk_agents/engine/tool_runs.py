@@ -57,8 +57,9 @@ class ToolRuns:
             events.extend(self._events(call, step, spec))
         if not events:
             return False
-        if starting and not self._driver.services.lease.is_fresh:
-            raise LeaseLost(thread_id=self._driver.thread_id)
+        checked = self._driver.services.clock.monotonic()
+        if starting:
+            await self._check_lease(checked)
         try:
             # Exactly as seen: after a cancel no tool starts, after a decision none stays behind.
             await self._driver.commit(*events, exact=True)
@@ -67,7 +68,7 @@ class ToolRuns:
         if any(isinstance(event, ApprovalRequested) for event in events):
             failpoint("approval_requested")
         for call, spec in starting:
-            self._dispatch(call, spec)
+            self._dispatch(call, spec, checked)
         return True
 
     async def wait(self, changed: asyncio.Event) -> None:
@@ -174,17 +175,16 @@ class ToolRuns:
             expires_at=services.clock.now() + lifetime,
         )
 
-    def _dispatch(self, call: Call, spec: ToolSpec) -> None:
+    def _dispatch(self, call: Call, spec: ToolSpec, checked: float) -> None:
         failpoint("tool_started")
         wanted = steps.effective_call(call)
         if spec.effect is not Effect.AT_MOST_ONCE:
             self._harmless.add(wanted.id)
-        task = asyncio.get_running_loop().create_task(self._run(call, wanted, spec))
+        task = asyncio.get_running_loop().create_task(self._run(call, wanted, spec, checked))
         self.running[wanted.id] = task
 
-    async def _run(self, call: Call, wanted: ToolCall, spec: ToolSpec) -> None:
-        if not self._driver.services.lease.is_fresh:
-            raise LeaseLost(thread_id=self._driver.thread_id)
+    async def _run(self, call: Call, wanted: ToolCall, spec: ToolSpec, checked: float) -> None:
+        await self._check_lease(checked)
         event = await execute(self._driver, call, wanted, spec)
         if isinstance(event, ToolFinished):
             self._driver.live.close_call(wanted.id)
@@ -192,6 +192,12 @@ class ToolRuns:
             failpoint("tool_finished")
         else:
             await self._driver.commit(event, self._asked(call, "outcome_unknown", spec))
+
+    async def _check_lease(self, since: float) -> None:
+        """Nothing may be started under a lease that another instance may have taken."""
+        driver = self._driver
+        if not await driver.services.holds(driver.thread_id, driver.epoch, since=since):
+            raise LeaseLost(thread_id=driver.thread_id)
 
     async def _finish(self, finished: ToolFinished) -> None:
         try:

@@ -1,0 +1,186 @@
+"""A real process with an engine in it, told what to do by JSON lines and answering with them.
+
+A command is `{"id": 1, "do": "start", ...}`, its answer `{"id": 1, "ok": ...}` or
+`{"id": 1, "error": code}`; a `watch` goes on to print `{"event": ...}` lines.
+
+Usage: python -m tests.chaos.engine_process STORE_URL MODEL_URL LEDGER_PORT [OPTION=VALUE ...]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import uuid
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sk_agents.engine.agent import Agent, Limits
+from sk_agents.engine.clock import SystemClock
+from sk_agents.engine.commands import CancelRun, DecideApproval, EditRun, StartRun
+from sk_agents.engine.engine import Engine
+from sk_agents.engine.live import Delta
+from sk_agents.engine.models import Effect, NewThread, Part, ToolCall, UserInput
+from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec
+from sk_agents.exceptions import TealError
+from sk_agents.llm.model_clients import ModelClients
+from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
+from sk_agents.persistence.owner import new_owner
+from sk_agents.signals.local import LocalSignals
+from tests.chaos.broken_builds import ACK_BEFORE_COMMIT, break_engine, store_for
+from tests.chaos.ledger import ask_ledger
+from tests.chaos.outage import Outage
+
+TTL = 0.5
+USER = "alice"
+EFFECTS = {
+    "Ledger-pay": Effect.AT_MOST_ONCE,
+    "Ledger-sign": Effect.AT_MOST_ONCE,
+    "Ledger-seal": Effect.AT_MOST_ONCE,
+    "Ledger-put": Effect.IDEMPOTENT,
+    "Ledger-die": Effect.READ_ONLY,
+}
+
+
+class RandomIds:
+    def new(self) -> str:
+        return str(uuid.uuid4())
+
+
+class LedgerTools:
+    def __init__(self, port: int, definition: str) -> None:
+        self._port = port
+        self._definition = definition
+
+    def specs(self) -> Sequence[ToolSpec]:
+        schema = {"type": "object", "properties": {"hold": {"type": "boolean"}}}
+        return [
+            ToolSpec(name, "writes a line", schema, effect, self._definition, timeout=30.0)
+            for name, effect in EFFECTS.items()
+        ]
+
+    def check(self, call: ToolCall) -> Mapping[str, object]:
+        return call.arguments
+
+    async def run(
+        self, call: ToolCall, context: ToolContext
+    ) -> AsyncGenerator[ToolChunk | ToolResult, None]:
+        if call.name == "Ledger-die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        request = {
+            "call_id": context.call_id,
+            "run_id": context.run_id,
+            "key": context.idempotency_key,
+            "pid": os.getpid(),
+            "hold": call.arguments.get("hold", False),
+        }
+        await ask_ledger(self._port, request)
+        yield ToolResult("written")
+
+
+class SignaturesAsk:
+    def verdict(self, call: ToolCall, spec: ToolSpec) -> Any:
+        return "ask" if spec.name in ("Ledger-sign", "Ledger-seal") else "allow"
+
+
+def say(**line: Any) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+class Desk:
+    """Takes commands for one engine."""
+
+    def __init__(self, engine: Engine, broken: str) -> None:
+        self._engine = engine
+        self._broken = broken
+
+    async def obey(self, line: dict[str, Any]) -> None:
+        number, do = line.pop("id"), line.pop("do")
+        try:
+            if do == "start" and self._broken == ACK_BEFORE_COMMIT:
+                say(id=number, ok=line["run_id"])
+            say(id=number, ok=await getattr(self, do)(**line))
+        except TealError as error:
+            say(id=number, error=error.code)
+
+    async def start(self, thread_id: str, run_id: str, text: str, **options: Any) -> str:
+        accepted = await self._engine.start(
+            StartRun(
+                thread_id,
+                USER,
+                run_id,
+                _message(text),
+                new=NewThread(USER, agent="clerk"),
+                **options,
+            )
+        )
+        return accepted.run_id
+
+    async def edit(self, thread_id: str, run_id: str, edited: str, text: str) -> str:
+        edit = EditRun(thread_id, USER, run_id, edited, _message(text))
+        return (await self._engine.edit(edit)).run_id
+
+    async def decide(self, approval_id: str, approved: bool, **options: Any) -> bool:
+        return await self._engine.decide(DecideApproval(approval_id, USER, approved, **options))
+
+    async def cancel(self, thread_id: str, run_id: str) -> str:
+        return await self._engine.cancel(CancelRun(thread_id, USER, run_id))
+
+    async def watch(self, thread_id: str, run_id: str | None = None) -> str:
+        async for items in self._engine.watch(thread_id, run_id=run_id):
+            for item in items:
+                if not isinstance(item, Delta):
+                    say(event=item.model_dump(mode="json"))
+        return "ended"
+
+
+def _message(text: str) -> UserInput:
+    return UserInput(parts=(Part(content=text),))
+
+
+async def commands() -> AsyncGenerator[dict[str, Any], None]:
+    """What is asked on stdin, until it ends or SIGTERM comes."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=1 << 20)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    loop.add_signal_handler(signal.SIGTERM, reader.feed_eof)
+    while line := await reader.readline():
+        yield json.loads(line)
+
+
+async def run(store_url: str, model_url: str, ledger_port: str, *options: str) -> None:
+    chosen = dict(option.split("=", 1) for option in options)
+    broken = chosen.get("broken", "")
+    break_engine(broken)
+    tools = LedgerTools(int(ledger_port), chosen.get("definition", "v1"))
+    limits = Limits(cancel_grace_seconds=float(chosen.get("grace", "1")))
+    async with ModelClients() as clients, store_for(store_url, broken) as whole:
+        store = Outage(whole, Path(chosen["outage"])) if "outage" in chosen else whole
+        model = OpenAIChat(clients, Endpoint(model_url, "obedient"))
+        clerk = Agent("clerk", model, tools, SignaturesAsk(), limits=limits)
+        engine = Engine(
+            store,
+            {chosen.get("agent", "clerk"): clerk},
+            signals=LocalSignals(),
+            clock=SystemClock(),
+            ids=RandomIds(),
+            owner=new_owner(),
+            lease_ttl=TTL,
+        )
+        async with engine:
+            say(ready=os.getpid())
+            desk, tasks = Desk(engine, broken), set()
+            async for line in commands():
+                task = asyncio.create_task(desk.obey(line))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+    for task in tasks:
+        task.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(run(*sys.argv[1:]))

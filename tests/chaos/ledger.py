@@ -1,0 +1,113 @@
+"""The only judge of how often an effect happened: a process of its own, which nobody kills.
+
+Each call is appended to a file and synced before it is answered. A call that asks to be held is
+answered only after a `release`, until the next `hold`. Every line is printed too, for a test to
+wait for.
+
+Usage: python -m tests.chaos.ledger PATH
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+
+class LedgerServer:
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+        self._released = asyncio.Event()
+
+    async def answer(self, reader: StreamReader, writer: StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            request = json.loads(await reader.readline())
+            if request == "release":
+                self._released.set()
+            elif request == "hold":
+                self._released.clear()
+            else:
+                self._enter(request)
+                if request["hold"]:
+                    await self._released.wait()
+            writer.write(b"ok\n")
+            await writer.drain()
+        writer.close()
+
+    def _enter(self, request: dict[str, Any]) -> None:
+        line = json.dumps({**request, "ns": time.monotonic_ns()}) + "\n"
+        os.write(self._file, line.encode())
+        os.fsync(self._file)
+        sys.stdout.write(line)
+        sys.stdout.flush()
+
+
+async def serve(path: Path) -> None:
+    server = await asyncio.start_server(LedgerServer(path).answer, "127.0.0.1", 0)
+    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
+    async with server:
+        await server.serve_forever()
+
+
+async def ask_ledger(port: int, request: Any) -> None:
+    """Raises ConnectionError if the ledger went away before it answered."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(json.dumps(request).encode() + b"\n")
+        if await reader.readline() != b"ok\n":
+            raise ConnectionError("the ledger did not answer")
+    finally:
+        writer.close()
+
+
+class Ledger:
+    """A running ledger, as its test sees it."""
+
+    def __init__(self, port: int, path: Path, printed: StreamReader) -> None:
+        self.port = port
+        self._path = path
+        self._printed = printed
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._path.read_text().splitlines()]
+
+    def count(self, run_id: str) -> int:
+        return sum(line["run_id"] == run_id for line in self.lines())
+
+    async def next_effect(self) -> dict[str, Any]:
+        async with asyncio.timeout(20):
+            effect: dict[str, Any] = json.loads(await self._printed.readline())
+            return effect
+
+    async def release(self) -> None:
+        await ask_ledger(self.port, "release")
+
+    async def hold(self) -> None:
+        await ask_ledger(self.port, "hold")
+
+
+@asynccontextmanager
+async def running_ledger(path: Path) -> AsyncIterator[Ledger]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.chaos.ledger", str(path), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(20):
+            port = int(await process.stdout.readline())
+        yield Ledger(port, path, process.stdout)
+    finally:
+        process.kill()
+        await process.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(Path(sys.argv[1])))

@@ -1,0 +1,173 @@
+"""Many people decide at once, at several instances; somebody tampers with what was asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sk_agents.engine.commits import Absent, Commit, Park
+from sk_agents.engine.events import ApprovalDecided, ApprovalRequested, Event, ToolProposed
+from sk_agents.engine.models import NewThread, RunStatus
+from sk_agents.exceptions import StateCorrupt
+from tests.chaos.broken_builds import LOAD_CHECK_SAVE_DECISION
+from tests.chaos.engine_process import USER
+from tests.chaos.instances import Instance, Refused, Site, open_site
+from tests.chaos.scale import FULL, trials
+from tests.requirements import requirement
+
+APPROVALS = trials(full=200, small=10)
+DECIDERS = trials(full=32, small=8)
+INSTANCES = 3 if FULL else 2
+
+
+async def decide_at_once(instances: list[Instance], approval_id: str) -> list[bool]:
+    """Everybody decides, half of them yes; what those had said who were not refused.
+
+    Of those who were refused for any other reason than a decision nothing is known.
+    """
+    votes = [number % 2 == 0 for number in range(DECIDERS)]
+    answers = await asyncio.gather(
+        *(
+            instances[number // 2 % len(instances)].send(
+                "decide", approval_id=approval_id, approved=vote
+            )
+            for number, vote in enumerate(votes)
+        ),
+        return_exceptions=True,
+    )
+    return [
+        vote
+        for vote, answer in zip(votes, answers, strict=True)
+        if str(answer) != "approval_already_processed"
+    ]
+
+
+async def contested(site: Site, *options: str) -> list[str]:
+    """What is wrong after every approval was decided by many at once."""
+    instances = [await site.start(*options) for _ in range(INSTANCES)]
+    names = [f"t{number}" for number in range(APPROVALS)]
+    for name in names:
+        await instances[0].ask("start", thread_id=name, run_id=name, text="sign")
+    approvals = await asyncio.gather(*(site.approval_of(name, name) for name in names))
+    outcomes = await asyncio.gather(*(decide_at_once(instances, one) for one in approvals))
+    problems = []
+    for name, winners in zip(names, outcomes, strict=True):
+        log = await site.store.events_after(name, 0)
+        stored = [
+            event.outcome == "approved" for event in log if isinstance(event, ApprovalDecided)
+        ]
+        if len(winners) != 1 or stored != winners:
+            problems.append(f"{name}: told {winners}, stored {stored}")
+            continue
+        try:
+            run = await site.settled(name, name)
+        except StateCorrupt as error:
+            problems.append(f"{name}: {error}")
+            continue
+        if (run.phase, site.ledger.count(name)) != (RunStatus.COMPLETED, int(winners[0])):
+            problems.append(f"{name}: {run.phase}, {site.ledger.count(name)} effects")
+    return problems
+
+
+@requirement("S000-request-idempotency-execution")
+@pytest.mark.timeout(1800)
+async def test_an_approval_contested_at_several_instances_is_decided_and_run_once(
+    site: Site,
+) -> None:
+    """Red with the build that loads, checks and saves a decision: see the next test."""
+    assert await contested(site) == []
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(1800)
+async def test_the_experiment_finds_out_load_check_save(site: Site) -> None:
+    assert await contested(site, f"broken={LOAD_CHECK_SAVE_DECISION}")
+
+
+def with_arguments(event: Event) -> Event:
+    is_it = isinstance(event, ToolProposed)
+    return event.model_copy(update={"arguments": {"hold": True}}) if is_it else event
+
+
+def with_another_tool(event: Event) -> Event:
+    is_it = isinstance(event, ToolProposed)
+    return event.model_copy(update={"function_name": "seal"}) if is_it else event
+
+
+def with_another_digest(event: Event) -> Event:
+    is_it = isinstance(event, ApprovalRequested)
+    return event.model_copy(update={"digest": "0" * 64}) if is_it else event
+
+
+def with_another_call(event: Event) -> Event:
+    has_it = isinstance(event, ToolProposed | ApprovalRequested)
+    return event.model_copy(update={"call_id": "call_other"}) if has_it else event
+
+
+def with_another_run(event: Event) -> Event:
+    return event.model_copy(update={"run_id": "other"})
+
+
+def untouched(event: Event) -> Event:
+    return event
+
+
+async def tampered(
+    original: Site, directory: Path, change: Callable[[Event], Event], thread_id: str, *options: str
+) -> int:
+    """Approve what waits, in a store whose log was changed; the effects that this had."""
+    async with open_site(directory) as site:
+        log = [change(event) for event in await original.store.events_after("t", 0)]
+        new = Absent(NewThread(USER, agent="clerk"))
+        await site.store.commit(Commit(thread_id, "copied", new, tuple(log), Park()))
+        [run_id] = (await site.state(thread_id)).runs
+        approval_id = await site.approval_of(thread_id, run_id)
+        instance = await site.start(*options)
+        await instance.ask("decide", approval_id=approval_id, approved=True)
+        await site.settled(thread_id, run_id)
+        return len(site.ledger.lines())
+
+
+@pytest.mark.parametrize(
+    ("change", "thread_id", "options", "effects"),
+    [
+        (untouched, "t", (), 1),
+        (untouched, "t", ("definition=v2",), 0),
+        (untouched, "other", (), 0),
+        (with_arguments, "t", (), 0),
+        (with_another_tool, "t", (), 0),
+        (with_another_digest, "t", (), 0),
+        (with_another_call, "t", (), 0),
+        (with_another_run, "t", (), 0),
+    ],
+    ids=["nothing", "definition", "thread", "arguments", "tool", "digest", "call", "run"],
+)
+async def test_only_what_was_shown_runs(
+    site: Site,
+    tmp_path: Path,
+    change: Callable[[Event], Event],
+    thread_id: str,
+    options: tuple[str, ...],
+    effects: int,
+) -> None:
+    """Red with the build that takes the arguments from the proposal without their digest."""
+    asker = await site.start()
+    await asker.ask("start", thread_id="t", run_id="t", text="sign")
+    await site.approval_of("t", "t")
+    await asker.kill()
+    other = tmp_path / "tampered"
+    other.mkdir()
+    happened = await tampered(site, other, change, thread_id, *options)
+    assert happened == effects
+
+
+async def test_an_approval_that_echoes_another_digest_is_refused(site: Site) -> None:
+    instance = await site.start()
+    await instance.ask("start", thread_id="t", run_id="t", text="sign")
+    approval_id = await site.approval_of("t", "t")
+    with pytest.raises(Refused, match="approval_mismatch"):
+        await instance.ask("decide", approval_id=approval_id, approved=True, digest="0" * 64)
+    assert site.ledger.lines() == []
