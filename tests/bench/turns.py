@@ -118,18 +118,18 @@ def measure(
         [
             Ratio("engine / limit", statistics.median(ratios["burst"]), 1.0, at_least=False),
             Ratio("engine / limit, 10 ms a token", statistics.median(ratios["paced"]), 1.5, False),
-            Ratio("one conversation: turn 200 / turn 10", late, 1.2, at_least=False),
+            Ratio("one conversation: turn 200 / turn 15", late, 1.2, at_least=False),
             Ratio(f"MB grown by {5 * crowd:,} turns of {crowd:,} conversations", grown, 40, False),
         ],
     )
 
 
 def _long_conversation(url: str, folder: Path, repetitions: int) -> float:
-    """CPU around turn 200 beside that around turn 10, of 16 conversations at once."""
+    """CPU around turn 200 beside that around turn 15, of 4 conversations at once."""
     found = []
     for number in range(repetitions):
         database = folder / f"long-{number}.engine"
-        phases = engine_phases(f"{url}/burst", database, 16, [5, 10, 180, 10])
+        phases = engine_phases(f"{url}/burst", database, 4, [5, 20, 165, 20])
         early, late = phases[1]["cpu"], phases[3]["cpu"]
         found.append(late / early)
     return float(statistics.median(found))
