@@ -231,7 +231,10 @@ def test_cancelled_interaction_keeps_what_it_had_said() -> None:
     )
     interaction = interaction_of(state, "int_1")
     assert interaction.status is InteractionStatus.CANCELLED
-    assert texts(interaction) == [("user", "x"), ("assistant", "Half an")]
+    assert texts(interaction) == [
+        ("user", "x"),
+        ("assistant", "Half an\n[cut short: the user cancelled this answer]"),
+    ]
 
 
 def test_final_state_follows_the_parents_and_not_the_siblings() -> None:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from enum import StrEnum
-from itertools import groupby
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 from sk_agents.engine.calls import Call
-from sk_agents.engine.events import ImportedItem, Thinking
-from sk_agents.engine.models import Part, RunStatus, ToolCall, UserInput
+from sk_agents.engine.events import ImportedItem
+from sk_agents.engine.history import run_messages
+from sk_agents.engine.models import Message as PromptMessage
+from sk_agents.engine.models import Part, RunStatus, ToolCall
 from sk_agents.engine.state import Run, ThreadState
+from sk_agents.engine.tool_steps import effective_call
 from sk_agents.engine.transitions import TERMINAL
 
 
@@ -149,51 +151,18 @@ def agent_events(run: Run) -> list[AgentEvent]:
 
 
 def agent_state(state: ThreadState, run_id: str) -> AgentState:
-    """The conversation from its root to the end of this run, along the parents."""
-    chain: list[Run] = []
-    current: str | None = run_id
-    while current is not None:
-        chain.append(state.run(current))
-        current = chain[-1].parent_run
+    """The conversation from its root to the end of this run, as a model is sent it."""
     messages = [_imported_message(item) for item in state.imported]
-    for run in reversed(chain):
-        messages.extend(run_messages(run))
+    for run in state.path(run_id):
+        messages.extend(_spelled(message) for message in run_messages(run))
     return AgentState(messages=messages)
-
-
-def run_messages(run: Run) -> list[Message]:
-    """The run's own messages: the user's, one of the assistant a round, the calls' results."""
-    messages = [_user_message(run.message)] if run.message else []
-    steps: list[tuple[int, Thinking | Call]] = [
-        *((thought.round, thought) for thought in run.thoughts if thought.spoken),
-        *((call.proposal.round, call) for call in run.calls.values()),
-    ]
-    for _, group in groupby(sorted(steps, key=lambda step: step[0]), key=lambda step: step[0]):
-        messages.extend(_round_messages([step for _, step in group]))
-    if run.answer is not None:
-        messages.append(Message(role="assistant", content=run.answer.content))
-    elif run.cancelled is not None and run.cancelled.partial:
-        messages.append(Message(role="assistant", content=run.cancelled.partial))
-    return messages
-
-
-def tool_call_of(call: Call) -> ToolCall:
-    """The call as it runs: with the reviewer's arguments if they edited them."""
-    decision = call.approval.decision if call.approval else None
-    edited = decision.edited_arguments if decision else None
-    return ToolCall(
-        id=call.proposal.call_id,
-        plugin_name=call.proposal.plugin_name,
-        function_name=call.proposal.function_name,
-        arguments=call.proposal.arguments if edited is None else edited,
-    )
 
 
 def _call_events(call: Call) -> Iterator[tuple[int, AgentEvent]]:
     began = call.started or (call.proposal if call.proposal.problem is not None else None)
     if began is None:
         return
-    made = tool_call_of(call)
+    made = effective_call(call)
     spelled = json.dumps(made.arguments, ensure_ascii=False)
     yield began.seq, ToolCallEvent(id=made.id, tool_name=made.name, tool_input=spelled)
     if call.finished is not None:
@@ -204,34 +173,25 @@ def _call_events(call: Call) -> Iterator[tuple[int, AgentEvent]]:
         )
 
 
-def _round_messages(steps: list[Thinking | Call]) -> Iterator[Message]:
-    calls = [step for step in steps if isinstance(step, Call)]
-    spoken = [step.content for step in steps if isinstance(step, Thinking)]
-    yield Message(
-        role="assistant",
-        content="\n".join(spoken),
-        tool_calls=[_spelled(tool_call_of(call)) for call in calls] or None,
+def _spelled(message: PromptMessage) -> Message:
+    content: str | list[dict[str, Any]] = message.content
+    if message.parts:
+        content = [_spelled_part(part) for part in message.parts]
+    return Message(
+        role=message.role,
+        content=content,
+        tool_calls=[_spelled_call(call) for call in message.tool_calls] or None,
+        tool_call_id=message.tool_call_id,
     )
-    for call in calls:
-        if call.finished is not None:
-            yield Message(
-                role="tool", content=call.finished.result, tool_call_id=call.proposal.call_id
-            )
 
 
-def _spelled(call: ToolCall) -> dict[str, Any]:
+def _spelled_call(call: ToolCall) -> dict[str, Any]:
     arguments = json.dumps(call.arguments, ensure_ascii=False)
     return {
         "id": call.id,
         "type": "function",
         "function": {"name": call.name, "arguments": arguments},
     }
-
-
-def _user_message(message: UserInput) -> Message:
-    if all(part.kind == "text" for part in message.parts):
-        return Message(role="user", content=message.text)
-    return Message(role="user", content=[_spelled_part(part) for part in message.parts])
 
 
 def _spelled_part(part: Part) -> dict[str, Any]:

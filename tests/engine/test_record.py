@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sk_agents.engine.events import BranchChanged, Event, Unrecognised
-from sk_agents.exceptions import CommitReused, InvalidInput, StateCorrupt
+from sk_agents.exceptions import CommitReused, InvalidInput, SchemaTooNew, StateCorrupt
 from sk_agents.persistence.record import (
     Record,
     check_replay,
@@ -150,3 +150,9 @@ def test_commit_id_with_other_events_is_refused(others: list[Event]) -> None:
 
 def test_replay_ignores_the_number_and_time_of_what_is_sent() -> None:
     assert check_replay(stored(turn()), log(*turn()))
+
+
+def test_a_record_of_a_newer_version_is_not_taken_for_damage() -> None:
+    body = b'{"v":99,"at":"2030-01-01T00:00:00Z","events":[]}'
+    with pytest.raises(SchemaTooNew):
+        decode_record("t", 1, "c", body, checksum("t", 1, "c", body))

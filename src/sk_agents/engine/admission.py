@@ -76,16 +76,15 @@ def admit(
 
 
 def claimed(head: Thread, owner: str, *, leased: bool, now: datetime) -> Thread:
-    """The head after `owner` takes the lease for recovery.
+    """The head after `owner` takes the lease. Only what its last owner did not give back was lost.
 
     Raises:
         LeaseHeld: a live owner has it.
     """
     if leased:
         raise LeaseHeld(thread_id=head.thread_id)
-    return head._replace(
-        owner=owner, epoch=head.epoch + 1, recoveries=head.recoveries + 1, updated_at=now
-    )
+    recoveries = head.recoveries + (head.owner is not None)
+    return head._replace(owner=owner, epoch=head.epoch + 1, recoveries=recoveries, updated_at=now)
 
 
 def _checked(

@@ -109,7 +109,7 @@ class Store(Protocol):
         ...
 
     async def claim(self, thread_id: str, owner: str) -> Thread:
-        """Take the lease of a thread nobody live holds; counts as a recovery.
+        """Take the lease of a thread nobody live holds; a recovery, unless it was given back.
 
         Raises:
             LeaseHeld: a live owner has it.

@@ -130,14 +130,12 @@ class Sweeper:
             return
         claimed = await self._services.claim(known)
         failpoint("claimed")
-        # Work that was handed over or given back was not lost: it does not count against the run.
-        was_lost = head.owner is not None
         try:
             if known.state.active_run is None:
                 await self._start_next(known, claimed)
             elif lacks_agent:
                 await self._give_up(known, claimed, "agent_missing", NO_AGENT)
-            elif was_lost and claimed.recoveries > MAX_RECOVERIES:
+            elif claimed.recoveries > MAX_RECOVERIES:
                 await self._give_up(known, claimed, "recovery_attempts_exceeded", LOST)
             else:
                 await self._mark_restart(known, claimed)

@@ -18,7 +18,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from sk_agents.engine.events import Event, event_from
 from sk_agents.engine.models import EPOCH
-from sk_agents.exceptions import CommitReused, InvalidInput, StateCorrupt
+from sk_agents.exceptions import CommitReused, InvalidInput, SchemaTooNew, StateCorrupt
 
 FORMAT = 1
 _ASSIGNED = {"seq", "at"}
@@ -70,6 +70,7 @@ def decode_record(
 
     Raises:
         StateCorrupt: they are not what was written here.
+        SchemaTooNew: a newer version wrote them.
     """
     if checksum(thread_id, first_seq, commit_id, body) != check:
         raise StateCorrupt(
@@ -77,6 +78,8 @@ def decode_record(
         )
     try:
         document = from_json(body)
+        if document["v"] > FORMAT:
+            raise SchemaTooNew(thread_id=thread_id, seq=first_seq)
         at = document["at"]
         events = tuple(
             event_from(_numbered(event, seq, at))

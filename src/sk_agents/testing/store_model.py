@@ -64,7 +64,7 @@ class StoreModel:
         head = self.head(thread_id)
         if self.is_held(thread_id):
             raise errors.LeaseHeld
-        head["recoveries"] += 1
+        head["recoveries"] += head["owner"] is not None
         head["epoch"] += 1
         head.update(owner=owner, updated_at=self.clock.now())
         return head

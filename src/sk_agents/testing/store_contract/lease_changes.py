@@ -108,13 +108,18 @@ class LeaseChangeCases(StoreCases):
         await store.commit(append_owned(head, thought()))
 
     async def test_claim_counts_recoveries_until_a_run_moves_on(self, store: Store) -> None:
-        await store.commit(start_run("t"))
+        await store.commit(start_run("t", owner="lost"))
         assert [(await store.claim("t", f"o{n}")).recoveries for n in range(3)] == [1, 2, 3]
         head = await store.thread("t")
         head = (await store.commit(append(head, thought()))).thread
         assert head.recoveries == 3
         head = (await store.commit(append(head, run_ended()))).thread
         assert head.recoveries == 0
+
+    async def test_claim_of_what_was_given_back_is_no_recovery(self, store: Store) -> None:
+        head = (await store.commit(start_run("t", owner="o"))).thread
+        await store.commit(append_owned(head, lease=Release()))
+        assert (await store.claim("t", "next")).recoveries == 0
 
     async def test_claim_appends_nothing(self, store: Store) -> None:
         head = (await store.commit(start_run("t"))).thread
