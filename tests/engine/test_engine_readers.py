@@ -21,7 +21,7 @@ def held() -> tuple[asyncio.Event, Turn]:
 async def read_a_little(talk: Talk, run_id: str = "r1") -> None:
     """Attach, see something, leave."""
     async with asyncio.timeout(5):
-        async with aclosing(talk.engine.watch(THREAD, run_id=run_id)) as items:  # type: ignore[type-var]
+        async with aclosing(talk.engine.watch(THREAD, run_id=run_id)) as items:
             await anext(items)
 
 

@@ -166,7 +166,7 @@ async def test_reader_who_leaves_in_the_middle_stops_nothing(tmp_path: Path) -> 
     gates, turn = gated("a", "b")
     async with talking(tmp_path, script=[turn]) as talk:
         await talk.say()
-        async with aclosing(talk.engine.watch(THREAD, run_id="r1")) as watched:  # type: ignore[type-var]
+        async with aclosing(talk.engine.watch(THREAD, run_id="r1")) as watched:
             await anext(watched)
         for gate in gates:
             gate.set()

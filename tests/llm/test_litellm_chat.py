@@ -19,6 +19,7 @@ from sk_agents.llm.providers import ModelSpec, build_model
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.llm.loopback import HELLO, RawServer, Waits, head, pieces_of, text_of
+from tests.requirements import requirement
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # litellm's own warnings are not ours to mend
 
@@ -36,6 +37,7 @@ async def test_missing_litellm_is_named_with_its_extra(monkeypatch: pytest.Monke
         load_litellm()
 
 
+@requirement("S004-1-litellm")
 async def test_text_and_usage_arrive() -> None:
     usage = Usage(prompt_tokens=3, completion_tokens=2)
     async with ScriptedModelServer([says("hello there", pieces=4, usage=usage)]) as server:

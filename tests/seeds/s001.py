@@ -1,7 +1,6 @@
 """S001: authorizers, persistence managers, models, the handler and their tests."""
 
 from tests.seeds.requirement import (
-    ENGINE,
     FLEET,
     NOT_OBSERVABLE,
     TEAL,
@@ -191,7 +190,7 @@ S001 = {
         "A factory loads and builds its class at the first use, not at import."
     ),
     "S001-performance-history": Requirement(
-        "A turn's own cost does not grow with the number of earlier turns.", ENGINE
+        "A turn's own cost does not grow with the number of earlier turns."
     ),
     "S001-performance-pooling": Requirement("Connections to a shared store are pooled.", FLEET),
     "S001-extensibility-authorizer": Requirement(

@@ -1,6 +1,6 @@
 """S003: one turn of the todo agent in eight steps, on a server that keeps no state."""
 
-from tests.seeds.requirement import ENGINE, FLEET, PAGE, TOOLS, Requirement
+from tests.seeds.requirement import FLEET, PAGE, TOOLS, Requirement
 
 S003 = {
     "S003-1.1-receive": Requirement(
@@ -53,9 +53,7 @@ S003 = {
     "S003-3b-crash": Requirement(
         "After a server is killed the next request continues where the conversation was.", TOOLS
     ),
-    "S003-3c-memory": Requirement(
-        "A conversation nobody is working on costs next to no memory.", ENGINE
-    ),
+    "S003-3c-memory": Requirement("A conversation nobody is working on costs next to no memory."),
     "S003-3d-deployment": Requirement(
         "A server told to stop hands its work over and loses none of it."
     ),

@@ -1,10 +1,10 @@
 """S004 sections 1 to 3: the models, the SSE events and the five endpoints."""
 
-from tests.seeds.requirement import CHATS, ENGINE, FLEET, Requirement
+from tests.seeds.requirement import CHATS, FLEET, Requirement
 
 S004_API = {
     "S004-1-litellm": Requirement(
-        "Providers without a client of our own are reached through litellm.", ENGINE
+        "Providers without a client of our own are reached through litellm."
     ),
     "S004-1-file-storage": Requirement("Chats can be stored as files, chosen by a file URL."),
     "S004-1-postgresql": Requirement(

@@ -3,7 +3,6 @@
 from tests.seeds.requirement import (
     CHATS,
     ENCRYPTION,
-    ENGINE,
     FLEET,
     NOT_OBSERVABLE,
     PAGE,
@@ -24,11 +23,9 @@ S004_DESIGN = {
         "The seed allows this delay and does not promise it; the benchmarks report ours.",
     ),
     "S004-4.2-request-approval": Requirement(
-        "ApprovalManager.request_approval waits until the approval is decided.", ENGINE
+        "ApprovalManager.request_approval waits until the approval is decided."
     ),
-    "S004-4.2-respond": Requirement(
-        "ApprovalManager.respond decides and wakes whoever waits.", ENGINE
-    ),
+    "S004-4.2-respond": Requirement("ApprovalManager.respond decides and wakes whoever waits."),
     "S004-4.2-others-continue": Requirement("Other requests go on while a run waits for a human."),
     "S004-4.2-parked": Requirement(
         "A waiting run is a stored row: it survives a restart and holds no task or lease."
@@ -190,7 +187,7 @@ S004_DESIGN = {
         "All changes of a commit are stored together or not at all."
     ),
     "S004-11.3-bounded-memory": Requirement(
-        "Memory stays bounded however many conversations a server has served.", ENGINE
+        "Memory stays bounded however many conversations a server has served."
     ),
     "S004-11.3-on-demand": Requirement(
         "A store reads a thread's events in pages from any point on."

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
 from typing import Self
 
 from sk_agents.engine import deciding, starting
@@ -144,12 +144,9 @@ class Engine:
             ApprovalAlreadyDecided, ApprovalExpired, ApprovalMismatch: and nothing was changed.
             InvalidInput, Forbidden: see `deciding.decision_events`.
         """
-        entry = await self._services.store.find("approval", command.approval_id)
-        if entry is None or entry.user_id != command.user_id:
-            raise ApprovalNotFound(approval_id=command.approval_id)
-        if command.thread_id not in (None, entry.thread_id):
-            raise ApprovalNotFound(approval_id=command.approval_id)
-        if command.run_id not in (None, entry.run_id):
+        entry = await self.approval(command.approval_id, command.user_id)
+        named = (command.thread_id or entry.thread_id, command.run_id or entry.run_id)
+        if named != (entry.thread_id, entry.run_id):
             raise ApprovalNotFound(approval_id=command.approval_id)
         try:
             return await self._decide(command, entry)
@@ -157,6 +154,17 @@ class Engine:
             # Somebody was faster, or it was asked anew since: the log knows what became of it.
             approval = await deciding.past_approval(self._services.store, entry)
             return deciding.check_open(approval, command)
+
+    async def approval(self, approval_id: str, user_id: str) -> Entry:
+        """Where an approval lies.
+
+        Raises:
+            ApprovalNotFound: no such approval of this user.
+        """
+        entry = await self._services.store.find("approval", approval_id)
+        if entry is None or entry.user_id != user_id:
+            raise ApprovalNotFound(approval_id=approval_id)
+        return entry
 
     async def cancel(self, command: CancelRun) -> RunStatus:
         """Stop a run; its status when this returns.
@@ -186,7 +194,7 @@ class Engine:
 
     def watch(
         self, thread_id: str, *, after: int = 0, run_id: str | None = None
-    ) -> AsyncIterator[Sequence[Item]]:
+    ) -> AsyncGenerator[Sequence[Item], None]:
         """See `watch_thread`. The caller has checked whose thread it is.
 
         Who watches a run is its reader: `on_disconnect` says what the last one's leaving means.
@@ -195,11 +203,15 @@ class Engine:
 
     async def result(self, accepted: Accepted) -> Run:
         """The run once it has ended or waits for a person."""
-        async for _ in watch_thread(self._services, accepted.thread_id, after=accepted.after):
-            known = await self._services.threads.load(accepted.thread_id)
-            run = known.state.run(accepted.run_id)
-            if run.phase in TERMINAL or run.status is RunStatus.WAITING:
-                return run
+        thread_id = accepted.thread_id
+        async with aclosing(
+            watch_thread(self._services, thread_id, after=accepted.after)
+        ) as watched:
+            async for _ in watched:
+                known = await self._services.threads.load(thread_id)
+                run = known.state.run(accepted.run_id)
+                if run.phase in TERMINAL or run.status is RunStatus.WAITING:
+                    return run
         raise AssertionError("a thread is watched without end")
 
     async def thread(self, thread_id: str, user_id: str) -> KnownThread:

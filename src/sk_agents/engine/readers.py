@@ -8,8 +8,8 @@ read yet, after a decision or a recovery, is not disconnected.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack, aclosing, contextmanager
 
 from sk_agents.engine.commands import CancelRun
 from sk_agents.engine.drivers import Drivers
@@ -35,13 +35,12 @@ class Readers:
 
     async def watch(
         self, thread_id: str, *, after: int, run_id: str | None
-    ) -> AsyncIterator[Sequence[Item]]:
-        items = watch_thread(self._services, thread_id, after=after, run_id=run_id)
-        if run_id is None:
-            async for batch in items:
-                yield batch
-            return
-        with self._reading(thread_id, run_id):
+    ) -> AsyncGenerator[Sequence[Item], None]:
+        async with AsyncExitStack() as stack:
+            items = watch_thread(self._services, thread_id, after=after, run_id=run_id)
+            await stack.enter_async_context(aclosing(items))
+            if run_id is not None:
+                stack.enter_context(self._reading(thread_id, run_id))
             async for batch in items:
                 yield batch
 

@@ -5,7 +5,7 @@ A reader only reads. It can come and go, be slow, or read a run that another ins
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.failpoints import announced
@@ -23,7 +23,7 @@ Item = Event | Delta
 
 async def watch_thread(
     services: Services, thread_id: str, *, after: int, run_id: str | None = None
-) -> AsyncIterator[Sequence[Item]]:
+) -> AsyncGenerator[Sequence[Item], None]:
     """What follows `after`, as many items at a time as there are.
 
     With `run_id` only that run's, ending with its end; without, the whole thread's, endlessly.

@@ -6,49 +6,39 @@ both may be restarted in between.
 
 from __future__ import annotations
 
-from typing import Protocol
+from contextlib import aclosing
 
+from sk_agents.engine.commands import DecideApproval
+from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import ApprovalDecided
 
 
-class Decisions(Protocol):
-    """The part of a log that approvals need."""
-
-    async def decision(self, approval_id: str) -> ApprovalDecided:
-        """The event by which the approval was decided, as soon as it is in the log.
-
-        Raises:
-            ApprovalNotFound: there is no such approval.
-        """
-        ...
-
-    async def decide(self, approval_id: str, *, approved: bool) -> None:
-        """Commit the decision.
-
-        Raises:
-            ApprovalNotFound: there is no such approval.
-            ApprovalAlreadyDecided, ApprovalExpired: too late; nothing was written.
-        """
-        ...
-
-
 class ApprovalManager:
-    def __init__(self, decisions: Decisions) -> None:
-        self._decisions = decisions
+    """One user's approvals."""
+
+    def __init__(self, engine: Engine, user_id: str) -> None:
+        self._engine = engine
+        self._user_id = user_id
 
     async def request_approval(self, approval_id: str) -> bool:
         """Wait until the approval is decided. Only `approved` is a yes.
 
         Raises:
-            ApprovalNotFound: there is no such approval.
+            ApprovalNotFound: there is no such approval of this user.
         """
-        return (await self._decisions.decision(approval_id)).outcome == "approved"
+        entry = await self._engine.approval(approval_id, self._user_id)
+        async with aclosing(self._engine.watch(entry.thread_id)) as watched:
+            async for items in watched:
+                for item in items:
+                    if isinstance(item, ApprovalDecided) and item.approval_id == approval_id:
+                        return item.outcome == "approved"
+        raise AssertionError("a thread is watched without end")
 
     async def respond(self, approval_id: str, approved: bool) -> None:
         """Decide, for everybody who waits.
 
         Raises:
-            ApprovalNotFound: there is no such approval.
+            ApprovalNotFound: there is no such approval of this user.
             ApprovalAlreadyDecided, ApprovalExpired: too late; the first decision stands.
         """
-        await self._decisions.decide(approval_id, approved=approved)
+        await self._engine.decide(DecideApproval(approval_id, self._user_id, approved))

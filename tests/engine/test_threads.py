@@ -1,0 +1,51 @@
+"""What an engine keeps of threads at rest: bounded, and no more than a turn needs."""
+
+from pathlib import Path
+
+from sk_agents.engine.state import ThreadState
+from sk_agents.engine.threads import Threads
+from sk_agents.engine.transcript import Transcript
+from sk_agents.testing.scripted_model import says
+from tests.engine.kit import THREAD, USER, talking
+from tests.requirements import requirement
+
+ROOM = 200_000
+
+
+@requirement("S004-11.3-bounded-memory", "S003-3c-memory")
+async def test_threads_at_rest_are_forgotten_beyond_the_bound(tmp_path: Path) -> None:
+    script = [says("a word " * 50) for _ in range(60)]
+    async with talking(tmp_path, script=script) as talk:
+        services = talk.engine._services
+        services.threads = Threads(talk.store, max_bytes=ROOM)
+        for number in range(60):
+            await talk.ask(thread=f"t{number}")
+            assert services.threads._total <= ROOM
+        known = [n for n in range(60) if services.threads.known(f"t{n}") is not None]
+        assert known == list(range(60 - len(known), 60))
+        assert 0 < len(known) < 60
+        assert all(not services.threads._known[f"t{n}"].tail for n in known)
+        assert services.live == {}
+        forgotten = await talk.engine.thread("t0", USER)
+        assert len(forgotten.state.branch()) == 1
+
+
+@requirement("S001-performance-history")
+async def test_a_turn_adds_only_its_own_messages_to_the_transcript(tmp_path: Path) -> None:
+    script = [says(f"answer {number}") for number in range(30)]
+    async with talking(tmp_path, script=script) as talk:
+        rebuilt: list[int] = []
+        for number in range(30):
+            await talk.ask(f"question {number}")
+            known = await talk.engine.thread(THREAD, USER)
+            before = known.transcript.messages
+            known.transcript.follow(known.state)
+            rebuilt.append(before is not known.transcript.messages)
+            assert known.transcript == followed_afresh(known.state)
+        assert not any(rebuilt)
+
+
+def followed_afresh(state: ThreadState) -> Transcript:
+    transcript = Transcript()
+    transcript.follow(state)
+    return transcript
