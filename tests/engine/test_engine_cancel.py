@@ -196,18 +196,30 @@ def assert_nothing_starts_after_the_flag(log: list[Event]) -> None:
 async def test_every_race_of_cancel_and_completion_has_one_end(tmp_path: Path) -> None:
     """A build whose answer is committed without looking for a cancel turns this red."""
     policy = FakePolicy(lambda call: "allow")
-    turns = [calls(("Files-look", {}), ("Mail-send", {})), says("the answer", pieces=3)]
+    asks = calls(("Files-look", {}), ("Mail-send", {}))
+    # Every third run is held until it has been asked to cancel, every third has ended by then.
+    gates = [asyncio.Event() for _ in range(100)]
+    answers: list[Turn] = [
+        [TextDelta("the"), gate, *says(" answer")]
+        if seed % 3 == 0
+        else says("the answer", pieces=3)
+        for seed, gate in enumerate(gates)
+    ]
+    script = [turn for answer in answers for turn in (asks, answer)]
     ends = set()
-    async with talking(tmp_path, script=turns * 100, policy=policy) as talk:
+    async with talking(tmp_path, script=script, policy=policy) as talk:
         for seed in range(100):
             thread = f"t{seed}"
             accepted = await talk.say(thread=thread)
+            if seed % 3 == 1:
+                await talk.ended(accepted.run_id, thread=thread)
             for _ in range(random.Random(seed).randrange(30)):
                 await asyncio.sleep(0)
             try:
                 cancelled: RunStatus | None = await talk.cancel(accepted.run_id, thread=thread)
             except AlreadyTerminal:
                 cancelled = None
+            gates[seed].set()
             run = await talk.ended(accepted.run_id, thread=thread)
             log = await talk.log(thread)
             assert len(endings(log)) == 1

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sk_agents.engine.context import Context
+from sk_agents.engine.models import Message
 from sk_agents.engine.ports import Model, Policy, Toolbox
 
 
@@ -36,3 +37,10 @@ class Agent:
     on_reject: Literal["continue", "cancel"] = "continue"
     limits: Limits = field(default_factory=Limits)
     context: Context = field(default_factory=Context)
+    instructions: tuple[Message, ...] = field(init=False)
+    """The system prompt as every prompt starts with it; one object, so that it is encoded once."""
+
+    def __post_init__(self) -> None:
+        prompt = self.system_prompt
+        messages = (Message(role="system", content=prompt),) if prompt else ()
+        object.__setattr__(self, "instructions", messages)

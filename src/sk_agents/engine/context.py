@@ -47,9 +47,11 @@ def compaction(
     `overhead` counts what is in every prompt: the instructions.
     """
     transcript.follow(state)
+    if not transcript.runs:
+        return None
     active = state.run(state.active_run) if state.active_run is not None else None
     rest = overhead + (tokens(run_messages(active)) if active is not None else 0)
-    if transcript.tokens + rest <= context.budget or not transcript.runs:
+    if transcript.tokens + rest <= context.budget:
         return None
     target = int(context.budget * FILL_AFTER) - rest
     runs, left, through = transcript.runs, transcript.tokens, 0

@@ -98,7 +98,9 @@ class ModelRound:
         """Leave out old turns if the prompt would not fit; False if nothing was left out."""
         driver = self._driver
         known = driver.known
-        event = compaction(known.state, known.transcript, context, tokens(self._instructions()))
+        event = compaction(
+            known.state, known.transcript, context, tokens(driver.agent.instructions)
+        )
         if event is None:
             return False
         await driver.commit(event)
@@ -151,7 +153,7 @@ class ModelRound:
         agent = self._driver.agent
         known = self._driver.known
         messages: Sequence[Message]
-        messages = [*self._instructions(), *thread_messages(known.state, known.transcript)]
+        messages = [*agent.instructions, *thread_messages(known.state, known.transcript)]
         if known.transcript.tokens > agent.context.budget // 2 or self.number > 1:
             messages = cut_to_fit(messages, agent.context)
         return Prompt(
@@ -161,7 +163,3 @@ class ModelRound:
             max_tokens=agent.max_tokens,
             reasoning_effort=agent.reasoning_effort,
         )
-
-    def _instructions(self) -> tuple[Message, ...]:
-        prompt = self._driver.agent.system_prompt
-        return (Message(role="system", content=prompt),) if prompt else ()

@@ -11,7 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sk_agents.engine.events import Event
+from sk_agents.engine.events import (
+    Answered,
+    Event,
+    RunQueued,
+    RunStarted,
+    Thinking,
+    ToolFinished,
+)
 from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Store
 from sk_agents.engine.state import ThreadState
@@ -131,5 +138,12 @@ def _age(head: Thread) -> tuple[int, int, datetime]:
 
 
 def _text_size(event: Event) -> int:
-    content = getattr(event, "content", None) or getattr(event, "result", None) or ""
-    return 2 * len(content) if isinstance(content, str) else 0
+    match event:
+        case Answered() | Thinking():
+            return 2 * len(event.content)
+        case ToolFinished():
+            return 2 * len(event.result)
+        case RunStarted(message=message) | RunQueued(message=message) if message is not None:
+            return 2 * sum(len(part.content) for part in message.parts)
+        case _:
+            return 0
