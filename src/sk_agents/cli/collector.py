@@ -1,6 +1,6 @@
 """Python's garbage collector, set for a server: what was loaded at start is never looked at again.
 
-Measured on the turns benchmark: a tenth more turns a second, and a third off the slowest ones.
+A turn leaves no cycles behind, so there is little to find and no hurry to look for it.
 """
 
 from __future__ import annotations
