@@ -26,11 +26,17 @@ async def stopped_in_the_model(site: Site, name: str, *options: str) -> Instance
     """An owner stopped while its model speaks; the other instance has taken over."""
     stale = await site.start(*options)
     await stale.ask("start", thread_id=name, run_id=name, text="hold")
-    await site.model.asked.get()
+    await heard(site, "hold")
     stale.signal(signal.SIGSTOP)
     await taken_over(site, name, 1)
-    await site.model.asked.get()
+    await heard(site, "hold")
     return stale
+
+
+async def heard(site: Site, text: str) -> None:
+    """Until the model is asked this; what was asked in an earlier trial does not count."""
+    while await site.model.asked.get() != text:
+        pass
 
 
 async def stopped_in_a_tool(site: Site, name: str, *options: str) -> Instance:
