@@ -8,7 +8,13 @@ import pytest
 
 from sk_agents.engine.models import Message, Part, ToolCall
 from sk_agents.engine.turns import Prompt, ToolSpec
-from sk_agents.llm.openai_wire import Dialect, encoded, request_body, wire_message
+from sk_agents.llm.openai_wire import (
+    Dialect,
+    encoded,
+    encoded_request,
+    request_body,
+    wire_message,
+)
 
 HELLO = Message(role="user", content="hello")
 IMAGE = Part(kind="image", content="data:image/png;base64,AAAA")
@@ -119,3 +125,13 @@ def test_numbers_and_characters_that_orjson_refuses_are_sent() -> None:
     body = sent(Prompt(messages))
     assert json.loads(body["messages"][0]["tool_calls"][0]["function"]["arguments"]) == {"n": 2**70}
     assert body["messages"][1]["content"] == "\ud800"
+
+
+def test_bytes_on_the_wire_say_the_same_and_each_message_is_encoded_once() -> None:
+    messages = [Message(role="system", content="é"), Message(role="user", content="hi\n")]
+    prompt = Prompt(messages, temperature=0.0)
+    first = encoded_request("m", prompt)
+    assert json.loads(first) == request_body("m", prompt)
+    kept = [message.wire for message in messages]
+    assert encoded_request("m", prompt) == first
+    assert all(message.wire is wire for message, wire in zip(messages, kept, strict=True))
