@@ -54,7 +54,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            app.state.engine = await open_house(stack, house)
+            app.state.engines = await open_house(stack, house)
             health.watch("store", stores.main.ping, kind=kind, durability=stores.main.durability)
             if stores.tasks is not stores.main:
                 health.watch("tasks", stores.tasks.ping, kind=str(settings.persistence_class))

@@ -12,8 +12,15 @@
     ├── NotFound
     │   ├── ThreadNotFound
     │   ├── RunNotFound
-    │   └── ApprovalNotFound
+    │   ├── ApprovalNotFound
+    │   └── GrantNotFound
     ├── InvalidInput                   understood, but not acceptable
+    ├── MalformedRequest               not understood
+    │   └── CursorAhead
+    ├── UnsupportedMedia               a kind of body nobody here reads
+    ├── TooLarge                       more bytes than a request may have
+    ├── SlowRequest                    its body did not arrive in time
+    ├── StillRunning                   waited long enough; the run goes on
     ├── Conflict                       a condition did not hold; nothing was written
     │   ├── ThreadExists
     │   ├── ThreadBusy
@@ -126,8 +133,36 @@ class ApprovalNotFound(NotFound):
     """There is no such approval."""
 
 
+class GrantNotFound(NotFound):
+    """There is no such standing approval."""
+
+
 class InvalidInput(TealError):
     """The input is not acceptable."""
+
+
+class MalformedRequest(TealError):
+    """The request cannot be understood."""
+
+
+class CursorAhead(MalformedRequest):
+    """This conversation has not come as far as the given event id."""
+
+
+class UnsupportedMedia(TealError):
+    """The body must be JSON: application/json in UTF-8, not compressed."""
+
+
+class TooLarge(TealError):
+    """The request is larger than it may be."""
+
+
+class SlowRequest(TealError):
+    """The body of the request did not arrive in time."""
+
+
+class StillRunning(TealError):
+    """The answer takes longer than a request may wait; it goes on."""
 
 
 class Conflict(TealError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sk_agents.authorization.authorizer_factory import AuthorizerFactory
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
@@ -29,6 +30,7 @@ from sk_agents.hitl.rules import Approvals, read_approvals, refuse_strays
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.providers import ModelSpec, build_model
 from sk_agents.llm.tokens import context_window
+from sk_agents.persistence.ephemeral_store import EphemeralStore
 from sk_agents.persistence.owner import new_owner
 from sk_agents.persistence.persistence_factory import PersistenceFactory
 from sk_agents.persistence.store_factory import open_store
@@ -50,17 +52,35 @@ class Stores:
 
 @dataclass(frozen=True, slots=True)
 class ServedAgent:
-    """An agent and the name of the model behind it."""
+    """An agent, the name of the model behind it and the file that describes both.
+
+    The same agent keeps other habits where other clients meet it: `agent` in chats, `teal` behind
+    Teal's stateful API, `unattended` where nobody can be asked. A file has one of the latter two.
+    """
 
     agent: Agent
     model: str
+    file: AgentFile
+    teal: Agent | None = None
+    unattended: Agent | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class House:
+    """`agents` are in the order of their files, by the name under which a chat asks for them."""
+
     stores: Stores
     clients: ModelClients
     agents: Mapping[str, ServedAgent]
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """`main` serves chats, `tasks` Teal's tasks (mostly the same), `unattended` keeps nothing."""
+
+    main: Engine
+    tasks: Engine
+    unattended: Engine | None
 
 
 def build_authorizer(settings: Settings) -> RequestAuthorizer:
@@ -89,20 +109,32 @@ def build_house(settings: Settings, files: Sequence[AgentFile]) -> House:
     return House(build_stores(settings), clients, build_agents(files, settings, clients))
 
 
-async def open_house(stack: AsyncExitStack, house: House) -> Engine:
-    """Open it into the caller's stack; the engine drives runs until the stack is left.
+async def open_house(stack: AsyncExitStack, house: House) -> Engines:
+    """Open it into the caller's stack; the engines drive runs until the stack is left.
 
     Raises:
         StoreError: a store cannot be opened.
         ConfigurationError: the operator's own persistence class loses what it is given.
     """
-    await stack.enter_async_context(house.stores.main)
-    if house.stores.tasks is not house.stores.main:
-        await stack.enter_async_context(house.stores.tasks)
     await stack.enter_async_context(house.clients)
+    chats = {name: served.agent for name, served in house.agents.items()}
+    teal = {agent.name: agent for served in house.agents.values() if (agent := served.teal)}
+    alone = {agent.name: agent for served in house.agents.values() if (agent := served.unattended)}
+    stores = house.stores
+    if stores.tasks is stores.main:
+        main = tasks = await _open_engine(stack, stores.main, {**chats, **teal})
+    else:
+        main = await _open_engine(stack, stores.main, chats)
+        tasks = await _open_engine(stack, stores.tasks, teal)
+    unattended = await _open_engine(stack, EphemeralStore(), alone) if alone else None
+    return Engines(main, tasks, unattended)
+
+
+async def _open_engine(stack: AsyncExitStack, store: Store, agents: Mapping[str, Agent]) -> Engine:
+    await stack.enter_async_context(store)
     engine = Engine(
-        house.stores.main,
-        {name: served.agent for name, served in house.agents.items()},
+        store,
+        agents,
         signals=LocalSignals(),
         clock=SystemClock(),
         ids=RandomIds(),
@@ -124,9 +156,13 @@ def build_agents(
     agents: dict[str, ServedAgent] = {}
     for agent_file in files:
         for field, spec in read_agent_specs(agent_file).items():
-            served = ServedAgent(builder.build(agent_file, field, spec), spec.model)
-            agents[_name(agent_file, spec, agents)] = served
+            agents[_name(agent_file, spec, agents)] = builder.build(agent_file, field, spec)
     return agents
+
+
+def agent_address(file: AgentFile, name: str | None = None) -> str:
+    """The name of an agent behind a Teal API; `name` tells apart those of one file."""
+    return "/".join((file.api_version, file.name, file.version, *((name,) if name else ())))
 
 
 class _AgentBuilder:
@@ -136,7 +172,7 @@ class _AgentBuilder:
         self._catalog = catalog
         self._threads = CallThreads()
 
-    def build(self, file: AgentFile, field: str, spec: AgentSpec) -> Agent:
+    def build(self, file: AgentFile, field: str, spec: AgentSpec) -> ServedAgent:
         approvals_field = f"{field}.approvals"
         approvals = read_approvals(spec.approvals, path=file.path, field=approvals_field)
         toolbox = Toolbox(
@@ -150,7 +186,7 @@ class _AgentBuilder:
         refuse_strays(approvals, toolbox.specs(), path=file.path, field=approvals_field)
         if self._catalog is not None:
             self._catalog.refuse_strays(tool.name for tool in toolbox.specs())
-        return Agent(
+        agent = Agent(
             name=file.name,
             model=self._model(file, field, spec),
             toolbox=toolbox,
@@ -159,11 +195,27 @@ class _AgentBuilder:
             temperature=spec.temperature,
             max_tokens=spec.max_tokens,
             reasoning_effort=spec.reasoning_effort,
-            on_disconnect=spec.on_disconnect or "continue",
+            on_disconnect=spec.on_disconnect or "cancel",
             on_reject=spec.on_reject or approvals.on_reject or "continue",
             limits=_limits(spec, approvals),
             context=_context(spec),
         )
+        served = ServedAgent(agent, spec.model, file)
+        if file.api_version.startswith("tealagents/"):
+            teal = replace(
+                agent,
+                name=agent_address(file),
+                on_disconnect=spec.on_disconnect or "continue",
+                on_reject=spec.on_reject or approvals.on_reject or "cancel",
+            )
+            return replace(served, teal=teal)
+        alone = replace(
+            agent,
+            name=agent_address(file, spec.name if file.kind == "Sequential" else None),
+            policy=self._policy(approvals, toolbox, attended=False),
+            on_disconnect="continue",
+        )
+        return replace(served, unattended=alone)
 
     def _model(self, file: AgentFile, field: str, spec: AgentSpec) -> Model:
         named = ModelSpec(
@@ -177,11 +229,15 @@ class _AgentBuilder:
         except ConfigurationError as error:
             raise ConfigurationError(f"{file.path}: {field}.model: {error}") from error
 
-    def _policy(self, approvals: Approvals, toolbox: Toolbox) -> ApprovalPolicy:
-        declared = toolbox.requires_approval
-        if self._catalog is None:
-            return ApprovalPolicy(approvals, declared=declared)
-        return ApprovalPolicy(approvals, catalog=self._catalog.requires_hitl, declared=declared)
+    def _policy(
+        self, approvals: Approvals, toolbox: Toolbox, *, attended: bool = True
+    ) -> ApprovalPolicy:
+        rules: dict[str, Any] = {"attended": attended}
+        if attended:
+            rules["declared"] = toolbox.requires_approval
+        if self._catalog is not None:
+            rules["catalog"] = self._catalog.requires_hitl
+        return ApprovalPolicy(approvals, **rules)
 
 
 def _limits(spec: AgentSpec, approvals: Approvals) -> Limits:

@@ -15,7 +15,8 @@ OnDisconnect = Literal["cancel", "continue"]
 class StartRun:
     """Say something in a thread; `new` lets an absent thread be made.
 
-    `fresh` says that the thread id was just made up, so nobody needs to look for it first.
+    `fresh` says that the thread id was just made up, so nobody needs to look for it first;
+    `title` becomes the thread's unless it has one.
     """
 
     thread_id: str
@@ -24,6 +25,7 @@ class StartRun:
     message: UserInput
     new: NewThread | None = None
     fresh: bool = False
+    title: str | None = None
     agent: str | None = None
     idempotency_key: str | None = None
     request_digest: str | None = None

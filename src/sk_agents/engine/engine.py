@@ -7,7 +7,6 @@ lease. A surface never waits inside a run: it sends a command and watches the lo
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import Self
@@ -31,6 +30,7 @@ from sk_agents.engine.ports import Clock, Ids, Signals, Store
 from sk_agents.engine.readers import GRACE_SECONDS, Readers
 from sk_agents.engine.recovery import Sweeper
 from sk_agents.engine.services import Services
+from sk_agents.engine.shelf import RACES, Shelf
 from sk_agents.engine.state import Run
 from sk_agents.engine.threads import KnownThread, Threads
 from sk_agents.engine.transitions import TERMINAL
@@ -49,11 +49,6 @@ from sk_agents.exceptions import (
     ThreadNotFound,
 )
 
-logger = logging.getLogger(__name__)
-
-# Each round of a race loses to a commit that succeeded, so this many mean something is wrong.
-RACES = 100
-
 
 class Engine:
     def __init__(
@@ -70,6 +65,7 @@ class Engine:
     ) -> None:
         lease = LeaseKeeper(store, clock, owner, ttl=lease_ttl)
         self._services = Services(store, signals, clock, ids, lease, Threads(store))
+        self.shelf = Shelf(self._services)
         self._drivers = Drivers(self._services, agents)
         self._sweeper = Sweeper(self._services, self._drivers, interval=lease_ttl / 5)
         self._readers = Readers(self._services, self._drivers, self.cancel, disconnect_grace)
@@ -144,7 +140,7 @@ class Engine:
             ApprovalAlreadyDecided, ApprovalExpired, ApprovalMismatch: and nothing was changed.
             InvalidInput, Forbidden: see `deciding.decision_events`.
         """
-        entry = await self.approval(command.approval_id, command.user_id)
+        entry = await self.shelf.approval(command.approval_id, command.user_id)
         named = (command.thread_id or entry.thread_id, command.run_id or entry.run_id)
         if named != (entry.thread_id, entry.run_id):
             raise ApprovalNotFound(approval_id=command.approval_id)
@@ -154,17 +150,6 @@ class Engine:
             # Somebody was faster, or it was asked anew since: the log knows what became of it.
             approval = await deciding.past_approval(self._services.store, entry)
             return deciding.check_open(approval, command)
-
-    async def approval(self, approval_id: str, user_id: str) -> Entry:
-        """Where an approval lies.
-
-        Raises:
-            ApprovalNotFound: no such approval of this user.
-        """
-        entry = await self._services.store.find("approval", approval_id)
-        if entry is None or entry.user_id != user_id:
-            raise ApprovalNotFound(approval_id=approval_id)
-        return entry
 
     async def cancel(self, command: CancelRun) -> RunStatus:
         """Stop a run; its status when this returns.
@@ -191,6 +176,16 @@ class Engine:
             self._drivers.drive(known)
             return known.state.run(command.run_id).status
         raise Conflict(thread_id=command.thread_id)
+
+    async def delete(self, thread_id: str, user_id: str) -> None:
+        """Stop what runs in the thread, then remove it with all that was said.
+
+        Raises:
+            ThreadNotFound: no such thread of this user.
+        """
+        await self.shelf.remove(
+            thread_id, user_id, lambda run_id: self._stop(thread_id, user_id, run_id)
+        )
 
     def watch(
         self, thread_id: str, *, after: int = 0, run_id: str | None = None
@@ -275,14 +270,17 @@ class Engine:
         """Cancel what keeps the thread busy, and see it end."""
         run_id = starting.busy_with(known)
         assert run_id is not None
-        thread_id, after = known.head.thread_id, known.state.next_seq - 1
+        await self._stop(known.head.thread_id, user_id, run_id)
+        await self._services.threads.load(known.head.thread_id)
+
+    async def _stop(self, thread_id: str, user_id: str, run_id: str) -> None:
+        after = (await self._owned(thread_id, user_id)).state.next_seq - 1
         try:
             await self.cancel(CancelRun(thread_id, user_id, run_id, reason="interrupt"))
         except AlreadyTerminal:
             return
         async for _ in watch_thread(self._services, thread_id, after=after, run_id=run_id):
             pass
-        await self._services.threads.load(thread_id)
 
     async def _owned(self, thread_id: str, user_id: str) -> KnownThread:
         known = await self._services.threads.load(thread_id)

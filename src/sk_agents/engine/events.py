@@ -35,6 +35,8 @@ class RunQueued(EventBase):
 
     type: Literal["run_queued"] = "run_queued"
     message: UserInput
+    position: int = 1
+    """Its place among those that waited when it was accepted."""
     idempotency_key: str | None = None
     request_digest: str | None = None
     agent: str | None = None

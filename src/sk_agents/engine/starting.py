@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sk_agents.engine.commands import Accepted, EditRun, StartRun
 from sk_agents.engine.commits import Absent, Claim, Commit, Quiet, Unchanged
-from sk_agents.engine.events import RunQueued, RunStarted
+from sk_agents.engine.events import RunQueued, RunStarted, ThreadChanged
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.models import NewThread
 from sk_agents.engine.services import Services
@@ -22,6 +22,8 @@ from sk_agents.exceptions import (
 )
 
 MAX_QUEUED = 100
+# The key of a thread's metadata that holds its title.
+TITLE = "title"
 
 
 def check_owner(known: KnownThread, user_id: str) -> None:
@@ -55,7 +57,8 @@ async def begin(services: Services, known: KnownThread, command: StartRun) -> Ac
     started = _started(command, parent=known.state.head_run)
     after = known.state.next_seq - 1
     guard = Quiet(known.state.next_seq)
-    await services.commit(known, guard, started, lease=Claim(services.owner))
+    title = _titled(known, command)
+    await services.commit(known, guard, started, *title, lease=Claim(services.owner))
     failpoint("run_committed")
     return Accepted(known.head.thread_id, command.run_id, after)
 
@@ -94,6 +97,7 @@ async def enqueue(services: Services, known: KnownThread, command: StartRun) -> 
     queued = RunQueued(
         run_id=command.run_id,
         message=command.message,
+        position=waiting + 1,
         idempotency_key=command.idempotency_key,
         request_digest=command.request_digest,
         agent=command.agent,
@@ -157,6 +161,12 @@ def refuse_busy(known: KnownThread) -> None:
 
 
 RETRIED = (SequenceConflict, ThreadExists)
+
+
+def _titled(known: KnownThread, command: StartRun) -> tuple[ThreadChanged, ...]:
+    if command.title is None or TITLE in known.head.metadata:
+        return ()
+    return (ThreadChanged(run_id=command.run_id, metadata={TITLE: command.title}),)
 
 
 def _started(command: StartRun, parent: str | None) -> RunStarted:

@@ -1,0 +1,145 @@
+"""Server-sent events: frames out of JSON, and a response that sends them as they come.
+
+A response of our own because a general one costs a task and a cancel scope per stream. Frames that
+are there together leave in one write. What the frames say is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from itertools import cycle
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+HEADERS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),
+)
+KEEPALIVE = b": keepalive\n\n"
+# Proxies cut connections that say nothing for a minute or half of one.
+KEEPALIVE_SECONDS = 15.0
+# A reader that takes nothing for this long is let go; it can resume.
+WRITE_SECONDS = 30.0
+# A stream younger than this is not watched over: most are over by then.
+YOUNG_SECONDS = 0.25
+
+Frames = AsyncGenerator[Sequence[bytes], None]
+"""Batches of frames that leave in one write."""
+
+
+def frame(event: str, data: bytes, *, seq: int | None = None) -> bytes:
+    """One frame; `data` is JSON on one line, `event` one of our own words."""
+    if seq is None:
+        return b"event: %b\ndata: %b\n\n" % (event.encode(), data)
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (seq, event.encode(), data)
+
+
+def last_frame(event: str, data: bytes, *, retry_ms: int) -> bytes:
+    """A frame that also tells the reader when to come back."""
+    return b"retry: %d\nevent: %b\ndata: %b\n\n" % (retry_ms, event.encode(), data)
+
+
+class EventStream:
+    """An ASGI response. Closes `frames` however it ends: told all, left, or too slow.
+
+    Silence is broken by a comment, and by `idle_frame` in place of every second one.
+    """
+
+    def __init__(
+        self,
+        frames: Frames,
+        *,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+        idle_frame: bytes = KEEPALIVE,
+        keepalive: float = KEEPALIVE_SECONDS,
+        write_timeout: float = WRITE_SECONDS,
+    ) -> None:
+        self._frames = frames
+        self._headers = [*HEADERS, *headers]
+        self._idle_frames = (KEEPALIVE, idle_frame)
+        self._keepalive = keepalive
+        self._write_timeout = write_timeout
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+        guard = _Guard(receive, send, self._idle_frames, self._keepalive, self._write_timeout)
+        try:
+            async with aclosing(self._frames) as frames:
+                async for batch in frames:
+                    await guard.send(b"".join(batch))
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except asyncio.CancelledError:
+            if not guard.has_ended_it:
+                raise
+            guard.stream.uncancel()
+        finally:
+            guard.close()
+
+
+class _Guard:
+    """Looks after an open stream: breaks its silence, and ends it when its reader is gone or stuck.
+
+    Ending means cancelling the stream's task. A reader that is stuck gets no last frame: there is
+    no room for one. Without its end the response is cut, which tells the reader to resume.
+    """
+
+    def __init__(
+        self,
+        receive: Receive,
+        send: Send,
+        idle_frames: tuple[bytes, bytes],
+        keepalive: float,
+        write_timeout: float,
+    ) -> None:
+        self._receive = receive
+        self._send = send
+        self._idle_frames = cycle(idle_frames)
+        self._keepalive = keepalive
+        self._write_timeout = write_timeout
+        self._loop = asyncio.get_running_loop()
+        self._is_writing = False
+        self._last_write = self._loop.time()
+        self._watch: asyncio.Task[None] | None = None
+        self._timer = self._loop.call_later(YOUNG_SECONDS, self._begin)
+        self.has_ended_it = False
+        task = asyncio.current_task()
+        assert task is not None
+        self.stream: asyncio.Task[Any] = task
+
+    async def send(self, body: bytes) -> None:
+        self._is_writing, self._last_write = True, self._loop.time()
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+        self._is_writing = False
+
+    def close(self) -> None:
+        self._timer.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+
+    def _begin(self) -> None:
+        self._watch = self._loop.create_task(self._look_after())
+
+    async def _look_after(self) -> None:
+        while not await self._is_gone():
+            silence = self._loop.time() - self._last_write
+            if self._is_writing and silence >= self._write_timeout:
+                break
+            if not self._is_writing and silence >= self._keepalive:
+                await self.send(next(self._idle_frames))
+        self.has_ended_it = True
+        self.stream.cancel()
+
+    async def _is_gone(self) -> bool:
+        """Whether the reader leaves before it is time to look again."""
+        try:
+            async with asyncio.timeout(self._keepalive):
+                while (await self._receive())["type"] != "http.disconnect":
+                    pass
+        except TimeoutError:
+            return False
+        return True
