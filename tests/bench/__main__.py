@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from tests.bench import group_commit, long_thread, model_client, turns, waiting
+from tests.bench import chats, group_commit, long_thread, model_client, turns, waiting
 from tests.bench.report import Report
 
 MEASUREMENTS: dict[str, Callable[[], Report]] = {
+    "chats": chats.measure,
     "group_commit": group_commit.measure,
     "long_thread": long_thread.measure,
     "model_client": model_client.measure,

@@ -74,6 +74,10 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
             writer.write(b"".join([head, *frames, b"0\r\n\r\n"]))
         else:
             writer.write(head)
+            if request.startswith(b"POST /held/"):
+                writer.write(frames[1])
+                await reader.read()
+                break
             pause = 0.01 if request.startswith(b"POST /paced/") else 0
             for frame in frames:
                 writer.write(frame)
@@ -140,11 +144,11 @@ async def cpu_ms(call: Callable[[], Awaitable[str]], calls: int) -> float:
 
 async def _round(base: str, calls: int) -> dict[str, float]:
     found = {}
-    async with ModelClients() as clients:
+    async with ModelClients() as clients, aiohttp.ClientSession() as session:
         for pace in PACES:
             model = OpenAIChat(clients, Endpoint(f"{base}/{pace}", "bench"))
             url = f"{base}/{pace}/chat/completions"
-            found[f"{pace}, bare"] = await cpu_ms(lambda url=url: bare(clients.session, url), calls)  # type: ignore[misc]
+            found[f"{pace}, bare"] = await cpu_ms(lambda url=url: bare(session, url), calls)  # type: ignore[misc]
             found[f"{pace}, ours"] = await cpu_ms(lambda model=model: ours(model), calls)  # type: ignore[misc]
     return found
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from sk_agents.engine.commits import (
     Absent,
@@ -100,6 +101,19 @@ def test_commit_whose_guard_holds_is_numbered_and_dated(name: str) -> None:
     admission = admitted(guard, head, granted(), granted("g2"), **facts)
     assert [(event.seq, event.at) for event in admission.events] == [(first, NOW), (first + 1, NOW)]
     assert (admission.thread.next_seq, admission.thread.updated_at) == (first + 2, NOW)
+
+
+def test_numbered_event_is_a_whole_copy_and_the_sent_one_stays_as_it_was() -> None:
+    sent = granted()
+    (kept,) = admitted(Unchanged(2), FREE, sent).events
+    copied = sent.model_copy(update={"seq": 2, "at": NOW})
+    assert (type(kept), kept, repr(kept)) == (type(copied), copied, repr(copied))
+    assert kept.model_fields_set == copied.model_fields_set
+    assert kept.model_dump_json() == copied.model_dump_json()
+    assert (kept.model_copy(), hash(kept)) == (copied, hash(copied))
+    assert (sent.seq, sent) == (0, granted())
+    with pytest.raises(ValidationError, match="frozen"):
+        kept.__setattr__("seq", 3)
 
 
 @pytest.mark.parametrize("name", FAILS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from sk_agents.engine.models import Message
@@ -102,3 +102,11 @@ async def pieces_of(model: Model, prompt: Prompt = HELLO) -> list[ModelPiece]:
 
 async def text_of(model: Model, prompt: Prompt = HELLO) -> str:
     return "".join(p.content for p in await pieces_of(model, prompt) if isinstance(p, TextDelta))
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    for _ in range(5_000):
+        if is_so():
+            return
+        await asyncio.sleep(0.001)
+    raise TimeoutError

@@ -15,12 +15,23 @@ from sk_agents.engine.turns import (
     TextDelta,
     TurnFinished,
 )
-from sk_agents.exceptions import ModelUnavailable
+from sk_agents.exceptions import ConfigurationError, ModelUnavailable
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import calls, says
-from tests.llm.loopback import DONE, HELLO, RawServer, chunk, event, head, pieces_of, said, text_of
+from tests.llm.loopback import (
+    DONE,
+    HELLO,
+    RawServer,
+    chunk,
+    event,
+    head,
+    pieces_of,
+    said,
+    text_of,
+    until,
+)
 
 
 async def raw_pieces(clients: ModelClients, *segments: bytes) -> list[object]:
@@ -166,9 +177,7 @@ async def test_connection_is_used_again(clients: ModelClients) -> None:
         model = OpenAIChat(clients, Endpoint(server.base_url, "m"))
         for number in range(5):
             assert await text_of(model) == str(number)
-            connector = clients.session.connector
-            assert connector is not None
-            assert sum(map(len, connector._conns.values())) == 1
+            await until(lambda: clients.http.resting == 1)
 
 
 async def test_closing_the_stream_closes_the_connection(clients: ModelClients) -> None:
@@ -234,3 +243,34 @@ async def test_key_is_in_no_log_and_no_text_form(
     shown += [str(record.__dict__) for record in caplog.records]
     assert not [text for text in shown if "sk-secret" in text]
     assert "bad key ***" in "".join(shown)
+
+
+def test_key_that_would_break_out_of_its_header_is_refused() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        OpenAIChat(ModelClients(), Endpoint("http://127.0.0.1:1/v1", "m", key="a\r\nX-Evil: 1"))
+    assert "Evil" not in str(caught.value)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_long_text_with_every_kind_of_character_comes_out_as_it_was_said(
+    clients: ModelClients, at_once: bool
+) -> None:
+    words = [
+        "plain",
+        ' "quoted"',
+        "\n\n",
+        "\\",
+        "é",
+        "日本",
+        "😀",
+        "",
+        " \t",
+        "</s>",
+        "data: x",
+    ] * 20
+    chunks = [chunk(content=word) for word in words]
+    chunks[50:50] = [chunk(tool_calls=[]), b": a comment\n\n"]
+    events = [*chunks, chunk("stop"), DONE]
+    async with RawServer([head(), *([b"".join(events)] if at_once else events)]) as server:
+        model = OpenAIChat(clients, Endpoint(server.base_url, "m"))
+        assert await text_of(model) == "".join(words)

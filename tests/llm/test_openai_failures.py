@@ -17,8 +17,9 @@ from sk_agents.exceptions import (
     ModelUnavailable,
 )
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_chat import Endpoint, OpenAIChat, Timeouts
+from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
 from sk_agents.llm.retry import RetryPolicy
+from sk_agents.llm.timeouts import Timeouts
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import says
 from tests.llm.loopback import (
@@ -228,6 +229,7 @@ async def test_silence_is_unavailable_at_first_and_an_interruption_later(
         [head("200 OK", JSON), b'{"choices":[]}'],
         [head("200 OK", JSON), b'{"error":{"message":"no"}}'],
         [head("302 Found", JSON, "Location: http://127.0.0.1:1/"), b""],
+        [head("200 OK", "text/event-stream", "Content-Encoding: gzip"), b"\x1f\x8b"],
         [b"220 mail.example ESMTP\r\n\r\n"],
     ],
 )

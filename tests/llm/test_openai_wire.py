@@ -1,6 +1,7 @@
 """Prompts in the words of chat completions."""
 
 import json
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -10,8 +11,8 @@ from sk_agents.engine.models import Message, Part, ToolCall
 from sk_agents.engine.turns import Prompt, ToolSpec
 from sk_agents.llm.openai_wire import (
     Dialect,
+    RequestEncoder,
     encoded,
-    encoded_request,
     request_body,
     wire_message,
 )
@@ -130,8 +131,27 @@ def test_numbers_and_characters_that_orjson_refuses_are_sent() -> None:
 def test_bytes_on_the_wire_say_the_same_and_each_message_is_encoded_once() -> None:
     messages = [Message(role="system", content="é"), Message(role="user", content="hi\n")]
     prompt = Prompt(messages, temperature=0.0)
-    first = encoded_request("m", prompt)
+    encoder = RequestEncoder("m")
+    first = encoder.encode(prompt)
     assert json.loads(first) == request_body("m", prompt)
     kept = [message.wire for message in messages]
-    assert encoded_request("m", prompt) == first
+    assert encoder.encode(prompt) == first
     assert all(message.wire is wire for message, wire in zip(messages, kept, strict=True))
+
+
+def test_options_that_change_from_one_prompt_to_the_next_are_encoded_anew() -> None:
+    encoder = RequestEncoder("m")
+    messages = [Message(role="user", content="hi")]
+    tool = ToolSpec("t", "does", {"type": "object"})
+    prompts = [
+        Prompt(messages),
+        Prompt(messages, tools=[tool]),
+        Prompt(messages, tools=[replace(tool, description="does more")]),
+        Prompt(messages, temperature=0.5),
+        Prompt(messages, max_tokens=7),
+        Prompt(messages, reasoning_effort="low"),
+        Prompt(messages, response_schema={"type": "object"}),
+        Prompt(messages, response_schema={"type": "array"}),
+    ]
+    for prompt in (*prompts, *prompts):
+        assert json.loads(encoder.encode(prompt)) == request_body("m", prompt)

@@ -10,6 +10,8 @@ from shutil import rmtree
 import apsw
 import pytest
 
+from sk_agents.engine.commits import Commit, Unchanged
+from sk_agents.engine.events import ThreadChanged
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     SchemaTooNew,
@@ -88,6 +90,33 @@ async def test_an_older_schema_is_migrated_and_keeps_its_threads(
     async with SqliteStore(path) as store:
         assert (await store.thread("t")).metadata == {"title": "hello"}
     assert pragma(path, "user_version") == len(newer)
+
+
+def renamed(thread_id: str, next_seq: int) -> Commit:
+    events = (ThreadChanged(metadata={"title": f"title {next_seq}"}),)
+    return Commit(thread_id, f"renamed-{next_seq}", Unchanged(next_seq), events)
+
+
+async def test_records_of_the_first_schema_are_read_after_migration(tmp_path: Path) -> None:
+    path = tmp_path / "teal.sqlite"
+    async with SqliteStore(path) as store:
+        for commit in (note("a"), note("b"), renamed("a", 2), renamed("b", 2), renamed("a", 3)):
+            await store.commit(commit)
+        before = {name: await store.events_after(name, 0) for name in ("a", "b")}
+    connection = apsw.Connection(str(path))
+    connection.execute(
+        "ALTER TABLE record RENAME TO newer;"
+        "CREATE TABLE record (place INTEGER PRIMARY KEY, commit_id TEXT NOT NULL,"
+        " body BLOB NOT NULL, checksum INTEGER NOT NULL);"
+        "INSERT INTO record SELECT place, commit_id, body, checksum FROM newer;"
+        "DROP TABLE newer; PRAGMA user_version = 1"
+    )
+    connection.close()
+    async with SqliteStore(path) as store:
+        assert {name: await store.events_after(name, 0) for name in ("a", "b")} == before
+        await store.commit(renamed("a", 4))
+        assert [event.seq for event in await store.events_after("a", 0)] == [1, 2, 3, 4]
+    assert pragma(path, "user_version") == len(sqlite_schema.MIGRATIONS)
 
 
 async def test_a_file_that_is_no_database_is_refused_and_not_touched(tmp_path: Path) -> None:

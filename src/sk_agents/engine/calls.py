@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sk_agents.engine import transitions
 from sk_agents.engine.events import (
@@ -39,6 +40,8 @@ class Call:
     finished: ToolFinished | None = None
     late_result: str | None = None
     approval: Approval | None = None
+    edited: dict[str, Any] | None = None
+    """The reviewer's version of the arguments."""
 
     @property
     def waits(self) -> bool:
@@ -84,6 +87,8 @@ def apply_to_calls(calls: dict[str, Call], event: Event) -> None:
             approval = _known(calls, event.call_id).asked(event.approval_id)
             approval.move(ApprovalState(event.outcome))
             approval.decision = event
+            if approval.request.kind == "tool":
+                calls[event.call_id].edited = event.edited_arguments
         case ToolStarted():
             call = _known(calls, event.call_id)
             if event.approval_id is not None:

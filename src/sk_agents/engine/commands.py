@@ -16,7 +16,8 @@ class StartRun:
     """Say something in a thread; `new` lets an absent thread be made.
 
     `fresh` says that the thread id was just made up, so nobody needs to look for it first;
-    `title` becomes the thread's unless it has one.
+    `title` becomes the thread's unless it has one, and a `response_schema` is what the answer has
+    to follow.
     """
 
     thread_id: str
@@ -26,6 +27,7 @@ class StartRun:
     new: NewThread | None = None
     fresh: bool = False
     title: str | None = None
+    response_schema: dict[str, Any] | None = None
     agent: str | None = None
     idempotency_key: str | None = None
     request_digest: str | None = None

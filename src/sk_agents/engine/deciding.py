@@ -97,6 +97,9 @@ def decision_events(
     if command.digest is not None and command.digest != request.digest:
         raise ApprovalMismatch(approval_id=request.approval_id)
     _check_verb(command, request.kind)
+    if request.kind == "question" and command.approved and request.choices is not None:
+        if command.answer not in request.choices:
+            raise InvalidInput(f"The answer must be one of: {', '.join(request.choices)}.")
     edited = command.edited_arguments if command.approved else None
     digest = None
     if edited is not None:

@@ -42,7 +42,7 @@ class Driver:
         self.epoch = known.head.epoch
         self.draining = False
         self.agent: Agent
-        self.live = LiveRun("")
+        self.live: LiveRun
         self._agent_of = agent_of
         self._lock = asyncio.Lock()
         self._tools: ToolRuns
@@ -188,7 +188,6 @@ class Driver:
             self._interruptible = False
         if self.run.cancel_requested is not None:
             return False
-        self.live.close_round()
         if reply.calls:
             await self.commit(*self._tools.proposed(reply))
             failpoint("calls_proposed")
@@ -199,8 +198,9 @@ class Driver:
 
     async def _answer(self, reply: Reply) -> None:
         """Unless a cancel was faster: then it is what had been said by then."""
-        while self.run.cancel_requested is None:
-            events = sealing.answered(self.run, reply.answer(), self.run.usage + reply.usage)
+        run = self.run
+        while run.cancel_requested is None:
+            events = sealing.answered(run, reply.answer(), run.usage + reply.usage)
             try:
                 return await self._try_to_end(*reply.thoughts(), *events)
             except SequenceConflict:

@@ -37,14 +37,18 @@ class Drivers:
 
     async def __aexit__(self, *exc_info: object) -> None:
         """Bring every run to a step where another instance can go on."""
-        self.draining = True
-        for driver in list(self._tasks):
-            driver.drain()
+        self.drain()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks.values(), timeout=GRACE_SECONDS)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+
+    def drain(self) -> None:
+        """Drive nothing anew, and ask every driver to hand over."""
+        self.draining = True
+        for driver in list(self._tasks):
+            driver.drain()
 
     @property
     def active(self) -> list[Driver]:

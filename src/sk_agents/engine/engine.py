@@ -81,6 +81,11 @@ class Engine:
     async def __aexit__(self, *exc_info: object) -> None:
         await self._stack.aclose()
 
+    def drain(self) -> None:
+        """Take on nothing more, hand over what runs, send readers elsewhere. Then leave it."""
+        self._drivers.drain()
+        self._services.dismiss_readers()
+
     async def start(self, command: StartRun) -> Accepted:
         """Take on a run; it is durable when this returns.
 
@@ -116,7 +121,7 @@ class Engine:
         if command.on_busy == "enqueue":
             raise InvalidInput("An edit cannot wait for its turn.")
         for _ in range(RACES):
-            known = await self._owned(command.thread_id, command.user_id)
+            known = await self.thread(command.thread_id, command.user_id)
             if before := starting.repeated(known, command):
                 return before
             if starting.busy_with(known) is not None and command.on_busy == "interrupt":
@@ -159,7 +164,7 @@ class Engine:
             AlreadyTerminal: it has ended by itself.
         """
         for _ in range(RACES):
-            known = await self._owned(command.thread_id, command.user_id)
+            known = await self.thread(command.thread_id, command.user_id)
             run = known.state.runs.get(command.run_id)
             if run is None:
                 raise RunNotFound(run_id=command.run_id)
@@ -215,7 +220,9 @@ class Engine:
         Raises:
             ThreadNotFound: no such thread of this user.
         """
-        return await self._owned(thread_id, user_id)
+        known = await self._services.threads.load(thread_id)
+        starting.check_owner(known, user_id)
+        return known
 
     async def _decide(self, command: DecideApproval, entry: Entry) -> bool:
         known = await self._services.threads.load(entry.thread_id)
@@ -274,18 +281,13 @@ class Engine:
         await self._services.threads.load(known.head.thread_id)
 
     async def _stop(self, thread_id: str, user_id: str, run_id: str) -> None:
-        after = (await self._owned(thread_id, user_id)).state.next_seq - 1
+        after = (await self.thread(thread_id, user_id)).state.next_seq - 1
         try:
             await self.cancel(CancelRun(thread_id, user_id, run_id, reason="interrupt"))
         except AlreadyTerminal:
             return
         async for _ in watch_thread(self._services, thread_id, after=after, run_id=run_id):
             pass
-
-    async def _owned(self, thread_id: str, user_id: str) -> KnownThread:
-        known = await self._services.threads.load(thread_id)
-        starting.check_owner(known, user_id)
-        return known
 
     async def _reload(self, thread_id: str) -> None:
         try:

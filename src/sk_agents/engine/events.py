@@ -30,30 +30,31 @@ class EventBase(Document):
     run_id: str = ""
 
 
-class RunQueued(EventBase):
-    """A message was accepted while the thread was busy; it starts when its turn comes."""
+class Beginning(EventBase):
+    """What a run is started with, beside its message."""
 
-    type: Literal["run_queued"] = "run_queued"
-    message: UserInput
-    position: int = 1
-    """Its place among those that waited when it was accepted."""
     idempotency_key: str | None = None
     request_digest: str | None = None
     agent: str | None = None
     on_disconnect: Literal["cancel", "continue"] | None = None
+    response_schema: dict[str, Any] | None = None
 
 
-class RunStarted(EventBase):
+class RunQueued(Beginning):
+    """A message was accepted while the thread was busy; it starts when its turn comes."""
+
+    type: Literal["run_queued"] = "run_queued"
+    message: UserInput
+    position: int = 1  # among those that waited then
+
+
+class RunStarted(Beginning):
     """A run began. `message` is absent when `RunQueued` already holds it."""
 
     type: Literal["run_started"] = "run_started"
     message: UserInput | None = None
     parent_run: str | None = None
     edits: str | None = None
-    idempotency_key: str | None = None
-    request_digest: str | None = None
-    agent: str | None = None
-    on_disconnect: Literal["cancel", "continue"] | None = None
 
 
 class ModelRestarted(EventBase):
@@ -71,8 +72,7 @@ class Thinking(EventBase):
     type: Literal["thinking"] = "thinking"
     round: int
     content: str
-    spoken: bool = False
-    """True for text the model addressed to the user beside tool calls: it stays in the prompt."""
+    spoken: bool = False  # said to the user beside tool calls: it stays in the prompt
 
 
 class ToolProposed(EventBase):
@@ -142,8 +142,7 @@ class ToolFinished(EventBase):
     outcome: Literal["ok", "error", "refused", "sealed"] = "ok"
     by: DecidedBy | None = None
     result: str
-    full_size: int | None = None
-    """Bytes of the tool's own output when `result` holds only a part of it."""
+    full_size: int | None = None  # bytes of the whole output, when `result` is only a part of it
     usage: Usage | None = None
     extra_data: dict[str, Any] | None = None
 

@@ -6,11 +6,11 @@ only asked for its messages once every call of the round has a result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 
 from sk_agents.engine.calls import Call
-from sk_agents.engine.models import Message, ToolCall
+from sk_agents.engine.models import Message, Part, ToolCall, UserInput
 from sk_agents.engine.state import Run
 
 CUT_SHORT = "[cut short: the user cancelled this answer]"
@@ -18,7 +18,31 @@ CUT_SHORT = "[cut short: the user cancelled this answer]"
 
 def run_messages(run: Run) -> Iterator[Message]:
     if run.message is not None:
-        yield _user_message(run)
+        yield run.said or _user_message(run, run.message)
+    if run.calls:
+        yield from _rounds(run)
+    if run.answer is not None and run.answer.content.strip():
+        yield Message(role="assistant", content=run.answer.content)
+    elif run.cancelled is not None and run.cancelled.partial:
+        yield Message(role="assistant", content=f"{run.cancelled.partial}\n{CUT_SHORT}")
+
+
+def _user_message(run: Run, sent: UserInput) -> Message:
+    parts = (*sent.parts, Part(content=_context(sent.context))) if sent.context else sent.parts
+    if all(part.kind == "text" for part in parts):
+        text = "\n".join(part.content for part in parts)
+        run.said = Message(role="user", content=text)
+    else:
+        run.said = Message(role="user", parts=parts)
+    return run.said
+
+
+def _context(context: Mapping[str, str]) -> str:
+    """What the client told about its user, apart from what the user said."""
+    return "\n".join(["User context:", *(f"{key}: {value}" for key, value in context.items())])
+
+
+def _rounds(run: Run) -> Iterator[Message]:
     spoken = {thought.round: thought.content for thought in run.thoughts if thought.spoken}
     for number, group in groupby(run.calls.values(), key=lambda call: call.proposal.round):
         calls = list(group)
@@ -28,18 +52,6 @@ def run_messages(run: Run) -> Iterator[Message]:
             tool_calls=tuple(tool_call(call) for call in calls),
         )
         yield from _results(calls)
-    if run.answer is not None and run.answer.content.strip():
-        yield Message(role="assistant", content=run.answer.content)
-    elif run.cancelled is not None and run.cancelled.partial:
-        yield Message(role="assistant", content=f"{run.cancelled.partial}\n{CUT_SHORT}")
-
-
-def _user_message(run: Run) -> Message:
-    assert run.message is not None
-    parts = run.message.parts
-    if all(part.kind == "text" for part in parts):
-        return Message(role="user", content=run.message.text)
-    return Message(role="user", parts=parts)
 
 
 def _results(calls: Iterable[Call]) -> Iterator[Message]:

@@ -6,9 +6,11 @@ piece. So a slow or absent reader costs nothing, and one that attaches late gets
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
+
+from sk_agents.engine.events import Answered, Event, ToolProposed
 
 DeltaKind = Literal["answer", "thinking", "tool_output"]
 
@@ -57,8 +59,13 @@ class LiveRun:
         if call_id not in self._closed_calls:
             self._append(("tool_output", 0, 1, call_id), text)
 
+    def stored(self, events: Sequence[Event]) -> None:
+        """These are about to be shown: no preview of what they hold may follow."""
+        if any(isinstance(event, Answered | ToolProposed) for event in events):
+            self.close_round()
+
     def close_round(self) -> None:
-        """Its durable event is about to be shown: no preview of it may follow."""
+        """No preview of it may follow."""
         self.begin(self._round, self._attempt)
 
     def close_call(self, call_id: str) -> None:

@@ -8,8 +8,7 @@ read yet, after a decision or a recovery, is not disconnected.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
-from contextlib import AsyncExitStack, aclosing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 
 from sk_agents.engine.commands import CancelRun
 from sk_agents.engine.drivers import Drivers
@@ -33,38 +32,29 @@ class Readers:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def watch(
+    def watch(
         self, thread_id: str, *, after: int, run_id: str | None
     ) -> AsyncGenerator[Sequence[Item], None]:
-        async with AsyncExitStack() as stack:
-            items = watch_thread(self._services, thread_id, after=after, run_id=run_id)
-            await stack.enter_async_context(aclosing(items))
-            if run_id is not None:
-                stack.enter_context(self._reading(thread_id, run_id))
-            async for batch in items:
-                yield batch
+        return watch_thread(self._services, thread_id, after=after, run_id=run_id, readers=self)
 
     def close(self) -> None:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
-    @contextmanager
-    def _reading(self, thread_id: str, run_id: str) -> Iterator[None]:
+    def joined(self, thread_id: str, run_id: str) -> None:
         self._counts[run_id] = self._counts.get(run_id, 0) + 1
         if run_id in self._timers:
             self._timers.pop(run_id).cancel()
-        try:
-            yield
-        finally:
-            self._counts[run_id] -= 1
-            if not self._counts[run_id]:
-                del self._counts[run_id]
-                if self._ends_with_readers(thread_id, run_id):
-                    loop = asyncio.get_running_loop()
-                    self._timers[run_id] = loop.call_later(
-                        self._grace, self._expire, thread_id, run_id
-                    )
+
+    def left(self, thread_id: str, run_id: str) -> None:
+        self._counts[run_id] -= 1
+        if self._counts[run_id]:
+            return
+        del self._counts[run_id]
+        if self._ends_with_readers(thread_id, run_id):
+            loop = asyncio.get_running_loop()
+            self._timers[run_id] = loop.call_later(self._grace, self._expire, thread_id, run_id)
 
     def _ends_with_readers(self, thread_id: str, run_id: str) -> bool:
         known = self._services.threads.known(thread_id)

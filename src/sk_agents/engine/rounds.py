@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from sk_agents.engine.context import Context, compaction, cut_to_fit, tokens
 from sk_agents.engine.events import Answered, Event, ModelRestarted, Thinking
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.models import Message, Usage
-from sk_agents.engine.transcript import thread_messages
+from sk_agents.engine.transcript import conversation
 from sk_agents.engine.turns import (
     CallRequested,
     ModelPiece,
@@ -39,7 +38,7 @@ class Reply:
     text: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     calls: list[CallRequested] = field(default_factory=list)
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
     finish_reason: str = "stop"
 
     def answer(self) -> Answered:
@@ -118,12 +117,19 @@ class ModelRound:
         prompt = self._prompt()
         failpoint("model_called")
         try:
-            async with aclosing(driver.agent.model.stream(prompt)) as stream:
+            stream = driver.agent.model.stream(prompt)
+            try:
                 async for pieces in stream:
                     failpoint("model_streaming")
-                    if self._take(reply, pieces):
+                    said = len(reply.text) + len(reply.reasoning)
+                    is_whole = self._take(reply, pieces)
+                    if len(reply.text) + len(reply.reasoning) > said:
+                        # Also of the last pieces: readers see them while they are being stored.
+                        signals.notify(thread_id, local=True)
+                    if is_whole:
                         return reply
-                    signals.notify(thread_id, local=True)
+            finally:
+                await stream.aclose()
         except TealError:
             raise
         except Exception as error:  # a model may be the operator's own class
@@ -153,7 +159,7 @@ class ModelRound:
         agent = self._driver.agent
         known = self._driver.known
         messages: Sequence[Message]
-        messages = [*agent.instructions, *thread_messages(known.state, known.transcript)]
+        messages = conversation(known.state, known.transcript, agent.instructions)
         if known.transcript.tokens > agent.context.budget // 2 or self.number > 1:
             messages = cut_to_fit(messages, agent.context)
         return Prompt(
@@ -162,4 +168,5 @@ class ModelRound:
             temperature=agent.temperature,
             max_tokens=agent.max_tokens,
             reasoning_effort=agent.reasoning_effort,
+            response_schema=self._driver.run.response_schema,
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 
 from sk_agents.engine.commits import (
     Claim,
@@ -44,6 +46,17 @@ class Services:
     # Threads whose lease we may have taken without driving them: whoever asked was cut off, or the
     # store failed, in between. The sweeper looks after each of them until the time given here.
     claiming: dict[str, float] = field(default_factory=dict)
+    # Readers are to go on elsewhere.
+    closing: bool = False
+    _commit_prefix: str = field(init=False)
+    _commits: Iterator[int] = field(default_factory=count)
+
+    def __post_init__(self) -> None:
+        self._commit_prefix = self.ids.new()
+
+    def next_commit_id(self) -> str:
+        """Nobody else makes such ids, so a counter does for the rest."""
+        return f"{self._commit_prefix}-{next(self._commits)}"
 
     @property
     def owner(self) -> str:
@@ -61,7 +74,7 @@ class Services:
         Raises:
             Conflict, StoreError: as `Store.commit`.
         """
-        commit = Commit(known.head.thread_id, self.ids.new(), guard, events, lease)
+        commit = Commit(known.head.thread_id, self.next_commit_id(), guard, events, lease)
         done = await self.send(commit)
         await self.learn(known, done)
         return done
@@ -69,21 +82,18 @@ class Services:
     async def send(self, commit: Commit) -> Committed:
         """Send it until its outcome is known, or the sender gives up."""
         try:
-            return await self._send(commit)
+            for _ in range(RESENDS):
+                try:
+                    return await self.store.commit(commit)
+                except CommitOutcomeUnknown:
+                    continue
+            return await self.store.commit(commit)
         except (Conflict, NotFound, InvalidInput):
             raise
         except BaseException:
             if isinstance(commit.lease, Claim | ClaimIfFree):
                 self._may_have_claimed(commit.thread_id)
             raise
-
-    async def _send(self, commit: Commit) -> Committed:
-        for _ in range(RESENDS):
-            try:
-                return await self.store.commit(commit)
-            except CommitOutcomeUnknown:
-                continue
-        return await self.store.commit(commit)
 
     async def holds(self, thread_id: str, epoch: int, *, since: float) -> bool:
         """Whether the lease taken at `epoch`, ours at `since`, is ours for some time to come."""
@@ -119,8 +129,17 @@ class Services:
                 raise
         else:
             known.take(done.thread, done.events)
+        live = self.live.get(known.head.thread_id)
+        if live is not None:
+            live.stored(done.events)
         self.threads.keep(known)
         self.signals.notify(known.head.thread_id)
+
+    def dismiss_readers(self) -> None:
+        """Everybody who watches a thread gets what is there, then `ShuttingDown`."""
+        self.closing = True
+        for thread_id in self.threads.pinned:
+            self.signals.notify(thread_id, local=True)
 
     def _may_have_claimed(self, thread_id: str) -> None:
         self.claiming[thread_id] = self.clock.monotonic() + CLAIMING_SECONDS

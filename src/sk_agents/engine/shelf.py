@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from sk_agents.engine import starting
 from sk_agents.engine.calls import Approval, Call
 from sk_agents.engine.commits import Absent, Commit, Unchanged
 from sk_agents.engine.events import BranchChanged, Event, GrantChanged, ThreadChanged
-from sk_agents.engine.models import Entry, NewThread, Thread
+from sk_agents.engine.models import Entry, EntryKind, NewThread, Thread
 from sk_agents.engine.ports import ThreadPage, ThreadQuery
 from sk_agents.engine.services import Services
 from sk_agents.engine.state import Run, ThreadState, fold
@@ -29,7 +29,10 @@ from sk_agents.exceptions import (
     NotFound,
     RunNotFound,
     SequenceConflict,
+    ThreadNotFound,
 )
+
+T = TypeVar("T")
 
 # Each lost race means that somebody else's commit succeeded.
 RACES = 100
@@ -53,12 +56,35 @@ class Granted:
     grant: GrantChanged
 
 
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """`after` continues the listing; `None` at its end. A page may be short, even empty."""
+
+    items: list[T]
+    after: str | None
+
+
 class Shelf:
     def __init__(self, services: Services) -> None:
         self._services = services
 
     async def threads(self, query: ThreadQuery) -> ThreadPage:
         return await self._services.store.threads(query)
+
+    async def head(self, thread_id: str, user_id: str) -> Thread:
+        """The thread's head, without its log.
+
+        Raises:
+            ThreadNotFound: no such thread of this user.
+        """
+        head = await self._services.store.thread(thread_id)
+        if head.user_id != user_id:
+            raise ThreadNotFound(thread_id=thread_id, owner=head.user_id)
+        return head
+
+    async def events(self, thread_id: str, after: int, limit: int) -> Sequence[Event]:
+        """A part of the log. The caller has checked whose thread it is."""
+        return await self._services.store.events_after(thread_id, after, limit)
 
     async def make(self, thread_id: str, new: NewThread) -> Thread:
         """An empty thread.
@@ -131,11 +157,9 @@ class Shelf:
             return
         raise Conflict(thread_id=thread_id)
 
-    async def inbox(self, user_id: str, *, after: str | None, limit: int) -> list[Asked]:
+    async def inbox(self, user_id: str, *, after: str | None, limit: int) -> Page[Asked]:
         """What waits for this user's decision, by approval id; what just ended is left out."""
-        store = self._services.store
-        entries = await store.open_entries("approval", user_id, after=after, limit=limit)
-        return [asked for entry in entries if (asked := await self._asked(entry)) is not None]
+        return await self._page("approval", user_id, after, limit, self._asked)
 
     async def asked(self, approval_id: str, user_id: str) -> Asked:
         """One approval as it stands.
@@ -159,11 +183,13 @@ class Shelf:
             raise ApprovalNotFound(approval_id=approval_id)
         return entry
 
-    async def grants(self, user_id: str, *, after: str | None, limit: int) -> list[Granted]:
+    async def run(self, run_id: str) -> Entry | None:
+        """Where a run lies; whose it is, the caller checks."""
+        return await self._services.store.find("run", run_id)
+
+    async def grants(self, user_id: str, *, after: str | None, limit: int) -> Page[Granted]:
         """The user's standing approvals that still hold, by grant id."""
-        store = self._services.store
-        entries = await store.open_entries("grant", user_id, after=after, limit=limit)
-        return [granted for entry in entries if (granted := await self._granted(entry)) is not None]
+        return await self._page("grant", user_id, after, limit, self._granted)
 
     async def revoke(self, grant_id: str, user_id: str) -> None:
         """Take a standing approval back: from now on its tool is asked about again.
@@ -179,9 +205,29 @@ class Shelf:
             grant = known.state.grants.get(grant_id)
             if grant is None:
                 raise GrantNotFound(grant_id=grant_id)
-            return grant.model_copy(update={"granted": False, "changed_by": user_id})
+            return GrantChanged(
+                run_id=grant.run_id,
+                grant_id=grant_id,
+                tool=grant.tool,
+                scope=grant.scope,
+                granted=False,
+                changed_by=user_id,
+            )
 
         await self._commit(entry.thread_id, user_id, revoked)
+
+    async def _page(
+        self,
+        kind: EntryKind,
+        user_id: str,
+        after: str | None,
+        limit: int,
+        look_up: Callable[[Entry], Awaitable[T | None]],
+    ) -> Page[T]:
+        store = self._services.store
+        entries = await store.open_entries(kind, user_id, after=after, limit=limit)
+        items = [item for entry in entries if (item := await look_up(entry)) is not None]
+        return Page(items, entries[-1].key if len(entries) == limit else None)
 
     async def _create(self, thread_id: str, new: NewThread, events: tuple[Event, ...]) -> Thread:
         services = self._services

@@ -71,7 +71,7 @@ async def create(services: Services, command: StartRun, new: NewThread) -> Known
     """
     commit = Commit(
         command.thread_id,
-        services.ids.new(),
+        services.next_commit_id(),
         Absent(new),
         (_started(command, parent=None),),
         Claim(services.owner),
@@ -102,6 +102,7 @@ async def enqueue(services: Services, known: KnownThread, command: StartRun) -> 
         request_digest=command.request_digest,
         agent=command.agent,
         on_disconnect=command.on_disconnect,
+        response_schema=command.response_schema,
     )
     after = known.state.next_seq - 1
     await services.commit(known, Unchanged(known.state.next_seq), queued)
@@ -126,6 +127,7 @@ async def begin_edit(services: Services, known: KnownThread, command: EditRun) -
         request_digest=command.request_digest,
         agent=edited.agent,
         on_disconnect=command.on_disconnect or edited.on_disconnect,  # type: ignore[arg-type]
+        response_schema=edited.response_schema,
     )
     after = known.state.next_seq - 1
     guard = Quiet(known.state.next_seq)
@@ -178,4 +180,5 @@ def _started(command: StartRun, parent: str | None) -> RunStarted:
         request_digest=command.request_digest,
         agent=command.agent,
         on_disconnect=command.on_disconnect,
+        response_schema=command.response_schema,
     )

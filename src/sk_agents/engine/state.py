@@ -34,7 +34,7 @@ from sk_agents.engine.events import (
     ToolProposed,
     Unrecognised,
 )
-from sk_agents.engine.models import RunStatus, ThreadStatus, Usage, UserInput
+from sk_agents.engine.models import Message, RunStatus, ThreadStatus, Usage, UserInput
 from sk_agents.exceptions import StateCorrupt
 
 
@@ -50,15 +50,21 @@ class Run:
     request_digest: str | None = None
     agent: str | None = None
     on_disconnect: str | None = None
+    response_schema: dict[str, Any] | None = None
     thoughts: list[Thinking] = field(default_factory=list)
     calls: dict[str, Call] = field(default_factory=dict)
     answer: Answered | None = None
     failure: Failed | None = None
     cancelled: Cancelled | None = None
     cancel_requested: CancelRequested | None = None
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
     attempts: dict[int, int] = field(default_factory=dict)
     completed_at: datetime | None = None
+    first_seq: int = 0
+    last_seq: int = 0
+    """Where its story begins and ends in the log; the latter once it has ended."""
+    # The user's message as a model is sent it: one object, so that it is encoded once.
+    said: Message | None = field(default=None, compare=False, repr=False)
 
     @property
     def status(self) -> RunStatus:
@@ -199,6 +205,8 @@ class ThreadState:
             request_digest=event.request_digest,
             agent=event.agent,
             on_disconnect=event.on_disconnect,
+            response_schema=event.response_schema,
+            first_seq=event.seq,
         )
         if event.idempotency_key is not None:
             self.keys[event.idempotency_key] = event.run_id
@@ -217,6 +225,7 @@ class ThreadState:
         run.phase = transitions.step(transitions.RUN, run.phase, event.status, "a run")
         run.usage = event.usage
         run.completed_at = event.at
+        run.last_seq = event.seq
 
 
 def fold(events: Iterable[Event]) -> ThreadState:

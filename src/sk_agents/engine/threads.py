@@ -119,6 +119,10 @@ class Threads:
         if self._known.pop(thread_id, None) is not None:
             self._total -= self._weights.pop(thread_id)
 
+    @property
+    def pinned(self) -> list[str]:
+        return list(self._pinned)
+
     def pin(self, thread_id: str) -> None:
         """A run of this thread is driven or watched here: do not forget it."""
         self._pinned[thread_id] = self._pinned.get(thread_id, 0) + 1

@@ -16,6 +16,7 @@ from sk_agents.engine.canonical import canonical_json
 from sk_agents.engine.events import ToolFinished, ToolOutcomeUnknown
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.models import Effect, ToolCall
+from sk_agents.engine.questions import Questions
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec
 from sk_agents.exceptions import ToolError
 
@@ -39,12 +40,15 @@ async def execute(
     It has a task of its own, so that one which will not be cancelled can be left behind.
     """
     run_id = driver.run.run_id
-    task = asyncio.get_running_loop().create_task(_collect(driver, wanted, run_id))
+    questions = Questions(driver, wanted, spec)
+    task = asyncio.get_running_loop().create_task(_collect(driver, wanted, run_id, questions))
     try:
-        done, _ = await asyncio.wait({task}, timeout=spec.timeout)
+        while not task.done() and (left := questions.time_left()) > 0:
+            await asyncio.wait({task}, timeout=left)
+        is_done = task.done()
     finally:
         await _give_up(task)
-    if done:
+    if is_done:
         failpoint("tool_effect_done")
         outcome, result = _outcome(task, run_id, wanted)
     elif spec.effect is Effect.AT_MOST_ONCE:
@@ -93,7 +97,9 @@ def _outcome(
             return "error", ToolResult(FAILED)
 
 
-async def _collect(driver: Driver, wanted: ToolCall, run_id: str) -> ToolResult | None:
+async def _collect(
+    driver: Driver, wanted: ToolCall, run_id: str, questions: Questions
+) -> ToolResult | None:
     context = ToolContext(
         thread_id=driver.thread_id,
         run_id=run_id,
@@ -101,6 +107,8 @@ async def _collect(driver: Driver, wanted: ToolCall, run_id: str) -> ToolResult 
         user_id=driver.known.head.user_id,
         idempotency_key=_key(driver, wanted),
         authorization=driver.authorization,
+        answer=_answer(driver, wanted),
+        ask=questions.ask,
     )
     result: ToolResult | None = None
     failpoint("tool_dispatched")
@@ -112,6 +120,12 @@ async def _collect(driver: Driver, wanted: ToolCall, run_id: str) -> ToolResult 
             else:
                 result = piece
     return result
+
+
+def _answer(driver: Driver, wanted: ToolCall) -> Any:
+    approval = driver.run.calls[wanted.id].approval
+    decision = approval.decision if approval is not None else None
+    return decision.answer if decision is not None else None
 
 
 def _key(driver: Driver, wanted: ToolCall) -> str:

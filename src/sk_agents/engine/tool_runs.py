@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sk_agents.engine import tool_steps as steps
 from sk_agents.engine.calls import Call
@@ -120,8 +120,8 @@ class ToolRuns:
         match step:
             case steps.Start():
                 yield self._started(call, step, spec)
-            case steps.Ask():
-                yield self._asked(call, "tool", spec)
+            case steps.Ask(kind):
+                yield self._asked(call, kind, spec)
             case steps.AskAgain(approval_id):
                 yield ApprovalDecided(
                     run_id=run_id,
@@ -164,6 +164,7 @@ class ToolRuns:
         wanted = steps.effective_call(call)
         lifetime = timedelta(seconds=self._driver.agent.limits.approval_seconds)
         shown = {"tool_name": wanted.name, "arguments": wanted.arguments}
+        choices, schema = _answers(kind, wanted)
         return ApprovalRequested(
             run_id=run_id,
             approval_id=f"approval_{services.ids.new()}",
@@ -171,7 +172,8 @@ class ToolRuns:
             kind=kind,
             digest=steps.digest_of(self._driver.thread_id, run_id, wanted, spec),
             shown=shown,
-            choices=("done", "retry", "give_up") if kind == "outcome_unknown" else None,
+            choices=choices,
+            answer_schema=schema,
             expires_at=services.clock.now() + lifetime,
         )
 
@@ -188,10 +190,11 @@ class ToolRuns:
         event = await execute(self._driver, call, wanted, spec)
         if isinstance(event, ToolFinished):
             self._driver.live.close_call(wanted.id)
-            await self._finish(event)
+            await self._finish(call, event)
             failpoint("tool_finished")
         else:
-            await self._driver.commit(event, self._asked(call, "outcome_unknown", spec))
+            asked = self._asked(call, "outcome_unknown", spec)
+            await self._conclude(call, event, asked)
 
     async def _check_lease(self, since: float) -> None:
         """Nothing may be started under a lease that another instance may have taken."""
@@ -199,10 +202,45 @@ class ToolRuns:
         if not await driver.services.holds(driver.thread_id, driver.epoch, since=since):
             raise LeaseLost(thread_id=driver.thread_id)
 
-    async def _finish(self, finished: ToolFinished) -> None:
+    async def _conclude(self, call: Call, *events: Event) -> None:
+        while True:
+            withdrawn = tuple(self._withdrawn(call))
+            try:
+                # What is withdrawn may be answered meanwhile.
+                return await self._driver.commit(*withdrawn, *events, exact=bool(withdrawn))
+            except SequenceConflict:
+                continue
+
+    def _withdrawn(self, call: Call) -> Iterator[ApprovalDecided]:
+        """What a tool has asked and will not hear the answer of."""
+        if call.waits and call.approval is not None:
+            yield ApprovalDecided(
+                run_id=self._driver.run.run_id,
+                approval_id=call.approval.request.approval_id,
+                call_id=call.proposal.call_id,
+                outcome="withdrawn",
+                by="cancel",
+            )
+
+    async def _finish(self, call: Call, finished: ToolFinished) -> None:
         try:
-            await self._driver.commit(finished)
+            await self._conclude(call, finished)
         except LeaseLost:
             services, thread_id = self._driver.services, self._driver.thread_id
             await attach_late_result(services, thread_id, finished)
             raise
+
+
+def _answers(
+    kind: ApprovalKind, wanted: ToolCall
+) -> tuple[tuple[str, ...] | None, dict[str, Any] | None]:
+    """What may be answered: the choices there are, or the schema to follow."""
+    if kind == "outcome_unknown":
+        return ("done", "retry", "give_up"), None
+    if kind != "question":
+        return None, None
+    choices, schema = wanted.arguments.get("choices"), wanted.arguments.get("schema")
+    return (
+        tuple(map(str, choices)) if isinstance(choices, list) and choices else None,
+        schema if isinstance(schema, dict) else None,
+    )

@@ -24,7 +24,9 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A person must allow it."""
+    """A person must allow it, or answer it."""
+
+    kind: Literal["tool", "question"] = "tool"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +70,7 @@ Step = Start | Ask | AskAgain | AskOutcome | Refuse | Settle | Wait
 
 def effective_arguments(call: Call) -> dict[str, Any]:
     """What will run: the reviewer's version where there is one."""
-    decision = call.approval.decision if call.approval else None
-    if decision is not None and decision.edited_arguments is not None:
-        return decision.edited_arguments
-    return call.proposal.arguments
+    return call.proposal.arguments if call.edited is None else call.edited
 
 
 def effective_call(call: Call) -> ToolCall:
@@ -144,6 +143,8 @@ def next_step(
         return Refuse("policy", "This call is not allowed by policy. It did not run.")
     if approval is not None and approval.state is ApprovalState.APPROVED:
         return _approved(thread_id, run, call, approval, spec)
+    if spec.question:
+        return Ask("question")
     if verdict == "allow":
         return Start()
     grant_id = grant_for(state, run, wanted.name)
@@ -151,12 +152,26 @@ def next_step(
 
 
 def _refused(approval: Approval) -> Step:
+    if approval.request.kind == "question":
+        return _unanswered(approval)
     if approval.state is ApprovalState.EXPIRED:
         return Refuse("timeout", "Nobody approved this call in time. It did not run.")
     decision = approval.decision
     who = (decision.decided_by if decision else None) or "the user"
     why = f": {decision.message}" if decision and decision.message else "."
     return Refuse("human", f"Rejected by {who}{why} It did not run.")
+
+
+def _unanswered(approval: Approval) -> Step:
+    if approval.state is ApprovalState.EXPIRED:
+        return Settle("Nobody answered in time.", "error", "timeout")
+    return Settle(declined(approval), "error", "human")
+
+
+def declined(approval: Approval) -> str:
+    decision = approval.decision
+    why = f": {decision.message}" if decision and decision.message else "."
+    return f"The user did not want to answer{why}"
 
 
 def _approved(

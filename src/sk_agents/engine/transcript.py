@@ -6,8 +6,10 @@ with the number of earlier ones. Rebuilt when the branch changes or old runs are
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from sk_agents.engine.conversation import Conversation, SentPast
 from sk_agents.engine.history import run_messages
 from sk_agents.engine.models import Message, Part
 from sk_agents.engine.state import Run, ThreadState
@@ -37,6 +39,7 @@ class Transcript:
     runs: list[Run] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     tokens: int = 0
+    sent: SentPast = field(default_factory=SentPast, compare=False, repr=False)
 
     def follow(self, state: ThreadState) -> None:
         """Cover everything before the active run, or everything if there is none."""
@@ -55,7 +58,7 @@ class Transcript:
     def _rebuild(self, state: ThreadState, tip: str | None) -> None:
         self.tip, self.tokens = tip, 0
         self.compactions, self.imported = len(state.compactions), len(state.imported)
-        self.runs, self.messages = [], []
+        self.runs, self.messages, self.sent = [], [], SentPast()
         path = state.path(tip)
         covered = {run.run_id: position for position, run in enumerate(path)}
         for item in state.imported:
@@ -86,10 +89,16 @@ class Transcript:
         self.tokens += rough_tokens(message)
 
 
-def thread_messages(state: ThreadState, transcript: Transcript | None = None) -> list[Message]:
+def conversation(
+    state: ThreadState, transcript: Transcript, instructions: Sequence[Message] = ()
+) -> Conversation:
     """The visible conversation, oldest first, starting after what was compacted."""
-    transcript = transcript or Transcript()
     transcript.follow(state)
-    if state.active_run is None:
-        return list(transcript.messages)
-    return [*transcript.messages, *run_messages(state.run(state.active_run))]
+    active = state.run(state.active_run) if state.active_run is not None else None
+    now = list(run_messages(active)) if active is not None else []
+    return Conversation(instructions, transcript.messages, transcript.sent, now)
+
+
+def thread_messages(state: ThreadState) -> list[Message]:
+    """The same of a state that nobody keeps a transcript of."""
+    return list(conversation(state, Transcript()))

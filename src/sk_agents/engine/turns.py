@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,11 @@ from sk_agents.engine.models import Effect, Message, Usage
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as the model sees it. `parameters` is a JSON schema of an object."""
+    """A tool as the model sees it. `parameters` is a JSON schema of an object.
+
+    A call of a `question` is put to the user instead of being asked about: its arguments `choices`
+    and `schema`, if it has them, say what may be answered, and it runs once it has its answer.
+    """
 
     name: str
     description: str
@@ -19,6 +23,7 @@ class ToolSpec:
     effect: Effect = Effect.AT_MOST_ONCE
     definition_digest: str = ""
     timeout: float = 60.0
+    question: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +83,24 @@ class ToolResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """What a running tool wants to know from the user."""
+
+    text: str
+    choices: tuple[str, ...] = ()
+    schema: Mapping[str, Any] | None = None
+
+
+Ask = Callable[[Question], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a tool may know about the call it serves."""
+    """What a tool may know about the call it serves.
+
+    `answer` is the user's, when the call is a question. `ask` puts one to the user while the tool
+    goes on running, its time limit aside: the answer, or `ToolError` if there will be none.
+    """
 
     thread_id: str
     run_id: str
@@ -87,3 +108,5 @@ class ToolContext:
     user_id: str
     idempotency_key: str
     authorization: str | None = None
+    answer: Any = None
+    ask: Ask | None = None

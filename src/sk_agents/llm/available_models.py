@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
-import aiohttp
 import orjson
 
+from sk_agents.exceptions import ModelError
+from sk_agents.llm.http_client import HttpClient, Pool, target
 from sk_agents.llm.providers import OPENAI_BASE_URL, OWN_KEY, PROVIDERS, ollama_url
+from sk_agents.llm.timeouts import Timeouts
 
 PROBE_SECONDS = 0.5
 MAX_PROBE_BYTES = 256 * 1024
@@ -52,20 +55,18 @@ async def detect_models(
 
 async def installed_in_ollama(base_url: str) -> Sequence[str]:
     """The models an Ollama at this address has; none if there is no answer within the bound."""
-    timeout = aiohttp.ClientTimeout(total=PROBE_SECONDS)
+    client = HttpClient(Pool())
     try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(f"{base_url}/models", allow_redirects=False) as response,
-        ):
-            if response.status != 200:
-                return []
-            body = await response.content.read(MAX_PROBE_BYTES)
-            while not response.content.at_eof() and len(body) < MAX_PROBE_BYTES:
-                body += await response.content.read(MAX_PROBE_BYTES)
-            return _names(body)
-    except (TimeoutError, aiohttp.ClientError, OSError):
+        async with asyncio.timeout(PROBE_SECONDS):
+            response = await client.send(target("GET", f"{base_url}/models", {}), b"", Timeouts())
+            body = b""
+            while len(body) < MAX_PROBE_BYTES and (read := await response.read()):
+                body += read
+            return _names(body) if response.status == 200 else []
+    except (OSError, ModelError):
         return []
+    finally:
+        await client.close()
 
 
 def _names(body: bytes) -> Sequence[str]:

@@ -13,8 +13,6 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-import aiohttp
-
 from sk_agents.engine.turns import ModelPiece, Prompt
 from sk_agents.exceptions import (
     ContextTooLong,
@@ -23,11 +21,11 @@ from sk_agents.exceptions import (
     ModelRefused,
     ModelUnavailable,
 )
-from sk_agents.llm.openai_chat import Timeouts
 from sk_agents.llm.openai_wire import encoded, request_body
 from sk_agents.llm.provider_errors import refusal
 from sk_agents.llm.replies import Reply
 from sk_agents.llm.retry import Attempts, Pace, RetryPolicy, is_passing, parse_retry_after
+from sk_agents.llm.timeouts import Timeouts
 
 logger = logging.getLogger(__name__)
 
@@ -60,9 +58,10 @@ class LitellmChat:
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece]]:
         library = await asyncio.to_thread(load_litellm)
-        # Its exceptions derive from those of the library it builds on.
+        # Its exceptions derive from those of the libraries it builds on.
         foreign = importlib.import_module("openai").OpenAIError
-        errors = (foreign, aiohttp.ClientError, OSError)
+        transport = importlib.import_module("aiohttp").ClientError
+        errors = (foreign, transport, OSError)
         attempts = Attempts(self._retry, self._pace)
         while True:
             reply = Reply()

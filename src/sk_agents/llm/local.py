@@ -28,8 +28,9 @@ from sk_agents.llm.constrained_calls import (
     requested_call,
 )
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_chat import Endpoint, OpenAIChat, Timeouts
+from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
 from sk_agents.llm.retry import Pace
+from sk_agents.llm.timeouts import Timeouts
 
 logger = logging.getLogger(__name__)
 

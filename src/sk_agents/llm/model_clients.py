@@ -4,33 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
-import aiohttp
-
-from sk_agents import __version__
 from sk_agents.exceptions import ModelUnavailable
+from sk_agents.llm.http_client import HttpClient, Pool
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """Bounds of the pool; 0 connections means no bound. `uses_proxy` obeys `HTTPS_PROXY`."""
-
-    connections: int = 1024
-    connections_per_host: int = 0
-    keepalive: float = 60.0
-    uses_proxy: bool = False
-
-
 class ModelClients:
-    """Entered once per process; the session is made when the first model is called."""
+    """Entered once per process; connections are made when the first model is called."""
 
     def __init__(self, pool: Pool | None = None) -> None:
         self._pool = pool or Pool()
-        self._session: aiohttp.ClientSession | None = None
+        self._http: HttpClient | None = None
         self._is_open = False
         self._loaded: dict[str, asyncio.Future[Any]] = {}
 
@@ -40,9 +27,9 @@ class ModelClients:
 
     async def __aexit__(self, *exc_info: object) -> None:
         self._is_open = False
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        http, self._http = self._http, None
+        if http is not None:
+            await http.close()
         loaded, self._loaded = self._loaded, {}
         await asyncio.gather(*loaded.values(), return_exceptions=True)
 
@@ -58,30 +45,14 @@ class ModelClients:
         return loaded
 
     @property
-    def session(self) -> aiohttp.ClientSession:
-        """The one session.
+    def http(self) -> HttpClient:
+        """The one client, with the connections of all.
 
         Raises:
             ModelUnavailable: the clients are not open, or no longer.
         """
-        if self._session is None:
-            self._session = self._open_session()
-        return self._session
-
-    def _open_session(self) -> aiohttp.ClientSession:
-        if not self._is_open:
-            raise ModelUnavailable("the model clients are closed", is_final=True)
-        connector = aiohttp.TCPConnector(
-            limit=self._pool.connections,
-            limit_per_host=self._pool.connections_per_host,
-            keepalive_timeout=self._pool.keepalive,
-            ttl_dns_cache=60,
-        )
-        return aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            # A stream that waits to be worth compressing is no stream.
-            headers={"Accept-Encoding": "identity", "User-Agent": f"teal-agents/{__version__}"},
-            trust_env=self._pool.uses_proxy,
-            read_bufsize=256 * 1024,
-        )
+        if self._http is None:
+            if not self._is_open:
+                raise ModelUnavailable("the model clients are closed", is_final=True)
+            self._http = HttpClient(self._pool)
+        return self._http

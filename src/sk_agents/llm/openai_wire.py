@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
+from sk_agents.engine.conversation import Conversation
 from sk_agents.engine.models import Message, Part, ToolCall
 from sk_agents.engine.turns import Prompt, ToolSpec
 
@@ -32,11 +33,58 @@ def request_body(model: str, prompt: Prompt, dialect: Dialect = PLAIN) -> dict[s
     return body
 
 
-def encoded_request(model: str, prompt: Prompt, dialect: Dialect = PLAIN) -> bytes:
-    """The same as bytes; each message is encoded once in its life."""
-    messages = b",".join([message.wire or _encode(message) for message in prompt.messages])
-    options = encoded(request_options(model, prompt, dialect))
-    return b'{"messages":[' + messages + b"]," + options[1:]
+class RequestEncoder:
+    """`request_body` as bytes, for one model.
+
+    Each message is encoded once in its life, and what stands beside the messages only when it
+    differs from the last time: an agent's tools are the same at every turn.
+    """
+
+    def __init__(self, model: str, dialect: Dialect = PLAIN) -> None:
+        self._model = model
+        self._dialect = dialect
+        self._last: Prompt | None = None
+        self._options = b""
+
+    def encode(self, prompt: Prompt) -> bytes:
+        if self._last is None or not _has_same_options(prompt, self._last):
+            self._options = encoded(request_options(self._model, prompt, self._dialect))
+            self._last = replace(prompt, messages=())
+        messages = b",".join(_wires(prompt.messages))
+        return b'{"messages":[%b],%b' % (messages, self._options[1:])
+
+
+def _has_same_options(one: Prompt, other: Prompt) -> bool:
+    return (
+        one.tools == other.tools
+        and one.temperature == other.temperature
+        and one.max_tokens == other.max_tokens
+        and one.reasoning_effort == other.reasoning_effort
+        and one.response_schema == other.response_schema
+    )
+
+
+def _wires(messages: Sequence[Message]) -> list[bytes | bytearray]:
+    if not isinstance(messages, Conversation) or messages.sent.count > messages.past_length:
+        return [message.wire or _encode(message) for message in messages]
+    wires = _wires(messages.instructions)
+    if messages.past_length:
+        wires.append(_wire_of_past(messages))
+    return wires + _wires(messages.now)
+
+
+def _wire_of_past(messages: Conversation) -> bytearray:
+    """Only what has been added to the past is looked at."""
+    sent = messages.sent
+    for at in range(sent.count, messages.past_length):
+        message = messages.past[at]
+        if at:
+            sent.wire += b","
+        sent.wire += message.wire or encoded(wire_message(message))
+        # It is kept with the others now.
+        message.keep_wire(b"")
+    sent.count = messages.past_length
+    return sent.wire
 
 
 def _encode(message: Message) -> bytes:

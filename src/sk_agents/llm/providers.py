@@ -18,10 +18,11 @@ from sk_agents.exceptions import ConfigurationError
 from sk_agents.llm.litellm_chat import LitellmChat
 from sk_agents.llm.local import LocalModel
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_chat import Endpoint, OpenAIChat, Timeouts
+from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
 from sk_agents.llm.openai_wire import Dialect
 from sk_agents.llm.retry import Pace, RetryPolicy
 from sk_agents.llm.scripted import ScriptPlayer, load_script
+from sk_agents.llm.timeouts import Timeouts
 
 OWN_KEY = "TA_API_KEY"
 OPENAI_BASE_URL = "OPENAI_BASE_URL"

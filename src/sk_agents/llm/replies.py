@@ -22,6 +22,7 @@ from sk_agents.exceptions import ModelInterrupted, ModelProtocolError
 
 # Three spellings of the same thing, by different servers.
 REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
+NO_USAGE = Usage()
 
 
 class Reply:
@@ -30,7 +31,7 @@ class Reply:
     def __init__(self) -> None:
         self.finished = False
         self.finish_reason: str | None = None
-        self._usage = Usage()
+        self._usage = NO_USAGE
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
         self._texts: list[str] = []
@@ -44,25 +45,12 @@ class Reply:
         """There are pieces, given out or about to be. Calls are none before the end."""
         return bool(self._given_out or self._texts or self._thoughts or self._pieces)
 
-    def take_plain(self, chunk: Any) -> bool:
-        """Take a chunk that is a piece of text and nothing else, as nearly all are.
-
-        False, and nothing taken, if it is anything more: then it is one for `take`.
-        """
-        try:
-            (choice,) = chunk["choices"]
-            delta = choice["delta"]
-            content = delta["content"]
-            is_plain = len(delta) == 1 and choice["finish_reason"] is None
-        except (KeyError, TypeError, ValueError):
-            return False
-        if not is_plain or type(content) is not str or self._thoughts or "error" in chunk:
-            return False
-        if chunk.get("usage"):
-            return False
-        if content:
-            self._texts.append(content)
-        return True
+    def take_text(self, text: str) -> None:
+        """Take a chunk that is this piece of text and nothing else."""
+        if self._thoughts:
+            self._flush()
+        if text:
+            self._texts.append(text)
 
     def take(self, chunk: Any) -> None:
         """Understand one chunk.
@@ -126,7 +114,7 @@ class Reply:
                 self._take_rest(delta)
             content = delta.get("content")
             if content:
-                self._take_text(content)
+                self.take_text(content if type(content) is str else _text(content))
         reason = choice.get("finish_reason")
         if reason:
             self.finish_reason = _text(reason)[:64]
@@ -142,12 +130,7 @@ class Reply:
         refusal = delta.get("refusal")
         if refusal:
             # What the model says instead of an answer.
-            self._take_text(refusal)
-
-    def _take_text(self, text: Any) -> None:
-        if self._thoughts:
-            self._flush()
-        self._texts.append(text if type(text) is str else _text(text))
+            self.take_text(_text(refusal))
 
     def _take_call(self, entry: Mapping[str, Any]) -> None:
         index = entry.get("index")
@@ -222,7 +205,7 @@ class _Call:
 def usage_of(usage: Any) -> Usage:
     """Counts that are missing or make no sense are zero."""
     if not isinstance(usage, Mapping):
-        return Usage()
+        return NO_USAGE
     return Usage(
         prompt_tokens=_count(usage.get("prompt_tokens")),
         completion_tokens=_count(usage.get("completion_tokens")),

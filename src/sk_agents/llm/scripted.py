@@ -1,21 +1,21 @@
 """`scripted/...`: a model that says what a file says, for tests, demos and the tour.
 
 Which turn is played depends only on the prompt, not on what was played before: so any number of
-conversations share one player, and one that is continued after a crash goes on where it was.
+conversations share one player, and one that is continued after a crash goes on where it was. The
+language of the files is described in `model_script`.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from sk_agents.config.strict_yaml import read_yaml
-from sk_agents.engine.models import Message, Usage
+from sk_agents.engine.models import Usage
 from sk_agents.engine.turns import (
     CallRequested,
     ModelPiece,
@@ -34,7 +34,15 @@ from sk_agents.exceptions import (
     ModelRefused,
     ModelUnavailable,
 )
-from sk_agents.llm.openai_wire import encoded, part_text
+from sk_agents.llm.model_script import (
+    ModelScript,
+    Pieces,
+    ScriptedTurn,
+    chosen_turn,
+    filled,
+    filled_in,
+)
+from sk_agents.llm.openai_wire import encoded
 from sk_agents.llm.retry import Pace
 from sk_agents.llm.tokens import estimate_prompt, estimate_text
 
@@ -47,79 +55,45 @@ FAILURES: dict[str, type[ModelError]] = {
     "refused": ModelRefused,
     "context": ContextTooLong,
 }
-Failure = Literal["rate_limited", "unavailable", "interrupted", "protocol", "refused", "context"]
-
-
-def _compilable(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"not a regular expression: {error}") from None
-    return pattern
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ScriptedCall(Strict):
-    tool: str
-    arguments: dict[str, Any] = {}
-
-
-class ScriptedTurn(Strict):
-    """One reply. `{user}` and `{result}` in `text` are the last message and the last result.
-
-    A failure comes after what the turn says; with `fail_times`, only so often per player.
-    """
-
-    thinking: str = ""
-    text: str = ""
-    calls: tuple[ScriptedCall, ...] = ()
-    pieces: int = Field(1, ge=1, le=10_000)
-    delay_ms: float = Field(0, ge=0, le=600_000)
-    finish: str | None = None
-    fail: Failure | None = None
-    fail_times: int | None = Field(None, ge=1)
-
-
-class Rule(Strict):
-    """The turns of a run whose message matches: the first, and after results the following."""
-
-    match: Annotated[str, AfterValidator(_compilable)]
-    turns: tuple[ScriptedTurn, ...] = Field(min_length=1)
-
-
-class ModelScript(Strict):
-    """Rules first, in order; where none matches, `turns` one after the other, then again."""
-
-    rules: tuple[Rule, ...] = ()
-    turns: tuple[ScriptedTurn, ...] = Field(min_length=1)
+WORD = re.compile(r"\S*\s*")
 
 
 class ScriptPlayer:
-    """A `Model` that plays a script."""
+    """A `Model` that plays a script. `slowness` multiplies its pauses; 0 leaves them out."""
 
-    def __init__(self, script: ModelScript, pace: Pace | None = None) -> None:
+    def __init__(
+        self, script: ModelScript, pace: Pace | None = None, *, slowness: float = 1.0
+    ) -> None:
         self._script = script
         self._pace = pace or Pace()
+        self._slowness = slowness
         self._failed: Counter[int] = Counter()
 
+    def slowed(self, slowness: float) -> ScriptPlayer:
+        return ScriptPlayer(self._script, self._pace, slowness=slowness)
+
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece]]:
-        turn = chosen_turn(self._script, prompt.messages)
-        said = filled(turn.text, prompt.messages)
-        for delta in (*_cut(turn.thinking, turn.pieces, ReasoningDelta), *_cut(said, turn.pieces)):
-            if turn.delay_ms:
-                await self._pace.sleep(turn.delay_ms / 1000)
+        script = self._script
+        turn, values = chosen_turn(script, prompt.messages)
+        thinking, said = filled(turn.thinking, values), filled(turn.text, values)
+        pieces = turn.pieces or script.pieces
+        pause = script.delay_ms if turn.delay_ms is None else turn.delay_ms
+        for delta in (*_cut(thinking, pieces, ReasoningDelta), *_cut(said, pieces)):
+            if pause and self._slowness:
+                await self._pace.sleep(pause * self._slowness / 1000)
             yield [delta]
         if turn.fail is not None and self._fails_now(turn):
             raise FAILURES[turn.fail]
         calls = [
-            CallRequested(f"scripted_{number}", call.tool, encoded(call.arguments).decode())
+            CallRequested(
+                f"scripted_{number}",
+                call.tool,
+                encoded(filled_in(call.arguments, values)).decode(),
+            )
             for number, call in enumerate(turn.calls)
         ]
         reason = turn.finish or ("tool_calls" if calls else "stop")
-        written = estimate_text(turn.thinking + said)
+        written = estimate_text(thinking + said)
         usage = Usage(prompt_tokens=estimate_prompt(prompt), completion_tokens=written)
         yield [*calls, TurnFinished(reason, usage)]
 
@@ -144,35 +118,11 @@ def load_script(name: str, folder: Path) -> ModelScript:
         raise ConfigurationError(f"{path}: {field}: {problem['msg']}") from None
 
 
-def chosen_turn(script: ModelScript, messages: Sequence[Message]) -> ScriptedTurn:
-    last = max((n for n, m in enumerate(messages) if m.role == "user"), default=-1)
-    text = text_of(messages[last]) if last >= 0 else ""
-    for rule in script.rules:
-        if re.search(rule.match, text):
-            played = _replies(messages[last:])
-            return rule.turns[min(played, len(rule.turns) - 1)]
-    return script.turns[_replies(messages) % len(script.turns)]
-
-
-def filled(text: str, messages: Sequence[Message]) -> str:
-    for mark, role in (("{user}", "user"), ("{result}", "tool")):
-        if mark in text:
-            last = next((m for m in reversed(messages) if m.role == role), None)
-            text = text.replace(mark, text_of(last) if last else "")
-    return text
-
-
-def text_of(message: Message) -> str:
-    texts = [part_text(part) for part in message.parts if part.kind != "image"]
-    return message.content or "\n".join(texts)
-
-
-def _replies(messages: Sequence[Message]) -> int:
-    return sum(message.role == "assistant" for message in messages)
-
-
 def _cut(
-    text: str, pieces: int, kind: type[TextDelta] | type[ReasoningDelta] = TextDelta
-) -> list[ModelPiece]:
+    text: str, pieces: Pieces, kind: type[TextDelta] | type[ReasoningDelta] = TextDelta
+) -> Iterator[ModelPiece]:
+    if pieces == "words":
+        yield from (kind(word) for word in WORD.findall(text) if word)
+        return
     size = max(1, -(-len(text) // pieces))
-    return [kind(text[start : start + size]) for start in range(0, len(text), size)]
+    yield from (kind(text[start : start + size]) for start in range(0, len(text), size))

@@ -71,6 +71,11 @@ class SseReader:
 
 
 def _data_of(text: bytes) -> list[bytes]:
+    if text.startswith(b"data: "):
+        found = text[6:].split(b"\n\ndata: ")
+        if text.count(b"\n") == 2 * len(found) - 2:
+            # Nothing but events of one line of data each, as nearly always.
+            return found
     found = []
     for event in text.split(b"\n\n"):
         if event.startswith(b"data: ") and b"\n" not in event:

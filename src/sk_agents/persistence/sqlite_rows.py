@@ -15,6 +15,9 @@ from sk_agents.persistence.record import Record, checksum, decode_record
 
 _PLACE_BITS = 32
 
+# A connection makes a cursor for each statement; who writes many at once brings one along.
+Writer = apsw.Connection | apsw.Cursor
+
 
 def head(db: apsw.Connection, thread_id: str) -> tuple[int, Thread] | None:
     """The thread's number and its head."""
@@ -49,7 +52,7 @@ def insert_head(db: apsw.Connection, thread: Thread) -> int:
     return db.last_insert_rowid()
 
 
-def update_head(db: apsw.Connection, no: int, thread: Thread) -> None:
+def update_head(db: Writer, no: int, thread: Thread) -> None:
     body = encode_head(thread)
     db.execute(
         "UPDATE thread SET runnable = ?, head = ?, checksum = ? WHERE no = ?",
@@ -69,7 +72,7 @@ def runnable(db: apsw.Connection) -> Iterator[Thread]:
 
 
 def insert_record(
-    db: apsw.Connection, no: int, thread_id: str, first_seq: int, commit_id: str, body: bytes
+    db: Writer, no: int, thread_id: str, first_seq: int, commit_id: str, body: bytes
 ) -> None:
     check = checksum(thread_id, first_seq, commit_id, body)
     db.execute(
@@ -138,7 +141,7 @@ def overdue(db: apsw.Connection, kind: EntryKind, now: datetime, limit: int) -> 
     )
 
 
-def upsert_entry(db: apsw.Connection, no: int, row: Entry) -> None:
+def upsert_entry(db: Writer, no: int, row: Entry) -> None:
     db.execute(
         "INSERT OR REPLACE INTO entry (kind, key, thread_no, user_id, run_id, open, due_at)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",

@@ -70,6 +70,21 @@ MIGRATIONS = (
         alive_until REAL NOT NULL
     ) WITHOUT ROWID;
     """,
+    # Records in the order they were written: commits of many threads then share a page, where
+    # each would rewrite a page of its own if a thread's log lay together. `place` is as before.
+    """
+    ALTER TABLE record RENAME TO record_by_place;
+    CREATE TABLE record (
+        no INTEGER PRIMARY KEY,
+        place INTEGER NOT NULL UNIQUE,
+        commit_id TEXT NOT NULL,
+        body BLOB NOT NULL,
+        checksum INTEGER NOT NULL
+    );
+    INSERT INTO record (place, commit_id, body, checksum)
+        SELECT place, commit_id, body, checksum FROM record_by_place ORDER BY place;
+    DROP TABLE record_by_place;
+    """,
 )
 
 

@@ -47,6 +47,7 @@ class SqliteStore:
         self._path = path
         self._clock = clock or SystemClock()
         self._connection: apsw.Connection | None = None
+        self._cursor: apsw.Cursor
         self._writer: GroupWriter | None = None
         self._readers: ReaderPool | None = None
         self._heads = HeadCache()
@@ -57,6 +58,7 @@ class SqliteStore:
 
     async def __aenter__(self) -> Self:
         self._connection = await asyncio.to_thread(open_for_writing, self._path)
+        self._cursor = self._connection.cursor()
         self._writer = GroupWriter(
             self._connection, self._path, began=self._heads.begin, undone=self._heads.clear
         )
@@ -78,7 +80,8 @@ class SqliteStore:
     async def commit(self, commit: Commit) -> Committed:
         now = self._clock.now()
         body = encode_events(commit.events, now)
-        return await self._write(lambda db: self._commit(db, commit, body, now))
+        writer = self._live_writer()
+        return await writer.run(lambda db: self._commit(db, commit, body, now))
 
     async def claim(self, thread_id: str, owner: str) -> Thread:
         now = self._clock.now()
@@ -152,12 +155,12 @@ class SqliteStore:
         if head is None:
             no = rows.insert_head(db, thread)
         else:
-            rows.update_head(db, no, thread)
+            rows.update_head(self._cursor, no, thread)
         if events:
-            first_seq = events[0].seq
-            rows.insert_record(db, no, thread.thread_id, first_seq, commit.commit_id, body)
+            place = no, thread.thread_id, events[0].seq
+            rows.insert_record(self._cursor, *place, commit.commit_id, body)
         for entry in admission.entries:
-            rows.upsert_entry(db, no, entry)
+            rows.upsert_entry(self._cursor, no, entry)
         self._heads.put(no, thread)
         return Committed(thread, events)
 

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from typing import Self
 
 
 class LocalSubscription:
-    """Remembers one wake-up, so that none is lost between two waits."""
+    """Remembers one wake-up, so that none is lost between two waits.
 
-    __slots__ = ("_pending", "_waiter")
+    Has one timer, moved only when it fires or would fire too late: most waits end long before.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_deadline", "_neighbours", "_pending", "_thread_id", "_timer", "_waiter")
+
+    def __init__(self, neighbours: dict[str, list[LocalSubscription]], thread_id: str) -> None:
+        self._neighbours = neighbours
+        self._thread_id = thread_id
         self._pending = False
         self._waiter: asyncio.Future[bool] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = 0.0
+
+    async def __aenter__(self) -> Self:
+        self._neighbours.setdefault(self._thread_id, []).append(self)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        waiting = self._neighbours[self._thread_id]
+        waiting.remove(self)
+        if not waiting:
+            del self._neighbours[self._thread_id]
 
     def ring(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -27,13 +45,28 @@ class LocalSubscription:
             self._pending = False
             return True
         loop = asyncio.get_running_loop()
-        self._waiter = waiter = loop.create_future()
-        timer = loop.call_later(seconds, _give_up, waiter)
+        self._deadline = loop.time() + seconds
+        if self._timer is None or self._timer.when() > self._deadline:
+            self._set_timer(loop)
+        self._waiter = loop.create_future()
         try:
-            return bool(await waiter)
+            return await self._waiter
         finally:
-            timer.cancel()
             self._waiter = None
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_at(self._deadline, self._look_at_the_time, loop)
+
+    def _look_at_the_time(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        if self._waiter is None or self._waiter.done():
+            return
+        if loop.time() < self._deadline:
+            self._set_timer(loop)
+        else:
+            self._waiter.set_result(False)
 
 
 class LocalSignals:
@@ -46,19 +79,5 @@ class LocalSignals:
         for subscription in self._subscriptions.get(thread_id, ()):
             subscription.ring()
 
-    @asynccontextmanager
-    async def subscribe(self, thread_id: str) -> AsyncIterator[LocalSubscription]:
-        subscription = LocalSubscription()
-        self._subscriptions.setdefault(thread_id, []).append(subscription)
-        try:
-            yield subscription
-        finally:
-            waiting = self._subscriptions[thread_id]
-            waiting.remove(subscription)
-            if not waiting:
-                del self._subscriptions[thread_id]
-
-
-def _give_up(waiter: asyncio.Future[bool]) -> None:
-    if not waiter.done():
-        waiter.set_result(False)
+    def subscribe(self, thread_id: str) -> LocalSubscription:
+        return LocalSubscription(self._subscriptions, thread_id)

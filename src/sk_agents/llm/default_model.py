@@ -1,0 +1,153 @@
+"""The model for somebody who named none: the best of what this machine could use right now.
+
+Names of models age. They stand here and nowhere else, and `TA_MODEL` is stronger than all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sk_agents.exceptions import ConfigurationError
+from sk_agents.llm.available_models import (
+    AvailableModel,
+    Probe,
+    detect_models,
+    installed_in_ollama,
+)
+from sk_agents.llm.model_clients import ModelClients
+from sk_agents.llm.providers import PROVIDERS, ModelSpec, build_model
+
+# For a start-up this is long; nothing that runs on this machine needs it.
+PROBE_SECONDS = 0.15
+
+# What a provider is asked for unless `TA_MODEL` says otherwise; all of them can call tools.
+USUAL_MODELS: Mapping[str, str] = {
+    "openai": "gpt-5.4-mini",
+    "openrouter": "openrouter/openrouter/auto",
+    "groq": "groq/openai/gpt-oss-120b",
+    "together": "together/openai/gpt-oss-120b",
+    "deepseek": "deepseek/deepseek-v4-flash",
+    "mistral": "mistral/mistral-medium-latest",
+    "fireworks": "fireworks/accounts/fireworks/models/deepseek-v4-flash",
+    "cerebras": "cerebras/gpt-oss-120b",
+    "xai": "xai/grok-4.5",
+    "anthropic": "anthropic/claude-sonnet-5-5",
+    "gemini": "gemini/gemini-flash-latest",
+    "cohere": "cohere/command-a-03-2025",
+}
+# Providers that our own client reaches too, where litellm is not installed.
+COMPATIBLE_URLS: Mapping[str, str] = {
+    "anthropic": "https://api.anthropic.com/v1",
+    "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultModel:
+    """A model that can be built here, and why it was chosen, without any secret."""
+
+    name: str
+    because: str
+    base_url: str | None = None
+    api_key_env: str | None = None
+
+    def agent_fields(self) -> dict[str, Any]:
+        """How an agent's `spec.agent` names it."""
+        fields: dict[str, Any] = {"model": self.name}
+        if self.base_url is not None:
+            fields |= {"base_url": self.base_url, "api_key_env": self.api_key_env}
+        if self.name.startswith("local/"):
+            # Too small to tell when a tool is wanted, and worse at answering once it may.
+            fields["plugins"] = []
+        return fields
+
+
+@dataclass(frozen=True, slots=True)
+class NoModel:
+    """There is none; `notes` say what was found and cannot be used."""
+
+    notes: tuple[str, ...] = ()
+
+
+async def choose_model(
+    wanted: str | None, environ: Mapping[str, str], probe: Probe = installed_in_ollama
+) -> DefaultModel | NoModel:
+    """What `TA_MODEL` names, else the first that can be used of keys, Ollama, the local model.
+
+    Ollama is looked for only if no key serves, and only for as long as a start-up can wait.
+
+    Raises:
+        ConfigurationError: `TA_MODEL` names a model that cannot be used.
+    """
+    if wanted is not None:
+        named = DefaultModel(wanted, "TA_MODEL is set")
+        if problem := _problem(named, environ):
+            raise ConfigurationError(f"TA_MODEL: {problem}")
+        return named
+    notes: list[str] = []
+    with_key = [found for found in await detect_models(environ, _no_probe) if _is_keyed(found)]
+    if chosen := _first_usable(with_key, environ, notes):
+        return chosen
+
+    async def bounded(url: str) -> Sequence[str]:
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                return await probe(url)
+        except TimeoutError:
+            return []
+
+    keyless = [found for found in await detect_models(environ, bounded) if not _is_keyed(found)]
+    return _first_usable(keyless, environ, notes) or NoModel(tuple(notes))
+
+
+async def _no_probe(url: str) -> Sequence[str]:
+    return []
+
+
+def _is_keyed(found: AvailableModel) -> bool:
+    """Found by a variable: names the provider and no model."""
+    return found.name.endswith("/")
+
+
+def _first_usable(
+    found: Iterable[AvailableModel], environ: Mapping[str, str], notes: list[str]
+) -> DefaultModel | None:
+    for available in sorted(found, key=_is_for_search):
+        problem: str | None = "name a model with TA_MODEL"
+        for candidate in _candidates(available):
+            problem = _problem(candidate, environ)
+            if problem is None:
+                return candidate
+        notes.append(f"{available.because}, but {problem}")
+    return None
+
+
+def _is_for_search(found: AvailableModel) -> bool:
+    """Ollama lists models that make vectors of texts among those that talk."""
+    return "embed" in found.name
+
+
+def _candidates(found: AvailableModel) -> Iterator[DefaultModel]:
+    if not _is_keyed(found):
+        because = "no key is set" if found.name.startswith("local/") else found.because
+        yield DefaultModel(found.name, because)
+        return
+    provider = found.name.removesuffix("/")
+    if provider in USUAL_MODELS:
+        name = USUAL_MODELS[provider]
+        yield DefaultModel(name, found.because)
+        if url := COMPATIBLE_URLS.get(provider):
+            key_variable = PROVIDERS[provider].key_variable
+            yield DefaultModel(name.partition("/")[2], found.because, url, key_variable)
+
+
+def _problem(model: DefaultModel, environ: Mapping[str, str]) -> str | None:
+    spec = ModelSpec(model.name, model.base_url, model.api_key_env)
+    try:
+        build_model(spec, ModelClients(), environ)
+    except ConfigurationError as error:
+        return str(error)
+    return None

@@ -1,0 +1,200 @@
+"""Interactions kept and read back one by one: the seed's four methods over any store.
+
+A view of the log, as `task_view` is for tasks: what is saved becomes events, what is loaded is
+their fold. So it can be read by the server and the other way round, and nothing that was said can
+be changed afterwards.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Self
+
+from sk_agents.engine.commits import Absent, Commit, Guard, Unchanged
+from sk_agents.engine.events import Event
+from sk_agents.engine.models import NewThread, Thread
+from sk_agents.engine.ports import Store
+from sk_agents.engine.state import ThreadState
+from sk_agents.exceptions import (
+    CommitOutcomeUnknown,
+    Conflict,
+    InvalidInput,
+    RunNotFound,
+    SequenceConflict,
+    StateCorrupt,
+    ThreadBusy,
+    ThreadExists,
+    ThreadNotFound,
+)
+from sk_agents.interactions import (
+    AgentState,
+    Chat,
+    Interaction,
+    agent_state,
+    chat_thread_id,
+    interaction_of,
+)
+from sk_agents.persistence.file_store import FileStore
+from sk_agents.persistence.interaction_events import essence, events_of
+
+SURFACE = "chats"
+USER = "dummyuser"
+MAX_ATTEMPTS = 100
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class InteractionStore(ABC):
+    @abstractmethod
+    async def save_interaction(self, chat_id: str, interaction: Interaction) -> None:
+        """Keep an interaction with its final state; the chat is made if it is not there."""
+
+    @abstractmethod
+    async def load_interaction(self, chat_id: str, interaction_id: str) -> Interaction:
+        """One interaction.
+
+        Raises:
+            ThreadNotFound, RunNotFound: no such chat, or none in it.
+        """
+
+    @abstractmethod
+    async def load_chat(self, chat_id: str) -> Chat:
+        """The chat with its visible interactions, oldest first.
+
+        Raises:
+            ThreadNotFound: no such chat.
+        """
+
+    @abstractmethod
+    async def get_previous_state(self, chat_id: str, interaction_id: str) -> AgentState | None:
+        """Everything said before this interaction; `None` before the first.
+
+        Raises:
+            ThreadNotFound, RunNotFound: no such chat, or none in it.
+        """
+
+
+class StoredInteractions(InteractionStore):
+    """The chats of `user_id` in `store`, which somebody else opens and closes.
+
+    `agent` is who answers when a chat that was made here is gone on with at the server.
+    """
+
+    def __init__(self, store: Store, user_id: str = USER, *, agent: str = "") -> None:
+        self._store = store
+        self._user_id = user_id
+        self._agent = agent
+
+    async def save_interaction(self, chat_id: str, interaction: Interaction) -> None:
+        """Append an interaction that has ended; the same once more changes nothing.
+
+        Its state may be left out. If it is there, it must be what was said in the chat up to its
+        end: a state follows from the conversation and is not kept beside it.
+
+        Raises:
+            InvalidInput: it has not ended, it makes no sense, or its state is of another chat.
+            Conflict: another one is kept under this id.
+            ThreadBusy: an interaction of this chat is active.
+        """
+        _check_ids(chat_id, interaction.id)
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                _, state = await self._read(chat_id)
+            except ThreadNotFound:
+                state = ThreadState()
+            if interaction.id in state.runs:
+                kept = interaction_of(state, interaction.id)
+                if essence(kept) != essence(interaction, kept):
+                    raise Conflict("A kept interaction cannot be changed.", run_id=interaction.id)
+                return
+            if state.active_run is not None or state.queue:
+                raise ThreadBusy(run_id=state.active_run)
+            events = tuple(events_of(interaction, state.head_run))
+            guard = self._guard(chat_id, state.next_seq)
+            _check_state(interaction, state, events)
+            try:
+                return await self._commit(chat_id, guard, events)
+            except (SequenceConflict, ThreadExists):
+                continue
+        raise Conflict(run_id=interaction.id)
+
+    async def load_interaction(self, chat_id: str, interaction_id: str) -> Interaction:
+        _, state = await self._read(chat_id)
+        _check_known(state, interaction_id)
+        return interaction_of(state, interaction_id)
+
+    async def load_chat(self, chat_id: str) -> Chat:
+        head, state = await self._read(chat_id)
+        return Chat(
+            id=chat_id,
+            interactions=[interaction_of(state, run.run_id) for run in state.branch()],
+            created_at=head.created_at.isoformat(),
+        )
+
+    async def get_previous_state(self, chat_id: str, interaction_id: str) -> AgentState | None:
+        _, state = await self._read(chat_id)
+        _check_known(state, interaction_id)
+        parent = state.run(interaction_id).parent_run
+        return agent_state(state, parent) if parent is not None else None
+
+    async def _read(self, chat_id: str) -> tuple[Thread, ThreadState]:
+        thread_id = chat_thread_id(self._user_id, chat_id)
+        head = await self._store.thread(thread_id)
+        state = ThreadState()
+        while events := await self._store.events_after(thread_id, state.next_seq - 1):
+            for event in events:
+                state.apply(event)
+        return head, state
+
+    def _guard(self, chat_id: str, next_seq: int) -> Guard:
+        if next_seq > 1:
+            return Unchanged(next_seq)
+        return Absent(NewThread(self._user_id, wire_id=chat_id, surface=SURFACE, agent=self._agent))
+
+    async def _commit(self, chat_id: str, guard: Guard, events: tuple[Event, ...]) -> None:
+        thread_id = chat_thread_id(self._user_id, chat_id)
+        commit = Commit(thread_id, uuid.uuid4().hex, guard, events)
+        try:
+            await self._store.commit(commit)
+        except CommitOutcomeUnknown:
+            await self._store.commit(commit)
+
+
+class FileInteractionStore(StoredInteractions):
+    """Interactions as JSON files under `folder`, open while it is entered."""
+
+    def __init__(self, folder: Path, user_id: str = USER, *, agent: str = "") -> None:
+        self._files = FileStore(folder, single_user=user_id)
+        super().__init__(self._files, user_id, agent=agent)
+
+    async def __aenter__(self) -> Self:
+        await self._files.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._files.__aexit__(*exc_info)
+
+
+def _check_state(interaction: Interaction, state: ThreadState, events: tuple[Event, ...]) -> None:
+    """The log as it would be must tell the very interaction that is to be saved."""
+    try:
+        for seq, event in enumerate(events, state.next_seq):
+            state.apply(event.model_copy(update={"seq": seq}))
+    except StateCorrupt as error:
+        raise InvalidInput(f"This cannot have happened: {error}") from error
+    kept = interaction_of(state, interaction.id)
+    if essence(kept) != essence(interaction, kept):
+        raise InvalidInput("The final state is not what was said in this chat.")
+
+
+def _check_ids(*ids: str) -> None:
+    if not all(_ID.fullmatch(id) for id in ids):
+        raise InvalidInput("An id has 1 to 64 letters, digits, hyphens and underscores.")
+
+
+def _check_known(state: ThreadState, interaction_id: str) -> None:
+    if interaction_id not in state.runs:
+        raise RunNotFound(run_id=interaction_id)

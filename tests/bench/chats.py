@@ -1,0 +1,170 @@
+"""The whole server over HTTP beside a bare proxy that syncs twice: `teal serve`, as users run it.
+
+Each is a process of its own, alone on one core; the model and the load are on the other.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+import yaml
+
+from tests.bench.chat_load import Load, converse, hold
+from tests.bench.cores import on_one_core
+from tests.bench.model_client import model_process
+from tests.bench.report import Ratio, Report
+from tests.bench.turns import cpu_seconds, limit_server
+
+OURS = "/chats/c{}/interactions"
+LIMIT = "/c{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    address: str
+    pid: int
+    started_in: float
+
+    @property
+    def kilobytes(self) -> int:
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+@contextmanager
+def our_server(model_url: str, folder: Path) -> Iterator[Server]:
+    """Two agents on a SQLite file."""
+    folder.mkdir()
+    files = [write_agent(folder, name, model_url) for name in ("one", "two")]
+    command = [
+        *(sys.executable, "-m", "sk_agents", "serve", *map(str, files), "--port", "0"),
+        *("--store", f"sqlite:///{folder}/chats.sqlite", "--log-level", "warning"),
+    ]
+    began = time.perf_counter()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, preexec_fn=on_one_core
+    ) as process:
+        assert process.stdout is not None
+        try:
+            ready = process.stdout.readline()
+            address = next(word for word in ready.split() if word.startswith("http"))
+            yield Server(address, process.pid, time.perf_counter() - began)
+        finally:
+            process.terminate()
+
+
+def write_agent(folder: Path, name: str, model_url: str) -> Path:
+    agent = {"name": name, "model": "bench", "base_url": model_url, "system_prompt": "Answer."}
+    document = {
+        "apiVersion": "tealagents/v1alpha1",
+        "name": name,
+        "version": "0.1",
+        "spec": {"agent": agent},
+    }
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`alone` is the first token's median with one conversation, `first` with many."""
+
+    turns_per_second: float
+    cpu: float
+    first: float
+    alone: float
+
+
+def row(address: str, pid: int, path: str, conversations: int, turns: int) -> Row:
+    """After a turn each to warm up."""
+    run(address, path, conversations, 1)
+    before = cpu_seconds(pid)
+    load = run(address, path, conversations, turns)
+    cpu = (cpu_seconds(pid) - before) / load.turns
+    alone = run(address, path, 1, max(turns, 30))
+    return Row(
+        load.turns / load.seconds,
+        cpu,
+        statistics.median(load.first_tokens),
+        statistics.median(alone.first_tokens),
+    )
+
+
+def run(address: str, path: str, conversations: int, turns: int) -> Load:
+    return uvloop.run(converse(address, path, conversations, turns))
+
+
+def measure(
+    conversations: int = 64, turns: int = 20, repetitions: int = 5, streams: int = 1000
+) -> Report:
+    rows: dict[str, list[tuple[Row, Row]]] = {"burst": [], "paced": []}
+    lines, starts, idles = [], [], []
+    with (
+        tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as folder,
+        model_process() as url,
+    ):
+        for number in range(repetitions):
+            for pace, found in rows.items():
+                place = Path(folder) / f"{pace}-{number}"
+                model_url = f"{url}/{pace}"
+                with limit_server(model_url, place.with_suffix(".limit")) as (address, pid):
+                    limit = row(address, pid, LIMIT, conversations, turns)
+                with our_server(model_url, place) as server:
+                    starts.append(server.started_in)
+                    idles.append(server.kilobytes / 1024)
+                    ours = row(server.address, server.pid, OURS, conversations, turns)
+                lines.append(_line(pace, limit, ours))
+                found.append((limit, ours))
+        held = _held_kilobytes(f"{url}/held", Path(folder) / "held", streams)
+    return Report(
+        f"The server beside the limit: 32 tokens a turn, {conversations} conversations",
+        lines,
+        [*_ratios(rows), Ratio("KB resident a held stream", held, 60, at_least=False)]
+        + [Ratio("seconds to start, two agents", statistics.median(starts), 0.7, at_least=False)]
+        + [Ratio("MB resident when idle", statistics.median(idles), 75, at_least=False)],
+    )
+
+
+def _ratios(rows: dict[str, list[tuple[Row, Row]]]) -> list[Ratio]:
+    def median(pace: str, field: str) -> float:
+        pairs = [(getattr(limit, field), getattr(ours, field)) for limit, ours in rows[pace]]
+        return float(statistics.median(ours / limit for limit, ours in pairs))
+
+    return [
+        Ratio("turns/s, ours / limit", median("burst", "turns_per_second"), 0.65),
+        Ratio("CPU a turn, ours / limit", median("burst", "cpu"), 1.55, at_least=False),
+        Ratio("first token, one conversation", median("burst", "alone"), 1.5, at_least=False),
+        Ratio("first token, all of them", median("burst", "first"), 1.5, at_least=False),
+        Ratio("CPU a turn, 10 ms a token", median("paced", "cpu"), 1.5, at_least=False),
+    ]
+
+
+def _held_kilobytes(model_url: str, folder: Path, streams: int) -> float:
+    with our_server(model_url, folder) as server:
+        before = server.kilobytes
+
+        async def grown() -> float:
+            await hold(server.address, OURS, streams)
+            return (server.kilobytes - before) / streams
+
+        return uvloop.run(grown())
+
+
+def _line(pace: str, limit: Row, ours: Row) -> str:
+    cells = "   ".join(
+        f"{name} {row.turns_per_second:7.0f}/s {row.cpu * 1e3:6.3f} ms"
+        f" first {row.alone * 1e3:5.2f}, {row.first * 1e3:6.2f} ms"
+        for name, row in (("limit", limit), ("ours", ours))
+    )
+    return f"  {pace:<6} {cells}"

@@ -1,0 +1,120 @@
+"""Questions to the user: a tool that is one, and one that a running tool asks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sk_agents.engine.calls import Approval
+from sk_agents.engine.models import RunStatus
+from sk_agents.engine.state import ThreadState
+from sk_agents.engine.turns import Question, ToolContext
+from sk_agents.exceptions import InvalidInput
+from sk_agents.testing import SettableClock
+from sk_agents.testing.scripted_model import calls, says
+from tests.engine.fake_tools import LOOK, FakeTools, tool
+from tests.engine.kit import Talk, talking
+
+ASK = [calls(("User-ask", {"question": "Which one?", "choices": ["red", "blue"]})), says("ok")]
+BAD_ANSWERS: list[dict[str, Any]] = [
+    {},
+    {"answer": "green"},
+    {"answer": "red", "remember": "run"},
+]
+RUN = [calls(("Mail-send", {"text": "x"})), says("ok")]
+
+
+async def told(arguments: dict[str, Any], context: ToolContext) -> str:
+    return f"The user says: {context.answer}"
+
+
+def asking() -> FakeTools:
+    fake = tool("User-ask", told)
+    return FakeTools(replace(fake, spec=replace(fake.spec, question=True)), LOOK)
+
+
+async def pending(talk: Talk, kind: str = "question") -> str:
+    """The one approval of this kind that the run waits for."""
+    state = await talk.until(lambda state: [a.request.kind for a in _waits(state)] == [kind])
+    return _waits(state)[0].request.approval_id
+
+
+def _waits(state: ThreadState) -> list[Approval]:
+    return state.runs["r1"].pending_approvals if "r1" in state.runs else []
+
+
+async def answered(talk: Talk, **decision: Any) -> str:
+    """What the model is told once the run's one question is decided so."""
+    await talk.decide(await pending(talk), **decision)
+    await talk.ended("r1")
+    return str(talk.prompts[-1][-1]["content"])
+
+
+async def test_the_answer_to_a_question_is_its_result(tmp_path: Path) -> None:
+    async with talking(tmp_path, script=ASK, tools=asking()) as talk:
+        run = await talk.ask()
+        (approval,) = run.pending_approvals
+        assert (run.status, approval.request.kind) == (RunStatus.WAITING, "question")
+        assert approval.request.choices == ("red", "blue")
+        assert await answered(talk, answer="blue") == "The user says: blue"
+
+
+@pytest.mark.parametrize("decision", BAD_ANSWERS)
+async def test_a_question_needs_one_of_its_answers(
+    tmp_path: Path, decision: dict[str, Any]
+) -> None:
+    async with talking(tmp_path, script=ASK, tools=asking()) as talk:
+        await talk.ask()
+        with pytest.raises(InvalidInput):
+            await talk.decide(await pending(talk), **decision)
+        assert await answered(talk, answer="red") == "The user says: red"
+
+
+async def test_a_declined_question_lets_the_run_go_on(tmp_path: Path) -> None:
+    async with talking(tmp_path, script=ASK, tools=asking(), on_reject="cancel") as talk:
+        await talk.ask()
+        text = await answered(talk, approved=False, message="not now")
+        assert text == "The user did not want to answer: not now"
+
+
+class Asking:
+    """A tool that asks while it runs, with less time than the answer takes."""
+
+    timeout = 5.0
+
+    async def __call__(self, arguments: dict[str, Any], context: ToolContext) -> str:
+        assert context.ask is not None
+        answer = await context.ask(Question("Which one?", schema={"type": "string"}))
+        return f"got {answer}"
+
+    @property
+    def box(self) -> FakeTools:
+        return FakeTools(tool("Mail-send", self, timeout=self.timeout), LOOK)
+
+
+async def test_a_running_tool_gets_its_answer_and_its_time(tmp_path: Path) -> None:
+    asks = Asking()
+    clock = SettableClock()
+    async with talking(tmp_path, script=RUN, tools=asks.box, clock=clock) as talk:
+        await talk.say()
+        question = await pending(talk)
+        (approval,) = (await talk.engine.thread("t", "ada")).state.run("r1").pending_approvals
+        assert approval.request.shown["arguments"]["question"] == "Which one?"
+        assert approval.request.answer_schema == {"type": "string"}
+        clock.advance(asks.timeout + 5)
+        await talk.decide(question, answer="red")
+        await talk.ended("r1")
+        assert talk.prompts[-1][-1]["content"] == "got red"
+
+
+async def test_cancelling_ends_a_tool_that_waits_for_an_answer(tmp_path: Path) -> None:
+    asks = Asking()
+    async with talking(tmp_path, script=RUN, tools=asks.box) as talk:
+        await talk.say()
+        await pending(talk)
+        await talk.cancel("r1")
+        run = await talk.ended("r1")
+        assert run.phase is RunStatus.CANCELLED

@@ -1,0 +1,17 @@
+"""Ids: canonical, random, different."""
+
+from uuid import RFC_4122, UUID
+
+from sk_agents.engine.ids import RandomIds
+
+
+def test_ids_are_random_uuids_in_canonical_text_and_all_different() -> None:
+    ids = RandomIds()
+    made = [ids.new() for _ in range(1_000)]
+    uuids = [UUID(text) for text in made]
+    assert all(uuid.version == 4 and uuid.variant == RFC_4122 for uuid in uuids)
+    assert [str(uuid) for uuid in uuids] == made
+    assert len(set(made)) == len(made)
+    # Every variant digit that may occur does, and so does every digit elsewhere.
+    assert {text[19] for text in made} == set("89ab")
+    assert {text[20] for text in made} == {text[0] for text in made} == set("0123456789abcdef")
