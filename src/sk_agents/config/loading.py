@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
+from sk_agents.config.public_names import install
 from sk_agents.exceptions import ClassUnusable, LoadError, ModuleBroken, ModuleMissing
 
 T = TypeVar("T")
@@ -46,6 +47,7 @@ def load_class(
         ClassUnusable: it has no such class, or the class is abstract or has another base.
         LoadError: anybody on this machine may change the module's file.
     """
+    install()
     prefix = f"{source}: " if source else ""
     if is_file_path(module):
         loaded = _load_file((folder or Path.cwd()) / Path(module).expanduser(), prefix)

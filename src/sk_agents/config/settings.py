@@ -24,6 +24,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from sk_agents.config.comma_lists import HostNames, Origins
 from sk_agents.exceptions import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ def _aliased(field: str, description: str) -> Any:
 
 Flag = Annotated[bool, BeforeValidator(_lower)]
 Level = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_lower)]
+LogFormat = Annotated[Literal["text", "json"], BeforeValidator(_lower)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
@@ -94,7 +96,39 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
     port: Port = Field(8000, description="Port to listen on; 0 picks a free one.")
+    allowed_hosts: HostNames = Field(
+        None,
+        description="Names, without ports, under which clients may call this server; `*` for any. "
+        "Unset: any, but only `localhost` and loopback addresses where it listens on loopback.",
+    )
+    allowed_origins: Origins = Field(
+        None, description="Other web sites whose pages may use this server, as `https://name:port`."
+    )
+    max_connections: int = Field(
+        10_000, gt=0, description="Open connections; an idle one makes room, else 503."
+    )
+    max_body_bytes: int = Field(1024 * 1024, gt=0, description="Size of a request; over it 413.")
+    max_image_body_bytes: int = Field(
+        12 * 1024 * 1024, gt=0, description="Size of a request that may carry images."
+    )
+    body_timeout: float = Field(
+        30.0, gt=0, description="Seconds in which a request's body must arrive; after that 408."
+    )
+    streams_per_user: int = Field(
+        100,
+        gt=0,
+        description="Event streams a user may hold open, else 429. No limit while every request "
+        "is the development user.",
+    )
     log_level: Level = Field("info", description="debug, info, warning, error or critical.")
+    log_format: LogFormat = Field(
+        "text", description="`text` for people, `json` for machines: one object a line."
+    )
+    request_wait: float = Field(
+        300.0,
+        gt=0,
+        description="Seconds a request without a stream waits for its answer; after that 504.",
+    )
     hide_existence: Flag = Field(
         False, description="Answer 404 instead of 401 for what belongs to another user."
     )
@@ -121,6 +155,15 @@ class Settings(BaseSettings):
         None, description="Keys for encrypting stored conversations, newest first."
     )
     api_key: SecretStr | None = Field(None, description="API key for the model provider.")
+    model: str | None = Field(
+        None,
+        min_length=1,
+        description="Model of the `assistant` that a server without configuration offers. Unset: "
+        "the best one found.",
+    )
+    script_pace: float = Field(
+        1.0, ge=0, le=100, description="Factor on the pauses of `scripted/` models; 0 for none."
+    )
     agent_base_url: str = Field(
         "http://localhost:8000", description="Address under which clients reach this server."
     )
@@ -162,8 +205,14 @@ class Settings(BaseSettings):
     redis_pwd: SecretStr | None = Field(None, description="Redis password.")
     redis_ssl: Flag = Field(True, description="Use TLS towards Redis.")
     telemetry_enabled: Flag = Field(False, description="Send traces.")
-    otel_endpoint: str | None = Field(None, description="Where telemetry is sent (OTLP).")
-    metrics_enabled: Flag = Field(True, description="Send metrics too, when telemetry is on.")
+    otel_endpoint: str | None = Field(
+        None, description="Where telemetry is sent: the base URL of an OTLP/HTTP collector."
+    )
+    metrics_enabled: Flag | None = Field(
+        None,
+        description="`true` serves `/metrics`. Metrics are sent too, when telemetry is on, unless "
+        "this is `false`.",
+    )
     logging_enabled: Flag = Field(True, description="Send logs too, when telemetry is on.")
 
     @model_validator(mode="after")

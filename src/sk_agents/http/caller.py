@@ -8,7 +8,7 @@ import ipaddress
 import logging
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from starlette.requests import HTTPConnection
 
@@ -16,6 +16,8 @@ from sk_agents.authorization.request_authorizer import RequestAuthorizer
 from sk_agents.exceptions import (
     AuthorizerUnavailable,
     ConfigurationError,
+    Forbidden,
+    InvalidInput,
     NotFound,
     TealError,
     Unauthenticated,
@@ -114,6 +116,27 @@ async def current_caller(connection: HTTPConnection) -> Caller:
     return await check.identify(
         connection.scope["headers"], server_host=server[0] if server else None
     )
+
+
+async def acting_caller(connection: HTTPConnection, named: str | None = None) -> Caller:
+    """The caller, who may say under which name while nobody proves theirs.
+
+    `named` is what the request calls its user, in its body or as `user_id` in its query.
+
+    Raises:
+        Forbidden: the verified user is another one.
+        InvalidInput: this cannot be a user's id.
+    """
+    caller = await current_caller(connection)
+    if named is None and connection.scope["query_string"]:
+        named = connection.query_params.get("user_id")
+    if named is None or named == caller.user_id:
+        return caller
+    if not connection.app.state.caller_check.authorizer.insecure:
+        raise Forbidden("The user_id is not the caller's.")
+    if not _is_usable(named):
+        raise InvalidInput("This cannot be a user_id.")
+    return replace(caller, user_id=named)
 
 
 def owned_by(caller: Caller, owner_user_id: str) -> bool:

@@ -1,0 +1,150 @@
+"""Reading a request's JSON body, strictly: bounded in bytes, depth and time, no key twice.
+
+What a body must be before a model looks at it is decided by `strict_json`; this module moves the
+bytes. It runs for every message a user sends: what is rare is looked for before it is worked on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import TypeAdapter, ValidationError
+from starlette.types import Message, Receive, Scope
+
+from sk_agents.exceptions import MalformedRequest, SlowRequest, TooLarge, UnsupportedMedia
+from sk_agents.http.strict_json import Unacceptable, check_json
+
+T = TypeVar("T")
+
+MAX_BYTES = 1024 * 1024
+MAX_BYTES_WITH_IMAGES = 12 * 1024 * 1024
+BODY_SECONDS = 30.0
+# A long list of wrong items would make a longer list of errors.
+MAX_ERRORS = 20
+# A key is named in an error only if it looks like one: nothing else of the input is repeated.
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_JSON_TYPE = re.compile(rb"application/(?:json|[a-z0-9!#$&^_.-]+\+json)")
+_ABOUT_BODY = frozenset(
+    (b"content-encoding", b"content-length", b"content-type", b"transfer-encoding")
+)
+_UTF_8 = (b"utf-8", b'"utf-8"')
+
+
+async def read_json(
+    scope: Scope,
+    receive: Receive,
+    adapter: TypeAdapter[T],
+    *,
+    max_bytes: int = MAX_BYTES,
+    timeout: float = BODY_SECONDS,  # noqa: ASYNC109 - it bounds the client, not the caller
+    optional: bool = False,
+) -> T:
+    """The body as `adapter` reads it. With `optional` no body at all reads as `{}`.
+
+    Raises:
+        UnsupportedMedia: another content type, charset or any content encoding.
+        TooLarge: more than `max_bytes`, counted as they arrive.
+        SlowRequest: not complete within `timeout` seconds.
+        MalformedRequest: not UTF-8, or the connection broke off.
+        RequestValidationError: not JSON, nested too deep, a key given twice, a number or text that
+            cannot be kept (lone surrogates, NUL), or not what `adapter` accepts.
+    """
+    length, is_json = _announced(scope["headers"])
+    if length is not None:
+        if length > max_bytes:
+            raise TooLarge
+        if length and not is_json:
+            raise UnsupportedMedia
+    body = await _read(receive, max_bytes, timeout)
+    if length is not None and len(body) != length:
+        raise MalformedRequest
+    if not body and optional:
+        body = b"{}"
+    elif body and not is_json:
+        raise UnsupportedMedia
+    return _parsed(body, adapter)
+
+
+def _announced(headers: Sequence[tuple[bytes, bytes]]) -> tuple[int | None, bool]:
+    """How long the body says it is, and whether it says it is JSON that we read."""
+    length: int | None = None
+    content_type: bytes | None = None
+    is_plain = True
+    for name, value in headers:
+        if name not in _ABOUT_BODY:
+            continue
+        if name == b"content-length":
+            if not value.isdigit() or length is not None:
+                raise MalformedRequest
+            length = int(value[:20])
+        elif name == b"content-type":
+            is_plain = is_plain and content_type is None
+            content_type = value
+        elif name == b"content-encoding":
+            is_plain = is_plain and value.lower() == b"identity"
+        else:
+            is_plain = is_plain and value.lower() == b"chunked"
+    return length, is_plain and content_type is not None and _is_json(content_type)
+
+
+@lru_cache(maxsize=64)
+def _is_json(content_type: bytes) -> bool:
+    kind, *parameters = (part.strip() for part in content_type.lower().split(b";"))
+    charsets = [value for part in parameters for value in part.split(b"charset=")[1:]]
+    return bool(_JSON_TYPE.fullmatch(kind)) and all(charset in _UTF_8 for charset in charsets)
+
+
+async def _read(receive: Receive, max_bytes: int, seconds: float) -> bytes:
+    parts: list[bytes] = []
+    size, is_whole = 0, False
+    try:
+        async with asyncio.timeout(seconds):
+            while not is_whole:
+                message = await receive()
+                parts.append(_part(message, size, max_bytes))
+                size += len(parts[-1])
+                is_whole = not message.get("more_body", False)
+    except TimeoutError:
+        raise SlowRequest from None
+    return b"".join(parts)
+
+
+def _part(message: Message, size: int, max_bytes: int) -> bytes:
+    if message["type"] == "http.disconnect":
+        raise MalformedRequest
+    body: bytes = message.get("body", b"")
+    if size + len(body) > max_bytes:
+        raise TooLarge
+    return body
+
+
+def _parsed(body: bytes, adapter: TypeAdapter[T]) -> T:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise MalformedRequest("The body is not UTF-8.") from None
+    try:
+        check_json(text)
+        return adapter.validate_json(body)
+    except Unacceptable as error:
+        entry = {"loc": ("body",), "msg": str(error), "type": error.kind}
+        raise RequestValidationError([entry]) from None
+    except ValidationError as error:
+        raise RequestValidationError(_entries(error)) from None
+
+
+def _entries(error: ValidationError) -> list[dict[str, Any]]:
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return [
+        {"loc": ("body", *map(_shown, entry["loc"])), "msg": entry["msg"], "type": entry["type"]}
+        for entry in found[:MAX_ERRORS]
+    ]
+
+
+def _shown(part: int | str) -> int | str:
+    return part if isinstance(part, int) or _PLAIN_KEY.fullmatch(part) else "?"

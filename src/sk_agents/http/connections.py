@@ -1,0 +1,232 @@
+"""A server's connections, bounded: how many, how long a head may take, how large it may be.
+
+uvicorn's own protocol keeps a connection that never sends a request, reads headers without end
+and takes fields that follow a chunked body for headers. Its limit on concurrency refuses everybody
+alike when it is reached; here the connection that has been idle longest makes room. What requests
+mean is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+from collections import OrderedDict
+from dataclasses import dataclass
+from http import HTTPStatus
+from secrets import token_hex
+from typing import Any, ClassVar, cast
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+# Files, the store's connections, the model's and the tools'.
+OTHER_FILES = 256
+LINGER_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    connections: int = 10_000
+    headers: int = 100
+    # The request line and all headers together.
+    head_bytes: int = 32 * 1024
+    head_seconds: float = 10.0
+    # Requests sent ahead of their turn, and the bytes of each one's body.
+    pipelined: int = 8
+    pipelined_bytes: int = 64 * 1024
+
+
+def affordable_connections(wanted: int) -> int:
+    """As many of them as this process may have files open, after asking for as many as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return wanted
+    return max(1, soft - OTHER_FILES)
+
+
+class BoundedConnection(HttpToolsProtocol):
+    """One client's connection. `bounded_by` makes the class that one server uses."""
+
+    limits: ClassVar[ConnectionLimits] = ConnectionLimits()
+    # Those without a request in progress, the longest idle first.
+    idle: ClassVar[OrderedDict[BoundedConnection, None]]
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._timer: asyncio.TimerHandle | None = None
+        self._head_bytes = self._head_count = 0
+        # What came in since there last was a whole head or a part of a body.
+        self._useless_bytes = 0
+        self._in_head = True
+        self._is_too_large = False
+        self._is_deaf = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections and not self._make_room():
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE)
+            self._close()
+            return
+        self.idle[self] = None
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.idle.pop(self, None)
+        self._forget_timer()
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        # Another protocol has the connection now.
+        self._is_deaf = True
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_deaf:
+            return
+        self._useless_bytes += len(data)
+        super().data_received(data)
+        if self._is_deaf:
+            return
+        if self._useless_bytes > self.limits.head_bytes:
+            self._is_too_large = True
+            self.send_400_response("")
+        elif self._timer is None and self.timeout_keep_alive_task is None and self._is_idle():
+            self._await_head()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+        self._head_bytes = self._head_count = 0
+
+    def on_url(self, url: bytes) -> None:
+        self._count_head(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_count += 1
+        self._count_head(len(name) + len(value))
+        # What follows a chunked body was not there when the request was checked.
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if not self.url.startswith(b"/"):
+            self._check_target()
+        self._in_head = False
+        self._useless_bytes = 0
+        self._forget_timer()
+        self.idle.pop(self, None)
+        super().on_headers_complete()
+        if len(self.pipeline) > self.limits.pipelined:
+            self._close()
+
+    def on_body(self, body: bytes) -> None:
+        self._useless_bytes = 0
+        super().on_body(body)
+        if self.pipeline and len(self.cycle.body) > self.limits.pipelined_bytes:
+            self._close()
+
+    def on_message_complete(self) -> None:
+        self._useless_bytes = 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._is_idle() and not self.transport.is_closing():
+            self.idle[self] = None
+
+    def send_400_response(self, msg: str) -> None:
+        """Called by uvicorn for what its parser does not accept."""
+        cycle = self.cycle
+        if self._is_idle():
+            self._refuse()
+        elif not cycle.more_body:
+            # It is the next request that is bad: those before it get their answers.
+            self._is_deaf = True
+            cycle.keep_alive = False
+        elif cycle.response_started or self.pipeline:
+            self._close()
+        else:
+            self._refuse()
+            cycle.disconnected = True
+            cycle.message_event.set()
+
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _make_room(self) -> bool:
+        if not self.idle:
+            return False
+        oldest, _ = self.idle.popitem(last=False)
+        self.connections.discard(oldest)
+        oldest.transport.close()
+        return True
+
+    def _await_head(self) -> None:
+        self._timer = self.loop.call_later(self.limits.head_seconds, self._close)
+
+    def _forget_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _count_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > self.limits.head_bytes or self._head_count > self.limits.headers:
+            self._is_too_large = True
+            # The parser turns it into `send_400_response`.
+            raise ValueError("head too large")
+
+    def _check_target(self) -> None:
+        """A whole URL as the target must name the host that the Host header names."""
+        hosts = [value for name, value in self.headers if name == b"host"]
+        authority = self.url.partition(b"://")[2].partition(b"/")[0]
+        if self.url != b"*" and [authority] != hosts:
+            raise ValueError("another host in the target")
+
+    def _refuse(self) -> None:
+        """Answer, then hear no more, and close a little later.
+
+        Closing while bytes come in would make the kernel throw the answer away.
+        """
+        too_large = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+        self._answer(too_large if self._is_too_large else HTTPStatus.BAD_REQUEST)
+        self._is_deaf = True
+        self.idle.pop(self, None)
+        self._forget_timer()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._timer = self.loop.call_later(LINGER_SECONDS, self._close)
+
+    def _answer(self, status: HTTPStatus) -> None:
+        body = json.dumps(
+            {
+                "type": "about:blank",
+                "title": status.phrase,
+                "status": status,
+                "detail": "The request was not read.",
+                "code": status.phrase.lower().replace(" ", "_"),
+                "correlation_id": token_hex(16),
+            }
+        ).encode()
+        later = b"retry-after: 1\r\n" if status == HTTPStatus.SERVICE_UNAVAILABLE else b""
+        self.transport.write(
+            b"%bcontent-type: application/problem+json\r\ncontent-length: %d\r\n"
+            b"%bconnection: close\r\n\r\n%b" % (STATUS_LINE[status], len(body), later, body)
+        )
+
+    def _close(self) -> None:
+        self._is_deaf = True
+        self.idle.pop(self, None)
+        self._forget_timer()
+        self.transport.close()
+
+
+def bounded_by(limits: ConnectionLimits) -> type[BoundedConnection]:
+    """The protocol class for one server; what it counts, it counts for that one."""
+    members = {"limits": limits, "idle": OrderedDict()}
+    return cast(type[BoundedConnection], type("BoundedConnection", (BoundedConnection,), members))

@@ -1,0 +1,360 @@
+"""Bytes that are no request, connections that want too much: against a real server."""
+
+import asyncio
+import json
+import resource
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from websockets.asyncio.client import connect
+
+from sk_agents.http.connections import OTHER_FILES, ConnectionLimits, affordable_connections
+from tests.http.toy import (
+    MAX_BYTES,
+    Wire,
+    eventually,
+    post,
+    request,
+    serving,
+    status,
+    toy_app,
+)
+
+LIMITS = ConnectionLimits(
+    connections=40, headers=20, head_bytes=4000, head_seconds=0.3, pipelined=3, pipelined_bytes=500
+)
+GOOD = b'{"content":"hello"}'
+CHUNKED = "Transfer-Encoding: chunked"
+
+
+class Edge:
+    """A server, its application and the usual way to ask it whether it is well."""
+
+    def __init__(self, port: int, app: FastAPI) -> None:
+        self.port = port
+        self.app = app
+
+    def ask(self, data: bytes) -> bytes:
+        """All that is answered until the connection is closed."""
+        with Wire(self.port) as wire:
+            return wire.send(data).rest()
+
+    def serves(self) -> bool:
+        with Wire(self.port) as wire:
+            answer = wire.send(post(GOOD, "Connection: close")).rest()
+        return status(answer) == 200
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Edge]:
+    app = toy_app(body_seconds=0.3)
+    with serving(app, LIMITS) as port:
+        yield Edge(port, app)
+
+
+@pytest.fixture
+def edge(server: Edge) -> Edge:
+    server.app.state.ran.clear()
+    return server
+
+
+def chunks(*parts: bytes, trailer: bytes = b"") -> bytes:
+    framed = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts)
+    return framed + b"0\r\n" + trailer + b"\r\n"
+
+
+def chunked(*headers: str, body: bytes) -> bytes:
+    return post(b"", CHUNKED, *headers) + body
+
+
+SMUGGLED = post(b'{"content":"smuggled"}')
+
+
+@pytest.mark.parametrize(
+    ("row", "data"),
+    [
+        ("H4 length first", chunked("Content-Length: 5", body=b"0\r\n\r\n" + SMUGGLED)),
+        ("H4 chunked first", post(GOOD, CHUNKED)),
+        ("H4 not chunked at all", chunked("Transfer-Encoding: identity", body=SMUGGLED)),
+        ("H4 no such encoding", post(b"", "Transfer-Encoding: xchunked") + SMUGGLED),
+        ("H5 two lengths", post(GOOD, "Content-Length: 3") + SMUGGLED),
+        ("H5 the same twice", post(GOOD, f"Content-Length: {len(GOOD)}") + SMUGGLED),
+        ("H5 list", post(b"", "Content-Length: 5, 5") + SMUGGLED),
+        ("H5 sign", post(b"", "Content-Length: +5") + SMUGGLED),
+        ("H10 NUL", post(GOOD, "X: a\0b")),
+        ("H10 CR", post(GOOD, "X: a\rb")),
+        ("H10 LF", post(GOOD, "X: a\nY: b")),
+        ("H10 folded", post(GOOD, "X: a\r\n b")),
+        ("H10 blank before the colon", post(GOOD, "X : a")),
+        ("H10 no name", post(GOOD, ": a")),
+        ("H13 other host", request("GET", "http://evil.example/chats/c")),
+        ("H13 no path", request("GET", "http://localhost")),
+        ("H13 user in target", request("GET", "http://localhost@evil.example/chats/c")),
+        ("CONNECT", request("CONNECT", "evil.example:80")),
+        ("bytes in the path", request("GET", "/chats/\xff")),
+        ("TLS", b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03"),
+        ("HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+        ("bad chunk", chunked(body=b"zz\r\n")),
+        ("negative chunk", chunked(body=b"-5\r\n")),
+    ],
+    ids=lambda part: part if isinstance(part, str) else "",
+)
+def test_what_is_no_request_is_400_and_closes(edge: Edge, row: str, data: bytes) -> None:
+    answer = edge.ask(data)
+    assert status(answer) == 400
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b"application/problem+json" in answer
+    assert edge.app.state.ran == []
+
+
+def answer_body(answer: bytes) -> Any:
+    return json.loads(answer.partition(b"\r\n\r\n")[2])
+
+
+def test_h13_whole_url_that_names_our_host_is_served(edge: Edge) -> None:
+    with Wire(edge.port) as wire:
+        answer = wire.send(request("GET", "http://localhost/chats/c")).until(b"}")
+    assert status(answer) == 200
+
+
+def test_h13_forwarded_headers_are_not_believed(edge: Edge) -> None:
+    forged = ["X-Forwarded-Host: evil.example", "Forwarded: host=evil.example"]
+    with Wire(edge.port) as wire:
+        answer = wire.send(request("GET", "/chats/c", *forged)).until(b"}")
+    assert status(answer) == 200
+    with Wire(edge.port) as wire:
+        forged = ["X-Forwarded-Host: localhost"]
+        answer = wire.send(request("GET", "/chats/c", *forged, host="evil.example")).until(b"}")
+    assert status(answer) == 400
+
+
+def test_h18_method_cannot_be_overridden(edge: Edge) -> None:
+    with Wire(edge.port) as wire:
+        answer = wire.send(request("GET", "/chats/c", "X-HTTP-Method-Override: DELETE")).until(b"}")
+    assert status(answer) == 200
+
+
+def headers(count: int) -> bytes:
+    """As many as that in all."""
+    extra = (f"X-{number}: y" for number in range(count - 2))
+    return request("GET", "/chats/c", "Connection: close", *extra)
+
+
+def sized(size: int) -> bytes:
+    """A head of so many bytes, as they are counted: target, names and values."""
+    frame = len("/chats/c" + "Host" + "localhost" + "Connection" + "close" + "X")
+    return request("GET", "/chats/c", "Connection: close", "X: " + "y" * (size - frame))
+
+
+@pytest.mark.parametrize(
+    ("row", "data", "expected"),
+    [
+        ("H9 headers L-1", headers(LIMITS.headers - 1), 200),
+        ("H9 headers L", headers(LIMITS.headers), 200),
+        ("H9 headers L+1", headers(LIMITS.headers + 1), 431),
+        ("H9 headers 100 L", headers(LIMITS.headers * 100), 431),
+        ("H9 bytes L-1", sized(LIMITS.head_bytes - 1), 200),
+        ("H9 bytes L", sized(LIMITS.head_bytes), 200),
+        ("H9 bytes L+1", sized(LIMITS.head_bytes + 1), 431),
+        ("H9 1 MB", sized(1024 * 1024), 431),
+        ("H9 long target", request("GET", "/chats/" + "c" * LIMITS.head_bytes), 431),
+        ("H9 1 MB without an end", request("GET", "/")[:-4] + b"\r\nX: " + b"y" * 2**20, 431),
+    ],
+    ids=lambda part: part if isinstance(part, str) else "",
+)
+def test_head_up_to_its_limit_is_read(edge: Edge, row: str, data: bytes, expected: int) -> None:
+    answer = edge.ask(data)
+    assert status(answer) == expected
+    assert edge.serves()
+
+
+def test_what_follows_a_chunked_body_is_no_header(edge: Edge) -> None:
+    body = chunks(b"abc", trailer=b"Host: evil.example\r\nAuthorization: Bearer x\r\n")
+    with Wire(edge.port) as wire:
+        wire.send(request("POST", "/seen", CHUNKED) + body)
+        seen = answer_body(wire.until(b"}"))
+    assert [name for name, _ in seen["headers"]] == ["host", "transfer-encoding"]
+    assert seen["body"] == "abc"
+
+
+@pytest.mark.parametrize(
+    ("row", "tail"),
+    [
+        ("one field", b"0\r\nX: " + b"y" * 2**20),
+        ("many fields", b"0\r\n" + b"X: y\r\n" * 50_000),
+        ("an extension", b"3;" + b"y" * 2**20),
+    ],
+)
+def test_endless_frame_of_a_chunked_body_is_cut(edge: Edge, row: str, tail: bytes) -> None:
+    assert status(edge.ask(chunked(body=tail))) in (400, 431)
+    assert edge.app.state.ran == []
+
+
+@pytest.mark.parametrize(
+    ("row", "sent"),
+    [
+        ("H20 nothing", b""),
+        ("H20 half a head", b"GET / HTTP/1.1\r\nHost: localh"),
+        ("H20 only blank lines", b"\r\n\r\n"),
+    ],
+)
+def test_connection_without_a_request_is_closed(edge: Edge, row: str, sent: bytes) -> None:
+    assert edge.ask(sent) == b""
+
+
+def test_connection_is_closed_when_its_next_head_does_not_end(edge: Edge) -> None:
+    with Wire(edge.port) as wire:
+        assert status(wire.send(post(GOOD)).until(b"}")) == 200
+        assert wire.send(b"GET / HTTP/1.1\r\n").rest() == b""
+
+
+@pytest.mark.parametrize(
+    ("row", "data"),
+    [
+        ("H6 chunked", chunked(body=b"1\r\n{\r\n")),
+        ("H6 announced", post(GOOD)[:-5]),
+        ("H6 nothing of it", post(GOOD)[: -len(GOOD)]),
+    ],
+)
+def test_body_that_stops_coming_is_408_and_closes(edge: Edge, row: str, data: bytes) -> None:
+    answer = edge.ask(data)
+    assert (status(answer), answer_body(answer)["code"]) == (408, "slow_request")
+    assert b"connection: close\r\n" in answer
+    assert edge.app.state.ran == []
+
+
+def test_z1_announced_body_is_refused_before_it_is_sent(edge: Edge) -> None:
+    with Wire(edge.port) as wire:
+        wire.send(post(b"", "Content-Length: 10000000000"))
+        assert status(wire.until(b"}")) == 413
+
+
+def test_z1_body_that_goes_on_after_its_refusal_is_not_kept(edge: Edge) -> None:
+    with Wire(edge.port) as wire:
+        wire.send(post(b"", "Content-Length: 10000000000"))
+        assert status(wire.until(b"}")) == 413
+        with pytest.raises(OSError):
+            for _ in range(100_000):
+                wire.send(b"x" * 65536)
+    assert edge.serves()
+
+
+def test_z1_counted_body_is_refused_at_the_limit(edge: Edge) -> None:
+    piece = b"%x\r\n%b\r\n" % (MAX_BYTES, b" " * MAX_BYTES)
+    with Wire(edge.port) as wire:
+        wire.send(chunked(body=piece))
+        wire.send(piece)
+        assert status(wire.until(b"}")) == 413
+
+
+def test_h17_old_protocol_is_answered_and_closed(edge: Edge) -> None:
+    answer = edge.ask(post(GOOD).replace(b"HTTP/1.1", b"HTTP/1.0"))
+    assert (status(answer), answer_body(answer)) == (200, {"content": "hello"})
+
+
+def test_h17_requests_sent_ahead_are_answered_in_order(edge: Edge) -> None:
+    sent = [b'{"content":"%d"}' % number for number in range(LIMITS.pipelined + 1)]
+    data = b"".join(map(post, sent))
+    with Wire(edge.port) as wire:
+        answer = wire.send(data).until(b'"%d"}' % LIMITS.pipelined)
+    assert answer.count(b"HTTP/1.1 200") == len(sent)
+    assert [said for _, said in edge.app.state.ran] == [str(n) for n in range(len(sent))]
+
+
+@pytest.mark.parametrize(
+    ("row", "data"),
+    [
+        ("H17 too many", post(GOOD) * 50),
+        ("H17 too much", post(GOOD) + post(b" " * (LIMITS.pipelined_bytes + 1) + GOOD)),
+    ],
+)
+def test_too_much_sent_ahead_closes(edge: Edge, row: str, data: bytes) -> None:
+    with Wire(edge.port) as wire:
+        wire.send(request("GET", "/stream?user=a")).until(b"hello")
+        wire.send(data)
+        assert b"HTTP/1.1" not in wire.rest()
+    assert edge.app.state.ran == []
+    assert edge.serves()
+
+
+def test_garbage_after_a_request_does_not_spoil_its_answer(edge: Edge) -> None:
+    answer = edge.ask(post(GOOD) + b"\x00\x01garbage\r\n\r\n")
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert (status(answer), answer_body(answer)) == (200, {"content": "hello"})
+
+
+def test_upgrade_to_what_we_do_not_speak_loses_no_body_silently(edge: Edge) -> None:
+    with Wire(edge.port) as wire:
+        wire.send(post(GOOD, "Connection: Upgrade", "Upgrade: h2c"))
+        assert status(wire.until(b"}")) == 400
+    assert edge.app.state.ran == []
+
+
+def test_h20_idle_connections_make_room_for_a_good_client() -> None:
+    limits = ConnectionLimits(connections=5, head_seconds=600)
+    with ExitStack() as stack:
+        edge = Edge(stack.enter_context(serving(toy_app(), limits)), toy_app())
+        idle = [stack.enter_context(Wire(edge.port)) for _ in range(20)]
+        assert edge.serves()
+        assert idle[0].rest() == b""
+
+
+@pytest.mark.parametrize(("more", "expected"), [(-1, 200), (0, 200), (1, 503)])
+def test_h20_connections_up_to_their_limit_are_served(more: int, expected: int) -> None:
+    with ExitStack() as stack:
+        port = stack.enter_context(serving(toy_app(), ConnectionLimits(connections=5)))
+        for _ in range(5 + more - 1):
+            wire = stack.enter_context(Wire(port))
+            wire.send(request("GET", "/stream?user=a")).until(b"hello")
+        last = stack.enter_context(Wire(port))
+        assert status(last.send(post(GOOD)).until(b"}")) == expected
+
+
+def test_h20_place_of_a_closed_connection_is_free_again() -> None:
+    with ExitStack() as stack:
+        port = stack.enter_context(serving(toy_app(), ConnectionLimits(connections=1)))
+        with Wire(port) as held:
+            held.send(request("GET", "/stream?user=a")).until(b"hello")
+
+        def served() -> bool:
+            return httpx.get(f"http://127.0.0.1:{port}/chats/c").status_code == 200
+
+        eventually(served)
+
+
+def test_h20_connection_that_waits_for_its_next_request_makes_room() -> None:
+    with ExitStack() as stack:
+        port = stack.enter_context(serving(toy_app(), ConnectionLimits(connections=1)))
+        first = stack.enter_context(Wire(port))
+        assert status(first.send(post(GOOD)).until(b"}")) == 200
+        with Wire(port) as second:
+            assert status(second.send(post(GOOD)).until(b"}")) == 200
+        assert first.rest() == b""
+
+
+async def test_websocket_outlives_the_time_for_a_head(edge: Edge) -> None:
+    async with connect(f"ws://localhost:{edge.port}/echo") as socket:
+        with Wire(edge.port) as idle:
+            # Closed after that time, and it came later.
+            assert await asyncio.to_thread(idle.rest) == b""
+        await socket.send("still there")
+        assert await socket.recv() == "still there"
+
+
+def test_connections_are_no_more_than_the_files_a_process_may_open() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        assert affordable_connections(10) == 10
+        resource.setrlimit(resource.RLIMIT_NOFILE, (OTHER_FILES + 50, before[1]))
+        assert affordable_connections(50) == 50
+        assert affordable_connections(51) == 51
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == OTHER_FILES + 51
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        if hard != resource.RLIM_INFINITY:
+            assert affordable_connections(hard) == hard - OTHER_FILES
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
