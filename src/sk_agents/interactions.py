@@ -6,10 +6,12 @@ a chat lies and how it travels is not known here.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any, Literal
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
@@ -115,8 +117,14 @@ _STATUS = {
 }
 
 
-def interaction_of(state: ThreadState, run_id: str) -> Interaction:
-    """The run as its reader sees it.
+def chat_thread_id(user_id: str, chat_id: str) -> str:
+    """Where a user's chat lies: everybody has chat ids of their own."""
+    digest = hashlib.sha256(f"chats\0{user_id}\0{chat_id}".encode()).hexdigest()
+    return str(UUID(digest[:32]))
+
+
+def interaction_of(state: ThreadState, run_id: str, *, with_state: bool = True) -> Interaction:
+    """The run as its reader sees it; without its state if nobody wants to see that.
 
     Raises:
         StateCorrupt: the log has no such run, or the run's parent is missing.
@@ -128,7 +136,7 @@ def interaction_of(state: ThreadState, run_id: str) -> Interaction:
         status=_STATUS[run.status],
         user_message=run.message.text if run.message else "",
         agent_events=agent_events(run),
-        final_agent_state=agent_state(state, run_id) if ended else None,
+        final_agent_state=agent_state(state, run_id) if ended and with_state else None,
         created_at=run.created_at.isoformat(),
         completed_at=run.completed_at.isoformat() if run.completed_at else None,
     )

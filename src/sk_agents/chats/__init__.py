@@ -1,0 +1,1 @@
+"""The chats API: interactions as server-sent events, approvals, cancel, edit, branches."""

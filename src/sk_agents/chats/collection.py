@@ -1,0 +1,140 @@
+"""The chats of a user: listed, read, renamed, deleted, switched, taken away."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import TypeAdapter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from sk_agents.chats import streams
+from sk_agents.chats.archive import archive
+from sk_agents.chats.desk import SURFACE, Desk, Visit, body_of, busy, engine_of
+from sk_agents.chats.history import Place, chat_view
+from sk_agents.chats.models import BranchChoice, ChatChange
+from sk_agents.chats.views import (
+    AgentList,
+    BranchList,
+    ChatPage,
+    ChatSummary,
+    ChatView,
+    branch_list,
+    chat_summary,
+)
+from sk_agents.engine.events import Event
+from sk_agents.engine.ports import ThreadQuery
+from sk_agents.exceptions import ThreadBusy
+from sk_agents.http.caller import acting_caller
+
+MAX_PAGE = 100
+EXPORT_PAGE = 1000
+
+_CHANGE = TypeAdapter(ChatChange)
+_BRANCH = TypeAdapter(BranchChoice)
+
+
+def collection_routes(desk: Desk) -> APIRouter:
+    router = APIRouter(tags=["chats"])
+
+    @router.get("/agents")
+    async def agents(request: Request) -> AgentList:
+        """The agents a chat can be held with; the first one is the default."""
+        await acting_caller(request)
+        return AgentList(agents=desk.agents)
+
+    @router.get("/chats")
+    async def listing(
+        request: Request,
+        cursor: Annotated[str | None, Query(max_length=128)] = None,
+        limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
+        q: Annotated[str | None, Query(max_length=200)] = None,
+    ) -> ChatPage:
+        """The caller's chats, the most recently changed first; with `q` those that mention it."""
+        caller = await acting_caller(request)
+        page = await engine_of(request.scope).shelf.threads(
+            ThreadQuery(caller.user_id, surface=SURFACE, text=q, after=cursor, limit=limit)
+        )
+        return ChatPage(chats=[chat_summary(thread) for thread in page.threads], next=page.after)
+
+    @router.get("/chats/{chat_id}")
+    async def read(
+        request: Request,
+        include: Literal["superseded"] | None = None,
+        state: bool = True,
+        before: Annotated[str | None, Query(max_length=160)] = None,
+    ) -> ChatView:
+        """The chat with its visible interactions; with `include=superseded` with all of them."""
+        visit = await desk.visit(request)
+        place = Place.of(before) if before is not None else None
+        return await chat_view(
+            visit, with_superseded=include is not None, with_state=state, before=place
+        )
+
+    @router.patch("/chats/{chat_id}")
+    async def rename(request: Request) -> ChatSummary:
+        visit = await desk.visit(request)
+        body = await body_of(request, _CHANGE)
+        labels = {"title": body.title}
+        shelf = visit.engine.shelf
+        return chat_summary(await shelf.label(visit.thread_id, visit.caller.user_id, labels))
+
+    @router.delete("/chats/{chat_id}", status_code=204)
+    async def delete(request: Request) -> Response:
+        """Stop what runs in it and remove it for good."""
+        visit = await desk.visit(request)
+        await visit.engine.delete(visit.thread_id, visit.caller.user_id)
+        return Response(status_code=204)
+
+    @router.get("/chats/{chat_id}/events")
+    async def events(request: Request) -> Response:
+        """Everything that happens in the chat, endlessly; without a cursor from now on."""
+        visit = await desk.visit(request)
+        known = await visit.engine.thread(visit.thread_id, visit.caller.user_id)
+        state = known.state
+        position = streams.cursor(request.scope["headers"], request.query_params.getlist("after"))
+        streams.check_cursor(position, state.next_seq)
+        streams.check_accept(request.scope)
+        after = state.next_seq - 1 if position is None else position
+        renderer = await streams.renderer_at(visit, state, after, whole_chat=True)
+        frames = streams.frames(visit, renderer, after=after)
+        return streams.HeldStream(desk.slots, visit.caller.user_id, frames)
+
+    @router.get("/chats/{chat_id}/branches")
+    async def branches(request: Request) -> BranchList:
+        """Every interaction and what it follows: the conversation as a tree."""
+        visit = await desk.visit(request)
+        known = await visit.engine.thread(visit.thread_id, visit.caller.user_id)
+        return branch_list(known.state)
+
+    @router.post("/chats/{chat_id}/branch", response_model=BranchList)
+    async def switch(request: Request) -> BranchList | Response:
+        """Show the branch of this interaction."""
+        visit = await desk.visit(request)
+        body = await body_of(request, _BRANCH)
+        shelf = visit.engine.shelf
+        try:
+            known = await shelf.switch(visit.thread_id, visit.caller.user_id, body.interaction_id)
+        except ThreadBusy as error:
+            return busy(request, error)
+        return branch_list(known.state)
+
+    @router.get("/chats/{chat_id}/export")
+    async def export(request: Request) -> Response:
+        """The whole chat as a document for `POST /chats/import`."""
+        visit = await desk.visit(request)
+        name = f"attachment; filename={visit.chat_id}.json"
+        return JSONResponse(await _archive(visit), headers={"Content-Disposition": name})
+
+    return router
+
+
+async def _archive(visit: Visit) -> dict[str, object]:
+    known = await visit.engine.thread(visit.thread_id, visit.caller.user_id)
+    events: list[Event] = []
+    seq = 0
+    while page := await visit.engine.shelf.events(visit.thread_id, seq, EXPORT_PAGE):
+        events.extend(page)
+        seq = page[-1].seq
+    return archive(known.head, known.state, events)

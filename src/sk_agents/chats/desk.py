@@ -1,0 +1,131 @@
+"""What every handler of the chats API needs to know of a request: who asks, in which chat."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+from uuid import uuid4
+
+import orjson
+from pydantic import BaseModel, TypeAdapter
+from starlette.requests import Request
+from starlette.types import Receive, Scope
+
+from sk_agents.chats.views import AgentView
+from sk_agents.engine.engine import Engine
+from sk_agents.exceptions import InvalidInput, ThreadBusy
+from sk_agents.http.body import read_json
+from sk_agents.http.caller import Caller, acting_caller
+from sk_agents.http.errors import ProblemResponse, problem
+from sk_agents.http.ids import chat_id as checked_chat_id
+from sk_agents.http.streams import StreamSlots
+from sk_agents.interactions import chat_thread_id
+
+T = TypeVar("T")
+
+SURFACE = "chats"
+BUSY_RETRY_SECONDS = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request: its caller and the chat it is about."""
+
+    caller: Caller
+    engine: Engine
+    chat_id: str
+    thread_id: str
+    # What addresses for the caller must end with, while users only say who they are.
+    suffix: str = ""
+
+    def address(self, path: str) -> str:
+        """Where the caller finds something of this chat."""
+        return f"/chats/{self.chat_id}{path}{self.suffix}"
+
+
+class Desk:
+    """`agents` are those a chat may be held with; the first one is the default.
+
+    `slots` bounds the streams that one user holds open.
+    """
+
+    def __init__(self, agents: Sequence[AgentView], slots: StreamSlots) -> None:
+        self.agents = list(agents)
+        self.slots = slots
+        self._names = {agent.name for agent in agents}
+
+    def agent(self, name: str | None) -> str:
+        """The agent of this name, or the default.
+
+        Raises:
+            InvalidInput: there is none.
+        """
+        if not self.agents:
+            raise InvalidInput("This server serves no agent; start it with an agent file.")
+        if name is None:
+            return self.agents[0].name
+        if name not in self._names:
+            raise InvalidInput("There is no agent of this name.")
+        return name
+
+    def has_agent(self, name: str | None) -> bool:
+        return name in self._names
+
+    async def visit(self, request: Request) -> Visit:
+        """Raises InvalidInput: the path names no possible chat."""
+        caller = await acting_caller(request)
+        chat_id = checked_chat_id(request.path_params["chat_id"])
+        thread_id = chat_thread_id(caller.user_id, chat_id)
+        suffix = ""
+        if request.scope["query_string"] and "user_id" in request.query_params:
+            suffix = "?" + urlencode({"user_id": caller.user_id})
+        return Visit(caller, engine_of(request.scope), chat_id, thread_id, suffix)
+
+
+def engine_of(scope: Scope) -> Engine:
+    engine: Engine = scope["app"].state.engines.main
+    return engine
+
+
+async def body_of(
+    request: Request, adapter: TypeAdapter[T], *, optional: bool = False, images: bool = False
+) -> T:
+    """The request's body, which may be larger if it may have images; see `read_json`."""
+    receive: Receive = request.receive
+    settings = request.app.state.settings
+    return await read_json(
+        request.scope,
+        receive,
+        adapter,
+        optional=optional,
+        max_bytes=settings.max_image_body_bytes if images else settings.max_body_bytes,
+        timeout=settings.body_timeout,
+    )
+
+
+def new_interaction_id() -> str:
+    return f"int_{uuid4().hex}"
+
+
+def request_digest(what: str, body: BaseModel) -> str:
+    """Of a request, so that its key cannot be used for another."""
+    document: dict[str, Any] = body.model_dump(mode="json")
+    return hashlib.sha256(what.encode() + orjson.dumps(document)).hexdigest()
+
+
+def busy(request: Request, error: ThreadBusy) -> ProblemResponse:
+    """Says which interaction is in the way, so that a client can wait for it or stop it."""
+    members: dict[str, Any] = {}
+    if "run_id" in error.attributes:
+        members["interaction_id"] = error.run_id
+    return problem(
+        request,
+        409,
+        code=error.code,
+        detail=str(error),
+        headers={"Retry-After": BUSY_RETRY_SECONDS},
+        **members,
+    )

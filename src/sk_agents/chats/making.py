@@ -1,0 +1,99 @@
+"""New chats: empty ones, and those that come from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import NAMESPACE_URL, uuid4, uuid5
+
+from fastapi import APIRouter
+from pydantic import TypeAdapter
+from starlette.requests import Request
+
+from sk_agents.chats.archive import Archive, restored
+from sk_agents.chats.desk import SURFACE, Desk, body_of, engine_of, request_digest
+from sk_agents.chats.models import NewChat
+from sk_agents.chats.views import ChatSummary, chat_summary
+from sk_agents.engine.models import NewThread, Thread
+from sk_agents.exceptions import InvalidInput, StateCorrupt, ThreadExists
+from sk_agents.http.caller import Caller, acting_caller
+from sk_agents.http.idempotency import idempotency_key
+from sk_agents.http.ids import chat_id as checked_chat_id
+from sk_agents.interactions import chat_thread_id
+
+# The label under which a chat remembers the request that made it.
+REQUEST = "request"
+
+_NEW = TypeAdapter(NewChat)
+_ARCHIVE = TypeAdapter(Archive)
+
+Create = Callable[[str, NewThread], Awaitable[Thread]]
+
+
+def making_routes(desk: Desk) -> APIRouter:
+    router = APIRouter(tags=["chats"])
+
+    @router.post("/chats", status_code=201)
+    async def make(request: Request) -> ChatSummary:
+        """An empty chat. With an `Idempotency-Key` the same one each time."""
+        caller = await acting_caller(request)
+        key = idempotency_key(request.scope)
+        body = await body_of(request, _NEW, optional=True)
+        labels = _labels(body.title, key, request_digest("make", body) if key else None)
+        shelf = engine_of(request.scope).shelf
+        new = _new(caller, body.chat_id, key, desk.agent(body.agent), labels)
+        return await _made(request, caller, new, shelf.make)
+
+    @router.post("/chats/import", status_code=201)
+    async def bring(request: Request, chat_id: str | None = None) -> ChatSummary:
+        """A chat from the document that `export` gave, as `chat_id` or under a new id."""
+        caller = await acting_caller(request)
+        key = idempotency_key(request.scope)
+        chosen = checked_chat_id(chat_id) if chat_id is not None else None
+        body = await body_of(request, _ARCHIVE, images=True)
+        labels = _labels(body.title, key, request_digest(f"import {chosen}", body) if key else None)
+        events = restored(body, desk.has_agent)
+        shelf = engine_of(request.scope).shelf
+        new = _new(caller, chosen, key, desk.agent(body.agent), labels)
+        try:
+            return await _made(request, caller, new, lambda id, new: shelf.restore(id, new, events))
+        except StateCorrupt as error:
+            raise InvalidInput(f"This is no log of a chat: {error}") from error
+
+    return router
+
+
+async def _made(request: Request, caller: Caller, new: NewThread, create: Create) -> ChatSummary:
+    """The new chat, or the one that this very request has made before.
+
+    Raises:
+        ThreadExists: there is another one of this id.
+        InvalidInput: the request's key was used for another request.
+    """
+    thread_id = chat_thread_id(caller.user_id, new.wire_id)
+    try:
+        return chat_summary(await create(thread_id, new))
+    except ThreadExists:
+        head = await engine_of(request.scope).shelf.head(thread_id, caller.user_id)
+        ours, first = new.metadata.get(REQUEST), head.metadata.get(REQUEST)
+        if ours is None or first is None or ours["key"] != first["key"]:
+            raise
+        if ours != first:
+            raise InvalidInput("This Idempotency-Key was used for another request.") from None
+        return chat_summary(head)
+
+
+def _new(
+    caller: Caller, chat_id: str | None, key: str | None, agent: str, labels: dict[str, Any]
+) -> NewThread:
+    if chat_id is None:
+        name = f"{SURFACE}\0{caller.user_id}\0{key}"
+        chat_id = f"chat_{(uuid4() if key is None else uuid5(NAMESPACE_URL, name)).hex}"
+    return NewThread(caller.user_id, wire_id=chat_id, surface=SURFACE, agent=agent, metadata=labels)
+
+
+def _labels(title: str | None, key: str | None, digest: str | None) -> dict[str, Any]:
+    labels: dict[str, Any] = {"title": title} if title else {}
+    if key is not None:
+        labels[REQUEST] = {"key": key, "digest": digest}
+    return labels

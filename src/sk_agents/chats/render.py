@@ -1,0 +1,276 @@
+"""From the log to the frames of a chat's stream: at most one frame an event, the same each time.
+
+A durable frame's id is its event's place in the log, so a reader can go on from any of them.
+Deltas and tool output are previews and carry none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from sk_agents.engine.events import (
+    Answered,
+    ApprovalDecided,
+    ApprovalRequested,
+    BranchChanged,
+    Cancelled,
+    Event,
+    Failed,
+    RunEnded,
+    RunQueued,
+    RunStarted,
+    Thinking,
+    ThreadChanged,
+    ToolFinished,
+    ToolProposed,
+    ToolStarted,
+)
+from sk_agents.engine.live import Delta
+from sk_agents.engine.models import Usage
+from sk_agents.engine.watch import Item
+from sk_agents.http.sse import frame, last_frame
+from sk_agents.interactions import EventType
+
+RETRY_MS = 1000
+
+Payload = dict[str, Any]
+Named = tuple[str, Payload]
+"""The name of a frame and what it says."""
+
+_DELTAS = {"answer": "answer_delta", "thinking": "thinking_delta"}
+
+
+def stream_end(reason: str, resume_url: str) -> bytes:
+    """The frame that closes a stream early. It never claims that the run is over."""
+    payload = orjson.dumps({"reason": reason, "resume_url": resume_url})
+    return last_frame("stream_end", payload, retry_ms=RETRY_MS)
+
+
+class Renderer:
+    """The frames of one stream.
+
+    The events of a call name its tool only once, so whoever begins in the middle of a run lets the
+    renderer `learn` what came before. With `whole_chat` every frame says whose it is, and the
+    chat's own changes show too.
+    """
+
+    def __init__(self, chat_id: str, *, whole_chat: bool = False) -> None:
+        self._chat_id = chat_id
+        self._whole_chat = whole_chat
+        self._names: dict[str, str] = {}
+        self._arguments: dict[str, dict[str, Any]] = {}
+        self._shown: set[str] = set()
+
+    def learn(self, events: Sequence[Event]) -> None:
+        """Take what the reader has seen already."""
+        self.frames(events)
+
+    def frames(self, items: Sequence[Item]) -> list[bytes]:
+        found = []
+        for item in items:
+            if isinstance(item, Delta):
+                found.append(_delta(item))
+                continue
+            render = _RENDERED.get(type(item))
+            named = render(self, item) if render is not None else None
+            if named is not None:
+                name, payload = named
+                if self._whole_chat:
+                    payload = self._placed(item, payload)
+                found.append(frame(name, orjson.dumps(payload), seq=item.seq))
+        return found
+
+    def _placed(self, event: Event, payload: Payload) -> Payload:
+        """When it happened and to whom; of a beginning, all that a reader of the chat lacks."""
+        payload["at"] = event.at.isoformat()
+        if event.run_id:
+            payload.setdefault("interaction_id", event.run_id)
+        if isinstance(event, RunStarted | RunQueued):
+            payload["user_message"] = event.message.text if event.message else None
+            payload["agent"] = event.agent
+        if isinstance(event, RunStarted):
+            payload |= {"parent_id": event.parent_run, "edits": event.edits}
+        return payload
+
+    def _queued(self, event: RunQueued) -> Named:
+        return "interaction_queued", {"interaction_id": event.run_id, "position": event.position}
+
+    def _started(self, event: RunStarted) -> Named:
+        return "interaction_started", {
+            "interaction_id": event.run_id,
+            "chat_id": self._chat_id,
+            "status": "RUNNING",
+            "created_at": event.at.isoformat(),
+        }
+
+    def _thinking(self, event: Thinking) -> Named:
+        return "thinking", {"type": EventType.THINKING, "content": event.content}
+
+    def _proposed(self, event: ToolProposed) -> Named | None:
+        self._names[event.call_id] = _name(event)
+        self._arguments[event.call_id] = event.arguments
+        return self._call(event.call_id) if event.problem is not None else None
+
+    def _tool_started(self, event: ToolStarted) -> Named:
+        return self._call(event.call_id)
+
+    def _call(self, call_id: str) -> Named:
+        self._shown.add(call_id)
+        return "tool_call", {
+            "type": EventType.TOOL_CALL,
+            "id": call_id,
+            "tool_name": self._names[call_id],
+            "tool_input": spelled(self._arguments[call_id]),
+        }
+
+    def _finished(self, event: ToolFinished) -> Named | None:
+        """A call that nobody let run has no result to show; who refused it has been said, but by
+        policy, which asks nobody."""
+        name = self._names[event.call_id]
+        if event.call_id in self._shown:
+            return "tool_result", {
+                "type": EventType.TOOL_RESULT,
+                "id": event.call_id,
+                "tool_name": name,
+                "tool_output": event.result,
+            }
+        if event.outcome == "refused" and event.by == "policy":
+            return "rejected", {
+                "approval_id": None,
+                "interaction_id": event.run_id,
+                "call_id": event.call_id,
+                "tool_name": name,
+                "by": "policy",
+                "decided_by": None,
+                "message": event.result,
+            }
+        return None
+
+    def _asked(self, event: ApprovalRequested) -> Named:
+        # What is asked about is what will run: an edit of what was asked before is void.
+        self._arguments[event.call_id] = event.shown.get("arguments", {})
+        return "approval_required", {
+            "approval_id": event.approval_id,
+            "interaction_id": event.run_id,
+            **approval_payload(event),
+        }
+
+    def _decided(self, event: ApprovalDecided) -> Named:
+        if event.edited_arguments is not None:
+            self._arguments[event.call_id] = event.edited_arguments
+        payload = {
+            "approval_id": event.approval_id,
+            "interaction_id": event.run_id,
+            "call_id": event.call_id,
+            "tool_name": self._names[event.call_id],
+            "by": event.by,
+            "decided_by": event.decided_by,
+        }
+        optional = ("message", "edited_arguments", "choice", "answer")
+        payload |= {key: value for key in optional if (value := getattr(event, key)) is not None}
+        return "approved" if event.outcome == "approved" else "rejected", payload
+
+    def _cancelled(self, event: Cancelled) -> Named:
+        return "cancelled", {"interaction_id": event.run_id}
+
+    def _failed(self, event: Failed) -> Named:
+        return "error", {
+            "interaction_id": event.run_id,
+            "code": event.code,
+            "message": event.message,
+            "correlation_id": event.correlation_id,
+        }
+
+    def _answered(self, event: Answered) -> Named:
+        return "answer", {"type": EventType.ANSWER, "content": event.content}
+
+    def _ended(self, event: RunEnded) -> Named:
+        return "interaction_complete", {
+            "interaction_id": event.run_id,
+            "status": event.status.upper(),
+            "usage": usage_payload(event.usage),
+        }
+
+    def _branched(self, event: BranchChanged) -> Named | None:
+        if not self._whole_chat:
+            return None
+        return "branch_changed", {"interaction_id": event.head_run}
+
+    def _relabelled(self, event: ThreadChanged) -> Named | None:
+        if not self._whole_chat or "title" not in event.metadata:
+            return None
+        return "chat_changed", {"title": event.metadata["title"]}
+
+
+_RENDERED: Mapping[type[Event], Callable[[Renderer, Any], Named | None]] = {
+    RunQueued: Renderer._queued,
+    RunStarted: Renderer._started,
+    Thinking: Renderer._thinking,
+    ToolProposed: Renderer._proposed,
+    ToolStarted: Renderer._tool_started,
+    ToolFinished: Renderer._finished,
+    ApprovalRequested: Renderer._asked,
+    ApprovalDecided: Renderer._decided,
+    Cancelled: Renderer._cancelled,
+    Failed: Renderer._failed,
+    Answered: Renderer._answered,
+    RunEnded: Renderer._ended,
+    BranchChanged: Renderer._branched,
+    ThreadChanged: Renderer._relabelled,
+}
+
+
+def approval_payload(event: ApprovalRequested) -> Payload:
+    """What a person must see to decide: exactly what will run."""
+    payload: Payload = {
+        "kind": event.kind,
+        "call_id": event.call_id,
+        "tool_name": str(event.shown.get("tool_name", "")),
+        "tool_input": spelled(event.shown.get("arguments", {})),
+        "digest": event.digest,
+        "expires_at": event.expires_at.isoformat() if event.expires_at else None,
+    }
+    if event.choices is not None:
+        payload["choices"] = event.choices
+    if event.answer_schema is not None:
+        payload["schema"] = event.answer_schema
+    return payload
+
+
+def usage_payload(usage: Usage) -> Payload:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.total_tokens,
+    }
+
+
+def spelled(arguments: Mapping[str, Any]) -> str:
+    return json.dumps(arguments, ensure_ascii=False)
+
+
+def _delta(delta: Delta) -> bytes:
+    if delta.kind == "tool_output":
+        payload: Payload = {
+            "interaction_id": delta.run_id,
+            "call_id": delta.call_id,
+            "chunk": delta.content,
+        }
+        return frame("tool_output", orjson.dumps(payload))
+    payload = {
+        "interaction_id": delta.run_id,
+        "round": delta.round,
+        "attempt": delta.attempt,
+        "offset": delta.offset,
+        "content": delta.content,
+    }
+    return frame(_DELTAS[delta.kind], orjson.dumps(payload))
+
+
+def _name(proposal: ToolProposed) -> str:
+    plugin = proposal.plugin_name
+    return f"{plugin}-{proposal.function_name}" if plugin else proposal.function_name

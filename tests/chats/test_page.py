@@ -1,0 +1,37 @@
+"""`docs/chats.md` and the code say the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from sk_agents.chats.frames import CHAT_FRAMES
+from tests.chats.test_openapi import ROUTES
+
+PAGE = (Path(__file__).parents[2] / "docs" / "chats.md").read_text(encoding="utf-8")
+
+
+def section(name: str) -> str:
+    return PAGE.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+
+
+def test_every_event_is_on_the_page_with_its_fields() -> None:
+    rows = {}
+    for row in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (.*) \|$", section("Events"), re.MULTILINE):
+        for name in re.findall(r"\w+", row[0]):
+            rows[name] = row[1]
+    assert rows.keys() == CHAT_FRAMES.keys()
+    for name, (model, _) in CHAT_FRAMES.items():
+        fields = {field.alias or key for key, field in model.model_fields.items()}
+        named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]*)`", rows[name]))))
+        if name not in ("branch_changed", "chat_changed"):
+            assert named == fields, name
+
+
+def test_every_operation_is_on_the_page() -> None:
+    found = {
+        (method, re.sub(r"\{\w+\}", "{}", path))
+        for method, path in re.findall(r"`([A-Z]+) (/[^?`]*)", section("Operations"))
+    }
+    routes = [route.split() for route in ROUTES]
+    assert found == {(method, re.sub(r"\{\w+\}", "{}", path)) for method, path in routes}
