@@ -1,0 +1,69 @@
+"""What can go wrong for a client of a server.
+
+    ClientError
+    ├── TealServerError        the server answered, and refused
+    ├── ServerUnreachable      no answer, or one that was cut off, for longer than is waited
+    └── ProtocolError          the answer is not what a server of this kind sends
+
+A tree of its own: these tell of another process. Raised inside a server, such an error must not be
+taken for one of the server's own and be given its status code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+# Another try, a moment later, may well be answered differently.
+PASSING = frozenset({429, 502, 503, 504})
+
+
+class ClientError(Exception):
+    """The request was not served. `is_passing`: the same request may succeed a moment later."""
+
+    is_passing = False
+    retry_after: float | None = None
+
+
+class TealServerError(ClientError):
+    """The server refused. `code` is stable, `detail` is for people.
+
+    `problem` is the whole body of the answer; `correlation_id` finds the request in the server's
+    logs.
+    """
+
+    def __init__(
+        self, status: int, problem: Mapping[str, Any], *, retry_after: float | None = None
+    ) -> None:
+        self.status = status
+        self.problem = dict(problem)
+        self.code = str(problem.get("code") or f"http_{status}")
+        self.detail = str(problem.get("detail") or _phrase(status))
+        self.correlation_id: str | None = problem.get("correlation_id")
+        self.retry_after = retry_after
+        self.is_passing = status in PASSING
+        super().__init__(f"{status} {self.code}: {self.detail}")
+
+
+class ServerUnreachable(ClientError):
+    """The server cannot be reached, or went away in the middle of its answer.
+
+    `was_sent` is False if the request certainly did not arrive.
+    """
+
+    def __init__(self, message: str, *, was_sent: bool = True, is_passing: bool = True) -> None:
+        super().__init__(message)
+        self.was_sent = was_sent
+        self.is_passing = is_passing
+
+
+class ProtocolError(ClientError):
+    """What was received makes no sense: is this the address of a Teal server?"""
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "no reason given"
