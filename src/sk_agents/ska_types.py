@@ -1,13 +1,24 @@
-"""Words shared by the surfaces, the back rooms and users' own classes: tasks and plugins."""
+"""Words shared by the surfaces, the back rooms and users' own classes: inputs, tasks, plugins."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    model_validator,
+)
 
 from sk_agents.exceptions import ToolError
 
@@ -28,6 +39,66 @@ class MultiModalItem(BaseModel):
 
     content_type: Literal["text", "image"] = "text"
     content: str
+
+
+class HistoryMessage(BaseModel):
+    """What was said before, as plain text."""
+
+    role: Literal["user", "assistant"]
+    content: str
+
+
+class HistoryMultiModalMessage(BaseModel):
+    """What was said before, as items; plain `content` in their place is one text item."""
+
+    role: Literal["user", "assistant"]
+    items: list[MultiModalItem]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _content_is_an_item(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "content" in data and data.get("items") is None:
+            rest = {key: value for key, value in data.items() if key != "content"}
+            return {**rest, "items": [{"content_type": "text", "content": data["content"]}]}
+        return data
+
+
+class BaseInput(BaseModel):
+    """A conversation so far; its last message is the one to answer."""
+
+    chat_history: list[HistoryMessage] | None = None
+
+
+class BaseInputWithUserContext(BaseInput):
+    """A conversation so far, and what the client knows about its user."""
+
+    user_context: dict[str, str] | None = None
+
+
+class BaseMultiModalInput(BaseModel):
+    """A conversation of texts and images; `session_id` comes back with the answer."""
+
+    session_id: str | None = None
+    chat_history: list[HistoryMultiModalMessage] | None = None
+
+
+class BaseMultiModalInputWithUserContext(BaseMultiModalInput):
+    """The same, and what the client knows about its user."""
+
+    user_context: dict[str, str] | None = None
+
+
+class EmbeddedImage(BaseModel):
+    """An image in base64; `format` is its media type, such as `image/png`."""
+
+    format: str
+    data: str
+
+
+class BaseEmbeddedImage(BaseModel):
+    """An image for the first task to look at."""
+
+    embedded_image: EmbeddedImage
 
 
 class AgentTaskItem(BaseModel):
@@ -146,3 +217,35 @@ class BasePlugin:
     ) -> None:
         self.authorization = authorization
         self.extra_data_collector = extra_data_collector or ExtraDataCollector()
+
+
+class ModelType(Enum):
+    OPENAI = "openai"
+    ANTHROPIC = "anthropic"
+    GOOGLE = "google"
+
+
+class ChatCompletionFactory(ABC):
+    """What such a class looks like. Deriving from it is not required."""
+
+    def __init__(self, app_config: Any) -> None:
+        self.app_config = app_config
+
+    @staticmethod
+    def get_configs() -> Iterable[Any]:
+        """The variables it reads, each with `env_name`, `is_required` and `default_value`."""
+        return []
+
+    @abstractmethod
+    def get_chat_completion_for_model_name(self, model_name: str, service_id: str) -> Any:
+        """The client.
+
+        Raises:
+            ValueError: the name is not one of its own.
+        """
+
+    def get_model_type_for_name(self, model_name: str) -> ModelType:
+        return ModelType.OPENAI
+
+    def model_supports_structured_output(self, model_name: str) -> bool:
+        return False

@@ -1,21 +1,30 @@
-"""The plugin catalog: what the operator decided about tools, in one JSON file for all agents.
+"""The plugin catalog: what the operator decided about tools, for all agents.
 
-A tool that the catalog does not name, or about which it leaves `requires_hitl` out, is one it says
-nothing about: that is never the same as `false`.
+It is one JSON file, or a class of the operator's own that is asked about each tool. A tool that the
+catalog does not name, or about which it leaves `requires_hitl` out, is one it says nothing about:
+that is never the same as `false`. What a class answers is believed only if it is a clear yes or no;
+everything else it may do means ask.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sk_agents.exceptions import ConfigurationError
+from sk_agents.config.loading import load_class
+from sk_agents.config.settings import Settings, environment, variable
+from sk_agents.exceptions import ClassUnusable, ConfigurationError
 
 MAX_BYTES = 4 * 1024 * 1024
+CLASS_VARIABLES = "TA_PLUGIN_CATALOG_MODULE, TA_PLUGIN_CATALOG_CLASS"
+# Our own class that reads the file, as the public project's settings name it.
+OWN_MODULE, OWN_CLASS = "local_plugin_catalog", "FileBasedPluginCatalog"
 
 
 class _Strict(BaseModel):
@@ -54,6 +63,46 @@ class _Document(_Strict):
     plugins: tuple[CatalogPlugin, ...]
 
 
+class PluginCatalog(ABC):
+    """The base of an operator's own catalog. `None` says nothing about what was asked for."""
+
+    @abstractmethod
+    def get_plugin(self, plugin_id: str) -> Any: ...
+
+    @abstractmethod
+    def get_tool(self, tool_id: str) -> Any:
+        """An object with `governance.requires_hitl`: a bool, or `None` where that is open."""
+
+
+class ToolRules(Protocol):
+    """What is asked of any catalog."""
+
+    def requires_hitl(self, tool_id: str) -> bool | None: ...
+
+    def refuse_strays(self, names: Iterable[str]) -> None: ...
+
+
+class ClassCatalog:
+    """A catalog class of the operator's own."""
+
+    def __init__(self, catalog: PluginCatalog) -> None:
+        self.catalog = catalog
+
+    def requires_hitl(self, tool_id: str) -> bool | None:
+        """`None` where the class says nothing. Whatever it raises goes to whoever asks."""
+        tool = self.catalog.get_tool(tool_id)
+        if tool is None:
+            return None
+        if inspect.iscoroutine(tool):
+            tool.close()
+            return True
+        needed = getattr(getattr(tool, "governance", None), "requires_hitl", "nothing")
+        return needed if needed is None or isinstance(needed, bool) else True
+
+    def refuse_strays(self, names: Iterable[str]) -> None:
+        """Nothing to refuse: what a class knows cannot be listed."""
+
+
 class Catalog:
     """Tools by their id, `<plugin>-<function>`."""
 
@@ -83,6 +132,47 @@ class Catalog:
                 raise ConfigurationError(
                     f"{self._path}: tool_id '{tool_id}' names no function of its plugin"
                 )
+
+
+def configured_catalog(settings: Settings) -> ToolRules | None:
+    """The catalog that the settings name: a class, else a file, else none.
+
+    Raises:
+        ConfigurationError: it cannot be used.
+    """
+    module, name = settings.plugin_catalog_module, settings.plugin_catalog_class
+    file = settings.plugin_catalog_file
+    if module is None or name is None:
+        return load_catalog(file) if file is not None else None
+    if name == OWN_CLASS and module.removesuffix(".py").endswith(OWN_MODULE):
+        if file is None:
+            raise ConfigurationError(f"{OWN_CLASS} needs {variable('plugin_catalog_file')}")
+        return load_catalog(file)
+    found = load_class(module, name, PluginCatalog, source=CLASS_VARIABLES)  # type: ignore[type-abstract]  # the class found is a concrete one
+    try:
+        return ClassCatalog(_built(found, settings))
+    except (Exception, SystemExit) as error:
+        raise ClassUnusable(
+            f"{CLASS_VARIABLES}: building '{name}' fails with {type(error).__name__}: {error}"
+        ) from error
+
+
+def _built(found: type[PluginCatalog], settings: Settings) -> PluginCatalog:
+    """Classes of the public project take their configuration and ask it by `get(variable)`."""
+    paths = [settings.service_config] if settings.service_config is not None else []
+    known = environment(paths)
+    if settings.plugin_catalog_file is not None:
+        known[variable("plugin_catalog_file")] = str(settings.plugin_catalog_file)
+    parameters = inspect.signature(found).parameters
+    build: Any = found
+    if "app_config" in parameters:
+        catalog = build(app_config=known)
+    elif any(entry.default is entry.empty for entry in parameters.values()):
+        catalog = build(known)
+    else:
+        catalog = build()
+    assert isinstance(catalog, PluginCatalog)
+    return catalog
 
 
 def load_catalog(path: Path) -> Catalog:

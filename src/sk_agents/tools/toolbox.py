@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Protocol
 
 from sk_agents.engine.models import ToolCall
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec
@@ -18,34 +18,77 @@ from sk_agents.tools.results import storable
 MOST_NAMES = 20
 
 
-class Toolbox:
-    """Tools in the order of their sources. Two of one name stop start-up."""
+class ToolSource(Protocol):
+    """Tools that come and go while the server runs. Their names begin with one of `prefixes`."""
 
-    def __init__(self, *sources: Iterable[Tool]) -> None:
-        self._tools: dict[str, Tool] = {}
-        for tool in (tool for source in sources for tool in source):
-            first = self._tools.setdefault(tool.spec.name, tool)
+    prefixes: Sequence[str]
+
+    def tools(self) -> Sequence[Tool]:
+        """Those there are now, no name twice; the same object for as long as they are the same."""
+        ...
+
+    def refusal(self, name: str) -> str | None:
+        """Why a tool that it knows is not among them, for the model; `None` if it knows none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Shelf:
+    """What the toolbox held when its sources offered these tools."""
+
+    offers: tuple[Sequence[Tool], ...] = ()
+    tools: dict[str, Tool] = field(default_factory=dict)
+    specs: tuple[ToolSpec, ...] = ()
+
+
+class Toolbox:
+    """Tools in the order of their sources, those of live sources last.
+
+    Two of one name stop start-up, and so does a tool named like one of a live source.
+    """
+
+    def __init__(self, *sources: Iterable[Tool] | ToolSource) -> None:
+        self._fixed: dict[str, Tool] = {}
+        self._live: list[ToolSource] = []
+        for source in sources:
+            if isinstance(source, Iterable):
+                self._add(source)
+            else:
+                self._live.append(source)
+        self._refuse_taken_prefixes()
+        self._shelf = self._filled(())
+
+    def _add(self, tools: Iterable[Tool]) -> None:
+        for tool in tools:
+            first = self._fixed.setdefault(tool.spec.name, tool)
             if first is not tool:
                 raise ConfigurationError(
                     f"{tool.origin}: tool '{tool.spec.name}' is also defined by {first.origin}"
                 )
-        self._specs = tuple(tool.spec for tool in self._tools.values())
+
+    def _refuse_taken_prefixes(self) -> None:
+        prefixes = tuple(prefix for source in self._live for prefix in source.prefixes)
+        for name, tool in self._fixed.items():
+            if name.startswith(prefixes):
+                raise ConfigurationError(
+                    f"{tool.origin}: tool '{name}' is named like one of an MCP server"
+                )
 
     def specs(self) -> Sequence[ToolSpec]:
-        return self._specs
+        return self._now().specs
 
     def spec(self, name: str) -> ToolSpec | None:
-        tool = self._tools.get(name)
+        tool = self._now().tools.get(name)
         return tool.spec if tool is not None else None
 
     def requires_approval(self, name: str) -> bool | None:
         """What the tool itself declares; `None` if that is nothing."""
-        tool = self._tools.get(name)
+        tool = self._now().tools.get(name)
         return tool.requires_approval if tool is not None else None
 
     def requires_authorization(self, name: str) -> bool:
         """True: the tool is not run without the caller's `Authorization` header."""
-        tool = self._tools.get(name)
+        tool = self._now().tools.get(name)
         return tool is not None and tool.requires_authorization
 
     def check(self, call: ToolCall) -> dict[str, Any]:
@@ -60,14 +103,34 @@ class Toolbox:
             async for piece in pieces:
                 yield replace(piece, content=storable(piece.content))
 
+    def _now(self) -> _Shelf:
+        if self._live:
+            offers = tuple(source.tools() for source in self._live)
+            if any(now is not then for now, then in zip(offers, self._shelf.offers, strict=True)):
+                self._shelf = self._filled(offers)
+        return self._shelf
+
+    def _filled(self, offers: tuple[Sequence[Tool], ...]) -> _Shelf:
+        """The first of a name stays: a server cannot take the place of what is there."""
+        tools = dict(self._fixed)
+        for offer in offers:
+            for tool in offer:
+                tools.setdefault(tool.spec.name, tool)
+        unseen: tuple[Sequence[Tool], ...] = ((),) * len(self._live)
+        return _Shelf(offers or unseen, tools, tuple(tool.spec for tool in tools.values()))
+
     def _tool(self, name: str) -> Tool:
         try:
-            return self._tools[name]
+            return self._now().tools[name]
         except KeyError:
             raise ToolError(self._unknown(name[:64])) from None
 
     def _unknown(self, name: str) -> str:
-        near = get_close_matches(name, self._tools, n=3, cutoff=0.5)
-        known = near or [*self._tools][:MOST_NAMES]
+        for source in self._live:
+            if reason := source.refusal(name):
+                return reason
+        tools = self._now().tools
+        near = get_close_matches(name, tools, n=3, cutoff=0.5)
+        known = near or [*tools][:MOST_NAMES]
         hint = f"Did you mean {', '.join(known)}?" if known else "There are no tools."
         return f"There is no tool {ascii(name)}. {hint}"

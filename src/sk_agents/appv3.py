@@ -1,0 +1,37 @@
+"""Serves files of `apiVersion: tealagents/v1alpha1`."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from sk_agents.agent_assembly import agent_address
+from sk_agents.config.agent_file import AgentFile
+from sk_agents.config.settings import Settings
+from sk_agents.config.store_url import own_class_url
+from sk_agents.http.health import Health
+from sk_agents.routes import get_document_routes, get_resume_routes, get_stateful_routes
+from sk_agents.tealagents.v1alpha1.config import Served, read_config
+
+
+class AppV3:
+    @staticmethod
+    def run(app: FastAPI, file: AgentFile, settings: Settings) -> None:
+        """Add the routes of one file's agent.
+
+        Raises:
+            ConfigurationError: the file is not one of this API, naming file and field.
+        """
+        config = read_config(file)
+        served = Served(
+            agent=agent_address(file),
+            config=config,
+            hide_existence=settings.hide_existence,
+            names_task=settings.persistence_module is not None and own_class_url(settings) is None,
+            request_wait=settings.request_wait,
+        )
+        store = app.state.house.stores.tasks
+        health = Health()
+        health.watch("store", store.ping, durability=store.durability)
+        operations = [*get_stateful_routes(served, health), *get_resume_routes(served, health)]
+        app.router.routes.extend(operation.route for operation in operations)
+        app.router.routes.extend(get_document_routes(config, operations))

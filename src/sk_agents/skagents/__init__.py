@@ -1,0 +1,1 @@
+"""The stateless API: what is said before comes with every request, and nothing is kept."""

@@ -1,0 +1,204 @@
+"""The routes of one agent file: invoke, stream, health and their own description."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from html import escape
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel, TypeAdapter
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from sk_agents.config.agent_file import AgentFile
+from sk_agents.engine.engine import Engine
+from sk_agents.exceptions import TealError
+from sk_agents.http.body import MAX_BYTES_WITH_IMAGES, read_json
+from sk_agents.http.caller import current_caller
+from sk_agents.http.health import Health
+from sk_agents.http.sse import EventStream
+from sk_agents.skagents.errors import error_response, refusal, told
+from sk_agents.skagents.frames import frames
+from sk_agents.skagents.models import ErrorResponse, Failure, Handler, InvokeResponse, Outputs
+from sk_agents.skagents.presence import unless_gone
+from sk_agents.skagents.schemas import body_schema
+from sk_agents.skagents.websocket import serve_websocket
+
+# The status of a response that nobody will see.
+CLIENT_CLOSED = 499
+
+
+def prefix_of(file: AgentFile) -> str:
+    return f"/{file.name}/{file.version}"
+
+
+def mount(
+    app: FastAPI,
+    file: AgentFile,
+    handler: Handler,
+    *,
+    input_type: type[BaseModel],
+    output_type: type[BaseModel] | None = None,
+) -> None:
+    """Everything a file is served by."""
+    description = file.description or f"{file.name} API"
+    prefix = prefix_of(file)
+    described = APIRouter(tags=[file.name])
+    described.include_router(
+        get_rest_routes(
+            handler, input_type=input_type, output_type=output_type, description=description
+        ),
+        prefix=prefix,
+    )
+    described.include_router(get_health_routes(), prefix=prefix)
+    app.include_router(described)
+    app.include_router(get_websocket_routes(handler, input_type=input_type), prefix=prefix)
+    app.include_router(get_description_routes(file, described), prefix=prefix)
+
+
+def get_rest_routes(
+    handler: Handler,
+    *,
+    input_type: type[BaseModel],
+    output_type: type[BaseModel] | None = None,
+    description: str = "",
+) -> APIRouter:
+    """`POST P` and `POST P/sse`; the router is included under `prefix_of(file)`."""
+    router = APIRouter()
+    adapter = TypeAdapter(input_type)
+    described: dict[str, Any] = {
+        "description": description,
+        "openapi_extra": {
+            "requestBody": {
+                "required": True,
+                "content": {"application/json": {"schema": body_schema(input_type)}},
+            }
+        },
+    }
+    errors: dict[int | str, dict[str, Any]] = {
+        status: {"model": ErrorResponse} for status in ("4XX", "5XX")
+    }
+    answer: Any = InvokeResponse[output_type] if output_type else InvokeResponse[None]  # type: ignore[valid-type]  # a type of the operator's
+
+    @router.post("", responses={**errors, 200: {"model": answer}}, **described)
+    async def invoke(request: Request) -> Response:
+        try:
+            outputs = await _begun(request, handler, adapter)
+        except (TealError, RequestValidationError) as error:
+            return refusal(request.scope, error)
+        answered = await unless_gone(request.receive, _answered(outputs, request.scope))
+        return answered or Response(status_code=CLIENT_CLOSED)
+
+    @router.post(
+        "/sse", status_code=200, responses=errors, response_class=_EventResponse, **described
+    )
+    async def invoke_sse(request: Request) -> Response:
+        try:
+            outputs = await _begun(request, handler, adapter)
+        except (TealError, RequestValidationError) as error:
+            return refusal(request.scope, error)
+        return _EventResponse(EventStream(frames(outputs, request.scope)))
+
+    return router
+
+
+def get_websocket_routes(handler: Handler, *, input_type: type[BaseModel]) -> APIRouter:
+    """`WS P/stream`, deprecated: `POST P/sse` says more."""
+    router = APIRouter()
+    adapter = TypeAdapter(input_type)
+
+    @router.websocket("/stream")
+    async def stream(websocket: WebSocket) -> None:
+        await serve_websocket(websocket, handler, adapter, engine_of(websocket))
+
+    return router
+
+
+def get_health_routes() -> APIRouter:
+    """`GET P/health` and `GET P/health/live`. What keeps nothing depends on no store."""
+    router = APIRouter()
+    known = Health()
+
+    @router.get("/health", responses={503: {"description": "A dependency is down."}})
+    async def health() -> JSONResponse:
+        report = await known.ready()
+        return JSONResponse(report, 200 if report["status"] == "healthy" else 503)
+
+    @router.get("/health/live")
+    async def live() -> JSONResponse:
+        return JSONResponse(known.live())
+
+    return router
+
+
+def get_description_routes(file: AgentFile, described: APIRouter) -> APIRouter:
+    """`GET P/openapi.json` and `GET P/docs`, about the routes of `described` alone."""
+    router = APIRouter()
+    document: dict[str, Any] = {}
+
+    @router.get("/openapi.json", include_in_schema=False)
+    async def openapi(request: Request) -> JSONResponse:
+        if not document:
+            document.update(
+                get_openapi(
+                    title=file.name,
+                    version=file.version,
+                    description=file.description,
+                    routes=described.routes,
+                )
+            )
+        return JSONResponse(document)
+
+    @router.get("/docs", include_in_schema=False)
+    async def docs(request: Request) -> HTMLResponse:
+        root = str(request.scope.get("root_path", "")).rstrip("/")
+        url = quote(f"{root}{prefix_of(file)}/openapi.json")
+        return get_swagger_ui_html(openapi_url=url, title=escape(file.name))
+
+    return router
+
+
+def engine_of(connection: HTTPConnection) -> Engine:
+    """The engine that keeps nothing."""
+    engine: Engine = connection.app.state.engines.unattended
+    return engine
+
+
+async def _begun(request: Request, handler: Handler, adapter: TypeAdapter[BaseModel]) -> Outputs:
+    caller = await current_caller(request)
+    inputs = await read_json(
+        request.scope, request.receive, adapter, max_bytes=MAX_BYTES_WITH_IMAGES
+    )
+    return handler.invoke_stream(engine_of(request), inputs, caller)
+
+
+async def _answered(outputs: Outputs, scope: Scope) -> Response:
+    """The last of the outputs, as JSON."""
+    async with aclosing(told(outputs, scope)) as batches:
+        async for batch in batches:
+            match batch[-1]:
+                case InvokeResponse() as response:
+                    return Response(response.model_dump_json(), media_type="application/json")
+                case Failure() as failure:
+                    return error_response(scope, failure)
+    raise AssertionError("the last output is an answer or a failure")
+
+
+class _EventResponse(Response):
+    """A stream as a response that the framework hands on untouched."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, stream: EventStream) -> None:
+        super().__init__()
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._stream(scope, receive, send)

@@ -1,0 +1,126 @@
+"""The deprecated stream: one input in, the pieces of the answer out as text, then the end.
+
+Codes of the end: 1000 answered, 1007 not the input there has to be, 1008 not allowed, 1009 too
+large, 1011 no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing, suppress
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, TypeAdapter
+from starlette.types import Message, Scope
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from sk_agents.engine.engine import Engine
+from sk_agents.exceptions import (
+    Forbidden,
+    InvalidInput,
+    MalformedRequest,
+    SlowRequest,
+    TealError,
+    TooLarge,
+    Unauthenticated,
+)
+from sk_agents.http.body import BODY_SECONDS, MAX_BYTES_WITH_IMAGES, read_json
+from sk_agents.http.caller import current_caller
+from sk_agents.http.sse import WRITE_SECONDS
+from sk_agents.skagents.errors import failure_of, told
+from sk_agents.skagents.models import Failure, Handler, Outputs, PartialResponse
+from sk_agents.skagents.presence import unless_gone
+
+ANSWERED = 1000
+BAD_INPUT = 1007
+NOT_ALLOWED = 1008
+TOO_LARGE = 1009
+FAILED = 1011
+# The HTTP status of an input that fits its type and cannot be answered all the same.
+UNFIT = 422
+# A close frame has room for so many bytes of reason.
+REASON_BYTES = 123
+# The input is checked as a body would be.
+AS_JSON: Scope = {"type": "http", "headers": [(b"content-type", b"application/json")]}
+CODES: dict[type[TealError], int] = {
+    Forbidden: NOT_ALLOWED,
+    Unauthenticated: NOT_ALLOWED,
+    SlowRequest: NOT_ALLOWED,
+    InvalidInput: BAD_INPUT,
+    MalformedRequest: BAD_INPUT,
+    TooLarge: TOO_LARGE,
+}
+
+
+async def serve_websocket(
+    websocket: WebSocket, handler: Handler, adapter: TypeAdapter[BaseModel], engine: Engine
+) -> None:
+    await websocket.accept()
+    try:
+        caller = await current_caller(websocket)
+        inputs = await _input(websocket, adapter)
+        outputs = handler.invoke_stream(engine, inputs, caller)
+    except WebSocketDisconnect:
+        return
+    except RequestValidationError as error:
+        await _close(websocket, BAD_INPUT, _first_problem(error))
+        return
+    except TealError as error:
+        await _close(websocket, CODES.get(type(error), FAILED), failure_of(error).message)
+        return
+    end = await unless_gone(websocket.receive, _sent(websocket, outputs))
+    if end is not None:
+        await _close(websocket, *end)
+
+
+async def _sent(websocket: WebSocket, outputs: Outputs) -> tuple[int, str] | None:
+    """Send the pieces; how to end, or `None` if nobody takes them any more."""
+    try:
+        async with aclosing(told(outputs, websocket.scope)) as batches:
+            async for batch in batches:
+                for output in batch:
+                    match output:
+                        case PartialResponse():
+                            async with asyncio.timeout(WRITE_SECONDS):
+                                await websocket.send_text(output.output_partial)
+                        case Failure():
+                            code = BAD_INPUT if output.status == UNFIT else FAILED
+                            return code, output.message
+    except (TimeoutError, WebSocketDisconnect):
+        return None
+    return ANSWERED, ""
+
+
+async def _input(websocket: WebSocket, adapter: TypeAdapter[BaseModel]) -> BaseModel:
+    """The client's one message.
+
+    Raises:
+        WebSocketDisconnect: it left instead.
+        SlowRequest, TooLarge, RequestValidationError: as `read_json`.
+    """
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            message = await websocket.receive()
+    except TimeoutError:
+        raise SlowRequest from None
+    if message["type"] != "websocket.receive":
+        raise WebSocketDisconnect(message.get("code", ANSWERED))
+    text = message.get("text")
+    body = text.encode() if text is not None else message.get("bytes") or b""
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return await read_json(AS_JSON, receive, adapter, max_bytes=MAX_BYTES_WITH_IMAGES)
+
+
+async def _close(websocket: WebSocket, code: int, reason: str) -> None:
+    cut = reason.encode()[:REASON_BYTES].decode(errors="ignore")
+    with suppress(WebSocketDisconnect, RuntimeError):  # it is closed already
+        await websocket.close(code, cut)
+
+
+def _first_problem(error: RequestValidationError) -> str:
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}"

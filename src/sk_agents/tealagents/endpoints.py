@@ -1,0 +1,208 @@
+"""From HTTP to the handler and back. What a request means is the handler's business.
+
+Bodies are read as bytes and checked once; nothing is parsed twice on the way to the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import orjson
+from pydantic import TypeAdapter
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from sk_agents.exceptions import InvalidInput, TealError
+from sk_agents.http.body import MAX_BYTES_WITH_IMAGES, read_json
+from sk_agents.http.caller import current_caller
+from sk_agents.http.correlation import correlation_id_of
+from sk_agents.http.health import Health
+from sk_agents.http.idempotency import idempotency_key
+from sk_agents.http.ids import canonical_uuid
+from sk_agents.http.sse import EventStream, Frames
+from sk_agents.tealagents import handle
+from sk_agents.tealagents.errors import failure_response
+from sk_agents.tealagents.models import (
+    RejectedToolResponse,
+    RequestFailure,
+    ResumeRequest,
+    UserMessage,
+)
+from sk_agents.tealagents.v1alpha1.agent import Turn
+from sk_agents.tealagents.v1alpha1.config import Served
+from sk_agents.tealagents.v1alpha1.handler import TealAgentsV1Alpha1Handler
+from sk_agents.tealagents.v1alpha1.progress import Progress
+
+MESSAGE: TypeAdapter[UserMessage] = TypeAdapter(UserMessage)
+RESUME: TypeAdapter[ResumeRequest] = TypeAdapter(ResumeRequest)
+
+
+class JsonResponse(Response):
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return orjson.dumps(content)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """One agent's endpoints. The engine is the running application's."""
+
+    version: ClassVar[str] = "v1alpha1"
+
+    served: Served
+    health: Health
+
+    async def invoke(self, request: Request) -> ASGIApp:
+        caller = await current_caller(request)
+        message = await self._message(request)
+        handler = self._handler(request)
+        key = idempotency_key(request.scope)
+        turn = await handler.begin(caller, message, key=key, on_disconnect="continue")
+        return self._reply(request, handler, turn, await handler.settle(turn))
+
+    async def invoke_stream(self, request: Request) -> ASGIApp:
+        caller = await current_caller(request)
+        message = await self._message(request)
+        handler = self._handler(request)
+        turn = await handler.begin(caller, message, key=idempotency_key(request.scope))
+        return self._stream(request, handler, turn)
+
+    async def resume(self, request: Request) -> ASGIApp:
+        handler, turn = await self._resumed(request)
+        return self._reply(request, handler, turn, await handler.settle(turn))
+
+    async def resume_stream(self, request: Request) -> ASGIApp:
+        handler, turn = await self._resumed(request)
+        return self._stream(request, handler, turn)
+
+    async def task(self, request: Request) -> ASGIApp:
+        caller, task_id = await current_caller(request), _id(request, "task_id")
+        task = await self._handler(request).task(caller, task_id)
+        return JsonResponse(task.model_dump(mode="json"))
+
+    async def delete_task(self, request: Request) -> ASGIApp:
+        caller, task_id = await current_caller(request), _id(request, "task_id")
+        await self._handler(request).delete(caller, task_id)
+        return Response(status_code=204)
+
+    async def session(self, request: Request) -> ASGIApp:
+        caller, session_id = await current_caller(request), _id(request, "session_id")
+        cursor = request.query_params.get("cursor")
+        session = await self._handler(request).session(caller, session_id, cursor)
+        return JsonResponse(session.model_dump(mode="json"))
+
+    async def request(self, request: Request) -> ASGIApp:
+        caller, request_id = await current_caller(request), _id(request, "request_id")
+        state = await self._handler(request).request(
+            caller, request_id, _task_id(request), _root(request)
+        )
+        return JsonResponse(state)
+
+    async def cancel(self, request: Request) -> ASGIApp:
+        caller, request_id = await current_caller(request), _id(request, "request_id")
+        handler = self._handler(request)
+        turn, progress = await handler.cancel(caller, request_id, _task_id(request))
+        return self._reply(request, handler, turn, progress)
+
+    async def ready(self, request: Request) -> ASGIApp:
+        report = await self.health.ready()
+        healthy = report["status"] == "healthy"
+        response = JsonResponse(report)
+        response.status_code = 200 if healthy else 503
+        return response
+
+    async def live(self, request: Request) -> ASGIApp:
+        return JsonResponse(self.health.live())
+
+    def _handler(self, request: Request) -> TealAgentsV1Alpha1Handler:
+        return handle(self.version, request.app.state.engines.tasks, self.served)
+
+    async def _message(self, request: Request) -> UserMessage:
+        return await read_json(
+            request.scope, request.receive, MESSAGE, max_bytes=MAX_BYTES_WITH_IMAGES
+        )
+
+    async def _resumed(self, request: Request) -> tuple[TealAgentsV1Alpha1Handler, Turn]:
+        caller, request_id = await current_caller(request), _id(request, "request_id")
+        body = await read_json(request.scope, request.receive, RESUME, optional=True)
+        handler = self._handler(request)
+        turn = await handler.decide(
+            caller,
+            request_id,
+            _resume(request, body),
+            key=idempotency_key(request.scope),
+            task_id=_task_id(request),
+        )
+        return handler, turn
+
+    def _reply(
+        self, request: Request, handler: TealAgentsV1Alpha1Handler, turn: Turn, progress: Progress
+    ) -> ASGIApp:
+        renderer = handler.renderer(turn.ids, _root(request))
+        content = renderer.outcome(progress)
+        match content:
+            case RequestFailure():
+                return failure_response(request, content)
+            case RejectedToolResponse():
+                return JsonResponse(content.model_dump())
+        return JsonResponse(renderer.state(progress))
+
+    def _stream(
+        self, request: Request, handler: TealAgentsV1Alpha1Handler, turn: Turn
+    ) -> EventStream:
+        renderer = handler.renderer(turn.ids, _root(request))
+
+        async def frames() -> Frames:
+            batches = handler.loop.follow(turn)
+            try:
+                async for pieces in batches:
+                    yield renderer.frames(pieces)
+            except TealError as error:
+                yield [renderer.error_frame(error, correlation_id_of(request.scope))]
+            finally:
+                await batches.aclose()
+
+        return EventStream(
+            frames(), idle_frame=renderer.keepalive(), keepalive=self.served.keepalive
+        )
+
+
+def _id(request: Request, name: str) -> str:
+    return canonical_uuid(request.path_params[name])
+
+
+def _task_id(request: Request) -> str | None:
+    given = request.query_params.get("task_id")
+    return canonical_uuid(given) if given is not None else None
+
+
+def _root(request: Request) -> str:
+    """What a proxy in front of us puts before our paths."""
+    root: str = request.scope.get("root_path", "")
+    return root
+
+
+def _resume(request: Request, body: ResumeRequest) -> ResumeRequest:
+    """The body with what the address says: `?action=approve&pause=7`.
+
+    Raises:
+        InvalidInput: the two say different things, or the address nothing sensible.
+    """
+    query = request.query_params
+    given: dict[str, Any] = {}
+    if (action := query.get("action")) is not None and body.decisions is None:
+        if action not in ("approve", "reject") or body.action not in (None, action):
+            raise InvalidInput("The action is approve or reject, the same wherever it is given.")
+        given["action"] = action
+    elif action is not None:
+        raise InvalidInput("Give either an action or decisions.")
+    if (pause := query.get("pause")) is not None:
+        if not (pause.isascii() and pause.isdecimal() and len(pause) < 16):
+            raise InvalidInput("The pause is a number.")
+        if body.pause not in (None, int(pause)):
+            raise InvalidInput("The pause must be the same wherever it is given.")
+        given["pause"] = int(pause)
+    return body.model_copy(update=given) if given else body

@@ -1,0 +1,241 @@
+"""The words of Teal's stateful API: what a client sends, what it gets, what is kept of it.
+
+A session groups tasks, a task is one conversation, a request is one invocation within it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from sk_agents.engine.commands import OnBusy
+from sk_agents.http.images import checked_image
+from sk_agents.ska_types import (
+    AgentTask,
+    AgentTaskItem,
+    ExtraData,
+    Moment,
+    MultiModalItem,
+    TaskStatus,
+)
+
+__all__ = [
+    "AgentTask",
+    "AgentTaskItem",
+    "Decision",
+    "HitlResponse",
+    "MultiModalItem",
+    "RejectedToolResponse",
+    "Request",
+    "RequestFailure",
+    "ResumeRequest",
+    "Session",
+    "StateIds",
+    "StateResponse",
+    "TaskSummary",
+    "TealAgentsPartialResponse",
+    "TealAgentsResponse",
+    "TokenUsage",
+    "ToolCallContent",
+    "UserMessage",
+]
+
+MAX_ITEMS = 32
+MAX_DECISIONS = 256
+MAX_MESSAGE = 10_000
+
+# One spelling of one id: `uuid.UUID` also takes braces, prefixes, capitals and other digits.
+UUID_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+Id = Annotated[str, Field(pattern=UUID_PATTERN)]
+Action = Literal["approve", "reject"]
+
+
+@dataclass(frozen=True, slots=True)
+class StateIds:
+    """The three ids that every reply and every event carries."""
+
+    session_id: str
+    task_id: str
+    request_id: str
+
+
+class Incoming(BaseModel):
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+
+class UserMessage(Incoming):
+    """What the user says now. What was said before is kept by the server."""
+
+    session_id: Id | None = None
+    task_id: Id | None = None
+    items: list[MultiModalItem] = Field(min_length=1, max_length=MAX_ITEMS)
+    user_context: dict[str, str] | None = None
+    on_busy: OnBusy = "reject"
+
+    @model_validator(mode="after")
+    def _items_are_usable(self) -> Self:
+        if not any(item.content.strip() for item in self.items):
+            raise ValueError("items: at least one must have content")
+        for number, item in enumerate(self.items):
+            if item.content_type == "image":
+                try:
+                    checked_image(item.content)
+                except ValueError as error:
+                    raise ValueError(f"items[{number}].content {error}") from None
+        return self
+
+
+class Decision(Incoming):
+    """What is to become of one waiting call. `choice` and `answer` are for questions about it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    tool_call_id: str = Field(min_length=1, max_length=200)
+    action: Action
+    message: str | None = Field(None, max_length=MAX_MESSAGE)
+    edited_arguments: dict[str, Any] | None = None
+    choice: Literal["done", "retry", "give_up"] | None = None
+    answer: Any = None
+
+    @model_validator(mode="after")
+    def _only_an_approved_call_is_edited(self) -> Self:
+        if self.action == "reject" and self.edited_arguments is not None:
+            raise ValueError("edited_arguments: a rejected call has none")
+        return self
+
+
+class ResumeRequest(Incoming):
+    """One action for all calls that wait now, or a decision for each of those named."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    action: Action | None = None
+    decisions: list[Decision] | None = Field(None, min_length=1, max_length=MAX_DECISIONS)
+    pause: int | None = Field(None, ge=1)
+
+    @model_validator(mode="after")
+    def _names_each_call_once(self) -> Self:
+        named = [decision.tool_call_id for decision in self.decisions or ()]
+        if len(set(named)) < len(named):
+            raise ValueError("decisions: a tool call is named twice")
+        return self
+
+    @property
+    def is_complete(self) -> bool:
+        """Says what to do, and says it in one way."""
+        return (self.action is None) is not (self.decisions is None)
+
+
+class TokenUsage(BaseModel):
+    completion_tokens: int = 0
+    prompt_tokens: int = 0
+    total_tokens: int = 0
+
+
+class TealAgentsResponse(BaseModel):
+    """A finished request's answer."""
+
+    task_id: str
+    session_id: str
+    request_id: str
+    output: str
+    source: str | None = None
+    token_usage: TokenUsage = TokenUsage()
+    extra_data: ExtraData | None = None
+
+
+class TealAgentsPartialResponse(BaseModel):
+    """A piece of an answer as it appears."""
+
+    session_id: str
+    task_id: str
+    request_id: str
+    output_partial: str
+    source: str | None = None
+
+
+class ToolCallContent(BaseModel):
+    """A call that waits, exactly as it would run; `arguments` is JSON."""
+
+    id: str
+    name: str
+    function_name: str
+    plugin_name: str
+    arguments: str
+    content_type: Literal["function_call"] = "function_call"
+    approval_id: str
+    digest: str
+    kind: str = "tool"
+    choices: list[str] | None = None
+
+
+class HitlResponse(BaseModel):
+    """A request that waits for a person. Both addresses take a POST, with or without a body."""
+
+    task_id: str
+    session_id: str
+    request_id: str
+    message: str = "Human intervention required."
+    approval_url: str
+    rejection_url: str
+    tool_calls: list[ToolCallContent]
+
+
+class RejectedToolResponse(BaseModel):
+    """A request that ended because a person said no."""
+
+    task_id: str
+    session_id: str
+    request_id: str
+    message: str = "Tool execution rejected."
+
+
+class RequestFailure(BaseModel):
+    """A request that could not go on; `correlation_id` finds it in the logs."""
+
+    session_id: str
+    task_id: str
+    request_id: str
+    error: str
+    code: str
+    correlation_id: str | None = None
+
+
+Content = TealAgentsResponse | HitlResponse | RejectedToolResponse | RequestFailure
+
+
+class StateResponse(BaseModel):
+    """Every reply to a request. The fields of `content` are repeated beside it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    session_id: str
+    task_id: str
+    request_id: str
+    status: TaskStatus
+    content: Content | None = None
+
+
+class Request(StateResponse):
+    """One invocation of a task, at any time."""
+
+    created_at: Moment
+    completed_at: Moment | None = None
+
+
+class TaskSummary(BaseModel):
+    task_id: str
+    status: TaskStatus
+    created_at: Moment
+    last_updated_at: Moment
+
+
+class Session(BaseModel):
+    """A user's tasks under one session id, the last changed first; `next` continues the list."""
+
+    session_id: str
+    user_id: str
+    tasks: list[TaskSummary]
+    next: str | None = None

@@ -1,0 +1,120 @@
+"""From a resume to the decisions it stands for. Pure: decides nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sk_agents.engine.calls import Approval, Call
+from sk_agents.exceptions import (
+    ApprovalAlreadyDecided,
+    ApprovalMismatch,
+    ApprovalNotFound,
+    Conflict,
+    InvalidInput,
+)
+from sk_agents.tealagents.models import Decision, ResumeRequest
+from sk_agents.tealagents.v1alpha1.progress import Progress
+
+Wanted = tuple[Approval, Decision]
+
+
+def wanted_decisions(progress: Progress, resume: ResumeRequest, key: str | None) -> list[Wanted]:
+    """What to decide; nothing if this very request, known by its key, has decided it all before.
+
+    Refusals come first: where one ends the run, nothing else may have started by then.
+
+    Raises:
+        InvalidInput: neither an action nor decisions, or both.
+        ApprovalNotFound: a named call is not of this request.
+        ApprovalAlreadyDecided, ApprovalMismatch: nothing of this waits, or another pause does.
+        Conflict: with the code `pause_required`: which pause is meant is not clear.
+    """
+    if not resume.is_complete:
+        raise InvalidInput("Give either an action or decisions.")
+    if key is not None and (earlier := _decided_with(progress, key)):
+        left = [(call, a) for call, a in progress.waiting_calls if a.request.seq < min(earlier)]
+        return _ordered(_matched(left, resume))
+    if resume.pause is not None and resume.pause != progress.pause:
+        raise ApprovalMismatch(
+            "This request waits for something else by now, or for nothing.",
+            decisions=recorded(progress),
+        )
+    if resume.decisions is None:
+        if resume.pause is None and progress.pauses > 1:
+            raise Conflict(
+                "This request has paused more than once: say which pause is meant.",
+                code="pause_required",
+                pause=progress.pause,
+                decisions=recorded(progress),
+            )
+        waiting = list(progress.waiting_calls)
+    else:
+        waiting = _named(progress, resume.decisions)
+    if not waiting:
+        raise already_decided(progress)
+    return _ordered(_matched(waiting, resume))
+
+
+def recorded(progress: Progress) -> list[dict[str, Any]]:
+    """What has been decided in this request so far."""
+    return [
+        {
+            "tool_call_id": decision.call_id,
+            "outcome": decision.outcome,
+            "by": decision.by,
+            "decided_by": decision.decided_by,
+            "decided_at": decision.at.isoformat(),
+        }
+        for call in progress.calls.values()
+        if call.approval is not None and (decision := call.approval.decision) is not None
+    ]
+
+
+def already_decided(progress: Progress) -> Conflict:
+    decisions = recorded(progress)
+    if not decisions:
+        return Conflict("This request waits for nobody.")
+    return ApprovalAlreadyDecided(decisions=decisions)
+
+
+def _named(progress: Progress, decisions: Iterable[Decision]) -> list[tuple[Call, Approval]]:
+    named: list[tuple[Call, Approval]] = []
+    for decision in decisions:
+        call = progress.calls.get(decision.tool_call_id)
+        if call is None or call.approval is None:
+            raise ApprovalNotFound(f"No tool call {decision.tool_call_id} waits in this request.")
+        if not call.waits:
+            raise already_decided(progress)
+        named.append((call, call.approval))
+    return named
+
+
+def _matched(calls: Iterable[tuple[Call, Approval]], resume: ResumeRequest) -> list[Wanted]:
+    by_call = {decision.tool_call_id: decision for decision in resume.decisions or ()}
+    matched: list[Wanted] = []
+    for call, approval in calls:
+        call_id = call.proposal.call_id
+        decision = by_call.get(call_id)
+        if decision is None and resume.action is not None:
+            decision = Decision(tool_call_id=call_id, action=resume.action)
+        if decision is not None:
+            matched.append((approval, decision))
+    return matched
+
+
+def _ordered(wanted: list[Wanted]) -> list[Wanted]:
+    """Then the edited ones, which may turn out not to be acceptable."""
+    return sorted(
+        wanted, key=lambda one: (one[1].action == "approve", one[1].edited_arguments is None)
+    )
+
+
+def _decided_with(progress: Progress, key: str) -> list[int]:
+    return [
+        decision.seq
+        for call in progress.calls.values()
+        if call.approval is not None
+        and (decision := call.approval.decision) is not None
+        and decision.idempotency_key == key
+    ]

@@ -1,0 +1,291 @@
+"""Requests to one agent: who asks, for which task, and what becomes of it.
+
+Identity, ids and ownership are settled before any history is read or a model called. Everything
+that happens afterwards happens in the engine: a caller who stops listening stops nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from sk_agents.engine.canonical import digest
+from sk_agents.engine.commands import CancelRun, DecideApproval, OnDisconnect, StartRun
+from sk_agents.engine.engine import Engine
+from sk_agents.engine.ids import RandomIds
+from sk_agents.engine.models import NewThread, Part, UserInput
+from sk_agents.engine.ports import Ids, ThreadQuery
+from sk_agents.engine.state import Run
+from sk_agents.engine.threads import KnownThread
+from sk_agents.exceptions import (
+    ApprovalAlreadyDecided,
+    ApprovalExpired,
+    Conflict,
+    NotFound,
+    StillRunning,
+    TealError,
+)
+from sk_agents.http.caller import Caller
+from sk_agents.tealagents.models import (
+    AgentTask,
+    Content,
+    ResumeRequest,
+    Session,
+    StateIds,
+    TealAgentsPartialResponse,
+    UserMessage,
+)
+from sk_agents.tealagents.v1alpha1.agent import AgentLoop, Piece, Turn
+from sk_agents.tealagents.v1alpha1.config import Served
+from sk_agents.tealagents.v1alpha1.decisions import already_decided, wanted_decisions
+from sk_agents.tealagents.v1alpha1.owned import Owned
+from sk_agents.tealagents.v1alpha1.progress import Progress
+from sk_agents.tealagents.v1alpha1.render import Renderer
+from sk_agents.tealagents.v1alpha1.tasks import SURFACE, summary_of, task_of
+
+SESSION_PAGE = 100
+# For ids made of an idempotency key.
+_NAMESPACE = uuid.UUID("5a7c3c1e-6c7f-5b52-9d0e-6f1f0a1c2b3d")
+
+
+class TealAgentsV1Alpha1Handler:
+    def __init__(self, engine: Engine, served: Served, *, ids: Ids | None = None) -> None:
+        self._engine = engine
+        self._served = served
+        self._ids = ids or RandomIds()
+        self._owned = Owned(engine, served)
+        self.loop = AgentLoop(engine)
+
+    async def invoke(
+        self, caller: Caller, message: UserMessage, *, key: str | None = None, root: str = ""
+    ) -> Content:
+        """The answer, or the calls that wait for a person, or why there is neither.
+
+        Raises:
+            TealError: see `begin` and `settle`.
+        """
+        turn = await self.begin(caller, message, key=key, on_disconnect="continue")
+        return self.renderer(turn.ids, root).outcome(await self.settle(turn))
+
+    async def invoke_stream(
+        self, caller: Caller, message: UserMessage, *, key: str | None = None, root: str = ""
+    ) -> AsyncGenerator[TealAgentsPartialResponse | Content, None]:
+        """The same as it appears: pieces of the answer, then what `invoke` would reply."""
+        turn = await self.begin(caller, message, key=key)
+        renderer = self.renderer(turn.ids, root)
+        async with aclosing(self.loop.follow(turn)) as batches:
+            async for pieces in batches:
+                for piece in pieces:
+                    yield renderer.piece(piece)
+
+    async def resume(
+        self,
+        caller: Caller,
+        request_id: str,
+        resume: ResumeRequest,
+        *,
+        key: str | None = None,
+        task_id: str | None = None,
+        root: str = "",
+    ) -> Content:
+        """What `invoke` would say of a paused request, now that it goes on.
+
+        Raises:
+            TealError: see `decide` and `settle`.
+        """
+        turn = await self.decide(caller, request_id, resume, key=key, task_id=task_id)
+        return self.renderer(turn.ids, root).outcome(await self.settle(turn))
+
+    def renderer(self, ids: StateIds, root: str = "") -> Renderer:
+        return Renderer(self._served, ids, root)
+
+    async def begin(
+        self,
+        caller: Caller,
+        message: UserMessage,
+        *,
+        key: str | None = None,
+        on_disconnect: OnDisconnect | None = None,
+    ) -> Turn:
+        """Take on a request; it is stored when this returns.
+
+        Raises:
+            Unauthenticated, ThreadNotFound: the task is another's, or there is none.
+            Conflict: the task is of another session.
+            ThreadBusy, LimitExceeded, InvalidInput, StoreError: as the engine says.
+        """
+        head = None
+        if message.task_id is not None:
+            head = await self._owned.head(caller, message.task_id)
+            if message.session_id not in (None, head.session_id):
+                raise Conflict("This task belongs to another session.")
+        task_id = message.task_id or self._new_task_id(caller, key)
+        session_id = head.session_id if head else message.session_id or self._ids.new()
+        command = StartRun(
+            thread_id=task_id,
+            user_id=caller.user_id,
+            run_id=self._ids.new(),
+            message=_input(message),
+            new=None if head else self._new_thread(caller, session_id, task_id),
+            fresh=head is None and key is None,
+            agent=None if head is None or head.agent else self._served.agent,
+            idempotency_key=key,
+            request_digest=self._digest(message) if key is not None else None,
+            on_busy=message.on_busy,
+            on_disconnect=on_disconnect,
+            authorization=caller.authorization,
+        )
+        accepted = await self._engine.start(command)
+        if accepted.repeated and head is None:
+            session_id = (await self._owned.head(caller, task_id)).session_id
+        ids = StateIds(session_id, task_id, accepted.run_id)
+        return Turn(ids, caller.user_id, accepted.after)
+
+    async def settle(self, turn: Turn) -> Progress:
+        """The request once it has ended or waits for a person.
+
+        Raises:
+            StillRunning: it takes longer than a request may wait; it goes on.
+        """
+        last: Piece = ""
+        try:
+            async with (
+                asyncio.timeout(self._served.request_wait),
+                aclosing(self.loop.follow(turn)) as batches,
+            ):
+                async for pieces in batches:
+                    last = pieces[-1]
+        except TimeoutError:
+            raise StillRunning(ids=turn.ids) from None
+        except TealError as error:
+            error.attributes.setdefault("ids", turn.ids)
+            raise
+        assert isinstance(last, Progress), "a request is followed to its end or its next question"
+        return last
+
+    async def decide(
+        self,
+        caller: Caller,
+        request_id: str,
+        resume: ResumeRequest,
+        *,
+        key: str | None = None,
+        task_id: str | None = None,
+    ) -> Turn:
+        """Decide what a resume is about; the request goes on when this returns.
+
+        Raises:
+            Unauthenticated, RunNotFound: the request is another's, or there is none.
+            TealError: see `wanted_decisions` and `Engine.decide`.
+        """
+        known, run = await self._owned.request(caller, request_id, task_id)
+        turn = self._turn(known, run)
+        try:
+            await self._decide(caller, known, run, resume, key)
+        except TealError as error:
+            error.attributes.setdefault("ids", turn.ids)
+            raise
+        return turn
+
+    async def cancel(
+        self, caller: Caller, request_id: str, task_id: str | None = None
+    ) -> tuple[Turn, Progress]:
+        """Stop a request; what became of it.
+
+        Raises:
+            AlreadyTerminal: it had ended by itself.
+        """
+        known, run = await self._owned.request(caller, request_id, task_id)
+        turn = self._turn(known, run)
+        await self._engine.cancel(CancelRun(turn.ids.task_id, caller.user_id, request_id))
+        return turn, await self.settle(turn)
+
+    async def request(
+        self, caller: Caller, request_id: str, task_id: str | None = None, root: str = ""
+    ) -> dict[str, Any]:
+        known, run = await self._owned.request(caller, request_id, task_id)
+        progress = await self.loop.progress(known, run)
+        times = {"created_at": run.created_at, "completed_at": run.completed_at}
+        return self.renderer(self._turn(known, run).ids, root).state(progress) | times
+
+    async def task(self, caller: Caller, task_id: str) -> AgentTask:
+        await self._owned.head(caller, task_id)
+        known = await self._engine.thread(task_id, caller.user_id)
+        head, state = known.head, known.state
+        status, end = state.status, state.next_seq - 1
+        return task_of(head, status, await self.loop.events(known, after=0, end=end))
+
+    async def session(self, caller: Caller, session_id: str, after: str | None) -> Session:
+        """Raises `NotFound` if none of this agent's tasks of this user has this session id."""
+        query = ThreadQuery(
+            caller.user_id, SURFACE, session_id=session_id, after=after, limit=SESSION_PAGE
+        )
+        page = await self._engine.shelf.threads(query)
+        tasks = [summary_of(head) for head in page.threads if self._owned.is_ours(head)]
+        if not tasks and after is None and page.after is None:
+            raise NotFound(f"There is no session {session_id}.")
+        return Session(session_id=session_id, user_id=caller.user_id, tasks=tasks, next=page.after)
+
+    async def delete(self, caller: Caller, task_id: str) -> None:
+        await self._owned.head(caller, task_id)
+        await self._engine.delete(task_id, caller.user_id)
+
+    async def _decide(
+        self, caller: Caller, known: KnownThread, run: Run, resume: ResumeRequest, key: str | None
+    ) -> None:
+        progress = await self.loop.progress(known, run)
+        for number, (approval, wanted) in enumerate(wanted_decisions(progress, resume, key)):
+            command = DecideApproval(
+                approval.request.approval_id,
+                caller.user_id,
+                wanted.action == "approve",
+                thread_id=known.head.thread_id,
+                run_id=run.run_id,
+                message=wanted.message,
+                edited_arguments=wanted.edited_arguments,
+                choice=wanted.choice,
+                answer=wanted.answer,
+                idempotency_key=key,
+                authorization=caller.authorization,
+            )
+            try:
+                await self._engine.decide(command)
+            except (ApprovalAlreadyDecided, ApprovalExpired):
+                # Past the first one it was our own refusal that ended the run, or somebody who
+                # decided just this call: what we have decided stands, and the reply tells.
+                if number == 0:
+                    known, run = await self._owned.request(caller, run.run_id, known.head.thread_id)
+                    raise already_decided(await self.loop.progress(known, run)) from None
+
+    def _turn(self, known: KnownThread, run: Run) -> Turn:
+        head = known.head
+        ids = StateIds(head.session_id, head.thread_id, run.run_id)
+        return Turn(ids, head.user_id, run.first_seq - 1)
+
+    def _new_task_id(self, caller: Caller, key: str | None) -> str:
+        """A request that is sent again with its key finds the task it has made before."""
+        if key is None:
+            return self._ids.new()
+        return str(uuid.uuid5(_NAMESPACE, digest([caller.user_id, SURFACE, key])))
+
+    def _new_thread(self, caller: Caller, session_id: str, task_id: str) -> NewThread:
+        return NewThread(
+            user_id=caller.user_id,
+            session_id=session_id,
+            wire_id=task_id,
+            surface=SURFACE,
+            agent=self._served.agent,
+        )
+
+    def _digest(self, message: UserMessage) -> str:
+        return digest([self._served.agent, message.model_dump(mode="json", exclude={"on_busy"})])
+
+
+def _input(message: UserMessage) -> UserInput:
+    parts: Sequence[Part] = [
+        Part(kind=item.content_type, content=item.content) for item in message.items
+    ]
+    return UserInput(parts=tuple(parts), context=message.user_context or {})

@@ -1,0 +1,208 @@
+"""From a request's progress to this API's words, and from those to bytes. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+from pydantic import BaseModel
+
+from sk_agents.engine.calls import Approval, Call
+from sk_agents.engine.models import RunStatus, Usage
+from sk_agents.exceptions import TealError
+from sk_agents.http.sse import frame
+from sk_agents.ska_types import ExtraData, ExtraDataElement, TaskStatus
+from sk_agents.tealagents.models import (
+    Content,
+    HitlResponse,
+    RejectedToolResponse,
+    RequestFailure,
+    StateIds,
+    TealAgentsPartialResponse,
+    TealAgentsResponse,
+    TokenUsage,
+    ToolCallContent,
+)
+from sk_agents.tealagents.v1alpha1.agent import Piece
+from sk_agents.tealagents.v1alpha1.config import Served
+from sk_agents.tealagents.v1alpha1.progress import Progress
+
+STATUSES: dict[RunStatus, TaskStatus] = {
+    RunStatus.QUEUED: "Running",
+    RunStatus.RUNNING: "Running",
+    RunStatus.WAITING: "Paused",
+    RunStatus.COMPLETED: "Completed",
+    RunStatus.FAILED: "Failed",
+    RunStatus.CANCELLED: "Canceled",
+}
+CANCELED = "The request was canceled."
+UNKNOWN_FAILURE = "The request could not go on."
+
+
+class Renderer:
+    """Speaks of one request."""
+
+    def __init__(self, served: Served, ids: StateIds, root: str = "") -> None:
+        self._served = served
+        self._ids = ids
+        self._root = root
+        # Every piece of an answer starts with the same bytes.
+        known = orjson.dumps({**asdict(ids), "source": served.config.source})
+        self._opening = known[:-1] + b',"output_partial":'
+
+    def content(self, progress: Progress) -> Content | None:
+        """What there is to say of it now; nothing while it runs."""
+        match progress.status:
+            case RunStatus.COMPLETED:
+                return self._answer(progress, progress.answer.content if progress.answer else "")
+            case RunStatus.WAITING:
+                return self._question(progress)
+            case RunStatus.FAILED:
+                return self._failure(progress)
+            case RunStatus.CANCELLED if progress.is_rejected:
+                return RejectedToolResponse(**asdict(self._ids))
+            case RunStatus.CANCELLED:
+                partial = progress.cancelled.partial if progress.cancelled else None
+                return self._answer(progress, partial or "")
+        return None
+
+    def state(self, progress: Progress) -> dict[str, Any]:
+        """The envelope, with what is in it repeated beside it."""
+        content = self.content(progress)
+        body = content.model_dump() if content is not None else None
+        return {
+            **asdict(self._ids),
+            "status": STATUSES[progress.status],
+            "content": body,
+            **{key: value for key, value in (body or {}).items() if key not in _IDS},
+        }
+
+    def outcome(self, progress: Progress) -> Content:
+        """What is said last: of a request that has ended, or waits for a person."""
+        content = self.content(progress)
+        assert content is not None, "a request is followed to its end or its next question"
+        return content
+
+    def piece(self, piece: Piece) -> TealAgentsPartialResponse | Content:
+        if isinstance(piece, str):
+            source = self._served.config.source
+            return TealAgentsPartialResponse(
+                **asdict(self._ids), source=source, output_partial=piece
+            )
+        return self._canceled() if _is_stopped(piece) else self.outcome(piece)
+
+    def frames(self, pieces: Sequence[Piece]) -> list[bytes]:
+        return [self._frame(piece) for piece in pieces]
+
+    def error_frame(self, error: TealError, correlation_id: str) -> bytes:
+        """The reading failed; the request itself may well go on."""
+        failure = self._failed(str(type(error)()), error.code, correlation_id)
+        return frame("error", _json(failure))
+
+    def keepalive(self) -> bytes:
+        return frame("keepalive", orjson.dumps(asdict(self._ids)))
+
+    def _frame(self, piece: Piece) -> bytes:
+        if isinstance(piece, str):
+            return frame("partial-response", self._opening + orjson.dumps(piece) + b"}")
+        content = self.piece(piece)
+        match content:
+            case HitlResponse():
+                return frame("hitl-response", _json(content))
+            case RequestFailure():
+                return frame("error", _json(content))
+        return frame("final-response", _json(content))
+
+    def _answer(self, progress: Progress, text: str) -> TealAgentsResponse:
+        usage = progress.ended.usage if progress.ended is not None else Usage()
+        return TealAgentsResponse(
+            **asdict(self._ids),
+            output=text,
+            source=self._served.config.source,
+            token_usage=TokenUsage(
+                completion_tokens=usage.completion_tokens,
+                prompt_tokens=usage.prompt_tokens,
+                total_tokens=usage.total_tokens,
+            ),
+            extra_data=extra_data(progress.calls.values()),
+        )
+
+    def _question(self, progress: Progress) -> HitlResponse:
+        return HitlResponse(
+            **asdict(self._ids),
+            approval_url=self._url("approve", progress.pause),
+            rejection_url=self._url("reject", progress.pause),
+            tool_calls=[_shown(call, approval) for call, approval in progress.waiting_calls],
+        )
+
+    def _url(self, action: str, pause: int) -> str:
+        query: dict[str, str | int] = {"action": action, "pause": pause}
+        if self._served.names_task:
+            query["task_id"] = self._ids.task_id
+        path = f"{self._root}{self._served.config.url}/resume/{self._ids.request_id}"
+        return f"{path}?{urlencode(query)}"
+
+    def _failure(self, progress: Progress) -> RequestFailure:
+        failure = progress.failure
+        if failure is None:
+            return self._failed(UNKNOWN_FAILURE, "internal", None)
+        return self._failed(failure.message, failure.code, failure.correlation_id)
+
+    def _canceled(self) -> RequestFailure:
+        """To one who reads along it is no answer, however much was said."""
+        return self._failed(CANCELED, "canceled", None)
+
+    def _failed(self, text: str, code: str, correlation_id: str | None) -> RequestFailure:
+        return RequestFailure(
+            **asdict(self._ids), error=text, code=code, correlation_id=correlation_id
+        )
+
+
+_IDS = frozenset(StateIds.__slots__)
+
+
+def extra_data(calls: Iterable[Call]) -> ExtraData | None:
+    """What all tools of a request hand to its client, in the order of their calls."""
+    items: list[ExtraDataElement] = []
+    for call in calls:
+        given = call.finished.extra_data if call.finished is not None else None
+        items.extend(_elements(given or {}))
+    return ExtraData(items=items) if items else None
+
+
+def _elements(given: dict[str, Any]) -> Iterable[ExtraDataElement]:
+    listed = given.get("items")
+    if isinstance(listed, list):
+        pairs = [(item.get("key"), item.get("value")) for item in listed if isinstance(item, dict)]
+    else:
+        pairs = list(given.items())
+    for key, value in pairs:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield ExtraDataElement(key=str(key), value=text)
+
+
+def _shown(call: Call, approval: Approval) -> ToolCallContent:
+    proposal, request = call.proposal, approval.request
+    return ToolCallContent(
+        id=proposal.call_id,
+        name=request.shown["tool_name"],
+        function_name=proposal.function_name,
+        plugin_name=proposal.plugin_name,
+        arguments=json.dumps(request.shown["arguments"], ensure_ascii=False),
+        approval_id=request.approval_id,
+        digest=request.digest,
+        kind=request.kind,
+        choices=list(request.choices) if request.choices is not None else None,
+    )
+
+
+def _is_stopped(progress: Progress) -> bool:
+    return progress.status is RunStatus.CANCELLED and not progress.is_rejected
+
+
+def _json(content: BaseModel) -> bytes:
+    return content.model_dump_json().encode()

@@ -1,0 +1,289 @@
+"""Reading, searching and changing text files in a workspace.
+
+Docstrings of the tools and notes on their parameters are what the model reads.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from sk_agents.engine.models import Effect
+from sk_agents.engine.turns import ToolContext
+from sk_agents.exceptions import ToolError
+from sk_agents.tools.builtin.function_tool import Offer
+from sk_agents.tools.builtin.text_files import (
+    decoded,
+    edited,
+    lines_of,
+    read_bytes,
+    unified_diff,
+)
+from sk_agents.tools.builtin.workspace import Workspace, Workspaces, kind_of, parts_of
+
+PLUGIN = "Files"
+MOST_DEPTH = 32
+SEARCH_SECONDS = 10.0
+MOST_LINE = 300
+
+FilePath = Annotated[str, "The file's path relative to the workspace, such as notes/today.txt"]
+FolderPath = Annotated[str, "The folder's path relative to the workspace"]
+Glob = Annotated[str, "Only files whose name matches, such as *.py"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileLimits:
+    file_kb: int = 4096
+    result_kb: int = 128
+    entries: int = 1000
+    matches: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """`path` is from the workspace on."""
+
+    path: str
+    known: os.stat_result
+
+
+class FileTools:
+    def __init__(self, workspaces: Workspaces, limits: FileLimits) -> None:
+        self._workspaces, self._limits = workspaces, limits
+
+    def offers(self) -> Iterator[Offer]:
+        place = [str(self._workspaces.path), self._workspaces.shared_by]
+        for function in (self.read_file, self.list_files, self.search_files):
+            yield Offer(PLUGIN, function, Effect.READ_ONLY, asks=None, timeout=30, bound_to=place)
+        yield Offer(
+            PLUGIN,
+            self.write_file,
+            Effect.IDEMPOTENT,
+            bound_to=place,
+            preview=self._preview_write,
+        )
+        yield Offer(PLUGIN, self.edit_file, bound_to=place, preview=self._preview_edit)
+        yield Offer(PLUGIN, self.delete_file, bound_to=place, preview=self._preview_delete)
+
+    def read_file(
+        self,
+        path: FilePath,
+        start_line: Annotated[int, "The first line to read, counted from 1"] = 1,
+        lines: Annotated[int | None, "How many lines; all that fit if left out"] = None,
+        *,
+        context: ToolContext,
+    ) -> str:
+        """Read a text file of the workspace."""
+        with self._workspaces.opened(context) as workspace:
+            file = decoded(read_bytes(workspace, path, self._most), path)
+        if start_line < 1 or (lines is not None and lines < 1):
+            raise ToolError("start_line and lines are counted from 1.")
+        every = lines_of(file.text)
+        wanted = every[start_line - 1 :][:lines]
+        if every and not wanted:
+            raise ToolError(f"{ascii(path)} has {len(every)} lines.")
+        text, taken = _fitting(wanted, self._limits.result_kb * 1024)
+        notes = []
+        if taken < len(wanted) or start_line > 1 or lines is not None:
+            last = start_line + taken - 1
+            notes.append(f"lines {start_line} to {last} of {len(every)}")
+        if file.encoding != "utf-8":
+            notes.append(f"encoding {file.encoding}")
+        return f"{text}\n[{', '.join(notes)}]" if notes else text
+
+    def list_files(
+        self,
+        path: FolderPath = ".",
+        recursive: Annotated[bool, "Also list what is in folders below"] = False,
+        glob: Glob = "*",
+        *,
+        context: ToolContext,
+    ) -> str:
+        """List the files of a folder in the workspace, with their sizes in bytes."""
+        listed = []
+        with self._workspaces.opened(context) as workspace:
+            for found in _walk(workspace, path, deep=recursive):
+                if not fnmatch.fnmatchcase(os.path.basename(found.path), glob):
+                    continue
+                if len(listed) == self._limits.entries:
+                    listed.append(f"[cut: the first {self._limits.entries} entries]")
+                    break
+                listed.append(_line(found))
+        return "\n".join(listed) or "(nothing)"
+
+    def search_files(
+        self,
+        text: Annotated[str, "The text to look for, taken literally"],
+        path: FolderPath = ".",
+        glob: Glob = "*",
+        case_sensitive: bool = False,
+        *,
+        context: ToolContext,
+    ) -> str:
+        """Find the lines of text files in the workspace that contain a text."""
+        if not text or "\n" in text:
+            raise ToolError("Give a text of one line to look for.")
+        sought = text if case_sensitive else text.casefold()
+        hits: list[str] = []
+        deadline = time.monotonic() + SEARCH_SECONDS
+        with self._workspaces.opened(context) as workspace:
+            for found in _walk(workspace, path, deep=True):
+                name = os.path.basename(found.path)
+                if not stat.S_ISREG(found.known.st_mode) or not fnmatch.fnmatchcase(name, glob):
+                    continue
+                if time.monotonic() > deadline:
+                    hits.append(f"[stopped after {SEARCH_SECONDS:g} seconds; search less]")
+                    break
+                for number, line in enumerate(self._lines(workspace, found.path), 1):
+                    if sought in (line if case_sensitive else line.casefold()):
+                        hits.append(f"{found.path}:{number}: {line.strip()[:MOST_LINE]}")
+                if len(hits) >= self._limits.matches:
+                    hits[self._limits.matches :] = [f"[cut: {self._limits.matches} lines]"]
+                    break
+        return "\n".join(hits) or "(not found)"
+
+    def write_file(
+        self,
+        path: FilePath,
+        content: Annotated[str, "The whole new content"],
+        *,
+        context: ToolContext,
+    ) -> str:
+        """Write a text file in the workspace, replacing it if it is there. Makes its folders."""
+        encoded = self._encoded(content)
+        with self._workspaces.opened(context) as workspace:
+            is_new = workspace.replace(path, encoded)
+        return f"{'Created' if is_new else 'Replaced'} {path}, {len(encoded)} bytes."
+
+    def edit_file(
+        self,
+        path: FilePath,
+        old_text: Annotated[str, "Text that is in the file exactly once"],
+        new_text: Annotated[str, "What takes its place"],
+        replace_all: Annotated[bool, "Replace every occurrence"] = False,
+        *,
+        context: ToolContext,
+    ) -> str:
+        """Replace a piece of a text file in the workspace."""
+        with self._workspaces.opened(context) as workspace:
+            file = decoded(read_bytes(workspace, path, self._most), path)
+            after = edited(file, old_text, new_text, everywhere=replace_all, path=path)
+            if len(after) > self._most:
+                raise ToolError(f"The file would have more than {self._most} bytes.")
+            workspace.replace(path, file.encoded(after))
+        return f"Edited {path}.\n{unified_diff(file.text, after, path)}"
+
+    def delete_file(self, path: FilePath, *, context: ToolContext) -> str:
+        """Delete a file of the workspace."""
+        with self._workspaces.opened(context) as workspace:
+            kind = workspace.delete(path)
+        return f"Deleted {path}, {kind}."
+
+    @property
+    def _most(self) -> int:
+        return self._limits.file_kb * 1024
+
+    def _encoded(self, content: str) -> bytes:
+        try:
+            encoded = content.encode()
+        except UnicodeEncodeError:
+            raise ToolError("The content is not valid Unicode.") from None
+        if len(encoded) > self._most:
+            raise ToolError(f"The content has more than {self._most} bytes.")
+        return encoded
+
+    def _lines(self, workspace: Workspace, path: str) -> list[str]:
+        """None of a file that is not text, too large or gone."""
+        try:
+            return lines_of(decoded(read_bytes(workspace, path, self._most), path).text)
+        except ToolError:
+            return []
+
+    def _preview_write(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        before = self._before(arguments["path"], context)
+        return unified_diff(before, arguments["content"], arguments["path"])
+
+    def _preview_edit(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        path = arguments["path"]
+        with self._workspaces.opened(context) as workspace:
+            file = decoded(read_bytes(workspace, path, self._most), path)
+        after = edited(
+            file,
+            arguments["old_text"],
+            arguments["new_text"],
+            everywhere=arguments["replace_all"],
+            path=path,
+        )
+        return unified_diff(file.text, after, path)
+
+    def _preview_delete(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        before = self._before(arguments["path"], context)
+        return unified_diff(before, "", arguments["path"])
+
+    def _before(self, path: str, context: ToolContext) -> str:
+        """The present text; nothing if there is none."""
+        *above, name = parts_of(path) or ("",)
+        with self._workspaces.opened(context) as workspace:
+            try:
+                with workspace.folder("/".join(above)) as folder:
+                    os.stat(name, dir_fd=folder, follow_symlinks=False)
+            except (ToolError, OSError):
+                return ""
+            return decoded(read_bytes(workspace, path, self._most), path).text
+
+
+def _fitting(lines: list[str], most: int) -> tuple[str, int]:
+    """As many whole lines as there is room for, at least one, which may be cut."""
+    size = 0
+    for taken, line in enumerate(lines):
+        size += len(line.encode())
+        if size > most and taken:
+            return "".join(lines[:taken]), taken
+        if size > most:
+            return line.encode()[:most].decode(errors="ignore") + " [line cut]", 1
+    return "".join(lines), len(lines)
+
+
+def _line(found: _Found) -> str:
+    mode = found.known.st_mode
+    if stat.S_ISREG(mode):
+        return f"{found.path}  {found.known.st_size}"
+    return f"{found.path}/" if stat.S_ISDIR(mode) else f"{found.path}  ({kind_of(mode)})"
+
+
+def _walk(workspace: Workspace, path: str, *, deep: bool) -> Iterator[_Found]:
+    """What lies in a folder, in order of names. Links and other file systems are not entered."""
+    ahead = ["/".join(parts_of(path))]
+    first = ahead[0]
+    while ahead:
+        at = ahead.pop()
+        try:
+            with workspace.folder(at) as folder:
+                names = sorted(os.listdir(folder))
+                entries = [(name, _stat(folder, name)) for name in names]
+        except ToolError:
+            if at == first:
+                raise
+            # Renamed or removed since it was listed, or not ours to read.
+            continue
+        below = []
+        for name, known in entries:
+            if known is None:
+                continue
+            found = _Found(f"{at}/{name}" if at else name, known)
+            yield found
+            if deep and stat.S_ISDIR(known.st_mode) and found.path.count("/") < MOST_DEPTH:
+                below.append(found.path)
+        ahead.extend(reversed(below))
+
+
+def _stat(folder: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None

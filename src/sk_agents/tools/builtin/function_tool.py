@@ -1,0 +1,82 @@
+"""A function of our own as a tool."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sk_agents.engine.canonical import digest
+from sk_agents.engine.models import Effect
+from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
+from sk_agents.tools.member import Tool, tool_spec
+from sk_agents.tools.schema import parameters_of
+from sk_agents.tools.threads import CallThreads
+
+Preview = Callable[[Mapping[str, Any], ToolContext], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What is said about a function beside its signature and its docstring.
+
+    `asks` is left open only where nothing is written, deleted, executed or sent. `bound_to` is
+    what else an approval is for: the folder, the hosts, the limits.
+    """
+
+    plugin: str
+    function: Callable[..., Any]
+    effect: Effect = Effect.AT_MOST_ONCE
+    asks: bool | None = True
+    timeout: float = 60.0
+    is_question: bool = False
+    bound_to: Any = None
+    preview: Preview | None = None
+
+
+class FunctionTool(Tool):
+    """A plain function runs in a thread, a coroutine and a generator of pieces on the loop."""
+
+    def __init__(self, offer: Offer, threads: CallThreads) -> None:
+        function, name = offer.function, offer.function.__name__
+        self.origin = f"built-in {name}"
+        self.requires_approval = offer.asks
+        self._offer, self._threads = offer, threads
+        self._parameters = parameters_of(function, bound=True, origin=self.origin)
+        spec = tool_spec(
+            name=f"{offer.plugin}-{name}",
+            description=inspect.getdoc(function) or "",
+            parameters=self._parameters.schema,
+            origin=self.origin,
+            effect=offer.effect,
+            timeout=offer.timeout,
+        )
+        goal = digest([spec.definition_digest, offer.bound_to])
+        self.spec = replace(spec, definition_digest=goal, question=offer.is_question)
+
+    def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return self._parameters.check(arguments)
+
+    def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str | None:
+        """What the call would change, for whoever decides on it; `None` if that needs no words.
+
+        Blocks on files.
+        """
+        return self._offer.preview(arguments, context) if self._offer.preview else None
+
+    async def run(
+        self, arguments: dict[str, Any], context: ToolContext
+    ) -> AsyncGenerator[ToolChunk | ToolResult]:
+        values, function = self._parameters.values(arguments), self._offer.function
+        if self._parameters.context is not None:
+            values[self._parameters.context] = context
+        if inspect.isasyncgenfunction(function):
+            async with aclosing(function(**values)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        elif inspect.iscoroutinefunction(function):
+            yield ToolResult(await function(**values))
+        else:
+            yield ToolResult(await self._threads.run(lambda: function(**values)))
