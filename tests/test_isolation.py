@@ -22,22 +22,26 @@ BACK_ROOMS = {"authorization", "hitl", "llm", "persistence", "signals", "tools"}
 WORDS = {"exceptions", "interactions", "ska_types"}
 # The seeds name this abstract class and its place; who checks callers must know it.
 AUTHORIZER = {"authorization.request_authorizer"}
+# What every part of the front door stands on.
+FRONT = {"agent_assembly", "config", "engine", "http", "wiring"} | WORDS
 # How a back room finds the class that a setting names.
 CONFIGURED = {"config.configured", "config.loading", "config.settings", "config.strict_yaml"}
 
 MAY_IMPORT: Mapping[str, set[str]] = {
     "__main__": {"cli"},
     "cli": {"app", "client", "config", "http", "wiring"} | WORDS,
-    "app": {"appv1", "appv2", "appv3", "config", "engine", "http", "routes", "wiring"}
-    | AUTHORIZER
-    | WORDS,
-    "appv1": {"config", "engine", "http", "routes", "skagents", "wiring"} | WORDS,
-    "appv2": {"config", "engine", "http", "routes", "skagents", "wiring"} | WORDS,
-    "appv3": {"config", "engine", "http", "routes", "tealagents", "wiring"} | WORDS,
+    "app": FRONT | {"appv1", "appv2", "appv3", "chats", "todo_chat"} | AUTHORIZER,
+    "appv1": FRONT | {"routes", "skagents"},
+    "appv2": FRONT | {"routes", "skagents"},
+    "appv3": FRONT | {"routes", "tealagents"},
     "routes": {"config", "engine", "http"} | SURFACES | WORDS,
-    "wiring": {"config", "engine"} | BACK_ROOMS | WORDS,
+    "wiring": {"agent_assembly", "config", "engine"} | BACK_ROOMS | WORDS,
+    "agent_assembly": {"config", "engine"} | BACK_ROOMS | WORDS,
+    "plugin_catalog": {"tools.catalog"},
     **{surface: {"config", "engine", "http"} | WORDS for surface in SURFACES},
     **{room: CONFIGURED | {"engine"} | WORDS for room in BACK_ROOMS},
+    # The packaged agents' own plugins: they know what any plugin's author may know.
+    "agents": {"ska_types", "tools"},
     "http": {"engine", "exceptions"} | AUTHORIZER,
     "config": {"exceptions"},
     "engine": {"exceptions"},

@@ -149,11 +149,6 @@ def test_file_named_by_the_environment_is_served(tmp_path: Path) -> None:
         assert "agents: Mine" in line
 
 
-def test_no_agents_is_fine_and_said(tmp_path: Path) -> None:
-    with serving(tmp_path, *STORE) as (_, line, _):
-        assert "agents: none configured" in line
-
-
 @requirement("S001-error-configuration")
 def test_bad_file_exits_78_naming_file_and_field(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(AGENT.format(name="A").replace("v1alpha1", "v9"))

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
+from sk_agents.agent_assembly import Clients, ServedAgent, build_agents
 from sk_agents.config.agent_file import load_agent_files
 from sk_agents.config.settings import Settings
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.wiring import ServedAgent, build_agents
+from sk_agents.tools.remote_clients import RemoteClients
 
 PLUGINS = """
 from sk_agents.ska_types import BasePlugin
@@ -51,7 +52,8 @@ def write_agent(folder: Path, **agent: Any) -> Path:
 
 
 def built(*paths: Path, **settings: Any) -> dict[str, ServedAgent]:
-    return build_agents(load_agent_files(paths), Settings(**settings), ModelClients())
+    clients = Clients(ModelClients(), RemoteClients())
+    return build_agents(load_agent_files(paths), Settings(**settings), clients)
 
 
 def test_an_agent_gets_its_tools_rules_limits_and_window(tmp_path: Path) -> None:

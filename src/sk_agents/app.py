@@ -7,20 +7,29 @@ for, so importing this module does nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
 
 from sk_agents import __version__
+from sk_agents.agent_assembly import ServedAgent
+from sk_agents.appv1 import AppV1
+from sk_agents.appv2 import AppV2
+from sk_agents.appv3 import AppV3
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
+from sk_agents.chats.routes import add_chat_routes
+from sk_agents.chats.views import AgentView, ToolView
 from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
 from sk_agents.config.settings import Settings, load_settings
 from sk_agents.http.caller import CallerCheck
 from sk_agents.http.correlation import CorrelationMiddleware
 from sk_agents.http.errors import install_error_handlers
 from sk_agents.http.health import Health, health_routes, page_routes
+from sk_agents.http.hosts import HostGuard, accepted_hosts
+from sk_agents.http.openapi import install_openapi
+from sk_agents.http.streams import StreamSlots
 from sk_agents.wiring import build_authorizer, build_house, open_house
 
 # Spans, metrics and logs are ours.
@@ -30,6 +39,12 @@ NO_TELEMETRY: TelemetryConfig = {
     "logs": False,
     "operation_spans": False,
     "auto_configure": False,
+}
+
+APPS: Mapping[str, type[AppV1] | type[AppV2] | type[AppV3]] = {
+    "skagents/v1": AppV1,
+    "skagents/v2alpha1": AppV2,
+    "tealagents/v1alpha1": AppV3,
 }
 
 _lock = threading.Lock()
@@ -71,16 +86,49 @@ def create_app(
     )
     app.state.settings = settings
     app.state.house = house
+    authorizer = build_authorizer(settings) if authorizer is None else authorizer
+    app.state.stream_slots = StreamSlots(None if authorizer.insecure else settings.streams_per_user)
     app.state.caller_check = CallerCheck(
-        build_authorizer(settings) if authorizer is None else authorizer,
+        authorizer,
         timeout=settings.authorizer_timeout,
         allow_insecure=settings.allow_insecure_auth,
     )
+    hosts = accepted_hosts(settings.allowed_hosts, settings.host)
+    app.add_middleware(HostGuard, hosts=hosts, origins=settings.allowed_origins)
     app.add_middleware(CorrelationMiddleware)
     install_error_handlers(app)
+    add_chat_routes(app, [_agent_view(name, served) for name, served in house.agents.items()])
+    for file in agents:
+        APPS[file.api_version].run(app, file, settings)
     app.include_router(health_routes(health))
+    install_openapi(app)
     app.include_router(page_routes([f"{agent.name} {agent.version}" for agent in agents], kind))
     return app
+
+
+def _agent_view(name: str, served: ServedAgent) -> AgentView:
+    metadata = served.file.document.get("metadata") or {}
+    skills = metadata.get("skills") or []
+    return AgentView(
+        name=name,
+        description=served.file.description,
+        model=served.model,
+        examples=[
+            str(example)
+            for skill in skills
+            if isinstance(skill, dict)
+            for example in skill.get("examples") or []
+        ],
+        tools=[
+            ToolView(
+                name=spec.name,
+                description=spec.description,
+                effect=spec.effect,
+                parameters=dict(spec.parameters),
+            )
+            for spec in served.agent.toolbox.specs()
+        ],
+    )
 
 
 def __getattr__(name: str) -> FastAPI:

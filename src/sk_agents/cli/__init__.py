@@ -8,11 +8,14 @@ from typing import Annotated
 import typer
 
 from sk_agents import __version__
+from sk_agents.cli import agents, approvals, archiving, chats, grants
+from sk_agents.cli.chat import CHAT_HELP, chat
+from sk_agents.cli.doctor import doctor
+from sk_agents.cli.init import init
 
 app = typer.Typer(
     name="teal",
     help="A self-hosted agent server.",
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -57,8 +60,9 @@ def serve(
 ) -> None:
     """Serve agents over HTTP until SIGTERM or Ctrl-C.
 
-    Without CONFIG: TA_SERVICE_CONFIG, else agents/config.yaml if it is there, else no agents.
-    One line on standard output tells that the server is ready.
+    Without CONFIG: TA_SERVICE_CONFIG, else agents/config.yaml if it is there, else a tour that
+    needs no key and an assistant on the best model found (TA_MODEL, a provider's key, Ollama,
+    the local model). One line on standard output tells that the server is ready.
 
     \b
     Examples:
@@ -76,6 +80,17 @@ def serve(
 
     overrides = {"host": host, "port": port, "store": store, "log_level": log_level}
     raise typer.Exit(run(config or [], overrides))
+
+
+app.command(help=CHAT_HELP)(chat)
+app.add_typer(chats.app)
+app.add_typer(approvals.app)
+app.add_typer(grants.app)
+app.add_typer(agents.app)
+app.command(epilog=archiving.EXITS)(archiving.export)
+app.command("import", epilog=archiving.EXITS)(archiving.import_)
+app.command()(init)
+app.command()(doctor)
 
 
 def main() -> None:

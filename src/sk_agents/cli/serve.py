@@ -20,11 +20,13 @@ from sk_agents.app import create_app
 from sk_agents.cli.collector import calm_collector
 from sk_agents.cli.logs import configure_logs
 from sk_agents.config.agent_file import configured_paths, load_agent_files
+from sk_agents.config.default_agents import AgentOffer
 from sk_agents.config.settings import Settings, load_settings
 from sk_agents.config.store_url import store_url, without_secrets
 from sk_agents.exceptions import ConfigurationError, StoreError
 from sk_agents.http.caller import check_bind_address
-from sk_agents.wiring import House, build_authorizer
+from sk_agents.http.connections import ConnectionLimits, affordable_connections, bounded_by
+from sk_agents.wiring import House, build_authorizer, default_offer
 
 BACKLOG = 2048
 # An open stream is cut after this many seconds of shutting down.
@@ -68,28 +70,50 @@ def _serve(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> None:
     configure_logs("warning")
     settings = load_settings(config_paths, **overrides)
     configure_logs(settings.log_level)
-    agents = load_agent_files(config_paths or configured_paths(settings.service_config))
+    offer = _offer(config_paths, settings)
+    if offer.is_default:
+        # The plugins of our own agents lie beside their files.
+        settings = settings.model_copy(update={"plugin_module": None})
     authorizer = build_authorizer(settings)
     check_bind_address(settings.host, authorizer, settings.allow_insecure_auth)
-    app = create_app(settings, agents, authorizer=authorizer)
+    app = create_app(settings, offer.files, authorizer=authorizer)
     with _listen(settings.host, settings.port) as listener:
-        server = _Server(_server_config(app), ready_line(settings, app.state.house, listener))
+        ready = ready_line(settings, app.state.house, listener, offer)
+        server = _Server(_server_config(app, settings), ready)
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
             runner.run(_run_until_signal(app, server, listener))
 
 
-def ready_line(settings: Settings, house: House, listener: socket.socket) -> str:
+def _offer(config_paths: Sequence[Path], settings: Settings) -> AgentOffer:
+    """What was asked for; the agents that come with the package only if nothing was."""
+    paths = config_paths or configured_paths(settings.service_config)
+    if paths:
+        return AgentOffer(load_agent_files(paths))
+    return asyncio.run(default_offer(settings))
+
+
+def ready_line(settings: Settings, house: House, listener: socket.socket, offer: AgentOffer) -> str:
     port = listener.getsockname()[1]
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     names = ", ".join(house.agents) or "none configured"
-    models = dict.fromkeys(served.model for served in house.agents.values())
-    parts = (
+    parts = [
         f"teal ready at http://{host}:{port}",
         f"agents: {names}",
         f"store: {without_secrets(store_url(settings))}",
-        f"model: {', '.join(models) or 'none configured'}",
-    )
+        f"model: {_models(house, offer.reasons) or 'none configured'}",
+    ]
+    if offer.remark is not None:
+        parts.append(offer.remark)
     return " · ".join(parts)
+
+
+def _models(house: House, reasons: Mapping[str, str]) -> str:
+    """Each agent's model and why it has it; the model alone where all have the same."""
+    models = {name: served.model for name, served in house.agents.items()}
+    if len(set(models.values())) < 2 and not reasons:
+        return next(iter(models.values()), "")
+    why = {name: f" ({reasons[name]})" if name in reasons else "" for name in models}
+    return ", ".join(f"{name} {model}{why[name]}" for name, model in models.items())
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -116,10 +140,11 @@ def _cannot_listen(host: str, port: int, error: OSError) -> Exception:
             return ConfigurationError(f"TA_HOST: cannot listen on {place}: {error.strerror}")
 
 
-def _server_config(app: FastAPI) -> uvicorn.Config:
+def _server_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+    limits = ConnectionLimits(connections=affordable_connections(settings.max_connections))
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=bounded_by(limits),
         # Entered by us, so that a store that cannot be opened is an exception, not a log line.
         lifespan="off",
         log_config=None,
@@ -149,14 +174,16 @@ class _Server(uvicorn.Server):
 
 
 async def _run_until_signal(app: FastAPI, server: _Server, listener: socket.socket) -> None:
-    with _stopping(server):
+    with _stopping(app, server):
         async with app.router.lifespan_context(app):
             await server.serve(sockets=[listener])
 
 
 @contextmanager
-def _stopping(server: _Server) -> Iterator[None]:
+def _stopping(app: FastAPI, server: _Server) -> Iterator[None]:
     """The first signal stops in good order, the second without waiting for open requests.
+
+    Runs are handed over at once and streams are told where to resume, so that few are open.
 
     The third has its usual effect.
     """
@@ -168,6 +195,8 @@ def _stopping(server: _Server) -> Iterator[None]:
             server.force_exit = True
             forget()
         server.should_exit = True
+        if hasattr(app.state, "engines"):
+            app.state.engines.drain()
 
     def forget() -> None:
         for number in signals:

@@ -1,0 +1,197 @@
+"""From agent files to agents: model, tools, rules and limits put together, and everything checked.
+
+Nothing is opened here. What cannot be used stops start-up with the file and the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sk_agents.config.agent_file import AgentFile
+from sk_agents.config.agent_spec import AgentSpec, read_agent_specs
+from sk_agents.config.settings import Settings, environment
+from sk_agents.engine.agent import Agent, Limits
+from sk_agents.engine.context import Context
+from sk_agents.engine.ports import Model
+from sk_agents.exceptions import ConfigurationError
+from sk_agents.hitl.policy import ApprovalPolicy
+from sk_agents.hitl.rules import Approvals, read_approvals, refuse_strays
+from sk_agents.llm.custom_factory import custom_models
+from sk_agents.llm.model_clients import ModelClients
+from sk_agents.llm.providers import ModelSpec, build_model
+from sk_agents.llm.scripted import ScriptPlayer
+from sk_agents.llm.tokens import context_window
+from sk_agents.tools import stand_in
+from sk_agents.tools.catalog import configured_catalog
+from sk_agents.tools.plugins import load_plugin_tools
+from sk_agents.tools.remote import load_remote_tools
+from sk_agents.tools.remote_clients import RemoteClients
+from sk_agents.tools.threads import CallThreads
+from sk_agents.tools.toolbox import Toolbox
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """What reaches the outside for the agents; opened and closed with the server."""
+
+    models: ModelClients
+    remote: RemoteClients
+
+
+@dataclass(frozen=True, slots=True)
+class ServedAgent:
+    """An agent, the name of the model behind it and the file that describes both.
+
+    The same agent keeps other habits where other clients meet it: `agent` in chats, `teal` behind
+    Teal's stateful API, `unattended` where nobody can be asked. A file has one of the latter two.
+    """
+
+    agent: Agent
+    model: str
+    file: AgentFile
+    teal: Agent | None = None
+    unattended: Agent | None = None
+
+
+def build_agents(
+    files: Sequence[AgentFile], settings: Settings, clients: Clients
+) -> dict[str, ServedAgent]:
+    """Every agent of every file, by the name under which it is asked for.
+
+    Raises:
+        ConfigurationError: a model, plugin, catalog or rule that cannot be used: file and field.
+    """
+    # Also for the files of types that an agent without plugins has.
+    stand_in.install()
+    builder = _AgentBuilder(settings, clients, [file.path for file in files])
+    agents: dict[str, ServedAgent] = {}
+    for agent_file in files:
+        for field, spec in read_agent_specs(agent_file).items():
+            agents[_name(agent_file, spec, agents)] = builder.build(agent_file, field, spec)
+    return agents
+
+
+def build_named_model(name: str, file: AgentFile, settings: Settings, clients: Clients) -> Model:
+    """A model beside those of the file's agents, as an agent of the file would get it.
+
+    Raises:
+        ConfigurationError: it cannot be used.
+    """
+    spec = AgentSpec(name=name, model=name, system_prompt="")
+    return _AgentBuilder(settings, clients, [file.path]).model(file, "spec", spec)
+
+
+def agent_address(file: AgentFile, name: str | None = None) -> str:
+    """The name of an agent behind a Teal API; `name` tells apart those of one file."""
+    return "/".join((file.api_version, file.name, file.version, *((name,) if name else ())))
+
+
+class _AgentBuilder:
+    def __init__(self, settings: Settings, clients: Clients, paths: Sequence[Path]) -> None:
+        self._settings = settings
+        self._clients = clients
+        self._catalog = configured_catalog(settings)
+        self._custom = custom_models(settings, environment(paths))
+        self._threads = CallThreads()
+
+    def build(self, file: AgentFile, field: str, spec: AgentSpec) -> ServedAgent:
+        approvals_field = f"{field}.approvals"
+        approvals = read_approvals(spec.approvals, path=file.path, field=approvals_field)
+        toolbox = self._toolbox(file, spec)
+        refuse_strays(approvals, toolbox.specs(), path=file.path, field=approvals_field)
+        if self._catalog is not None:
+            self._catalog.refuse_strays(tool.name for tool in toolbox.specs())
+        agent = Agent(
+            name=file.name,
+            model=self.model(file, field, spec),
+            toolbox=toolbox,
+            policy=self._policy(approvals, toolbox),
+            system_prompt=spec.system_prompt,
+            temperature=spec.temperature,
+            max_tokens=spec.max_tokens,
+            reasoning_effort=spec.reasoning_effort,
+            on_disconnect=spec.on_disconnect or "cancel",
+            on_reject=spec.on_reject or approvals.on_reject or "continue",
+            limits=_limits(spec, approvals),
+            context=_context(spec),
+        )
+        served = ServedAgent(agent, spec.model, file)
+        if file.api_version.startswith("tealagents/"):
+            teal = replace(
+                agent,
+                name=agent_address(file),
+                on_disconnect=spec.on_disconnect or "continue",
+                on_reject=spec.on_reject or approvals.on_reject or "cancel",
+            )
+            return replace(served, teal=teal)
+        alone = replace(
+            agent,
+            name=agent_address(file, spec.name if file.kind == "Sequential" else None),
+            policy=self._policy(approvals, toolbox, attended=False),
+            on_disconnect="continue",
+        )
+        return replace(served, unattended=alone)
+
+    def _toolbox(self, file: AgentFile, spec: AgentSpec) -> Toolbox:
+        plugins = load_plugin_tools(
+            spec.plugins, settings=self._settings, agent_file=file.path, threads=self._threads
+        )
+        remote = load_remote_tools(
+            spec.remote_plugins,
+            settings=self._settings,
+            agent_file=file.path,
+            clients=self._clients.remote,
+        )
+        return Toolbox(plugins, remote)
+
+    def model(self, file: AgentFile, field: str, spec: AgentSpec) -> Model:
+        named = ModelSpec(
+            spec.model,
+            base_url=spec.base_url,
+            api_key_env=spec.api_key_env,
+            folder=file.path.parent,
+        )
+        try:
+            custom = self._custom.model(spec.model, spec.name) if self._custom else None
+            if custom is not None:
+                return custom
+            model = build_model(named, self._clients.models, environment([file.path]))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{file.path}: {field}.model: {error}") from error
+        if isinstance(model, ScriptPlayer):
+            return model.slowed(self._settings.script_pace)
+        return model
+
+    def _policy(
+        self, approvals: Approvals, toolbox: Toolbox, *, attended: bool = True
+    ) -> ApprovalPolicy:
+        rules: dict[str, Any] = {"attended": attended}
+        if attended:
+            rules["declared"] = toolbox.requires_approval
+        if self._catalog is not None:
+            rules["catalog"] = self._catalog.requires_hitl
+        return ApprovalPolicy(approvals, **rules)
+
+
+def _limits(spec: AgentSpec, approvals: Approvals) -> Limits:
+    given = spec.limits.model_dump(exclude_none=True)
+    given.setdefault("approval_seconds", approvals.expires_after)
+    return replace(Limits(), **{key: value for key, value in given.items() if value is not None})
+
+
+def _context(spec: AgentSpec) -> Context:
+    window = context_window(spec.model, spec.context.window)
+    reserve = spec.context.reserve
+    if reserve is None:
+        reserve = spec.max_tokens or Context().reserve
+    return Context(window, min(reserve, window // 2))
+
+
+def _name(file: AgentFile, spec: AgentSpec, taken: Mapping[str, ServedAgent]) -> str:
+    """The file's name; further agents of one file, and of one name, say which they are."""
+    if file.kind == "Sequential":
+        return f"{file.name}/{spec.name}"
+    return file.name if file.name not in taken else f"{file.name}:{file.version}"

@@ -1,0 +1,158 @@
+"""`teal approvals`: what waits for you, wherever it was asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from sk_agents.cli.exits import Exit
+from sk_agents.cli.options import DEFAULT_SERVER, Json, Server, Target, Token, User
+
+if TYPE_CHECKING:
+    from sk_agents.client import TealClient
+
+ApprovalId = Annotated[str, typer.Argument(metavar="APPROVAL_ID", help="The approval.")]
+EXITS = (
+    "Exit codes: 0 done, 1 refused (unknown, expired, decided already, bad arguments), "
+    "2 bad usage, 69 no server."
+)
+
+app = typer.Typer(
+    name="approvals",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help=f"""See and decide what waits for you.
+
+    \b
+    Examples:
+      teal approvals list
+      teal approvals show approval_1f
+      teal approvals approve approval_1f
+      teal approvals reject approval_1f --reason "not on a Sunday"
+
+    \b
+    {EXITS}""",
+)
+
+
+@app.command("list", epilog=EXITS)
+def list_approvals(
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    as_json: Json = False,
+    server: Server = DEFAULT_SERVER,
+    token: Token = None,
+    user: User = None,
+) -> None:
+    """Every call that waits for a decision of yours.
+
+    \b
+    Examples:
+      teal approvals list
+      teal approvals list --json
+    """
+    # The client and rich take most of a start; --help does without them.
+    from sk_agents.cli.reaching import reach  # noqa: PLC0415
+    from sk_agents.cli.reading import list_approvals  # noqa: PLC0415
+
+    async def work(client: TealClient) -> Exit:
+        return await list_approvals(client, limit, as_json=as_json)
+
+    raise typer.Exit(reach(Target(server, token, user), work))
+
+
+@app.command(epilog=EXITS)
+def show(
+    approval_id: ApprovalId,
+    as_json: Json = False,
+    server: Server = DEFAULT_SERVER,
+    token: Token = None,
+    user: User = None,
+) -> None:
+    """Exactly what a call would run.
+
+    \b
+    Examples:
+      teal approvals show approval_1f
+    """
+    # As above.
+    from sk_agents.cli.deciding import show_approval  # noqa: PLC0415
+    from sk_agents.cli.reaching import reach  # noqa: PLC0415
+
+    async def work(client: TealClient) -> Exit:
+        return await show_approval(client, approval_id, as_json=as_json)
+
+    raise typer.Exit(reach(Target(server, token, user), work))
+
+
+@app.command(epilog=EXITS)
+def approve(
+    approval_id: ApprovalId,
+    edit: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Run it with these arguments instead.")
+    ] = None,
+    choice: Annotated[
+        Literal["done", "retry", "give_up"] | None,
+        typer.Option(help="For a call whose outcome is unknown: what happened."),
+    ] = None,
+    answer: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="For a question: JSON, or a text.")
+    ] = None,
+    remember: Annotated[
+        Literal["run", "thread"] | None,
+        typer.Option(help="Ask no more about this tool in this run, or in this chat (thread)."),
+    ] = None,
+    as_json: Json = False,
+    server: Server = DEFAULT_SERVER,
+    token: Token = None,
+    user: User = None,
+) -> None:
+    """Let a call run, exactly as it is shown or with other arguments.
+
+    \b
+    Examples:
+      teal approvals approve approval_1f
+      teal approvals approve approval_1f --edit '{"to": "Bob", "text": "Hello"}'
+      teal approvals approve approval_1f --choice retry
+      teal approvals approve approval_1f --remember thread
+    """
+    # As above.
+    from sk_agents.cli.deciding import decide, verdict_of  # noqa: PLC0415
+    from sk_agents.cli.reaching import reach  # noqa: PLC0415
+
+    verdict = verdict_of(edit=edit, choice=choice, answer=answer, remember=remember)
+
+    async def work(client: TealClient) -> Exit:
+        return await decide(client, approval_id, True, verdict, as_json=as_json)
+
+    raise typer.Exit(reach(Target(server, token, user), work))
+
+
+@app.command(epilog=EXITS)
+def reject(
+    approval_id: ApprovalId,
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What the model is told.")
+    ] = None,
+    as_json: Json = False,
+    server: Server = DEFAULT_SERVER,
+    token: Token = None,
+    user: User = None,
+) -> None:
+    """Do not let a call run.
+
+    \b
+    Examples:
+      teal approvals reject approval_1f
+      teal approvals reject approval_1f --reason "not on a Sunday"
+    """
+    # As above.
+    from sk_agents.cli.deciding import decide, verdict_of  # noqa: PLC0415
+    from sk_agents.cli.reaching import reach  # noqa: PLC0415
+
+    verdict = verdict_of(reason=reason)
+
+    async def work(client: TealClient) -> Exit:
+        return await decide(client, approval_id, False, verdict, as_json=as_json)
+
+    raise typer.Exit(reach(Target(server, token, user), work))

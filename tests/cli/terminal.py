@@ -1,0 +1,100 @@
+"""A command in a terminal of its own, typed at and read from like one."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+PATIENCE = 45.0
+SIZE = struct.pack("HHHH", 50, 300, 0, 0)
+
+
+def _take_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+class Terminal:
+    """`seen` is everything it has shown so far."""
+
+    def __init__(
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str]
+    ) -> None:
+        self._command = command
+        self._folder = folder
+        self._environment = environment
+        self._unread = ""
+        self.seen = ""
+
+    def __enter__(self) -> Self:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, SIZE)
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=self._folder,
+            env=self._environment,
+            start_new_session=True,
+            preexec_fn=_take_terminal,
+        )
+        os.close(slave)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._master)
+
+    def read_until(self, *markers: str) -> str:
+        """What was shown up to and with the markers, one after the other."""
+        start = len(self.seen) - len(self._unread)
+        for marker in markers:
+            deadline = time.monotonic() + PATIENCE
+            while marker not in self._unread:
+                if not self._read(deadline - time.monotonic()):
+                    raise AssertionError(f"no {marker!r} after {self.seen!r}")
+            self._unread = self._unread.partition(marker)[2]
+        return self.seen[start : len(self.seen) - len(self._unread)]
+
+    def type(self, line: str) -> None:
+        self.press(f"{line}\n")
+
+    def press(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def exit_code(self) -> int:
+        """Once it has said everything."""
+        deadline = time.monotonic() + PATIENCE
+        while self._read(deadline - time.monotonic()):
+            pass
+        return self._process.wait(PATIENCE)
+
+    def _read(self, seconds: float) -> bool:
+        """False if nothing came in time, or nothing will."""
+        if not select.select([self._master], [], [], max(0.0, seconds))[0]:
+            return False
+        try:
+            read = os.read(self._master, 65536)
+        except OSError:
+            # How Linux says that the last writer has left.
+            return False
+        text = read.decode(errors="replace").replace("\r\n", "\n")
+        self.seen += text
+        self._unread += text
+        return bool(read)

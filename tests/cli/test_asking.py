@@ -1,0 +1,62 @@
+"""Questions that no tool of today asks yet, answered from a list of lines."""
+
+import pytest
+
+from sk_agents.cli.asking import Asking, Decision, time_left
+from sk_agents.cli.keyboard import Keyboard
+from sk_agents.cli.screen import Screen
+from sk_agents.client import ApprovalRequired
+from sk_agents.client.events import ApprovalKind
+
+
+class Typed(Keyboard):
+    """A keyboard on which these lines were typed."""
+
+    def __init__(self, *lines: str) -> None:
+        self.lines = list(lines)
+
+    def line(self, prompt: str, prefill: str = "") -> str:
+        return self.lines.pop(0)
+
+
+def asked(kind: ApprovalKind, *lines: str, **schema: object) -> Decision | None:
+    approval = ApprovalRequired.model_validate(
+        {"approval_id": "a", "kind": kind, "call_id": "c", "tool_name": "t", "schema": schema}
+    )
+    keyboard = Typed(*lines)
+    decision = Asking(Screen(), keyboard).ask(approval)
+    assert keyboard.lines == []
+    return decision
+
+
+@pytest.mark.parametrize(
+    ("typed", "choice"), [("d", "done"), ("retry", "retry"), ("give up", "give_up")]
+)
+def test_outcome_is_chosen_by_letter_or_word(typed: str, choice: str) -> None:
+    decision = asked("outcome_unknown", "dunno", typed)
+    assert decision is not None
+    assert (decision.approved, decision.verdict) == (True, {"choice": choice})
+
+
+def test_question_takes_a_text_and_nothing_declines_it() -> None:
+    assert asked("question", "Oslo") == Decision(True, {"answer": "Oslo"})
+    assert asked("question", "") == Decision(False)
+
+
+def test_question_with_a_schema_takes_json() -> None:
+    decision = asked("question", "{", '{"n": 1}', type="object")
+    assert decision == Decision(True, {"answer": {"n": 1}})
+
+
+def test_sign_in_is_waited_for_or_given_up() -> None:
+    assert asked("auth", "w") is None
+    assert asked("auth", "g") == Decision(False)
+
+
+@pytest.mark.parametrize("moment", [None, "nonsense", "2026-01-01T00:00:00"])
+def test_time_that_cannot_be_told_is_not_told(moment: str | None) -> None:
+    assert time_left(moment) is None
+
+
+def test_time_that_is_over_is_told() -> None:
+    assert time_left("2020-01-01T00:00:00+00:00") == "expired"

@@ -1,0 +1,101 @@
+"""What every command says about itself, and how little that takes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.house import environment, run
+
+COMMANDS = [
+    ["serve"],
+    ["chat"],
+    ["chats"],
+    ["chats", "list"],
+    ["chats", "search"],
+    ["chats", "show"],
+    ["chats", "rename"],
+    ["chats", "delete"],
+    ["approvals"],
+    ["approvals", "list"],
+    ["approvals", "show"],
+    ["approvals", "approve"],
+    ["approvals", "reject"],
+    ["grants"],
+    ["grants", "list"],
+    ["grants", "revoke"],
+    ["agents"],
+    ["agents", "list"],
+    ["export"],
+    ["import"],
+    ["init"],
+    ["doctor"],
+]
+# What a server or a client needs, and a help text does not.
+HEAVY = ["aiohttp", "fastapi", "pydantic", "rich.console", "uvicorn", "yaml"]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_has_examples_and_exit_codes(tmp_path: Path, command: list[str]) -> None:
+    done = run(tmp_path, *command, "--help", COLUMNS="200")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"  teal {' '.join(command)}" in done.stdout
+    assert "Exit codes: 0 " in done.stdout
+
+
+def test_every_command_is_in_the_list_above(tmp_path: Path) -> None:
+    listed = run(tmp_path, "--help").stdout.partition("Commands:\n")[2]
+    names = {line.split()[0] for line in listed.splitlines()}
+    assert names == {command[0] for command in COMMANDS}
+
+
+def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
+    code = (
+        "import sys, sk_agents.cli\n"
+        "sys.argv = ['teal', '--help']\n"
+        "try:\n    sk_agents.cli.main()\nexcept SystemExit:\n    pass\n"
+        f"loaded = [name for name in {HEAVY} if name in sys.modules]\n"
+        "assert loaded == [], loaded\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_default_address_without_a_server_says_how_to_start_one(tmp_path: Path) -> None:
+    """Only the text: something may well run at the default address of this machine."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from sk_agents.cli.options import DEFAULT_SERVER\n"
+            "from sk_agents.cli.reaching import complain\n"
+            "from sk_agents.client import ServerUnreachable\n"
+            "raise SystemExit(complain(ServerUnreachable('It is away.'), DEFAULT_SERVER))",
+        ],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 69
+    assert "\n  teal serve\n" in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_offered(tmp_path: Path, shell: str) -> None:
+    done = run(tmp_path, _TEAL_COMPLETE=f"source_{shell}")
+    assert done.returncode == 0
+    assert "_TEAL_COMPLETE" in done.stdout
+
+
+def test_command_names_are_completed(tmp_path: Path) -> None:
+    words = {"COMP_WORDS": "teal app", "COMP_CWORD": "1"}
+    done = run(tmp_path, _TEAL_COMPLETE="complete_bash", **words)
+    assert done.stdout.split() == ["approvals"]
