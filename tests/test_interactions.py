@@ -264,7 +264,7 @@ def test_images_and_files_are_parts_of_the_message() -> None:
             [
                 {"type": "text", "text": "look"},
                 {"type": "image_url", "image_url": {"url": image.content}},
-                {"type": "text", "text": "a.txt:\ntext"},
+                {"type": "text", "text": "File a.txt:\ntext"},
             ],
         )
     ]

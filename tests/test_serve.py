@@ -93,7 +93,7 @@ def test_server_says_one_line_answers_and_stops_cleanly(tmp_path: Path, number: 
         ready = httpx.get(f"{address}/health/ready")
         assert (ready.status_code, ready.json()["version"]) == (200, sk_agents.__version__)
         page = httpx.get(address)
-        assert "One 0.1" in page.text
+        assert "<title>Teal Agents</title>" in page.text
         assert page.headers["X-Correlation-Id"]
         assert httpx.get(f"{address}/nowhere").headers["Content-Type"] == "application/problem+json"
         process.send_signal(number)

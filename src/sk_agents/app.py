@@ -26,9 +26,10 @@ from sk_agents.config.settings import Settings, load_settings
 from sk_agents.http.caller import CallerCheck
 from sk_agents.http.correlation import CorrelationMiddleware
 from sk_agents.http.errors import install_error_handlers
-from sk_agents.http.health import Health, health_routes, page_routes
+from sk_agents.http.health import Health, health_routes
 from sk_agents.http.hosts import HostGuard, accepted_hosts
 from sk_agents.http.openapi import install_openapi
+from sk_agents.http.page import page_routes
 from sk_agents.http.streams import StreamSlots
 from sk_agents.wiring import build_authorizer, build_house, open_house
 

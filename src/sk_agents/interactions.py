@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
 from uuid import UUID
@@ -117,6 +118,11 @@ _STATUS = {
 }
 
 
+def spelled_time(moment: datetime) -> str:
+    """ISO 8601, in UTC."""
+    return moment.isoformat().replace("+00:00", "Z")
+
+
 def chat_thread_id(user_id: str, chat_id: str) -> str:
     """Where a user's chat lies: everybody has chat ids of their own."""
     digest = hashlib.sha256(f"chats\0{user_id}\0{chat_id}".encode()).hexdigest()
@@ -137,8 +143,8 @@ def interaction_of(state: ThreadState, run_id: str, *, with_state: bool = True) 
         user_message=run.message.text if run.message else "",
         agent_events=agent_events(run),
         final_agent_state=agent_state(state, run_id) if ended and with_state else None,
-        created_at=run.created_at.isoformat(),
-        completed_at=run.completed_at.isoformat() if run.completed_at else None,
+        created_at=spelled_time(run.created_at),
+        completed_at=spelled_time(run.completed_at) if run.completed_at else None,
     )
 
 
@@ -206,7 +212,7 @@ def _spelled_part(part: Part) -> dict[str, Any]:
     if part.kind == "image":
         return {"type": "image_url", "image_url": {"url": part.content}}
     if part.kind == "file":
-        return {"type": "text", "text": f"{part.name or 'file'}:\n{part.content}"}
+        return {"type": "text", "text": f"File {part.name or 'file'}:\n{part.content}"}
     return {"type": "text", "text": part.content}
 
 

@@ -49,6 +49,7 @@ class House:
     stores: Stores
     clients: Clients
     agents: Mapping[str, ServedAgent]
+    disconnect_grace: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,8 @@ def build_house(settings: Settings, files: Sequence[AgentFile]) -> House:
         ConfigurationError: something of it cannot be used.
     """
     clients = Clients(ModelClients(), RemoteClients())
-    return House(build_stores(settings), clients, build_agents(files, settings, clients))
+    agents = build_agents(files, settings, clients)
+    return House(build_stores(settings), clients, agents, settings.disconnect_grace)
 
 
 async def open_house(stack: AsyncExitStack, house: House) -> Engines:
@@ -117,15 +119,17 @@ async def open_house(stack: AsyncExitStack, house: House) -> Engines:
     alone = {agent.name: agent for served in house.agents.values() if (agent := served.unattended)}
     stores = house.stores
     if stores.tasks is stores.main:
-        main = tasks = await _open_engine(stack, stores.main, {**chats, **teal})
+        main = tasks = await _open_engine(stack, house, stores.main, {**chats, **teal})
     else:
-        main = await _open_engine(stack, stores.main, chats)
-        tasks = await _open_engine(stack, stores.tasks, teal)
-    unattended = await _open_engine(stack, EphemeralStore(), alone) if alone else None
+        main = await _open_engine(stack, house, stores.main, chats)
+        tasks = await _open_engine(stack, house, stores.tasks, teal)
+    unattended = await _open_engine(stack, house, EphemeralStore(), alone) if alone else None
     return Engines(main, tasks, unattended)
 
 
-async def _open_engine(stack: AsyncExitStack, store: Store, agents: Mapping[str, Agent]) -> Engine:
+async def _open_engine(
+    stack: AsyncExitStack, house: House, store: Store, agents: Mapping[str, Agent]
+) -> Engine:
     await stack.enter_async_context(store)
     engine = Engine(
         store,
@@ -134,5 +138,6 @@ async def _open_engine(stack: AsyncExitStack, store: Store, agents: Mapping[str,
         clock=SystemClock(),
         ids=RandomIds(),
         owner=new_owner(),
+        disconnect_grace=house.disconnect_grace,
     )
     return await stack.enter_async_context(engine)

@@ -32,7 +32,7 @@ PROMPT = Prompt(
     ]
 )
 ANSWER = "".join(f" word{number}" for number in range(TOKENS))
-BAR = 1.5
+BAR = 1.0
 # Everything in one write, or a write for each token.
 PACES = ("burst", "steps")
 

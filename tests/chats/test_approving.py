@@ -32,7 +32,7 @@ async def test_what_will_run_is_shown_whole_and_the_interaction_waits(tmp_path: 
         asked = await ask(served)
         interaction = await served.get(f"/chats/c/interactions/{asked['interaction_id']}")
         inbox = await served.get("/approvals")
-        chats = await served.get("/chats")
+        chat = await served.get("/chats/c")
     assert asked.keys() == {
         "approval_id", "interaction_id", "kind", "call_id", "tool_name", "tool_input", "digest",
         "expires_at",
@@ -44,7 +44,7 @@ async def test_what_will_run_is_shown_whole_and_the_interaction_waits(tmp_path: 
     assert {key: waiting[key] for key in asked} == asked
     assert (waiting["chat_id"], waiting["state"], waiting["agent"]) == ("c", "pending", "helper")
     assert inbox == {"approvals": [waiting], "next": None}
-    assert [chat["status"] for chat in chats["chats"]] == ["WAITING_APPROVAL"]
+    assert chat["status"] == "WAITING_APPROVAL"
 
 
 @requirement(

@@ -87,7 +87,7 @@ async def test_a_queued_message_can_be_cancelled(tmp_path: Path) -> None:
         await served.follow(asked["interaction_id"])
         shown = (await served.get("/chats/c"))["interactions"]
     assert answer.status_code == 200
-    assert names(frames) == ["interaction_queued", "interaction_complete"]
+    assert names(frames) == ["interaction_queued", "cancelled", "interaction_complete"]
     assert first(frames, "interaction_complete")["status"] == "CANCELLED"
     assert len(shown) == 1
 

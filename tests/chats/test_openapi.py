@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -24,14 +23,14 @@ from schemathesis.checks import (
     status_code_conformance,
 )
 
-from sk_agents.chats.frames import CHAT_FRAMES, INTERACTION_FRAMES
+from sk_agents.chats.frames import CHAT_FRAMES, INTERACTION_FRAMES, Frames
 from sk_agents.engine.turns import ReasoningDelta
 from sk_agents.exceptions import ModelError
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.chaos.scale import trials
-from tests.chats.serving import serving
+from tests.chats.serving import Frame, serving
 
-EXAMPLES = trials(full=300, small=12)
+EXAMPLES = trials(full=300, small=8)
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -165,6 +164,12 @@ def test_examples_of_events_are_what_their_models_say() -> None:
         assert model.model_validate(example), name
 
 
+def check(frame: Frame, frames: Frames) -> None:
+    model, _ = frames[frame.name]
+    known = TypeAdapter(model).validate_python(frame.data)
+    assert known.model_dump(mode="json", by_alias=True, exclude_unset=True) == frame.data
+
+
 async def test_the_frames_that_are_sent_are_what_their_models_say(tmp_path: Path) -> None:
     send = calls(("Mail-send", {"to": "ada"}))
     count: Turn = [ReasoningDelta("hm"), *calls(("Mail-count", {"to": 2}))]
@@ -184,10 +189,11 @@ async def test_the_frames_that_are_sent_are_what_their_models_say(tmp_path: Path
         frames += await served.say_until("interaction_queued", body={"on_busy": "enqueue"})
         await served.client.post(f"/chats/c/interactions/{asked['interaction_id']}/cancel")
         frames += await served.follow(asked["interaction_id"])
+        await served.client.patch("/chats/c", json={"title": "Renamed"})
+        chat = await served.read_until("chat_changed", "GET", "/chats/c/events?after=0")
     for frame in frames:
-        model, _ = INTERACTION_FRAMES[frame.name]
-        known = TypeAdapter(model).validate_python(frame.data)
-        dumped = known.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        assert dumped == json.loads(json.dumps(frame.data)), frame.name
+        check(frame, INTERACTION_FRAMES)
+    for frame in chat:
+        check(frame, CHAT_FRAMES)
     seen = {frame.name for frame in frames}
     assert seen >= INTERACTION_FRAMES.keys() - {"stream_end", "thinking_delta", "tool_output"}

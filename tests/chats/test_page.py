@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sk_agents.chats.frames import CHAT_FRAMES
+from sk_agents.chats.frames import CHAT_FRAMES, INTERACTION_FRAMES
 from tests.chats.test_openapi import ROUTES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "chats.md").read_text(encoding="utf-8")
@@ -21,11 +21,10 @@ def test_every_event_is_on_the_page_with_its_fields() -> None:
         for name in re.findall(r"\w+", row[0]):
             rows[name] = row[1]
     assert rows.keys() == CHAT_FRAMES.keys()
-    for name, (model, _) in CHAT_FRAMES.items():
+    for name, (model, _) in INTERACTION_FRAMES.items():
         fields = {field.alias or key for key, field in model.model_fields.items()}
         named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]*)`", rows[name]))))
-        if name not in ("branch_changed", "chat_changed"):
-            assert named == fields, name
+        assert named == fields, name
 
 
 def test_every_operation_is_on_the_page() -> None:

@@ -22,7 +22,8 @@ SEED_INTERACTION = {
     "completed_at",
 }  # fmt: skip
 OUR_INTERACTION = {
-    "agent", "items", "parent_id", "edits", "superseded", "usage", "error", "approvals",
+    "agent", "items", "parent_id", "edits", "superseded", "usage", "error", "partial",
+    "approvals",
 }  # fmt: skip
 
 
@@ -173,12 +174,12 @@ async def test_parts_of_a_long_chat_show_the_visible_branch_only(tmp_path: Path)
 
 
 async def test_many_states_come_in_parts_too(tmp_path: Path) -> None:
-    await fill(tmp_path, [event for n in range(200) for event in turn(n, n - 1 if n else None)])
+    await fill(tmp_path, [event for n in range(300) for event in turn(n, n - 1 if n else None)])
     async with serving(tmp_path) as served:
         pages = await pages_of(served)
         [without] = await pages_of(served, "state=false")
         odd = await served.client.get("/chats/c?before=x")
     assert len(pages) > 1
     together = [message for page in reversed(pages) for message in page]
-    assert together == without == [f"message {n}" for n in range(200)]
+    assert together == without == [f"message {n}" for n in range(300)]
     assert (odd.status_code, odd.json()["code"]) == (400, "malformed_request")

@@ -38,6 +38,7 @@ async def test_the_seeds_cancel_stops_the_stream_and_keeps_what_was_said(tmp_pat
     assert names(seen) == ["interaction_started", "cancelled", "interaction_complete"]
     assert first(seen, "cancelled") == {"interaction_id": id_of(seen)}
     assert first(seen, "interaction_complete")["status"] == stored["status"] == "CANCELLED"
+    assert stored["partial"] == "so far"
     assert prompt[2]["content"].startswith("so far")
 
 

@@ -77,7 +77,7 @@ async def test_anothers_and_what_never_existed_cannot_be_told_apart(tmp_path: Pa
     script = [SEND, says("x"), SEND]
     async with serving(tmp_path, script, authorizer=HeaderAuthorizer()) as served:
         interaction, approval, grant = await waiting_chat(served)
-        before = await served.get("/chats/own", headers=ADA)
+        before = (await served.get("/chats/own", headers=ADA))["interactions"]
         real = list(requests_about("own", interaction, approval, grant))
         never = list(requests_about("non", "int_0", "approval_0", "grant_0"))
         for (method, url, body), (_, other_url, other_body) in zip(real, never, strict=True):
@@ -87,7 +87,7 @@ async def test_anothers_and_what_never_existed_cannot_be_told_apart(tmp_path: Pa
             assert shape(theirs) == shape(none), url
             assert "canary" not in theirs.text and "lovelace" not in theirs.text
         lists = [await served.get(url, headers=BOB) for url in ("/chats", "/approvals", "/grants")]
-        assert await served.get("/chats/own", headers=ADA) == before
+        assert (await served.get("/chats/own", headers=ADA))["interactions"] == before
     assert [page[name] for page, name in zip(lists, ("chats", "approvals", "grants"), strict=True)
             ] == [[], [], []]  # fmt: skip
 
@@ -132,11 +132,15 @@ async def test_in_development_the_query_names_the_user(tmp_path: Path) -> None:
         url = f"/chats/c/interactions/{interaction}/events?user_id=bob+b"
         whole = await served.read("GET", url)
         odd = await served.client.get("/chats", params={"user_id": "x" * 300})
+        async with served.stream("GET", "/chats/c/events?user_id=bob+b") as chat:
+            await served.client.delete("/chats/c?user_id=bob+b")
+            *_, end = [frame async for frame in chat]
     assert nobody.status_code == 404
     assert len(inbox["approvals"]) == 1
     assert decided.status_code == 200
     assert first(whole, "approved")["decided_by"] == "bob b"
     assert odd.status_code == 422
+    assert end.data == {"reason": "deleted", "resume_url": "/chats/c/events?user_id=bob+b"}
 
 
 async def test_with_proof_the_query_cannot_name_another(tmp_path: Path) -> None:

@@ -104,14 +104,15 @@ rules:
     turns: [{text: "\e[31mred\e[0m \e]52;c;aGk=\a \x9b2J \u202eback\u202c end of nasty"}]
   - match: '^wide'
     turns: [{text: "日本語のテキスト 👩‍👩‍👧 für Ærø, the end of wide."}]
-  - match: '^tale'
+  - match: '^epic'
     turns:
-      - text: "@TALE@ the end of the tale."
-        delay_ms: 25
+      - text: "@EPIC@ the end of the epic."
+        delay_ms: 100
 turns:
   - text: "You said {user}."
 """
-TALE = " ".join(f"word{number}" for number in range(1, 121))
+# Five minutes, at its own pace: whoever stops it is never too late.
+EPIC = " ".join(f"word{number}" for number in range(1, 3001))
 READY = re.compile(r"http://\S+:(\d+)")
 
 
@@ -120,7 +121,7 @@ def write_agent(folder: Path, name: str = "helper") -> Path:
     plugins = folder / "custom_plugins.py"
     plugins.write_text(PLUGINS)
     plugins.chmod(0o600)
-    (folder / "talk.yaml").write_text(SCRIPT.replace("@TALE@", TALE), encoding="utf-8")
+    (folder / "talk.yaml").write_text(SCRIPT.replace("@EPIC@", EPIC), encoding="utf-8")
     path = folder / "config.yaml"
     path.write_text(CONFIG.format(name=name))
     return path

@@ -8,6 +8,7 @@ import pty
 import select
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Mapping, Sequence
@@ -16,11 +17,14 @@ from types import TracebackType
 from typing import Self
 
 PATIENCE = 45.0
+TRIES = 10
+# Ctrl-C reaches only the processes of the session that the terminal belongs to.
+TAKE_TERMINAL = (
+    "import fcntl, os, sys, termios;"
+    "fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
 SIZE = struct.pack("HHHH", 50, 300, 0, 0)
-
-
-def _take_terminal() -> None:
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 class Terminal:
@@ -39,14 +43,13 @@ class Terminal:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, SIZE)
         self._process = subprocess.Popen(
-            self._command,
+            [sys.executable, "-c", TAKE_TERMINAL, *self._command],
             stdin=slave,
             stdout=slave,
             stderr=slave,
             cwd=self._folder,
             env=self._environment,
             start_new_session=True,
-            preexec_fn=_take_terminal,
         )
         os.close(slave)
         return self
@@ -77,6 +80,18 @@ class Terminal:
 
     def press(self, keys: str) -> None:
         os.write(self._master, keys.encode())
+
+    def press_until(self, keys: str, marker: str) -> None:
+        """For Ctrl-C at a prompt: in the moment before it waits for a key, Python's line editor
+        takes a signal only with the next key."""
+        for _ in range(TRIES):
+            self.press(keys)
+            deadline = time.monotonic() + PATIENCE / TRIES
+            while marker not in self._unread and self._read(deadline - time.monotonic()):
+                pass
+            if marker in self._unread:
+                break
+        self.read_until(marker)
 
     def exit_code(self) -> int:
         """Once it has said everything."""

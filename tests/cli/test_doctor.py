@@ -3,9 +3,7 @@
 import asyncio
 import json
 import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +40,6 @@ class free_port:
 
     def __exit__(self, *exc_info: object) -> None:
         self._socket.close()
-
-
-@contextmanager
-def mute(server: socket.socket) -> Iterator[None]:
-    """Hangs up on the first caller, as a program of another kind would."""
-    thread = threading.Thread(target=lambda: server.accept()[0].close(), daemon=True)
-    thread.start()
-    yield
-    thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +122,7 @@ def test_store_that_cannot_be_opened_fails(tmp_path: Path) -> None:
 
 
 def test_port_of_another_program_is_a_warning(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other, mute(other):
+    with socket.create_server(("127.0.0.1", 0)) as other:
         arguments = (str(write_agent(tmp_path)), *OFFLINE)
         code, found = checks(tmp_path, *arguments, TA_PORT=str(other.getsockname()[1]))
     assert (code, found["port"]["state"]) == (0, "warn")

@@ -96,7 +96,7 @@ def test_yes_does_not_guess_what_became_of_a_call(tmp_path: Path) -> None:
 
 def test_interrupt_cancels_the_run_and_is_130(served: Served) -> None:
     with subprocess.Popen(
-        command("chat", "interrupted", "-m", "tale", "--events"),
+        command("chat", "interrupted", "-m", "epic", "--events"),
         cwd=served.folder,
         env=environment(served.folder, TA_SERVER=served.url),
         stdout=subprocess.PIPE,
@@ -283,7 +283,7 @@ def test_bytes_that_are_no_text_are_sent_as_far_as_they_are(served: Served) -> N
 
 def test_reader_that_leaves_early_is_no_error(served: Served) -> None:
     with subprocess.Popen(
-        command("chat", "-m", "tale", "--events"),
+        command("chat", "-m", "epic", "--events"),
         env=environment(served.folder, TA_SERVER=served.url),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

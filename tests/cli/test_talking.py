@@ -90,6 +90,17 @@ def test_sentence_typed_at_a_question_decides_nothing(served: Served) -> None:
         assert interactions(served, "sentences")[0]["status"] == "WAITING_APPROVAL"
 
 
+def test_what_was_typed_before_a_question_does_not_answer_it(served: Served) -> None:
+    with served.terminal("hasty") as terminal:
+        terminal.read_until(PROMPT)
+        terminal.press("send it\ny\ny\n")
+        terminal.read_until(ASK)
+        terminal.type("n")
+        terminal.read_until("Why not?")
+        terminal.type("")
+        terminal.read_until("Done: Rejected", PROMPT)
+
+
 def test_rejected_call_does_not_run_and_its_reason_reaches_the_model(served: Served) -> None:
     with served.terminal() as terminal:
         begin(terminal, "send it")
@@ -195,11 +206,11 @@ def test_unknown_outcome_is_asked_about_and_retried(tmp_path: Path) -> None:
 
 def test_interrupt_stops_the_answer_and_not_the_program(served: Served) -> None:
     with served.terminal("stopped") as terminal:
-        begin(terminal, "tale")
+        begin(terminal, "epic")
         terminal.read_until("word3 ")
         terminal.press(CTRL_C)
         told = terminal.read_until("(cancelled)", PROMPT)
-        assert "the end of the tale" not in told
+        assert "the end of the epic" not in told
         terminal.type("still there?")
         terminal.read_until("You said still there?.", PROMPT)
     statuses = [interaction["status"] for interaction in interactions(served, "stopped")]
@@ -210,16 +221,16 @@ def test_interrupt_at_a_question_cancels_the_run(served: Served) -> None:
     with served.terminal("stopped-at-question") as terminal:
         begin(terminal, "send it")
         terminal.read_until(ASK)
-        terminal.press(CTRL_C)
-        terminal.read_until("(cancelled)", PROMPT)
+        terminal.press_until(CTRL_C, "(cancelled)")
+        terminal.read_until(PROMPT)
     assert interactions(served, "stopped-at-question")[0]["status"] == "CANCELLED"
 
 
 def test_interrupt_at_the_prompt_changes_nothing(served: Served) -> None:
     with served.terminal() as terminal:
         terminal.read_until(PROMPT)
-        terminal.press(CTRL_C)
-        terminal.read_until("Ctrl-D or /quit leaves", PROMPT)
+        terminal.press_until(CTRL_C, "Ctrl-D or /quit leaves")
+        terminal.read_until(PROMPT)
         terminal.type("hello")
         terminal.read_until("You said hello.")
 
@@ -241,11 +252,13 @@ def test_question_left_open_is_asked_again_when_the_chat_is_resumed(served: Serv
 
 def test_chat_that_still_runs_is_read_along(served: Served) -> None:
     with served.terminal("two-readers") as first:
-        begin(first, "tale")
+        begin(first, "epic")
         first.read_until("word3 ")
         with served.terminal("two-readers") as second:
-            second.read_until("> tale", "word1 word2 ", "the end of the tale.", PROMPT)
-        first.read_until("the end of the tale.", PROMPT)
+            second.read_until("> epic", "word1 word2 ", "word5 ")
+            first.press(CTRL_C)
+            second.read_until("(cancelled)", PROMPT)
+        first.read_until("(cancelled)", PROMPT)
 
 
 def test_call_decided_elsewhere_is_told(served: Served) -> None:
@@ -341,7 +354,7 @@ def test_second_interrupt_leaves_an_answer_that_cannot_be_stopped(tmp_path: Path
         serving(tmp_path, str(config), "--store", "memory:") as served,
         served.terminal() as terminal,
     ):
-        begin(terminal, "tale")
+        begin(terminal, "epic")
         terminal.read_until("word5 ")
         served.kill()
         terminal.read_until("trying again")
@@ -358,12 +371,12 @@ def test_answer_goes_on_after_the_server_was_killed_and_restarted(tmp_path: Path
     store = f"sqlite://{tmp_path}/teal.sqlite"
     arguments = (str(config), "--store", store)
     with serving(tmp_path, *arguments) as served, served.terminal("survivor") as terminal:
-        begin(terminal, "tale")
+        begin(terminal, "epic")
         terminal.read_until("word5 ")
         served.kill()
         terminal.read_until("the server does not answer; trying again")
         port = served.url.rpartition(":")[2]
-        with serving(tmp_path, *arguments, "--port", port) as again:
-            terminal.read_until("word119 word120 the end of the tale.", PROMPT)
+        with serving(tmp_path, *arguments, "--port", port, TA_SCRIPT_PACE="0") as again:
+            terminal.read_until("word2999 word3000 the end of the epic.", PROMPT)
             (only,) = interactions(again, "survivor")
             assert only["status"] == "COMPLETED"

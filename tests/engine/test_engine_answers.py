@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ import pytest
 from sk_agents.engine.calls import Approval
 from sk_agents.engine.models import RunStatus
 from sk_agents.engine.state import ThreadState
+from sk_agents.engine.tool_steps import effective_call
 from sk_agents.engine.turns import Question, ToolContext
 from sk_agents.exceptions import InvalidInput
-from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.fake_tools import LOOK, FakeTools, tool
 from tests.engine.kit import Talk, talking
@@ -80,39 +81,46 @@ async def test_a_declined_question_lets_the_run_go_on(tmp_path: Path) -> None:
         assert text == "The user did not want to answer: not now"
 
 
-class Asking:
-    """A tool that asks while it runs, with less time than the answer takes."""
-
-    timeout = 5.0
-
-    async def __call__(self, arguments: dict[str, Any], context: ToolContext) -> str:
-        assert context.ask is not None
-        answer = await context.ask(Question("Which one?", schema={"type": "string"}))
-        return f"got {answer}"
-
-    @property
-    def box(self) -> FakeTools:
-        return FakeTools(tool("Mail-send", self, timeout=self.timeout), LOOK)
+LIMIT = 0.05
 
 
-async def test_a_running_tool_gets_its_answer_and_its_time(tmp_path: Path) -> None:
-    asks = Asking()
-    clock = SettableClock()
-    async with talking(tmp_path, script=RUN, tools=asks.box, clock=clock) as talk:
+async def asks(arguments: dict[str, Any], context: ToolContext) -> str:
+    assert context.ask is not None
+    return f"got {await context.ask(Question('Which one?', schema={'type': 'string'}))}"
+
+
+async def hangs(arguments: dict[str, Any], context: ToolContext) -> str:
+    await asyncio.Event().wait()
+    return "never"
+
+
+def slow_tools() -> FakeTools:
+    """Two tools with the same time: one asks, the other shows that the time is over."""
+    return FakeTools(
+        tool("Mail-send", asks, timeout=LIMIT), tool("Mail-hang", hangs, timeout=LIMIT)
+    )
+
+
+async def test_a_running_tool_gets_its_answer_however_long_that_takes(tmp_path: Path) -> None:
+    script = [calls(("Mail-send", {}), ("Mail-hang", {})), says("ok")]
+    async with talking(tmp_path, script=script, tools=slow_tools()) as talk:
         await talk.say()
-        question = await pending(talk)
-        (approval,) = (await talk.engine.thread("t", "ada")).state.run("r1").pending_approvals
+        state = await talk.until(lambda state: bool(_waits(state)) and _is_over(state, "Mail-hang"))
+        (approval,) = _waits(state)
         assert approval.request.shown["arguments"]["question"] == "Which one?"
         assert approval.request.answer_schema == {"type": "string"}
-        clock.advance(asks.timeout + 5)
-        await talk.decide(question, answer="red")
+        await talk.decide(approval.request.approval_id, answer="red")
         await talk.ended("r1")
-        assert talk.prompts[-1][-1]["content"] == "got red"
+        assert "got red" in [message["content"] for message in talk.prompts[-1]]
+
+
+def _is_over(state: ThreadState, name: str) -> bool:
+    calls = state.runs["r1"].calls.values()
+    return any(call.finished and effective_call(call).name == name for call in calls)
 
 
 async def test_cancelling_ends_a_tool_that_waits_for_an_answer(tmp_path: Path) -> None:
-    asks = Asking()
-    async with talking(tmp_path, script=RUN, tools=asks.box) as talk:
+    async with talking(tmp_path, script=RUN, tools=slow_tools()) as talk:
         await talk.say()
         await pending(talk)
         await talk.cancel("r1")

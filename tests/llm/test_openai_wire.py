@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sk_agents.engine.conversation import Conversation, SentPast
 from sk_agents.engine.models import Message, Part, ToolCall
 from sk_agents.engine.turns import Prompt, ToolSpec
 from sk_agents.llm.openai_wire import (
@@ -155,3 +156,31 @@ def test_options_that_change_from_one_prompt_to_the_next_are_encoded_anew() -> N
     ]
     for prompt in (*prompts, *prompts):
         assert json.loads(encoder.encode(prompt)) == request_body("m", prompt)
+
+
+def test_past_of_a_conversation_is_encoded_once_and_grows_with_it() -> None:
+    encoder, sent, past = RequestEncoder("m"), SentPast(), list[Message]()
+    system = (Message(role="system", content="be kind"),)
+    for number in range(5):
+        now = [Message(role="user", content=f"é {number}")]
+        prompt = Prompt(Conversation(system, past, sent, now))
+        assert json.loads(encoder.encode(prompt)) == request_body("m", prompt)
+        # Asked again, after a failure.
+        assert json.loads(encoder.encode(prompt)) == request_body("m", prompt)
+        past += [*now, Message(role="assistant", content=f"answer {number}")]
+    assert sent.count == len(past) - 2
+    assert all(not message.wire for message in past[: sent.count])
+
+
+def test_prompt_older_than_what_was_sent_since_is_encoded_as_it_is() -> None:
+    encoder, sent, past = RequestEncoder("m"), SentPast(), [HELLO]
+    earlier = Prompt(Conversation((), past, sent, [HELLO]))
+    past += [Message(role="assistant", content="hi"), HELLO]
+    later = Prompt(Conversation((), past, sent, []))
+    for prompt in (later, earlier, later):
+        assert json.loads(encoder.encode(prompt)) == request_body("m", prompt)
+
+
+def test_beginning_of_a_conversation_is_only_what_is_said_now() -> None:
+    prompt = Prompt(Conversation((), [], SentPast(), [HELLO]))
+    assert json.loads(RequestEncoder("m").encode(prompt)) == request_body("m", prompt)

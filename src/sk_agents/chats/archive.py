@@ -34,6 +34,7 @@ from sk_agents.engine.models import Thread
 from sk_agents.engine.state import ThreadState
 from sk_agents.engine.transitions import TERMINAL
 from sk_agents.exceptions import InvalidInput
+from sk_agents.interactions import spelled_time
 
 FORMAT: Literal["teal-chat"] = "teal-chat"
 VERSION: Literal[1] = 1
@@ -61,7 +62,7 @@ def archive(thread: Thread, state: ThreadState, events: Iterable[Event]) -> dict
         "version": VERSION,
         "agent": thread.agent,
         "title": thread.metadata.get("title") or None,
-        "created_at": thread.created_at.isoformat(),
+        "created_at": spelled_time(thread.created_at),
         "events": [
             _kept(event).model_dump(mode="json", exclude={"seq"})
             for event in events

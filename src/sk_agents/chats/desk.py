@@ -22,6 +22,7 @@ from sk_agents.http.caller import Caller, acting_caller
 from sk_agents.http.errors import ProblemResponse, problem
 from sk_agents.http.ids import chat_id as checked_chat_id
 from sk_agents.http.streams import StreamSlots
+from sk_agents.http.strict_json import MAX_VALUES
 from sk_agents.interactions import chat_thread_id
 
 T = TypeVar("T")
@@ -91,7 +92,12 @@ def engine_of(scope: Scope) -> Engine:
 
 
 async def body_of(
-    request: Request, adapter: TypeAdapter[T], *, optional: bool = False, images: bool = False
+    request: Request,
+    adapter: TypeAdapter[T],
+    *,
+    optional: bool = False,
+    images: bool = False,
+    max_values: int = MAX_VALUES,
 ) -> T:
     """The request's body, which may be larger if it may have images; see `read_json`."""
     receive: Receive = request.receive
@@ -103,6 +109,7 @@ async def body_of(
         optional=optional,
         max_bytes=settings.max_image_body_bytes if images else settings.max_body_bytes,
         timeout=settings.body_timeout,
+        max_values=max_values,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from sk_agents.chats.views import UsageView
 from sk_agents.interactions import (
@@ -115,7 +115,6 @@ class BranchChanged(FrameData):
 
 class ChatChanged(FrameData):
     title: str | None
-    interaction_id: str | None = None
 
 
 _TOOL = {"id": "call_123", "tool_name": "search"}
@@ -212,8 +211,39 @@ INTERACTION_FRAMES: Frames = {
     ),
 }
 
-CHAT_FRAMES: Frames = {
+_AT = "2025-01-15T10:00:00+00:00"
+_PREVIEWS = ("answer_delta", "thinking_delta", "tool_output", "stream_end")
+_SAID: dict[str, Any] = {"user_message": (str | None, ...), "agent": (str | None, ...)}
+_FOLLOWS: dict[str, Any] = {"parent_id": (str | None, ...), "edits": (str | None, ...)}
+_MORE = {"interaction_started": _SAID | _FOLLOWS, "interaction_queued": _SAID}
+_EXAMPLES = {
+    "interaction_started": {
+        "user_message": "How is the weather?",
+        "agent": None,
+        "parent_id": None,
+        "edits": None,
+    },
+    "interaction_queued": {"user_message": "And tomorrow?", "agent": None},
+}
+
+
+def _in_chat(name: str, model: type[BaseModel]) -> type[BaseModel]:
+    """The same on a chat's own stream: it also says when, of which interaction and how it began."""
+    fields: dict[str, Any] = {"at": (str, ...), **_MORE.get(name, {})}
+    if "interaction_id" not in model.model_fields:
+        fields["interaction_id"] = (str | None, None)
+    made: type[BaseModel] = create_model(f"Chat{model.__name__}", __base__=model, **fields)
+    return made
+
+
+_ALL: Frames = {
     **INTERACTION_FRAMES,
     "branch_changed": (BranchChanged, {"interaction_id": "int_abc123"}),
     "chat_changed": (ChatChanged, {"title": "The weather"}),
+}
+CHAT_FRAMES: Frames = {
+    name: (model, example)
+    if name in _PREVIEWS
+    else (_in_chat(name, model), {**example, "at": _AT, **_EXAMPLES.get(name, {})})
+    for name, (model, example) in _ALL.items()
 }

@@ -19,7 +19,7 @@ MAX_EVENTS = 10_000
 WINDOW_EVENTS = 3_000
 MAX_WINDOWS = 20
 # Each interaction repeats all that was said before it: so many messages in one answer at most.
-MAX_STATE_MESSAGES = 20_000
+MAX_STATE_MESSAGES = 50_000
 
 # Stands for the interaction that the first one follows.
 ROOT = "-"
@@ -69,7 +69,9 @@ async def chat_view(
         for run in shown
     ]
     older = Place(shown[0].first_seq) if len(shown) < len(runs) else None
-    return _view(known.head, state.next_seq - 1, views, older)
+    # Waiting as its interactions do, also in the moment before the thread is given up.
+    head = known.head._replace(status=state.status)
+    return _view(head, state.next_seq - 1, views, older)
 
 
 async def _part(

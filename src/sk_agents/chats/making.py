@@ -26,6 +26,8 @@ REQUEST = "request"
 
 _NEW = TypeAdapter(NewChat)
 _ARCHIVE = TypeAdapter(Archive)
+# An event has about ten values, and a chat may have a hundred thousand of them.
+MAX_ARCHIVE_VALUES = 2_000_000
 
 Create = Callable[[str, NewThread], Awaitable[Thread]]
 
@@ -50,7 +52,7 @@ def making_routes(desk: Desk) -> APIRouter:
         caller = await acting_caller(request)
         key = idempotency_key(request.scope)
         chosen = checked_chat_id(chat_id) if chat_id is not None else None
-        body = await body_of(request, _ARCHIVE, images=True)
+        body = await body_of(request, _ARCHIVE, images=True, max_values=MAX_ARCHIVE_VALUES)
         labels = _labels(body.title, key, request_digest(f"import {chosen}", body) if key else None)
         events = restored(body, desk.has_agent)
         shelf = engine_of(request.scope).shelf

@@ -79,6 +79,7 @@ class StartInteraction(Request):
 class EditInteraction(Request):
     new_user_message: Said
     items: Items = ()
+    agent: AgentName | None = None
     on_busy: OnBusy = "reject"
     on_disconnect: OnDisconnect | None = None
 

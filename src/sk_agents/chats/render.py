@@ -33,7 +33,7 @@ from sk_agents.engine.live import Delta
 from sk_agents.engine.models import Usage
 from sk_agents.engine.watch import Item
 from sk_agents.http.sse import frame, last_frame
-from sk_agents.interactions import EventType
+from sk_agents.interactions import EventType, spelled_time
 
 RETRY_MS = 1000
 
@@ -86,7 +86,7 @@ class Renderer:
 
     def _placed(self, event: Event, payload: Payload) -> Payload:
         """When it happened and to whom; of a beginning, all that a reader of the chat lacks."""
-        payload["at"] = event.at.isoformat()
+        payload["at"] = spelled_time(event.at)
         if event.run_id:
             payload.setdefault("interaction_id", event.run_id)
         if isinstance(event, RunStarted | RunQueued):
@@ -104,7 +104,7 @@ class Renderer:
             "interaction_id": event.run_id,
             "chat_id": self._chat_id,
             "status": "RUNNING",
-            "created_at": event.at.isoformat(),
+            "created_at": spelled_time(event.at),
         }
 
     def _thinking(self, event: Thinking) -> Named:
@@ -232,7 +232,7 @@ def approval_payload(event: ApprovalRequested) -> Payload:
         "tool_name": str(event.shown.get("tool_name", "")),
         "tool_input": spelled(event.shown.get("arguments", {})),
         "digest": event.digest,
-        "expires_at": event.expires_at.isoformat() if event.expires_at else None,
+        "expires_at": spelled_time(event.expires_at) if event.expires_at else None,
     }
     if event.choices is not None:
         payload["choices"] = event.choices

@@ -98,6 +98,8 @@ class Edit:
             body = await body_of(request, _REGENERATE, optional=True)
         else:
             body = await body_of(request, _EDIT, images=True)
+            if body.agent is not None:
+                self.desk.agent(body.agent)
         command = _edit(visit, request.path_params["interaction_id"], key, body)
         with self.desk.slots.held(visit.caller.user_id):
             try:
@@ -117,6 +119,7 @@ def _edit(
         run_id=new_interaction_id(),
         edited_run=interaction_id,
         message=body.message() if isinstance(body, EditInteraction) else None,
+        agent=body.agent if isinstance(body, EditInteraction) else None,
         idempotency_key=key,
         request_digest=request_digest(f"edit {interaction_id}", body) if key else None,
         on_busy=body.on_busy,

@@ -12,7 +12,7 @@ from sk_agents.engine.events import ApprovalDecided
 from sk_agents.engine.models import Part, Thread
 from sk_agents.engine.shelf import Asked, Granted
 from sk_agents.engine.state import Run, ThreadState
-from sk_agents.interactions import Interaction, InteractionStatus, interaction_of
+from sk_agents.interactions import Interaction, InteractionStatus, interaction_of, spelled_time
 
 
 class View(BaseModel):
@@ -185,8 +185,8 @@ def chat_summary(thread: Thread) -> ChatSummary:
         title=str(thread.metadata.get("title", "")),
         agent=thread.agent,
         status=_status(thread.status),
-        created_at=thread.created_at.isoformat(),
-        updated_at=thread.updated_at.isoformat(),
+        created_at=spelled_time(thread.created_at),
+        updated_at=spelled_time(thread.updated_at),
     )
 
 
@@ -226,7 +226,7 @@ def decision_view(decision: ApprovalDecided) -> DecisionView:
         approved=decision.outcome == "approved",
         by=decision.by,
         decided_by=decision.decided_by,
-        decided_at=decision.at.isoformat(),
+        decided_at=spelled_time(decision.at),
         message=decision.message,
         edited_arguments=decision.edited_arguments,
         choice=decision.choice,
@@ -240,7 +240,7 @@ def grant_view(granted: Granted) -> GrantView:
         chat_id=granted.thread.wire_id,
         tool=grant.tool,
         scope=grant.scope,
-        granted_at=grant.at.isoformat(),
+        granted_at=spelled_time(grant.at),
         granted_by=grant.changed_by,
     )
 
@@ -257,7 +257,7 @@ def branch_list(state: ThreadState) -> BranchList:
                 edits=run.edits,
                 status=interaction_of(state, run.run_id, with_state=False).status,
                 user_message=run.message.text if run.message else "",
-                created_at=run.created_at.isoformat(),
+                created_at=spelled_time(run.created_at),
                 visible=run.run_id in visible,
             )
             for run in state.runs.values()
@@ -273,7 +273,7 @@ def _approval(thread: Thread, run: Run, call: Call, approval: Approval) -> Appro
         interaction_id=run.run_id,
         agent=run.agent or thread.agent,
         state=approval.state,
-        requested_at=request.at.isoformat(),
+        requested_at=spelled_time(request.at),
         late_result=call.late_result,
         decision=decision_view(approval.decision) if approval.decision else None,
         **approval_payload(request),

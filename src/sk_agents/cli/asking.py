@@ -131,6 +131,7 @@ class Asking:
 
     def _line(self, prompt: str) -> str:
         self._screen.end_line()
+        self._keyboard.discard_typed()
         typed = self._keyboard.line(prompt)
         if typed:
             self._keyboard.forget_last()

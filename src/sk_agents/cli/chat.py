@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
 from sk_agents.cli.options import DEFAULT_SERVER, Json, Server, Target, Token, User
 
+Answers = Literal["approve", "reject", "none"]
+Output = Literal["text", "json", "events"]
 CHAT_HELP = """Talk with an agent: stream its answer, decide about its tool calls.
 
     CHAT_ID goes on with a chat, also where it waits for you; without it a new one begins.
@@ -30,57 +32,52 @@ CHAT_HELP = """Talk with an agent: stream its answer, decide about its tool call
     """
 
 
+ChatId = Annotated[str | None, typer.Argument(metavar="CHAT_ID", help="A chat to go on with.")]
+Message = Annotated[
+    str | None,
+    typer.Option("--message", "-m", metavar="TEXT", help="Say this only; - reads it."),
+]
+Agent = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Who answers; teal agents lists them.")
+]
+Fold = Annotated[bool, typer.Option("--fold-thinking", help="Show thoughts as one line.")]
+Yes = Annotated[bool, typer.Option("--yes", help="With -m: approve every call that asks.")]
+No = Annotated[bool, typer.Option("--no-approvals", help="With -m: reject every call that asks.")]
+Events = Annotated[
+    bool, typer.Option("--events", help="With -m: print each event as a line of JSON.")
+]
+
+
 def chat(
-    chat_id: Annotated[
-        str | None, typer.Argument(metavar="CHAT_ID", help="A chat to go on with.")
-    ] = None,
-    message: Annotated[
-        str | None,
-        typer.Option("--message", "-m", metavar="TEXT", help="Say this only; - reads it."),
-    ] = None,
-    agent: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Who answers; teal agents lists them.")
-    ] = None,
-    fold_thinking: Annotated[
-        bool, typer.Option("--fold-thinking", help="Show thoughts as one line.")
-    ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="With -m: approve every call that asks.")
-    ] = False,
-    no_approvals: Annotated[
-        bool, typer.Option("--no-approvals", help="With -m: reject every call that asks.")
-    ] = False,
+    chat_id: ChatId = None,
+    message: Message = None,
+    agent: Agent = None,
+    fold_thinking: Fold = False,
+    yes: Yes = False,
+    no_approvals: No = False,
     as_json: Json = False,
-    events: Annotated[
-        bool, typer.Option("--events", help="With -m: print each event as a line of JSON.")
-    ] = False,
+    events: Events = False,
     server: Server = DEFAULT_SERVER,
     token: Token = None,
     user: User = None,
 ) -> None:
+    if (yes and no_approvals) or (as_json and events):
+        raise typer.BadParameter("--yes and --no-approvals, --json and --events exclude each other")
     target = Target(server, token, user)
-    if message is not None:
-        if (yes and no_approvals) or (as_json and events):
-            raise typer.BadParameter(
-                "--yes and --no-approvals, --json and --events exclude each other"
-            )
-        answers: Literal["approve", "reject", "none"] = "approve" if yes else "none"
-        output: Literal["text", "json", "events"] = "json" if as_json else "text"
-        # The client and what it needs take most of a start; --help does without them.
-        from sk_agents.cli.once import ask_once  # noqa: PLC0415
+    if message is None:
+        if yes or no_approvals or as_json or events:
+            raise typer.BadParameter("--yes, --no-approvals, --json and --events need -m")
+        _talk(target, chat_id, agent, fold_thinking)
+    answers: Answers = "approve" if yes else "reject" if no_approvals else "none"
+    output: Output = "json" if as_json else "events" if events else "text"
+    # The client and what it needs take most of a start; --help does without them.
+    from sk_agents.cli.once import ask_once  # noqa: PLC0415
 
-        raise typer.Exit(
-            ask_once(
-                target,
-                chat_id,
-                message,
-                agent=agent,
-                answers="reject" if no_approvals else answers,
-                output="events" if events else output,
-            )
-        )
-    if yes or no_approvals or as_json or events:
-        raise typer.BadParameter("--yes, --no-approvals, --json and --events need -m")
+    code = ask_once(target, chat_id, message, agent=agent, answers=answers, output=output)
+    raise typer.Exit(code)
+
+
+def _talk(target: Target, chat_id: str | None, agent: str | None, fold_thinking: bool) -> NoReturn:
     if not sys.stdin.isatty():
         raise typer.BadParameter("there is no terminal to talk at; -m TEXT or -m - sends a message")
     # As above.

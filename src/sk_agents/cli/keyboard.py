@@ -5,8 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
+
+try:
+    import termios
+except ImportError:  # Windows has none.
+    termios = None  # type: ignore[assignment]
 
 try:
     import readline
@@ -29,6 +35,11 @@ class Keyboard:
             return input(prompt)
         finally:
             readline.set_startup_hook(None)
+
+    def discard_typed(self) -> None:
+        """Forget what was typed before a question was seen: it cannot have been its answer."""
+        if termios is not None and sys.stdin.isatty():
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
     def forget_last(self) -> None:
         """Answers to questions do not belong into the history of messages."""

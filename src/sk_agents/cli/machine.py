@@ -24,6 +24,7 @@ SHOWN = ("fastapi", "uvicorn", "pydantic", "aiohttp", "apsw")
 LITTLE = 1024**3
 TOO_LITTLE = 100 * 1024**2
 MB = 1024**2
+PATIENCE = 2.0
 
 
 def check_python() -> Finding:
@@ -75,10 +76,11 @@ async def check_port(host: str, port: int) -> Finding:
 
 async def _is_ours(host: str, port: int) -> bool:
     name = f"[{host}]" if ":" in host else host
+    target = Target(f"http://{name}:{port}")
     try:
-        async with link_of(Target(f"http://{name}:{port}"), give_up_after=0) as link:
+        async with asyncio.timeout(PATIENCE), link_of(target, give_up_after=0) as link:
             answer = await link.call(Request("GET", "/health/live"))
-    except (ClientError, ValueError):
+    except (ClientError, TimeoutError, ValueError):
         return False
     return isinstance(answer, dict) and answer.get("alive") is True
 

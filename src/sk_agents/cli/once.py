@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
-from typing import Literal
 
 import typer
 
+from sk_agents.cli.chat import Answers, Output
 from sk_agents.cli.exits import Exit
 from sk_agents.cli.following import Follower, Left
 from sk_agents.cli.neutral import one_line
@@ -25,9 +25,6 @@ from sk_agents.client import (
     TealServerError,
 )
 from sk_agents.client.chat import MessageOptions
-
-Answers = Literal["approve", "reject", "none"]
-Output = Literal["text", "json", "events"]
 
 NOBODY = "Nobody is there to approve this."
 

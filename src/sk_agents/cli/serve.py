@@ -122,9 +122,24 @@ def _listen(host: str, port: int) -> socket.socket:
         family, *_, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        return _listener(family, address)
     except OSError as error:
         raise _cannot_listen(host, port, error) from None
+
+
+def _listener(family: int, address: tuple[Any, ...]) -> socket.socket:
+    # Of a socket that does not say TCP, asyncio leaves the delays of small packets on.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 def _cannot_listen(host: str, port: int, error: OSError) -> Exception:

@@ -6,6 +6,7 @@ its end. That shows in when events arrive: an agent that plays a script speaks a
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
@@ -18,6 +19,7 @@ from sk_agents.cli.reaching import SHORT_PATIENCE, client_of, link_of
 from sk_agents.client import AgentInfo, Chat, ClientError, TealClient, TealServerError
 from sk_agents.client.link import Request
 
+PATIENCE = 10.0
 SCRIPTED = "scripted/"
 QUESTION = "What time is it?"
 # A stream that is over sooner says nothing about its pace.
@@ -44,11 +46,14 @@ async def check_server(target: Target) -> AsyncIterator[Finding]:
 
 async def _check_health(target: Target) -> Finding:
     try:
-        async with link_of(target, give_up_after=0) as link:
+        async with asyncio.timeout(PATIENCE), link_of(target, give_up_after=0) as link:
             health = await link.call(Request("GET", "/health/ready"))
     except TealServerError as error:
         detail = f"{target.server} answers {error.status}"
         return Finding("server", "fail", detail, "GET /health/ready names what is down")
+    except TimeoutError:
+        detail = f"{target.server} says nothing for {PATIENCE:g} s"
+        return Finding("server", "fail", detail, "is this the address of a Teal server?")
     except (ClientError, ValueError) as error:
         return Finding("server", "fail", f"{target.server}: {error}", "is it running, and there?")
     version = health.get("version") if isinstance(health, dict) else None

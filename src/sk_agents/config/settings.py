@@ -124,6 +124,11 @@ class Settings(BaseSettings):
     log_format: LogFormat = Field(
         "text", description="`text` for people, `json` for machines: one object a line."
     )
+    disconnect_grace: float = Field(
+        30.0,
+        ge=0,
+        description="Seconds a run that ends with its readers goes on after the last one left.",
+    )
     request_wait: float = Field(
         300.0,
         gt=0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sk_agents.engine import sealing
 from sk_agents.engine.commands import CancelRun
 from sk_agents.engine.commits import ClaimIfFree, Quiet, Unchanged
-from sk_agents.engine.events import CancelRequested, RunEnded
+from sk_agents.engine.events import Cancelled, CancelRequested, RunEnded
 from sk_agents.engine.models import RunStatus
 from sk_agents.engine.services import Services
 from sk_agents.engine.state import Run
@@ -24,8 +24,9 @@ async def request_cancel(
     asked = CancelRequested(run_id=run.run_id, requested_by=command.user_id, reason=command.reason)
     next_seq = known.state.next_seq
     if run.phase is RunStatus.QUEUED:
+        cancelled = Cancelled(run_id=run.run_id)
         ended = RunEnded(run_id=run.run_id, status=RunStatus.CANCELLED)
-        await services.commit(known, Unchanged(next_seq), asked, ended)
+        await services.commit(known, Unchanged(next_seq), asked, cancelled, ended)
         return
     if run.status is RunStatus.WAITING and not known.state.queue:
         try:

@@ -45,6 +45,7 @@ class EditRun:
     run_id: str
     edited_run: str
     message: UserInput | None = None
+    agent: str | None = None
     idempotency_key: str | None = None
     request_digest: str | None = None
     on_busy: OnBusy = "reject"

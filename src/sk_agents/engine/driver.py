@@ -140,7 +140,8 @@ class Driver:
             await self._tools.let_go()
             raise
         finally:
-            await self._tools.abandon()
+            if self._tools.running:
+                await self._tools.abandon()
             # It knows us and we know it: without this the two would live until the collector comes.
             del self._tools
         return True

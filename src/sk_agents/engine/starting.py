@@ -125,7 +125,7 @@ async def begin_edit(services: Services, known: KnownThread, command: EditRun) -
         edits=edited.run_id,
         idempotency_key=command.idempotency_key,
         request_digest=command.request_digest,
-        agent=edited.agent,
+        agent=command.agent or edited.agent,
         on_disconnect=command.on_disconnect or edited.on_disconnect,  # type: ignore[arg-type]
         response_schema=edited.response_schema,
     )

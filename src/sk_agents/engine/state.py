@@ -246,7 +246,9 @@ def merge_metadata(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 
 def _apply_step(run: Run, event: Event) -> None:
-    if run.phase is not RunStatus.RUNNING and not isinstance(event, LateResult | CancelRequested):
+    waits_its_turn = run.phase is RunStatus.QUEUED and isinstance(event, Cancelled)
+    is_possible = waits_its_turn or isinstance(event, LateResult | CancelRequested)
+    if run.phase is not RunStatus.RUNNING and not is_possible:
         raise StateCorrupt(f"{event.type} belongs to run {run.run_id}, which is {run.phase}")
     match event:
         case Thinking():

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.types import Message, Receive, Scope
 
 from sk_agents.exceptions import MalformedRequest, SlowRequest, TooLarge, UnsupportedMedia
-from sk_agents.http.strict_json import Unacceptable, check_json
+from sk_agents.http.strict_json import MAX_VALUES, Unacceptable, check_json
 
 T = TypeVar("T")
 
@@ -43,6 +43,7 @@ async def read_json(
     max_bytes: int = MAX_BYTES,
     timeout: float = BODY_SECONDS,  # noqa: ASYNC109 - it bounds the client, not the caller
     optional: bool = False,
+    max_values: int = MAX_VALUES,
 ) -> T:
     """The body as `adapter` reads it. With `optional` no body at all reads as `{}`.
 
@@ -67,7 +68,7 @@ async def read_json(
         body = b"{}"
     elif body and not is_json:
         raise UnsupportedMedia
-    return _parsed(body, adapter)
+    return _parsed(body, adapter, max_values)
 
 
 def _announced(headers: Sequence[tuple[bytes, bytes]]) -> tuple[int | None, bool]:
@@ -123,13 +124,13 @@ def _part(message: Message, size: int, max_bytes: int) -> bytes:
     return body
 
 
-def _parsed(body: bytes, adapter: TypeAdapter[T]) -> T:
+def _parsed(body: bytes, adapter: TypeAdapter[T], max_values: int) -> T:
     try:
         text = body.decode()
     except UnicodeDecodeError:
         raise MalformedRequest("The body is not UTF-8.") from None
     try:
-        check_json(text)
+        check_json(text, max_values)
         return adapter.validate_json(body)
     except Unacceptable as error:
         entry = {"loc": ("body",), "msg": str(error), "type": error.kind}

@@ -1,55 +1,22 @@
-"""Is the process alive, can it serve, and what does it serve."""
+"""Is the process alive, and can it serve."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from html import escape
 from typing import Any
 
 from fastapi import APIRouter
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import JSONResponse
 
 from sk_agents import __version__
 
 logger = logging.getLogger(__name__)
 
 PING_TIMEOUT = 2.0
-PAGE_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>Teal Agents</title>
-</head>
-<body>
-<main>
-<h1>Teal Agents</h1>
-<p>This server is running, version {version}.</p>
-<h2>Agents</h2>
-{agents}
-<h2>Store</h2>
-<p>{store}</p>
-<nav aria-label="More">
-<ul>
-<li><a href="/health/ready">Is everything ready?</a></li>
-<li><a href="/openapi.json">Interface description</a></li>
-</ul>
-</nav>
-</main>
-</body>
-</html>
-"""
-
 
 # Returns if the dependency can serve now, raises if it cannot.
 Ping = Callable[[], Awaitable[object]]
@@ -97,23 +64,6 @@ def health_routes(health: Health) -> APIRouter:
     async def ready() -> JSONResponse:
         report = await health.ready()
         return JSONResponse(report, 200 if report["status"] == "healthy" else 503)
-
-    return router
-
-
-def page_routes(agents: Sequence[str], store: str) -> APIRouter:
-    """The page at `/`, the same for everybody: it says nothing about users or places."""
-    items = "\n".join(f"<li>{escape(agent)}</li>" for agent in agents)
-    page = PAGE.format(
-        version=escape(__version__),
-        agents=f"<ul>\n{items}\n</ul>" if items else "<p>None configured.</p>",
-        store=escape(store),
-    )
-    router = APIRouter()
-
-    @router.get("/", include_in_schema=False)
-    async def home() -> HTMLResponse:
-        return HTMLResponse(page, headers=PAGE_HEADERS)
 
     return router
 

@@ -34,7 +34,7 @@ class Unacceptable(Exception):
         self.kind = kind
 
 
-def check_json(text: str) -> None:
+def check_json(text: str, max_values: int = MAX_VALUES) -> None:
     """Pass what has one meaning to every parser.
 
     Raises:
@@ -43,8 +43,8 @@ def check_json(text: str) -> None:
     """
     opened = text.count("[") + text.count("{")
     members = text.count(",")
-    if opened > MAX_MARKS or members > MAX_MARKS:
-        raise _too_many()
+    if max(opened, members) > MAX_MARKS * max_values // MAX_VALUES:
+        raise _too_many(max_values)
     try:
         value, _ = _DECODER.raw_decode(text.lstrip(" \t\r\n"))
         if _SUSPICIOUS_NUMBER.search(text):
@@ -57,13 +57,13 @@ def check_json(text: str) -> None:
     except ValueError:
         # Python reads no integer of more than some thousand digits.
         raise _bad_number() from None
-    if opened > MAX_DEPTH or members >= MAX_VALUES:
-        _check_shape(value)
+    if opened > MAX_DEPTH or members >= max_values:
+        _check_shape(value, max_values)
     if "\\u0000" in text and _ESCAPED_NUL.search(text):
         raise Unacceptable("json_nul", "Text must not contain NUL")
 
 
-def _check_shape(value: Any) -> None:
+def _check_shape(value: Any, max_values: int) -> None:
     level = [value] if isinstance(value, dict | list) else []
     depth = values = 0
     while level:
@@ -71,8 +71,8 @@ def _check_shape(value: Any) -> None:
         values += sum(map(len, level))
         if depth > MAX_DEPTH:
             raise _too_deep()
-        if values > MAX_VALUES:
-            raise _too_many()
+        if values > max_values:
+            raise _too_many(max_values)
         level = [
             member
             for holder in level
@@ -115,8 +115,8 @@ def _too_deep() -> Unacceptable:
     return Unacceptable("json_depth", f"Nested deeper than {MAX_DEPTH} levels")
 
 
-def _too_many() -> Unacceptable:
-    return Unacceptable("json_values", f"More than {MAX_VALUES} values")
+def _too_many(max_values: int) -> Unacceptable:
+    return Unacceptable("json_values", f"More than {max_values} values")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)

@@ -22,6 +22,7 @@ from sk_agents.exceptions import CommitReused, InvalidInput, SchemaTooNew, State
 
 FORMAT = 1
 _ASSIGNED = {"seq", "at"}
+_PLACE = {"seq"}
 # Deeper than a reader goes is only what opens more brackets than this, in all.
 _SURELY_SHALLOW = 100
 # The serializer makes U+FFFD of half a surrogate pair in an object's key, without a word.
@@ -42,12 +43,18 @@ class Record:
 def encode_events(events: Sequence[Event], at: datetime) -> bytes:
     """The events' bytes, without their numbers: those are the record's place in the log.
 
+    Their date is the record's own, `at`, and only one that differs is written with its event.
+
     Raises:
         InvalidInput: a value has no JSON form, such as NaN or half of a surrogate pair.
     """
     try:
         bodies = [
-            event.__pydantic_serializer__.to_json(event, exclude=_ASSIGNED, exclude_none=True)
+            event.__pydantic_serializer__.to_json(
+                event,
+                exclude=_ASSIGNED if event.at in (at, EPOCH) else _PLACE,
+                exclude_none=True,
+            )
             for event in events
         ]
         body = b'{"v":%d,"at":%s,"events":[%s]}' % (FORMAT, to_json(at), b",".join(bodies))
@@ -98,9 +105,13 @@ def check_replay(record: Record, events: Sequence[Event]) -> tuple[Event, ...]:
     Raises:
         CommitReused: what is sent now is not what was stored then.
     """
-    if encode_events(events, EPOCH) != encode_events(record.events, EPOCH):
+    if _undated(events) != _undated(record.events):
         raise CommitReused(commit_id=record.commit_id)
     return record.events
+
+
+def _undated(events: Sequence[Event]) -> bytes:
+    return encode_events([event.model_copy(update={"at": EPOCH}) for event in events], EPOCH)
 
 
 def _is_suspect(body: bytes) -> bool:
@@ -132,5 +143,5 @@ def _check_keys(value: Any) -> None:
 
 def _numbered(event: dict[str, Any], seq: int, at: str) -> dict[str, Any]:
     event["seq"] = seq
-    event["at"] = at
+    event.setdefault("at", at)
     return event

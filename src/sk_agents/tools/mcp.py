@@ -17,7 +17,7 @@ from sk_agents.tools.member import Tool
 logger = logging.getLogger(__name__)
 
 # How long start-up waits for servers to come up; those that need longer come later.
-START_SECONDS = 5.0
+START_SECONDS = 10.0
 
 
 class McpSource:
@@ -91,6 +91,10 @@ class McpServers:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
 
+    @property
+    def is_used(self) -> bool:
+        return bool(self._connections)
+
     def statuses(self) -> list[dict[str, Any]]:
         """Of each server, for health reports: whether it is up, and what is withheld."""
         return [
@@ -99,7 +103,7 @@ class McpServers:
                 "status": one.status,
                 "reason": one.reason,
                 "tools": len(one.offer.tools),
-                "withheld": sorted(one.offer.withheld),
+                "withheld": len(one.offer.withheld),
             }
             for one in self._connections.values()
         ]

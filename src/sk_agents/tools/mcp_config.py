@@ -108,6 +108,13 @@ class McpServer(_Strict):
             raise ValueError("is a name that no header can have")
         return name
 
+    @field_validator("protocol_version")
+    @classmethod
+    def _is_known_version(cls, version: str | None) -> str | None:
+        if version is not None:
+            _mode(version)
+        return version
+
     @model_validator(mode="after")
     def _fields_fit_the_transport(self) -> Self:
         needed, foreign = ("command", _HTTP_FIELDS), ("url", _STDIO_FIELDS)
@@ -125,6 +132,11 @@ class McpServer(_Strict):
     def is_trusted(self) -> bool:
         """Nothing is sandboxed yet, so what is to be sandboxed is not trusted."""
         return self.trust_level == "trusted"
+
+    @property
+    def mode(self) -> str:
+        """How the version is agreed on, in the library's words: asked for, unless it is named."""
+        return "auto" if self.protocol_version is None else _mode(self.protocol_version)
 
     @property
     def prefix(self) -> str:
@@ -174,6 +186,21 @@ def read_mcp_servers(
             raise ConfigurationError(f"{place}.name: '{server.name}' is too like '{other}'")
         specs[server.prefix] = _filled(server, place, path.parent, environ)
     return list(specs.values())
+
+
+def _mode(version: str) -> str:
+    # Only who names a version pays for the library that knows them.
+    from mcp_types.version import (  # noqa: PLC0415
+        HANDSHAKE_PROTOCOL_VERSIONS,
+        MODERN_PROTOCOL_VERSIONS,
+    )
+
+    if version in HANDSHAKE_PROTOCOL_VERSIONS:
+        return "legacy"
+    if version in MODERN_PROTOCOL_VERSIONS:
+        return version
+    known = ", ".join([*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS])
+    raise ValueError(f"must be one of {known}")
 
 
 def _parsed(entry: Mapping[str, Any], place: str) -> McpServer:

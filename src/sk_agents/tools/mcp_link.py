@@ -17,12 +17,11 @@ from mcp.client import Transport
 from mcp.client.session import ClientRequestContext, IncomingMessage
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from sk_agents import __version__
-from sk_agents.exceptions import ConfigurationError, ToolError
+from sk_agents.exceptions import ToolError
 from sk_agents.tools.mcp_calls import CURRENT, LinkLost, LiveCall, ServerRefused
-from sk_agents.tools.mcp_config import McpServer, ServerSpec
+from sk_agents.tools.mcp_config import ServerSpec
 from sk_agents.tools.mcp_http import http_transport
 from sk_agents.tools.mcp_stdio import stdio_transport
 
@@ -55,7 +54,7 @@ class Link:
         """All tools the server has.
 
         Raises:
-            ServerRefused: too many, or the list has no end.
+            ServerRefused: too many, or the list has no end or makes no sense.
             LinkLost: the connection ended.
         """
         found: list[types.Tool] = []
@@ -65,6 +64,8 @@ class Link:
                 page = await self._client.list_tools(cursor=cursor)
             except MCPError as error:
                 raise LinkLost(error.message) from error
+            except ValueError as error:
+                raise ServerRefused("a list that breaks the protocol") from error
             found += page.tools
             if len(found) > MOST_TOOLS:
                 raise ServerRefused(f"more than {MOST_TOOLS} tools")
@@ -128,7 +129,7 @@ async def open_link(spec: ServerSpec, listener: Listener) -> AsyncGenerator[Link
     callbacks = _Callbacks(server.name, listener)
     client = Client(
         _transport(spec, listener),
-        mode=mode_of(server),
+        mode=server.mode,
         client_info=types.Implementation(name="teal-agents", version=__version__),
         elicitation_callback=callbacks.elicit,
         message_handler=callbacks.notice,
@@ -136,23 +137,6 @@ async def open_link(spec: ServerSpec, listener: Listener) -> AsyncGenerator[Link
     )
     async with client:
         yield Link(client)
-
-
-def mode_of(server: McpServer) -> str:
-    """How the version is agreed on: asked for, unless the operator names it.
-
-    Raises:
-        ConfigurationError: no such version.
-    """
-    version = server.protocol_version
-    if version is None:
-        return "auto"
-    if version in HANDSHAKE_PROTOCOL_VERSIONS:
-        return "legacy"
-    if version in MODERN_PROTOCOL_VERSIONS:
-        return version
-    known = ", ".join([*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS])
-    raise ConfigurationError(f"MCP server '{server.name}': protocol_version must be one of {known}")
 
 
 def _transport(spec: ServerSpec, listener: Listener) -> Transport:

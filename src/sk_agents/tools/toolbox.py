@@ -21,7 +21,7 @@ MOST_NAMES = 20
 class ToolSource(Protocol):
     """Tools that come and go while the server runs. Their names begin with one of `prefixes`."""
 
-    prefixes: Sequence[str]
+    prefixes: tuple[str, ...]
 
     def tools(self) -> Sequence[Tool]:
         """Those there are now, no name twice; the same object for as long as they are the same."""
@@ -53,7 +53,7 @@ class Toolbox:
         for source in sources:
             if isinstance(source, Iterable):
                 self._add(source)
-            else:
+            elif source.prefixes:
                 self._live.append(source)
         self._refuse_taken_prefixes()
         self._shelf = self._filled(())
@@ -66,10 +66,14 @@ class Toolbox:
                     f"{tool.origin}: tool '{tool.spec.name}' is also defined by {first.origin}"
                 )
 
+    @property
+    def live_prefixes(self) -> tuple[str, ...]:
+        """How the names of tools begin that are not known before the server runs."""
+        return tuple(prefix for source in self._live for prefix in source.prefixes)
+
     def _refuse_taken_prefixes(self) -> None:
-        prefixes = tuple(prefix for source in self._live for prefix in source.prefixes)
         for name, tool in self._fixed.items():
-            if name.startswith(prefixes):
+            if name.startswith(self.live_prefixes):
                 raise ConfigurationError(
                     f"{tool.origin}: tool '{name}' is named like one of an MCP server"
                 )

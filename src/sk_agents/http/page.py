@@ -1,0 +1,145 @@
+"""The page at `/`: the built one, or one that says how to build it.
+
+It is the same for everybody and says nothing about users. What it may do is held by its headers:
+scripts and styles come from here alone, and it talks to nobody else.
+"""
+
+from __future__ import annotations
+
+import gzip
+import mimetypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from fastapi import APIRouter
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from sk_agents import __version__
+
+BUILT = Path(__file__).parent.parent / "ui_dist"
+INDEX = "index.html"
+ASSETS = "assets"
+
+COMMON_HEADERS = {
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+PLAIN_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+# Pictures are part of messages, as data. HTML becomes part of the page through its sanitiser alone.
+BUILT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types dompurify"
+)
+PERMISSIONS = "camera=(), geolocation=(), microphone=(), payment=(), usb=()"
+# The names of built files change with what is in them.
+FOR_GOOD = "public, max-age=31536000, immutable"
+ALWAYS_ASK = "no-cache"
+SMALLEST_ZIPPED = 1024
+
+PLAIN = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Teal Agents</title>
+</head>
+<body>
+<main>
+<h1>Teal Agents</h1>
+<p>This server is running, version {version}. Its page is not built:
+run <code>make page</code> in the project, then load this again. Building needs Node.js, which
+<code>make</code> gets by itself. In a terminal, <code>teal chat</code> does without a page.</p>
+<h2>Agents</h2>
+{agents}
+<h2>Store</h2>
+<p>{store}</p>
+<nav aria-label="More">
+<ul>
+<li><a href="/health/ready">Is everything ready?</a></li>
+<li><a href="/openapi.json">Interface description</a></li>
+</ul>
+</nav>
+</main>
+</body>
+</html>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    """A built file as it is sent: also smaller, if that is worth it."""
+
+    content: bytes
+    zipped: bytes | None
+    media_type: str
+
+
+def page_routes(agents: Sequence[str], store: str, built: Path = BUILT) -> APIRouter:
+    """`agents` and `store` are for the plain page; `built` is where the other one is looked for."""
+    router = APIRouter()
+    plain = _plain(agents, store)
+    files: dict[str, PageFile] = {}
+
+    @router.get("/", include_in_schema=False)
+    async def home(request: Request) -> Response:
+        # Asked for anew each time: building it needs no restart.
+        if not (built / INDEX).is_file():
+            policy = {"Content-Security-Policy": PLAIN_POLICY}
+            return HTMLResponse(plain, headers={**COMMON_HEADERS, **policy})
+        headers = {
+            "Content-Security-Policy": BUILT_POLICY,
+            "Permissions-Policy": PERMISSIONS,
+            "Cache-Control": ALWAYS_ASK,
+        }
+        return _answer(request, _read(built / INDEX), headers)
+
+    @router.get(f"/{ASSETS}/{{name}}", include_in_schema=False)
+    async def asset(request: Request, name: str) -> Response:
+        if name not in files:
+            # Only what a listing of the folder names is ever opened.
+            names = {path.name: path for path in _listing(built / ASSETS)}
+            if name not in names:
+                raise HTTPException(404)
+            files[name] = _read(names[name])
+        return _answer(request, files[name], {"Cache-Control": FOR_GOOD})
+
+    return router
+
+
+def _answer(request: Request, file: PageFile, headers: Mapping[str, str]) -> Response:
+    content = file.content
+    sent = {**COMMON_HEADERS, **headers}
+    if file.zipped is not None:
+        sent["Vary"] = "Accept-Encoding"
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            content = file.zipped
+            sent["Content-Encoding"] = "gzip"
+    return Response(content, media_type=file.media_type, headers=sent)
+
+
+def _read(path: Path) -> PageFile:
+    content = path.read_bytes()
+    media_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    zipped = gzip.compress(content, mtime=0) if len(content) >= SMALLEST_ZIPPED else None
+    return PageFile(content, zipped, media_type)
+
+
+def _listing(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
+
+
+def _plain(agents: Sequence[str], store: str) -> str:
+    items = "\n".join(f"<li>{escape(agent)}</li>" for agent in agents)
+    return PLAIN.format(
+        version=escape(__version__),
+        agents=f"<ul>\n{items}\n</ul>" if items else "<p>None configured.</p>",
+        store=escape(store),
+    )

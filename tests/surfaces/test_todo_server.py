@@ -1,0 +1,192 @@
+"""The todo list's own server: its tools, its users, its database."""
+
+import asyncio
+import json
+import re
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from sk_agents.engine.models import Effect
+from sk_agents.exceptions import ConfigurationError, ToolError
+from sk_agents.todo_server.__main__ import main
+from sk_agents.todo_server.tasks import TaskNotFound, TaskStore, store_path
+from sk_agents.tools.toolbox import Toolbox
+from tests.tools.calls import CONTEXT, result
+from tests.tools.mcp_servers.running import running
+
+ADA = replace(CONTEXT, user_id="ada")
+BOB = replace(CONTEXT, user_id="bob")
+NAMES = ["add_task", "list_tasks", "complete_task", "update_task", "delete_task"]
+
+
+def stdio(folder: Path, **fields: Any) -> dict[str, Any]:
+    args = ["-m", "sk_agents.todo_server", "--store", f"sqlite://{folder}/todo.sqlite"]
+    return {
+        "name": "todo",
+        "command": "python",
+        "args": args,
+        "trust_level": "trusted",
+        "user_id_source": "auth",
+        **fields,
+    }
+
+
+@asynccontextmanager
+async def http(folder: Path, token: str | None = None) -> AsyncIterator[str]:
+    """The server over HTTP; its URL."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "sk_agents.todo_server", "--http", "--port", "0",
+        "--store", f"sqlite://{folder}/todo.sqlite",
+        stderr=PIPE, env={"TODO_TOKEN": token} if token else {},
+    )  # fmt: skip
+    try:
+        assert process.stderr is not None
+        async with asyncio.timeout(20):
+            line = (await process.stderr.readline()).decode()
+        found = re.search(r"http://\S+", line)
+        assert found is not None, line
+        yield found[0]
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def told(box: Toolbox, tool: str, context: Any = ADA, **arguments: Any) -> Any:
+    found = await result(box, f"mcp_todo-{tool}", arguments, context)
+    return json.loads(found.content)
+
+
+async def test_task_is_added_listed_changed_completed_and_deleted(tmp_path: Path) -> None:
+    async with running(tmp_path, stdio(tmp_path)) as at:
+        assert at.names == [f"mcp_todo-{name}" for name in NAMES]
+        await told(at.box, "add_task", title="someday")
+        milk = await told(at.box, "add_task", title="buy milk", due="2030-01-02", notes="two")
+        assert (milk["id"], milk["due"], milk["notes"]) == (2, "2030-01-02", "two")
+        listed = await told(at.box, "list_tasks")
+        assert [task["title"] for task in listed["tasks"]] == ["buy milk", "someday"]
+        changed = await told(at.box, "update_task", task_id=2, title="buy oat milk")
+        assert (changed["title"], changed["notes"]) == ("buy oat milk", "two")
+        done = await told(at.box, "complete_task", task_id=2)
+        assert done == await told(at.box, "complete_task", task_id=2)
+        assert [task["id"] for task in (await told(at.box, "list_tasks"))["tasks"]] == [1]
+        listed = await told(at.box, "list_tasks", status="done")
+        assert [task["id"] for task in listed["tasks"]] == [2]
+        await told(at.box, "delete_task", task_id=2)
+        with pytest.raises(ToolError, match="There is no task 2"):
+            await told(at.box, "delete_task", task_id=2)
+        assert (await told(at.box, "add_task", title="new"))["id"] == 3
+
+
+async def test_only_deleting_claims_to_destroy_and_only_listing_to_read(tmp_path: Path) -> None:
+    async with running(tmp_path, stdio(tmp_path)) as at:
+        effects = {spec.name[9:]: spec.effect for spec in at.box.specs()}
+        asks = [name for name in NAMES if at.box.requires_approval(f"mcp_todo-{name}")]
+    assert asks == ["delete_task"]
+    assert [name for name in NAMES if effects[name] is Effect.READ_ONLY] == ["list_tasks"]
+    assert effects["add_task"] is Effect.AT_MOST_ONCE
+
+
+async def test_users_see_their_own_tasks_only(tmp_path: Path) -> None:
+    async with running(tmp_path, stdio(tmp_path)) as at:
+        await told(at.box, "add_task", title="secret")
+        assert (await told(at.box, "list_tasks", BOB))["tasks"] == []
+        with pytest.raises(ToolError, match="There is no task 1"):
+            await told(at.box, "delete_task", BOB, task_id=1)
+
+
+async def test_call_that_does_not_say_whose_is_refused_unless_the_process_is_one_user_s(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, stdio(tmp_path, user_id_source=None)) as at:
+        with pytest.raises(ToolError, match="whose todo list"):
+            await told(at.box, "list_tasks")
+    entry = stdio(tmp_path, user_id_source=None, env={"TODO_USER_ID": "ada"})
+    async with running(tmp_path, entry) as at:
+        await told(at.box, "add_task", BOB, title="x")
+    assert len(TaskStore(tmp_path / "todo.sqlite").list("ada", "all", 9)) == 1
+
+
+async def test_over_http_each_call_names_its_user_in_a_header(tmp_path: Path) -> None:
+    async with http(tmp_path) as url:
+        entry = {"name": "todo", "transport": "http", "url": url, "user_id_header": "X-User-Id"}
+        async with running(tmp_path, entry) as at:
+            names = ("ada", "bob", "zoë")
+            users = [replace(CONTEXT, user_id=name) for name in names]
+            await asyncio.gather(
+                *(told(at.box, "add_task", user, title=user.user_id) for user in users)
+            )
+    store = TaskStore(tmp_path / "todo.sqlite")
+    assert [[task.title for task in store.list(n, "all", 9)] for n in names] == [[n] for n in names]
+
+
+async def test_server_with_a_token_lets_nobody_else_in(tmp_path: Path) -> None:
+    async with http(tmp_path, token="sesame") as url:
+        entry: dict[str, Any] = {"name": "todo", "transport": "http", "url": url}
+        entry["user_id_source"] = "auth"
+        async with running(tmp_path, entry) as at:
+            assert at.status["status"] == "down"
+        entry["headers"] = {"Authorization": "Bearer sesame"}
+        async with running(tmp_path, entry) as at:
+            assert (await told(at.box, "list_tasks"))["tasks"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--store", "postgresql://me:secret@db/x"], "PostgreSQL is not served"),
+        (["--store", "sqlite:todo.db"], "sqlite:///path"),
+        (["--store", "mysql:///x"], "sqlite:///path"),
+        (["--http", "--host", "0.0.0.0"], "set TODO_TOKEN"),
+    ],
+)
+def test_configuration_that_cannot_be_used_stops_the_start(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments, {}) == 78
+    said = capsys.readouterr().err
+    assert message in said and "secret" not in said
+
+
+def test_database_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "other.sqlite"
+    other = apsw.Connection(str(path))
+    other.execute("CREATE TABLE precious (x)")
+    other.close()
+    before = path.read_bytes()
+    with pytest.raises(ConfigurationError, match="not a todo list"):
+        TaskStore(path)
+    assert path.read_bytes() == before
+
+
+def test_tasks_outlive_the_process_and_several_may_write(tmp_path: Path) -> None:
+    path = store_path(f"sqlite://{tmp_path}/deep/todo.sqlite")
+    stores = [TaskStore(path) for _ in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        list(
+            threads.map(
+                lambda n: stores[n % 4].add("ada", f"t{n}", "", date(2030, 1, 1)), range(40)
+            )
+        )
+    ids = [task.id for task in TaskStore(path).list("ada", "all", 100)]
+    assert sorted(ids) == list(range(1, 41))
+
+
+def test_change_of_a_task_that_is_not_there_changes_nothing(tmp_path: Path) -> None:
+    store = TaskStore(tmp_path / "todo.sqlite")
+    with pytest.raises(TaskNotFound):
+        store.complete("ada", 1)
+    with pytest.raises(TaskNotFound):
+        store.update("ada", 1, {"title": "x"})
+    with pytest.raises(TaskNotFound):
+        store.delete("ada", 1)
+    assert store.list("ada", "all", 9) == []

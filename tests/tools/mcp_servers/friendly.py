@@ -1,0 +1,163 @@
+"""A well-behaved MCP server with a tool for each thing a tool can do: a program of its own."""
+
+import asyncio
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import uvicorn
+from mcp.server import MCPServer
+from mcp.server.elicitation import ElicitationResult
+from mcp.server.mcpserver import Context, Elicit, Resolve
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import (
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    ToolAnnotations,
+    ToolListChangedNotification,
+)
+from pydantic import BaseModel
+
+FOLDER = Path(sys.argv[1])
+
+server: MCPServer[Any] = MCPServer("friendly", log_level="ERROR")
+
+
+class Sum(BaseModel):
+    total: int
+
+
+class Name(BaseModel):
+    name: str
+
+
+def note(text: str) -> None:
+    with (FOLDER / "notes").open("a") as file:
+        file.write(f"{text}\n")
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+async def echo(text: str, times: int = 1) -> str:
+    """Say it again."""
+    return text * times
+
+
+@server.tool(annotations=ToolAnnotations(idempotent_hint=True))
+async def add(a: int, b: int) -> Sum:
+    """Add two numbers."""
+    return Sum(total=a + b)
+
+
+@server.tool(annotations=ToolAnnotations(destructive_hint=True))
+async def wipe(ctx: Context) -> str:
+    """Wipe the disk."""
+    note("wiped")
+    return "wiped"
+
+
+@server.tool()
+async def parts() -> list[TextContent | ImageContent | EmbeddedResource | ResourceLink]:
+    """One part of each kind."""
+    return [
+        TextContent(type="text", text="hello"),
+        ImageContent(type="image", data="AAAA", mime_type="image/png"),
+        EmbeddedResource(
+            type="resource", resource=TextResourceContents(uri="note://1", text="a note")
+        ),
+        ResourceLink(type="resource_link", name="page", uri="https://example.com/x"),
+    ]
+
+
+@server.tool()
+async def count(ctx: Context, to: int) -> str:
+    """Count and tell how far."""
+    for number in range(1, to + 1):
+        await ctx.report_progress(number, to, f"counted {number}")
+    return "counted"
+
+
+async def asked_name() -> Elicit[Name]:
+    return Elicit("What is your name?", Name)
+
+
+@server.tool()
+async def greet(answer: Annotated[ElicitationResult[Name], Resolve(asked_name)]) -> str:
+    """Ask for a name."""
+    if answer.action != "accept":
+        return f"no name: {answer.action}"
+    return f"hello {answer.data.name}"
+
+
+@server.tool()
+async def hang(ctx: Context) -> str:
+    """Never answer, and notice being given up."""
+    note("hanging")
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        note("given up")
+        raise
+    return "never"
+
+
+@server.tool()
+async def fail() -> str:
+    """Fail."""
+    raise ToolError("it cannot be done")
+
+
+@server.tool()
+async def whoami(ctx: Context) -> dict[str, Any]:
+    """Everything that says who calls."""
+    meta: Any = ctx.request_context.meta or {}
+    headers = dict(ctx.headers or {})
+    return {
+        "user": meta.get("sk-agents/user_id"),
+        "key": meta.get("sk-agents/idempotency_key"),
+        "header": headers.get("x-user"),
+        "token": headers.get("authorization"),
+        "secret": os.environ.get("SECRET"),
+        "home_key": os.environ.get("TA_API_KEY"),
+        "pid": os.getpid(),
+    }
+
+
+@server.tool()
+async def learn(ctx: Context, name: str) -> str:
+    """Have one more tool from now on."""
+
+    async def learned() -> str:
+        return f"I can {name}"
+
+    server.add_tool(learned, name=name, description=f"It can {name}.")
+    if ctx.protocol_version == "2026-07-28":
+        await ctx.notify_tools_changed()
+    else:
+        await ctx.session.send_notification(ToolListChangedNotification())
+    return "learned"
+
+
+@server.tool()
+async def die() -> str:
+    """End the process in the middle of a call."""
+    os._exit(3)
+
+
+def serve_http() -> None:
+    app = server.streamable_http_app()
+    listener = socket.create_server(("127.0.0.1", int(os.environ.get("PORT", "0"))))
+    sys.stdout.write(f"{listener.getsockname()[1]}\n")
+    sys.stdout.flush()
+    uvicorn.Server(uvicorn.Config(app, log_level="error")).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    if sys.argv[2:] == ["--http"]:
+        serve_http()
+    else:
+        server.run("stdio")

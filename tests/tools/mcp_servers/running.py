@@ -1,0 +1,94 @@
+"""Agents' toolboxes over real MCP servers, each a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sk_agents.tools.mcp import McpServers
+from sk_agents.tools.mcp_pins import Pins
+from sk_agents.tools.toolbox import Toolbox
+
+HERE = Path(__file__).parent
+BOUND = 20.0
+
+
+def friendly(folder: Path, **fields: Any) -> dict[str, Any]:
+    """An entry of `mcp_servers` for the friendly server over stdio."""
+    args = [str(HERE / "friendly.py"), str(folder)]
+    return {"name": "friendly", "command": sys.executable, "args": args, **fields}
+
+
+def hostile(folder: Path, mode: str, **fields: Any) -> dict[str, Any]:
+    args = [str(HERE / "hostile.py"), mode, str(folder)]
+    return {"name": "hostile", "command": sys.executable, "args": args, **fields}
+
+
+@asynccontextmanager
+async def friendly_http(
+    folder: Path, port: int = 0, **fields: Any
+) -> AsyncIterator[dict[str, Any]]:
+    """An entry for the friendly server over HTTP, which runs meanwhile."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(HERE / "friendly.py"), str(folder), "--http",
+        stdout=PIPE, env={"PORT": str(port)},
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(BOUND):
+            found = int(await process.stdout.readline())
+        url = f"http://127.0.0.1:{found}/mcp"
+        yield {"name": "friendly", "transport": "http", "url": url, **fields}
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@dataclass(slots=True)
+class Running:
+    servers: McpServers
+    box: Toolbox
+    folder: Path
+
+    @property
+    def names(self) -> list[str]:
+        return [spec.name for spec in self.box.specs()]
+
+    @property
+    def status(self) -> dict[str, Any]:
+        (only,) = self.servers.statuses()
+        return only
+
+    @property
+    def notes(self) -> list[str]:
+        """What the server says has happened."""
+        path = self.folder / "notes"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, *entries: dict[str, Any], pins: Pins | None = None, start_seconds: float = BOUND
+) -> AsyncIterator[Running]:
+    """One agent with these servers, once it is known whether they could be reached."""
+    servers = McpServers(pins or Pins(folder / "pins.json"), start_seconds=start_seconds)
+    source = servers.source(entries, agent_file=folder / "config.yaml", field="mcp_servers")
+    box = Toolbox(source)
+    async with servers:
+        yield Running(servers, box, folder)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Until it holds."""
+    async with asyncio.timeout(BOUND):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.01)

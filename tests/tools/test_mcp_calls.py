@@ -1,0 +1,124 @@
+"""Tools of a real MCP server: what it is told, what is believed, and that it is reached again."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sk_agents.engine.models import Effect
+from sk_agents.exceptions import ToolError
+from tests.tools.calls import CONTEXT, result
+from tests.tools.mcp_servers.running import friendly, friendly_http, running, until
+
+OLD = {"protocol_version": "2025-11-25"}
+
+
+async def test_server_that_ends_in_a_call_is_reached_again(tmp_path: Path) -> None:
+    async with running(tmp_path, friendly(tmp_path)) as at:
+        with pytest.raises(ToolError, match="Whether it took effect is not known"):
+            await result(at.box, "mcp_friendly-die")
+        assert "mcp_friendly-echo" in at.names
+        assert (await result(at.box, "mcp_friendly-echo", {"text": "back"})).content == "back"
+
+
+async def test_http_server_that_was_restarted_is_reached_again(tmp_path: Path) -> None:
+    async with friendly_http(tmp_path) as entry:
+        port = int(entry["url"].split(":")[2].partition("/")[0])
+        async with running(tmp_path, entry) as at:
+            with pytest.raises(ToolError, match="lost while the tool ran"):
+                await result(at.box, "mcp_friendly-die")
+            async with friendly_http(tmp_path, port=port):
+                assert (await result(at.box, "mcp_friendly-echo", {"text": "x"})).content == "x"
+
+
+async def test_server_that_is_down_at_start_is_reported_and_its_tools_come_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with friendly_http(tmp_path) as entry:
+        port = int(entry["url"].split(":")[2].partition("/")[0])
+    async with running(tmp_path, entry) as at:
+        assert at.names == [] and at.status["status"] == "down"
+        assert "mcp server is down" in caplog.messages
+        async with friendly_http(tmp_path, port=port):
+            await until(lambda: "mcp_friendly-echo" in at.names)
+            assert at.status["status"] == "up"
+
+
+async def test_program_that_does_not_exist_is_reported(tmp_path: Path) -> None:
+    async with running(tmp_path, {"name": "x", "command": "no-such-program-here"}) as at:
+        assert (at.status["status"], at.status["reason"]) == ("down", "no such program")
+
+
+async def test_hints_of_a_server_that_is_not_trusted_lower_no_gate(tmp_path: Path) -> None:
+    async with running(tmp_path, friendly(tmp_path)) as at:
+        effects = {spec.effect for spec in at.box.specs()}
+        assert effects == {Effect.AT_MOST_ONCE}
+        assert at.box.requires_approval("mcp_friendly-echo") is None
+        assert at.box.requires_approval("mcp_friendly-wipe") is True
+
+
+async def test_hints_of_a_trusted_server_are_believed(tmp_path: Path) -> None:
+    async with running(tmp_path, friendly(tmp_path, trust_level="trusted")) as at:
+        effects = {spec.name.partition("-")[2]: spec.effect for spec in at.box.specs()}
+        assert effects["echo"] is Effect.READ_ONLY
+        assert effects["add"] is Effect.IDEMPOTENT
+        assert effects["wipe"] is Effect.AT_MOST_ONCE
+
+
+async def test_operator_s_word_about_a_tool_goes_before_the_server_s(tmp_path: Path) -> None:
+    overrides = {"wipe": {"requires_hitl": False}, "echo": {"requires_hitl": True, "cost": "high"}}
+    entry = friendly(tmp_path, trust_level="trusted", tool_governance_overrides=overrides)
+    async with running(tmp_path, entry) as at:
+        assert at.box.requires_approval("mcp_friendly-wipe") is False
+        assert at.box.requires_approval("mcp_friendly-echo") is True
+
+
+async def test_server_is_told_who_calls_only_if_the_operator_says_so(tmp_path: Path) -> None:
+    async with running(tmp_path, friendly(tmp_path)) as at:
+        told = json.loads((await result(at.box, "mcp_friendly-whoami")).content)
+        assert (told["user"], told["key"]) == (None, "k1")
+    async with running(tmp_path, friendly(tmp_path, user_id_source="auth")) as at:
+        told = json.loads((await result(at.box, "mcp_friendly-whoami")).content)
+        assert told["user"] == "u1"
+
+
+@pytest.mark.parametrize("fields", [{}, OLD])
+async def test_each_call_over_http_carries_its_own_user_and_the_operator_s_headers(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    headers = {"Authorization": "Bearer sesame"}
+    async with friendly_http(tmp_path, user_id_header="X-User", headers=headers, **fields) as entry:
+        async with running(tmp_path, entry) as at:
+            users = [replace(CONTEXT, user_id=name) for name in ("ada", "bob", "zoë")]
+            told = await asyncio.gather(
+                *(result(at.box, "mcp_friendly-whoami", context=user) for user in users)
+            )
+    found = [json.loads(one.content) for one in told]
+    assert [one["header"] for one in found] == ["ada", "bob", "zo%C3%AB"]
+    assert {one["token"] for one in found} == {"Bearer sesame"}
+
+
+async def test_server_s_process_gets_its_own_secrets_and_none_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TA_API_KEY", "ours")
+    monkeypatch.setenv("FRIENDLY_SECRET", "theirs")
+    async with running(tmp_path, friendly(tmp_path, env={"SECRET": "${FRIENDLY_SECRET}"})) as at:
+        told = json.loads((await result(at.box, "mcp_friendly-whoami")).content)
+    assert (told["secret"], told["home_key"]) == ("theirs", None)
+
+
+async def test_agents_that_name_the_same_server_share_one_process(tmp_path: Path) -> None:
+    async with running(tmp_path) as at:
+        pass
+    servers = at.servers
+    path = tmp_path / "config.yaml"
+    one, two = (
+        servers.source([friendly(tmp_path)], agent_file=path, field="mcp_servers") for _ in "12"
+    )
+    async with servers:
+        assert len(servers.statuses()) == 1
+        assert list(one.tools()) == list(two.tools()) != []

@@ -1,0 +1,77 @@
+"""Schemas that a server wrote: what is usable of them."""
+
+from typing import Any
+
+import pytest
+
+from sk_agents.exceptions import ToolError
+from sk_agents.tools.mcp_schema import Arguments, UnusableSchema
+
+TREE = {
+    "type": "object",
+    "properties": {"root": {"$ref": "#/$defs/node"}},
+    "$defs": {
+        "node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        (TREE, "refers to itself"),
+        ({"type": "object", "$ref": "https://example.com/x"}, "outside"),
+        ({"type": "object", "$ref": "other.json"}, "outside"),
+        ({"type": "object", "$ref": "#/$defs/none"}, "not there"),
+        ({"type": "object", "properties": {"$defs": {"$ref": "#"}}}, "refers to itself"),
+        ({"type": "object", "properties": {"a": {"$id": "x"}}}, r"uses \$id"),
+        ({"type": "object", "$dynamicRef": "#a"}, r"uses \$dynamicRef"),
+        ({"type": "string"}, "not about an object"),
+        ({"type": "object", "properties": []}, "not about an object"),
+        ({"type": "object", "required": "x"}, "no JSON Schema"),
+        ({"description": "x" * 70_000}, "larger than"),
+        ({"properties": {f"p{n}": {"type": "string"} for n in range(3000)}}, "too large|larger"),
+    ],
+)
+def test_unusable_schema_is_refused(schema: dict[str, Any], why: str) -> None:
+    with pytest.raises(UnusableSchema, match=why):
+        Arguments(schema)
+
+
+def test_schema_nested_too_deep_is_refused() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(5_000):
+        schema = {"not": schema}
+    with pytest.raises(UnusableSchema):
+        Arguments(schema)
+
+
+def test_schema_without_a_word_takes_no_arguments() -> None:
+    empty = Arguments({})
+    assert empty.check({}) == {}
+    with pytest.raises(ToolError, match="unknown"):
+        empty.check({"a": 1})
+
+
+def test_defaults_that_break_their_own_schema_are_not_filled_in() -> None:
+    properties = {"a": {"type": "integer", "default": "x"}, "b": {"default": 2}}
+    assert Arguments({"properties": properties}).check({}) == {"b": 2}
+
+
+def test_further_arguments_are_taken_where_the_schema_says_so() -> None:
+    assert Arguments({"additionalProperties": True}).check({"a": 1}) == {"a": 1}
+
+
+def test_pattern_is_left_to_the_server() -> None:
+    """It could take for ever."""
+    slow = {"properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+    text = "a" * 64 + "!"
+    assert Arguments(slow).check({"a": text}) == {"a": text}
+
+
+def test_what_is_returned_is_returned_again_for_itself() -> None:
+    schema = {"properties": {"a": {"type": "array", "default": [1]}}}
+    checked = Arguments(schema).check({})
+    assert Arguments(schema).check(checked) == checked
+    checked["a"].append(2)
+    assert Arguments(schema).check({}) == {"a": [1]}
