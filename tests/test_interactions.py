@@ -111,8 +111,8 @@ def test_plain_turn_has_its_question_and_its_answer() -> None:
                 {"role": "assistant", "content": "Hi."},
             ]
         },
-        "created_at": EPOCH.isoformat(),
-        "completed_at": EPOCH.isoformat(),
+        "created_at": "1970-01-01T00:00:00Z",
+        "completed_at": "1970-01-01T00:00:00Z",
     }
 
 

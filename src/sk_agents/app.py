@@ -30,6 +30,7 @@ from sk_agents.http.health import Health, health_routes
 from sk_agents.http.hosts import HostGuard, accepted_hosts
 from sk_agents.http.openapi import install_openapi
 from sk_agents.http.page import page_routes
+from sk_agents.http.shortcut import Shortcut
 from sk_agents.http.streams import StreamSlots
 from sk_agents.wiring import build_authorizer, build_house, open_house
 
@@ -104,6 +105,7 @@ def create_app(
     app.include_router(health_routes(health))
     install_openapi(app)
     app.include_router(page_routes([f"{agent.name} {agent.version}" for agent in agents], kind))
+    app.router.routes.insert(0, Shortcut(app.router.routes))
     return app
 
 

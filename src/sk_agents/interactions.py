@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Literal
 from uuid import UUID
 
@@ -123,6 +124,7 @@ def spelled_time(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
+@lru_cache(maxsize=4096)
 def chat_thread_id(user_id: str, chat_id: str) -> str:
     """Where a user's chat lies: everybody has chat ids of their own."""
     digest = hashlib.sha256(f"chats\0{user_id}\0{chat_id}".encode()).hexdigest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from tests.bench import chats, group_commit, long_thread, model_client, turns, waiting
+from tests.bench import chats, group_commit, long_thread, model_client, teal, turns, waiting
 from tests.bench.report import Report
 
 MEASUREMENTS: dict[str, Callable[[], Report]] = {
@@ -13,6 +13,7 @@ MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "group_commit": group_commit.measure,
     "long_thread": long_thread.measure,
     "model_client": model_client.measure,
+    "teal": teal.measure,
     "turns": turns.measure,
     "waiting": waiting.measure,
 }

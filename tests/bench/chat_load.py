@@ -29,6 +29,48 @@ class Load:
     first_tokens: list[float] = field(default_factory=list)
 
 
+class JsonConversation(asyncio.Protocol):
+    """As `Conversation`, with answers of a known length; its first token is the whole answer."""
+
+    def __init__(self, asked: bytes, turns: int, load: Load, done: asyncio.Future[None]) -> None:
+        self._asked = asked
+        self._left = turns
+        self._load = load
+        self._done = done
+        self._sent = 0.0
+        self._seen = b""
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._ask()
+
+    def data_received(self, data: bytes) -> None:
+        self._seen += data
+        head, found, body = self._seen.partition(b"\r\n\r\n")
+        if not found or len(body) < _length(head):
+            return
+        if not head.startswith(b"HTTP/1.1 200"):
+            self._done.set_exception(AssertionError(bytes(self._seen[-300:])))
+            return
+        self._load.first_tokens.append(time.perf_counter() - self._sent)
+        self._load.turns += 1
+        self._left -= 1
+        if self._left:
+            self._ask()
+        else:
+            self._transport.close()
+            self._done.set_result(None)
+
+    def _ask(self) -> None:
+        self._seen, self._sent = b"", time.perf_counter()
+        self._transport.write(self._asked)
+
+
+def _length(head: bytes) -> int:
+    return int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+
+
 def _place(address: str) -> tuple[str, int]:
     url = urlsplit(address)
     return url.hostname or "", url.port or 80
@@ -90,7 +132,15 @@ class Conversation(asyncio.Protocol):
             self._done.set_exception(AssertionError(reason))
 
 
-async def converse(address: str, path: str, conversations: int, turns: int) -> Load:
+async def converse(
+    address: str,
+    path: str,
+    conversations: int,
+    turns: int,
+    *,
+    body: bytes = BODY,
+    protocol: type[Conversation] | type[JsonConversation] = Conversation,
+) -> Load:
     """`path` has a place for the conversation's number."""
     host, port = _place(address)
     loop = asyncio.get_running_loop()
@@ -98,9 +148,9 @@ async def converse(address: str, path: str, conversations: int, turns: int) -> L
     waiting: list[asyncio.Future[None]] = [loop.create_future() for _ in range(conversations)]
     began = time.perf_counter()
     for number, done in enumerate(waiting):
-        asked = request(path.format(number), f"{host}:{port}")
+        asked = request(path.format(number), f"{host}:{port}", body)
         await loop.create_connection(
-            lambda asked=asked, done=done: Conversation(asked, turns, load, done),  # type: ignore[misc]
+            lambda asked=asked, done=done: protocol(asked, turns, load, done),  # type: ignore[misc]
             host,
             port,
         )

@@ -65,13 +65,18 @@ class Turn:
         history = self._history.setdefault(chat, [])
         history.append({"role": "user", "content": document["user_message"]})
         await self._store(chat, body)
-        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-        text = await self._answer(history, send)
+        streams = not scope["path"].startswith("/json/")
+        if streams:
+            await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        text = await self._answer(history, send if streams else None)
         history.append({"role": "assistant", "content": text})
         await self._store(chat, text.encode())
-        await send({"type": "http.response.body", "body": b"event: done\ndata: {}\n\n"})
+        if streams:
+            await send({"type": "http.response.body", "body": b"event: done\ndata: {}\n\n"})
+        else:
+            await _send_json(send, orjson.dumps({"output": text}))
 
-    async def _answer(self, history: list[dict[str, str]], send: Send) -> str:
+    async def _answer(self, history: list[dict[str, str]], send: Send | None) -> str:
         texts, rest = [], b""
         prompt = orjson.dumps({"model": "bench", "stream": True, "messages": history})
         headers = {"Content-Type": "application/json"}
@@ -88,7 +93,7 @@ class Turn:
                         texts.append(content)
                         delta = orjson.dumps({"content": content})
                         frames.append(b"event: answer_delta\ndata: " + delta + b"\n\n")
-                if frames:
+                if frames and send is not None:
                     joined = b"".join(frames)
                     await send({"type": "http.response.body", "body": joined, "more_body": True})
         return "".join(texts)
@@ -99,9 +104,18 @@ class Turn:
         )
 
 
+async def _send_json(send: Send, body: bytes) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
 def main(model_url: str, database: str) -> None:
     turn = Turn(model_url, Path(database))
-    app = Starlette(routes=[Route("/{chat}", turn, methods=["POST"])], lifespan=turn.open)
+    paths = ("/{chat}", "/json/{chat}")
+    app = Starlette(
+        routes=[Route(path, turn, methods=["POST"]) for path in paths], lifespan=turn.open
+    )
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     print(listener.getsockname()[1], flush=True)
     config = uvicorn.Config(app, log_config=None, access_log=False, http="httptools")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -111,7 +110,7 @@ def cpu_of_a_turn(
 
 
 def measure(conversations: int = 64, turns: int = 40, repetitions: int = 5) -> Report:
-    ratios, lines = [], []
+    spent: dict[str, list[float]] = {"off": [], "bare": []}
     with (
         tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as folder,
         model_process() as url,
@@ -120,22 +119,21 @@ def measure(conversations: int = 64, turns: int = 40, repetitions: int = 5) -> R
         build(off, bare=False)
         removed = build(bare, bare=True)
         for number in range(repetitions):
-            found = {}
             # The one that goes first finds the machine as the other left it.
             for source in (off, bare) if number % 2 else (bare, off):
                 database = Path(folder) / f"{source.name}-{number}.sqlite"
-                found[source] = cpu_of_a_turn(
-                    source, f"{url}/burst", database, conversations, turns
-                )
-            ratios.append(found[off] / found[bare])
-            lines.append(
-                f"  off {found[off] * 1e3:6.3f} ms   unobservable {found[bare] * 1e3:6.3f} ms"
-            )
+                cpu = cpu_of_a_turn(source, f"{url}/burst", database, conversations, turns)
+                spent[source.name].append(cpu)
+    # Others on the machine only ever add to it: the least of each says most.
+    ratio = min(spent["off"]) / min(spent["bare"])
     return Report(
         f"CPU of a turn with telemetry off, {conversations} conversations",
-        lines,
         [
-            Ratio("telemetry off / unobservable", statistics.median(ratios), 1.03, at_least=False),
+            f"  off {one * 1e3:6.3f} ms   unobservable {other * 1e3:6.3f} ms"
+            for one, other in zip(spent["off"], spent["bare"], strict=True)
+        ],
+        [
+            Ratio("telemetry off / unobservable", ratio, 1.03, at_least=False),
             Ratio("uses of the observer left out", removed, 1),
         ],
     )

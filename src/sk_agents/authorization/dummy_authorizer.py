@@ -11,6 +11,7 @@ class DummyAuthorizer(RequestAuthorizer):
     """Every request is one and the same user."""
 
     insecure: ClassVar[bool] = True
+    is_immediate: ClassVar[bool] = True
 
     async def authorize_request(self, auth_header: str) -> str:
         return "dummyuser"

@@ -16,6 +16,8 @@ class RequestAuthorizer(ABC):
 
     # True for authorizers that believe everybody; they serve loopback only.
     insecure: ClassVar[bool] = False
+    # True for authorizers that neither wait nor block: no time need be kept for them.
+    is_immediate: ClassVar[bool] = False
 
     @abstractmethod
     def authorize_request(self, auth_header: str) -> str | Awaitable[str]:

@@ -66,7 +66,7 @@ async def frames(
         except ThreadNotFound:
             yield [stream_end("deleted", resume_url)]
         except TealError as error:
-            logger.warning("a stream ends early", extra={"reason": error.code})
+            logger.info("a stream ends early", extra={"reason": error.code})
             yield [stream_end(error.code, resume_url)]
 
 

@@ -7,8 +7,10 @@ import inspect
 import ipaddress
 import logging
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import cast
 
 from starlette.requests import HTTPConnection
 
@@ -56,6 +58,7 @@ class CallerCheck:
         self._timeout = timeout
         self._loopback_only = authorizer.insecure and not allow_insecure
         self._threads = DaemonThreads(AUTHORIZER_SLOTS)
+        self._is_async = inspect.iscoroutinefunction(authorizer.authorize_request)
 
     async def identify(
         self,
@@ -84,7 +87,7 @@ class CallerCheck:
         raise Unauthenticated
 
     async def _ask(self, header: str) -> object:
-        bound = asyncio.timeout(self._timeout)
+        bound = asyncio.timeout(None if self.authorizer.is_immediate else self._timeout)
         try:
             async with bound:
                 return await self._call(header)
@@ -103,8 +106,8 @@ class CallerCheck:
 
     async def _call(self, header: str) -> object:
         method = self.authorizer.authorize_request
-        if inspect.iscoroutinefunction(method):
-            return await method(header)
+        if self._is_async:
+            return await cast("Awaitable[str]", method(header))
         answer = await self._threads.run(method, header)
         return await answer if inspect.isawaitable(answer) else answer
 
@@ -206,6 +209,7 @@ def _authorization(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     return values[0].decode("latin-1")
 
 
+@lru_cache(maxsize=1024)
 def _is_usable(user_id: str) -> bool:
     return 0 < len(user_id) <= MAX_USER_ID_LENGTH and not any(
         unicodedata.category(char) in FORBIDDEN_CATEGORIES for char in user_id

@@ -1,0 +1,55 @@
+"""A turn without a stream through Teal's stateful API beside the bare proxy's."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from pathlib import Path
+
+import orjson
+import uvloop
+
+from tests.bench.chat_load import BODY, JsonConversation, converse
+from tests.bench.chats import our_server
+from tests.bench.model_client import model_process
+from tests.bench.report import Ratio, Report
+from tests.bench.turns import cpu_seconds, limit_server
+
+ITEMS = [{"content_type": "text", "content": "What does it depend on?"}]
+OURS = orjson.dumps({"items": ITEMS})
+
+
+def turn_cpu(
+    address: str, pid: int, path: str, body: bytes, conversations: int, turns: int
+) -> float:
+    """CPU seconds a turn, after a turn each to warm up."""
+
+    def run(count: int) -> int:
+        talk = converse(address, path, conversations, count, body=body, protocol=JsonConversation)
+        return uvloop.run(talk).turns
+
+    run(1)
+    before = cpu_seconds(pid)
+    done = run(turns)
+    return (cpu_seconds(pid) - before) / done
+
+
+def measure(conversations: int = 64, turns: int = 20, repetitions: int = 5) -> Report:
+    lines, ratios = [], []
+    with (
+        tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as folder,
+        model_process() as url,
+    ):
+        for number in range(repetitions):
+            place = Path(folder) / str(number)
+            with limit_server(f"{url}/burst", place.with_suffix(".limit")) as (address, pid):
+                limit = turn_cpu(address, pid, "/json/c{}", BODY, conversations, turns)
+            with our_server(f"{url}/burst", place) as server:
+                ours = turn_cpu(server.address, server.pid, "/one/0.1", OURS, conversations, turns)
+            lines.append(f"  limit {limit * 1e3:6.3f} ms   ours {ours * 1e3:6.3f} ms")
+            ratios.append(ours / limit)
+    return Report(
+        f"CPU of a turn without a stream, a new task each, {conversations} at once",
+        lines,
+        [Ratio("V3 turn, ours / limit", statistics.median(ratios), 1.5, at_least=False)],
+    )
