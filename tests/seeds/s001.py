@@ -68,7 +68,7 @@ S001 = {
         "The in-memory store tells how many tasks and bytes it holds."
     ),
     "S001-models-module": Requirement(
-        "All models of the API are importable from sk_agents.tealagents.models.", TEAL
+        "All models of the API are importable from sk_agents.tealagents.models."
     ),
     "S001-agenttaskitem": Requirement(
         "AgentTaskItem has task_id, role, item, request_id and updated; role is user or assistant."
@@ -81,13 +81,13 @@ S001 = {
         "AgentTask writes last_updated_at and also reads last_updated."
     ),
     "S001-response": Requirement(
-        "TealAgentsResponse has the three ids and one output in place of the two older ones.", TEAL
+        "TealAgentsResponse has the three ids and one output in place of the two older ones."
     ),
     "S001-partial-response": Requirement(
-        "TealAgentsPartialResponse has the three ids and output_partial.", TEAL
+        "TealAgentsPartialResponse has the three ids and output_partial."
     ),
     "S001-module-structure": Requirement(
-        "The packages tealagents and tealagents.v1alpha1 exist with the seed's entry points.", TEAL
+        "The packages tealagents and tealagents.v1alpha1 exist with the seed's entry points."
     ),
     "S001-isolation-imports": Requirement(
         "An import of skagents inside tealagents is found and named with file and line."
@@ -97,29 +97,27 @@ S001 = {
         "An error in one API version's handling does not reach another version's routes.", TEAL
     ),
     "S001-isolation-configuration": Requirement(
-        "Each API version validates its configuration by its own rules.", TEAL
+        "Each API version validates its configuration by its own rules."
     ),
     "S001-isolation-behaviour": Requirement(
         "A change made to tealagents at run time does not change a skagents answer.", TEAL
     ),
     "S001-handler-class": Requirement(
-        "TealAgentsV1Alpha1Handler is found in handler and, for older imports, in agent.", TEAL
+        "TealAgentsV1Alpha1Handler is found in handler and, for older imports, in agent."
     ),
     "S001-invoke-authorize": Requirement(
-        "invoke authorizes with the configured authorizer before anything is stored.", TEAL
+        "invoke authorizes with the configured authorizer before anything is stored."
     ),
     "S001-invoke-task-id": Requirement(
-        "invoke loads a known task and creates one only when no task id is given.", TEAL
+        "invoke loads a known task and creates one only when no task id is given."
     ),
     "S001-invoke-chat-history": Requirement(
-        "invoke builds the conversation from the stored AgentTaskItem objects.", TEAL
+        "invoke builds the conversation from the stored AgentTaskItem objects."
     ),
-    "S001-stream-state": Requirement(
-        "invoke_stream authorizes and loads state as invoke does.", TEAL
-    ),
-    "S001-stream-save": Requirement("After a stream the stored task holds the whole answer.", TEAL),
+    "S001-stream-state": Requirement("invoke_stream authorizes and loads state as invoke does."),
+    "S001-stream-save": Requirement("After a stream the stored task holds the whole answer."),
     "S001-handler-status-codes": Requirement(
-        "Each failure of the handler has its own documented HTTP status.", TEAL
+        "Each failure of the handler has its own documented HTTP status."
     ),
     "S001-routes-first-token": Requirement(
         "The first token of apiVersion decides which handlers the routes use.", TEAL
@@ -129,13 +127,12 @@ S001 = {
     ),
     "S001-tests-files": Requirement(
         "The tests of handler, authorization, persistence and isolation are in the named files.",
-        TEAL,
     ),
     "S001-tests-coverage": Requirement(
         "The check command fails when the tests cover less than 80 percent of the code."
     ),
     "S001-tests-concurrency": Requirement(
-        "Simultaneous requests to one task run one at a time or are refused, none is lost.", TEAL
+        "Simultaneous requests to one task run one at a time or are refused, none is lost."
     ),
     "S001-auth-valid-user": Requirement(
         "A caller with a valid header is known by the authorizer's user id."
@@ -147,16 +144,16 @@ S001 = {
         "A caller without the header is answered 401 by an authorizer that needs one."
     ),
     "S001-tests-end-to-end": Requirement(
-        "A new request, follow-ons and a restart in between make one conversation.", TEAL
+        "A new request, follow-ons and a restart in between make one conversation."
     ),
     "S001-tests-benchmarks": Requirement(
         "The bench command measures store operations next to the bare database."
     ),
     "S001-v1-unchanged": Requirement(
-        "The skagents/v1 file of demos/03_plugins works as in the public project.", TEAL
+        "The skagents/v1 file of demos/03_plugins works as in the public project."
     ),
     "S001-v2-unchanged": Requirement(
-        "The skagents/v2alpha1 file of demos/10_chat_plugins works as in the public project.", TEAL
+        "The skagents/v2alpha1 file of demos/10_chat_plugins works as in the public project."
     ),
     "S001-message-authorization": Requirement(
         "A refused authorization says so without repeating the header."
@@ -164,27 +161,27 @@ S001 = {
     "S001-message-persistence": Requirement(
         "A persistence failure's message names the store and what it could not do."
     ),
-    "S001-message-task-not-found": Requirement("An unknown task's error names the task id.", TEAL),
+    "S001-message-task-not-found": Requirement("An unknown task's error names the task id."),
     "S001-message-ownership": Requirement(
         "An ownership mismatch says so without naming the owner."
     ),
     "S001-error-authorization-401": Requirement(
-        "An authorization failure on a tealagents route is answered 401.", TEAL
+        "An authorization failure on a tealagents route is answered 401."
     ),
     "S001-error-configuration": Requirement(
         "A configuration error stops start-up with exit code 78, naming file and field."
     ),
     "S001-error-task-id": Requirement(
-        "A malformed task id is answered 422, an unknown one 404; neither makes a task.", TEAL
+        "A malformed task id is answered 422, an unknown one 404; neither makes a task."
     ),
     "S001-stream-ids": Requirement(
-        "Every streamed event carries the session, task and request ids.", TEAL
+        "Every streamed event carries the session, task and request ids."
     ),
     "S001-stream-updates": Requirement(
-        "While a stream runs the stored task is Running and holds the user's message.", TEAL
+        "While a stream runs the stored task is Running and holds the user's message."
     ),
     "S001-stream-errors": Requirement(
-        "A failing stream ends with an error event and the task takes a next request.", TEAL
+        "A failing stream ends with an error event and the task takes a next request."
     ),
     "S001-performance-lazy": Requirement(
         "A factory loads and builds its class at the first use, not at import."

@@ -18,13 +18,13 @@ S002 = {
     "S002-models-request-id": Requirement("Every item of a task names the request it belongs to."),
     "S002-models-timestamps": Requirement("Every event, item and task carries an aware UTC time."),
     "S002-response-fields": Requirement(
-        "Responses keep source, token_usage and extra_data of the older versions.", TEAL
+        "Responses keep source, token_usage and extra_data of the older versions."
     ),
     "S002-handler-module": Requirement(
-        "handler holds the request handling, agent the model and tool loop.", TEAL
+        "handler holds the request handling, agent the model and tool loop."
     ),
     "S002-compat-configuration": Requirement(
-        "Existing configuration files, with comments and unknown keys, keep working.", TEAL
+        "Existing configuration files, with comments and unknown keys, keep working."
     ),
     "S002-hitl-entry-point": Requirement(
         "hitl_manager.check_for_intervention takes a tool call and answers True or False."
@@ -43,7 +43,7 @@ S002 = {
         "Each call is inspected by itself: free calls run while gated ones wait."
     ),
     "S002-hitl-nobody-to-ask": Requirement(
-        "On skagents routes a gated call is refused by policy and the model is told.", TEAL
+        "On skagents routes a gated call is refused by policy and the model is told."
     ),
     "S002-loop-model-client": Requirement(
         "A user's own chat completion factory supplies the model.", TEAL
@@ -59,7 +59,7 @@ S002 = {
         "Streaming and non-streaming calls are intercepted in the same way."
     ),
     "S002-pipeline-order": Requirement(
-        "Identity, ids and ownership are settled before history is read or a model called.", TEAL
+        "Identity, ids and ownership are settled before history is read or a model called."
     ),
     "S002-paused-status": Requirement(
         "A run with an open approval is waiting, and its task reads Paused."
@@ -68,21 +68,19 @@ S002 = {
         "A paused task read by another process holds the whole conversation and the open calls."
     ),
     "S002-paused-authorization": Requirement(
-        "After a pause plugins get the deciding owner's header; it is never stored.", TEAL
+        "After a pause plugins get the deciding owner's header; it is never stored."
     ),
     "S002-response-approval-request": Requirement(
-        "A paused reply lists the waiting calls with working approve and reject URLs.", TEAL
+        "A paused reply lists the waiting calls with working approve and reject URLs."
     ),
-    "S002-response-resume": Requirement(
-        "A paused task goes on when its request id is resumed.", TEAL
-    ),
+    "S002-response-resume": Requirement("A paused task goes on when its request id is resumed."),
     "S002-response-paused-stream": Requirement(
-        "A stream that pauses ends with an event holding the approval request.", TEAL
+        "A stream that pauses ends with an event holding the approval request."
     ),
     "S002-approval-users": Requirement(
         "An approval belongs to its task's user, and its decision names who decided."
     ),
     "S002-approval-foreign-user": Requirement(
-        "Another user can neither see nor decide a task's approvals.", TEAL
+        "Another user can neither see nor decide a task's approvals."
     ),
 }
