@@ -4,7 +4,6 @@ from tests.seeds.requirement import (
     ENTRA,
     FLEET,
     NOT_OBSERVABLE,
-    TEAL,
     Requirement,
 )
 
@@ -116,7 +115,7 @@ S000 = {
     ),
     "S000-app-no-websocket": Requirement("tealagents/v1alpha1 has no websocket route."),
     "S000-app-detection": Requirement(
-        "The application serves an apiVersion of tealagents/v1alpha1 by AppV3.", TEAL
+        "The application serves an apiVersion of tealagents/v1alpha1 by AppV3."
     ),
     "S000-usermessage-no-inheritance": Requirement("UserMessage is not a BaseMultiModalInput."),
     "S000-usermessage-items": Requirement(

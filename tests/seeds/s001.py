@@ -3,7 +3,6 @@
 from tests.seeds.requirement import (
     FLEET,
     NOT_OBSERVABLE,
-    TEAL,
     Requirement,
 )
 
@@ -92,15 +91,15 @@ S001 = {
     "S001-isolation-imports": Requirement(
         "An import of skagents inside tealagents is found and named with file and line."
     ),
-    "S001-isolation-no-shared-state": Requirement("The API versions share no mutable state.", TEAL),
+    "S001-isolation-no-shared-state": Requirement("The API versions share no mutable state."),
     "S001-isolation-errors": Requirement(
-        "An error in one API version's handling does not reach another version's routes.", TEAL
+        "An error in one API version's handling does not reach another version's routes."
     ),
     "S001-isolation-configuration": Requirement(
         "Each API version validates its configuration by its own rules."
     ),
     "S001-isolation-behaviour": Requirement(
-        "A change made to tealagents at run time does not change a skagents answer.", TEAL
+        "A change made to tealagents at run time does not change a skagents answer."
     ),
     "S001-handler-class": Requirement(
         "TealAgentsV1Alpha1Handler is found in handler and, for older imports, in agent."
@@ -120,10 +119,10 @@ S001 = {
         "Each failure of the handler has its own documented HTTP status."
     ),
     "S001-routes-first-token": Requirement(
-        "The first token of apiVersion decides which handlers the routes use.", TEAL
+        "The first token of apiVersion decides which handlers the routes use."
     ),
     "S001-app-unsupported-version": Requirement(
-        "An unknown tealagents version stops start-up, naming file and field.", TEAL
+        "An unknown tealagents version stops start-up, naming file and field."
     ),
     "S001-tests-files": Requirement(
         "The tests of handler, authorization, persistence and isolation are in the named files.",

@@ -1,6 +1,6 @@
 """S002: interception of tool calls, pausing, and what it says of S001's parts in its own words."""
 
-from tests.seeds.requirement import TEAL, Requirement
+from tests.seeds.requirement import Requirement
 
 S002 = {
     "S002-env-authorizer": Requirement(
@@ -46,7 +46,7 @@ S002 = {
         "On skagents routes a gated call is refused by policy and the model is told."
     ),
     "S002-loop-model-client": Requirement(
-        "A user's own chat completion factory supplies the model.", TEAL
+        "A user's own chat completion factory supplies the model."
     ),
     "S002-loop-extraction": Requirement(
         "Tool calls are taken from the model's reply with name, id and arguments."

@@ -4,8 +4,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from sk_agents.engine.events import Answered, RunStarted, ToolStarted
 from sk_agents.engine.turns import TextDelta, TurnFinished
 from sk_agents.exceptions import ModelError
@@ -203,25 +201,23 @@ async def test_conversation_shows_among_the_chats(tmp_path: Path) -> None:
     assert (chat["title"], chat["agent"]) == ("Remind me to buy milk", "TodoChatAgent")
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"user_message": " "},
-        {"user_message": "x", "session_id": "a/b"},
-        {"user_message": "x", "session_id": ""},
-        {"user_message": "x", "user_id": ""},
-        {"user_message": "x", "on_busy": "wait"},
-        {"user_message": "x", "agent": "other"},
-        {"user_message": 1},
-    ],
-)
-async def test_malformed_request_is_422_and_reaches_no_model(
-    tmp_path: Path, body: dict[str, Any]
-) -> None:
+MALFORMED: list[dict[str, Any]] = [
+    {},
+    {"user_message": " "},
+    {"user_message": "x", "session_id": "a/b"},
+    {"user_message": "x", "session_id": ""},
+    {"user_message": "x", "user_id": ""},
+    {"user_message": "x", "on_busy": "wait"},
+    {"user_message": "x", "agent": "other"},
+    {"user_message": 1},
+]
+
+
+async def test_malformed_request_is_422_and_reaches_no_model(tmp_path: Path) -> None:
     async with chatting(tmp_path, []) as client:
-        answer = await client.http.post("/chat", json=body, headers={"Authorization": "ada"})
-        assert answer.status_code == 422
+        for body in MALFORMED:
+            answer = await client.http.post("/chat", json=body, headers={"Authorization": "ada"})
+            assert answer.status_code == 422, body
         assert client.house.model.requests == []
 
 

@@ -49,12 +49,15 @@ class House:
     def store(self) -> Path:
         return self.folder / "teal.sqlite"
 
-    def agent_file(self) -> Path:
+    def agent_file(self, document: Json | None = None) -> Path:
+        path = self.folder / "config.yaml"
+        if document is not None:
+            path.write_text(yaml.safe_dump(document))
+            return path
         document = yaml.safe_load(DEMO.read_text())
         agent = document["spec"]["agent"]
         agent |= {"model": "scripted-test", "base_url": self.model.base_url}
         agent["mcp_servers"][0]["args"] += ["--store", f"sqlite://{self.folder}/todo.sqlite"]
-        path = self.folder / "config.yaml"
         path.write_text(yaml.safe_dump(document))
         return path
 
@@ -118,11 +121,14 @@ async def house(folder: Path, script: Sequence[Turn | Exception]) -> AsyncIterat
 
 @asynccontextmanager
 async def served(
-    at: House, authorizer: RequestAuthorizer | None = None, **settings: Any
+    at: House,
+    authorizer: RequestAuthorizer | None = None,
+    document: Json | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Client]:
-    """A server in this process."""
+    """A server in this process, for the demo's agent unless `document` describes another."""
     configured = Settings(store=f"sqlite://{at.store}", service_config=None, **settings)
-    files = load_agent_files([at.agent_file()])
+    files = load_agent_files([at.agent_file(document)])
     app = create_app(configured, files, authorizer=authorizer or HeaderAuthorizer())
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(app.router.lifespan_context(app))
