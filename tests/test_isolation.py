@@ -38,6 +38,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "wiring": {"agent_assembly", "config", "engine"} | BACK_ROOMS | WORDS,
     "agent_assembly": {"config", "engine"} | BACK_ROOMS | WORDS,
     "plugin_catalog": {"tools.catalog"},
+    "extra_data_collector": {"ska_types"},
     **{surface: {"config", "engine", "http"} | WORDS for surface in SURFACES},
     **{room: CONFIGURED | {"engine"} | WORDS for room in BACK_ROOMS},
     # The packaged agents' own plugins: they know what any plugin's author may know.

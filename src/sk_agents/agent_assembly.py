@@ -168,9 +168,7 @@ class _AgentBuilder:
     def _policy(
         self, approvals: Approvals, toolbox: Toolbox, *, attended: bool = True
     ) -> ApprovalPolicy:
-        rules: dict[str, Any] = {"attended": attended}
-        if attended:
-            rules["declared"] = toolbox.requires_approval
+        rules: dict[str, Any] = {"attended": attended, "declared": toolbox.requires_approval}
         if self._catalog is not None:
             rules["catalog"] = self._catalog.requires_hitl
         return ApprovalPolicy(approvals, **rules)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ ALONE = [
     "10_chat_plugins",
     "11_hitl",
 ]
+OURS = sorted(path.name for path in DEMOS.iterdir() if re.match(r"\d\d_|ZZ_", path.name))
 FEWEST_REQUESTS = {"01_getting_started": 2, "02_input_output": 3, "09_chat_simple": 3, "11_hitl": 6}
 
 
@@ -114,17 +116,17 @@ def test_agent_out_of_a_git_repository_is_served(tmp_path: Path) -> None:
     assert json.loads(reply["output_raw"])["temperature"] == -4.0
 
 
-def test_folder_of_demos_is_served_as_a_whole_without_a_key(tmp_path: Path) -> None:
-    with serving(tmp_path, str(DEMOS)) as address:
+def test_demos_are_served_side_by_side_without_a_key(tmp_path: Path) -> None:
+    folders = [str(DEMOS / name) for name in (*ALONE, "ZZ_wikipedia_demo")]
+    with serving(tmp_path, *folders) as address:
         served = {agent["name"] for agent in httpx.get(f"{address}/agents").json()["agents"]}
     assert served >= {"GettingStarted/default", "ChatBot", "WeatherChat", "WikipediaAgent"}
 
 
 def test_every_demo_has_its_readme_and_its_row() -> None:
     table = (DEMOS / "README.md").read_text(encoding="utf-8")
-    numbered = [path.name for path in sorted(DEMOS.iterdir()) if path.name[:2].isdigit()]
-    assert [name[:2] for name in numbered] == [f"{number:02}" for number in range(1, 12)]
-    for name in (*numbered, "ZZ_wikipedia_demo"):
+    assert [name[:2] for name in OURS] == [*(f"{number:02}" for number in range(1, 12)), "ZZ"]
+    for name in OURS:
         assert (DEMOS / name / "README.md").is_file()
         assert f"[{name}]({name}/README.md)" in table
 
@@ -155,5 +157,6 @@ def test_shown_text_fits_only_as_a_whole() -> None:
 
 
 def test_every_request_in_a_readme_shows_its_reply() -> None:
-    for page in sorted(DEMOS.glob("*/README.md")):
+    for name in OURS:
+        page = DEMOS / name / "README.md"
         assert all(step.shown.strip() for step in steps(page)), page

@@ -1,0 +1,7 @@
+"""Where plugins of the public Teal Agents project import these words from."""
+
+from __future__ import annotations
+
+from sk_agents.ska_types import ExtraData, ExtraDataCollector, ExtraDataElement
+
+__all__ = ["ExtraData", "ExtraDataCollector", "ExtraDataElement"]
