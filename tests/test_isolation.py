@@ -23,27 +23,35 @@ WORDS = {"exceptions", "interactions", "ska_types"}
 # The seeds name this abstract class and its place; who checks callers must know it.
 AUTHORIZER = {"authorization.request_authorizer"}
 # What every part of the front door stands on.
-FRONT = {"agent_assembly", "config", "engine", "http", "wiring"} | WORDS
+FRONT = {"agent_assembly", "config", "engine", "http", "telemetry", "wiring"} | WORDS
 # How a back room finds the class that a setting names.
-CONFIGURED = {"config.configured", "config.loading", "config.settings", "config.strict_yaml"}
+CONFIGURED = {
+    "config.configured",
+    "config.loading",
+    "config.public_names",
+    "config.settings",
+    "config.strict_yaml",
+}
 
 MAY_IMPORT: Mapping[str, set[str]] = {
     "__main__": {"cli"},
-    "cli": {"app", "client", "config", "http", "wiring"} | WORDS,
+    "cli": {"app", "client", "config", "http", "telemetry", "wiring"} | WORDS,
     "app": FRONT | {"appv1", "appv2", "appv3", "chats", "todo_chat"} | AUTHORIZER,
     "appv1": FRONT | {"routes", "skagents"},
     "appv2": FRONT | {"routes", "skagents"},
     "appv3": FRONT | {"routes", "tealagents"},
     "routes": {"config", "engine", "http"} | SURFACES | WORDS,
-    "wiring": {"agent_assembly", "config", "engine"} | BACK_ROOMS | WORDS,
+    "wiring": {"agent_assembly", "config", "engine", "telemetry"} | BACK_ROOMS | WORDS,
     "agent_assembly": {"config", "engine"} | BACK_ROOMS | WORDS,
     "plugin_catalog": {"tools.catalog"},
     "extra_data_collector": {"ska_types"},
+    "todo_server": {"exceptions"},
     **{surface: {"config", "engine", "http"} | WORDS for surface in SURFACES},
     **{room: CONFIGURED | {"engine"} | WORDS for room in BACK_ROOMS},
     # The packaged agents' own plugins: they know what any plugin's author may know.
     "agents": {"ska_types", "tools"},
-    "http": {"engine", "exceptions"} | AUTHORIZER,
+    "http": {"engine", "exceptions", "telemetry"} | AUTHORIZER,
+    "telemetry": {"config.settings", "engine", "exceptions"},
     "config": {"exceptions"},
     "engine": {"exceptions"},
     "client": {"engine.events", "engine.models"} | WORDS,

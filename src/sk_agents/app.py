@@ -32,6 +32,7 @@ from sk_agents.http.openapi import install_openapi
 from sk_agents.http.page import page_routes
 from sk_agents.http.shortcut import Shortcut
 from sk_agents.http.streams import StreamSlots
+from sk_agents.http.telemetry import TelemetryMiddleware, metrics_route
 from sk_agents.wiring import build_authorizer, build_house, open_house
 
 # Spans, metrics and logs are ours.
@@ -98,6 +99,11 @@ def create_app(
     hosts = accepted_hosts(settings.allowed_hosts, settings.host)
     app.add_middleware(HostGuard, hosts=hosts, origins=settings.allowed_origins)
     app.add_middleware(CorrelationMiddleware)
+    telemetry = house.telemetry
+    if telemetry is not None:
+        app.add_middleware(TelemetryMiddleware, requests=telemetry.requests)
+        if telemetry.page is not None:
+            app.router.routes.append(metrics_route(telemetry.page))
     install_error_handlers(app)
     add_chat_routes(app, [_agent_view(name, served) for name, served in house.agents.items()])
     for file in agents:

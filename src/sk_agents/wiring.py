@@ -31,6 +31,8 @@ from sk_agents.persistence.persistence_factory import PersistenceFactory
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.persistence.task_bridge import TaskBridgeStore
 from sk_agents.signals.local import LocalSignals
+from sk_agents.telemetry.run_context import current_traceparent
+from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
 from sk_agents.tools.remote_clients import RemoteClients
 
 
@@ -50,6 +52,7 @@ class House:
     clients: Clients
     agents: Mapping[str, ServedAgent]
     disconnect_grace: float
+    telemetry: Telemetry | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +103,21 @@ def build_house(settings: Settings, files: Sequence[AgentFile]) -> House:
     Raises:
         ConfigurationError: something of it cannot be used.
     """
-    clients = Clients(ModelClients(), RemoteClients())
+    trace = current_traceparent if settings.telemetry_enabled else None
+    clients = Clients(ModelClients(trace=trace), RemoteClients(trace=trace))
     agents = build_agents(files, settings, clients)
-    return House(build_stores(settings), clients, agents, settings.disconnect_grace)
+    telemetry = build_telemetry(settings, model_names(agents))
+    return House(build_stores(settings), clients, agents, settings.disconnect_grace, telemetry)
+
+
+def model_names(agents: Mapping[str, ServedAgent]) -> dict[str, str]:
+    """The model of each agent, by every name an engine knows it by."""
+    return {
+        agent.name: served.model
+        for served in agents.values()
+        for agent in (served.agent, served.teal, served.unattended)
+        if agent is not None
+    }
 
 
 async def open_house(stack: AsyncExitStack, house: House) -> Engines:
@@ -112,6 +127,8 @@ async def open_house(stack: AsyncExitStack, house: House) -> Engines:
         StoreError: a store cannot be opened.
         ConfigurationError: the operator's own persistence class loses what it is given.
     """
+    if house.telemetry is not None:
+        await stack.enter_async_context(house.telemetry)
     await stack.enter_async_context(house.clients.models)
     await stack.enter_async_context(house.clients.remote)
     chats = {name: served.agent for name, served in house.agents.items()}
@@ -124,6 +141,10 @@ async def open_house(stack: AsyncExitStack, house: House) -> Engines:
         main = await _open_engine(stack, house, stores.main, chats)
         tasks = await _open_engine(stack, house, stores.tasks, teal)
     unattended = await _open_engine(stack, house, EphemeralStore(), alone) if alone else None
+    if house.telemetry is not None:
+        house.telemetry.watch_store("main", stores.main)
+        if stores.tasks is not stores.main:
+            house.telemetry.watch_store("tasks", stores.tasks)
     return Engines(main, tasks, unattended)
 
 
@@ -139,5 +160,6 @@ async def _open_engine(
         ids=RandomIds(),
         owner=new_owner(),
         disconnect_grace=house.disconnect_grace,
+        observer=house.telemetry.observer if house.telemetry is not None else None,
     )
     return await stack.enter_async_context(engine)

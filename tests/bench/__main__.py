@@ -5,7 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from tests.bench import chats, group_commit, long_thread, model_client, teal, turns, waiting
+from tests.bench import (
+    chats,
+    group_commit,
+    long_thread,
+    model_client,
+    teal,
+    telemetry,
+    turns,
+    waiting,
+)
 from tests.bench.report import Report
 
 MEASUREMENTS: dict[str, Callable[[], Report]] = {
@@ -14,6 +23,7 @@ MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "long_thread": long_thread.measure,
     "model_client": model_client.measure,
     "teal": teal.measure,
+    "telemetry": telemetry.measure,
     "turns": turns.measure,
     "waiting": waiting.measure,
 }

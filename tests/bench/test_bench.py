@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.bench import group_commit, long_thread, turns, waiting
+from tests.bench import group_commit, long_thread, telemetry, turns, waiting
 from tests.bench.report import Ratio, Report
 from tests.requirements import requirement
 
@@ -29,6 +29,12 @@ def test_turns_are_measured_beside_the_limit() -> None:
     report = turns.measure(conversations=4, turns=2, repetitions=1, crowd=4)
     assert len(report.lines) == 2
     assert all(ratio.value > 0 for ratio in report.ratios[:3])
+
+
+def test_telemetry_that_is_off_is_measured_beside_an_unobservable_build() -> None:
+    report = telemetry.measure(conversations=4, turns=2, repetitions=1)
+    assert report.ratios[0].value > 0
+    assert report.ratios[1].holds
 
 
 def test_waiting_runs_are_measured() -> None:

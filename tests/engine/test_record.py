@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sk_agents.engine.events import BranchChanged, Event, Unrecognised
+from sk_agents.engine.models import EPOCH
 from sk_agents.exceptions import CommitReused, InvalidInput, SchemaTooNew, StateCorrupt
 from sk_agents.persistence.record import (
     Record,
@@ -29,8 +30,9 @@ def stored(events: list[Event], **place: Any) -> Record:
 
 
 def placed(events: list[Event], first_seq: int) -> tuple[Event, ...]:
+    """Numbered, and dated unless it brings its date along."""
     return tuple(
-        event.model_copy(update={"seq": seq, "at": AT})
+        event.model_copy(update={"seq": seq, "at": AT if event.at == EPOCH else event.at})
         for seq, event in enumerate(events, first_seq)
     )
 

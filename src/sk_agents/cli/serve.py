@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import signal
 import socket
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from sk_agents.config.store_url import store_url, without_secrets
 from sk_agents.exceptions import ConfigurationError, StoreError
 from sk_agents.http.caller import check_bind_address
 from sk_agents.http.connections import ConnectionLimits, affordable_connections, bounded_by
+from sk_agents.telemetry.redaction import secret_values
 from sk_agents.wiring import House, build_authorizer, default_offer
 
 BACKLOG = 2048
@@ -69,7 +71,8 @@ def _fail(code: ExitCode, error: Exception) -> ExitCode:
 def _serve(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> None:
     configure_logs("warning")
     settings = load_settings(config_paths, **overrides)
-    configure_logs(settings.log_level)
+    secrets = secret_values(settings, os.environ)
+    configure_logs(settings.log_level, settings.log_format, secrets=secrets)
     offer = _offer(config_paths, settings)
     if offer.is_default:
         # The plugins of our own agents lie beside their files.

@@ -121,9 +121,7 @@ class Settings(BaseSettings):
         "is the development user.",
     )
     log_level: Level = Field("info", description="debug, info, warning, error or critical.")
-    log_format: LogFormat = Field(
-        "text", description="`text` for people, `json` for machines: one object a line."
-    )
+    log_format: LogFormat = Field("text", description="`text`, or `json`: one object a line.")
     disconnect_grace: float = Field(
         30.0,
         ge=0,
@@ -210,13 +208,9 @@ class Settings(BaseSettings):
     redis_pwd: SecretStr | None = Field(None, description="Redis password.")
     redis_ssl: Flag = Field(True, description="Use TLS towards Redis.")
     telemetry_enabled: Flag = Field(False, description="Send traces.")
-    otel_endpoint: str | None = Field(
-        None, description="Where telemetry is sent: the base URL of an OTLP/HTTP collector."
-    )
+    otel_endpoint: str | None = Field(None, description="Base URL of an OTLP/HTTP collector.")
     metrics_enabled: Flag | None = Field(
-        None,
-        description="`true` serves `/metrics`. Metrics are sent too, when telemetry is on, unless "
-        "this is `false`.",
+        None, description="`true` serves `/metrics`; `false` sends none when telemetry is on."
     )
     logging_enabled: Flag = Field(True, description="Send logs too, when telemetry is on.")
 

@@ -108,7 +108,9 @@ class Driver:
             while self.known.state.active_run is not None and not self.is_outdated:
                 if self.live.run_id != self.run.run_id:
                     self._announce()
-                if not await self._drive_run():
+                with self.services.observer.driving(self.known.head, self.known.state):
+                    has_ended = await self._drive_run()
+                if not has_ended:
                     break
         finally:
             if self.services.live.get(self.thread_id) is self.live:

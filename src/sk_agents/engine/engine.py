@@ -14,19 +14,13 @@ from typing import Self
 from sk_agents.engine import deciding, starting
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.cancelling import request_cancel
-from sk_agents.engine.commands import (
-    Accepted,
-    CancelRun,
-    DecideApproval,
-    EditRun,
-    StartRun,
-)
+from sk_agents.engine.commands import Accepted, CancelRun, DecideApproval, EditRun, StartRun
 from sk_agents.engine.commits import ClaimIfFree, Pending
 from sk_agents.engine.drivers import Drivers
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.lease_keeper import TTL, LeaseKeeper
 from sk_agents.engine.models import Entry, RunStatus
-from sk_agents.engine.ports import Clock, Ids, Signals, Store
+from sk_agents.engine.ports import Clock, Ids, Observer, Signals, Store
 from sk_agents.engine.readers import GRACE_SECONDS, Readers
 from sk_agents.engine.recovery import Sweeper
 from sk_agents.engine.services import Services
@@ -62,9 +56,12 @@ class Engine:
         owner: str,
         lease_ttl: float = TTL,
         disconnect_grace: float = GRACE_SECONDS,
+        observer: Observer | None = None,
     ) -> None:
         lease = LeaseKeeper(store, clock, owner, ttl=lease_ttl)
         self._services = Services(store, signals, clock, ids, lease, Threads(store))
+        if observer is not None:
+            self._services.observer = observer
         self.shelf = Shelf(self._services)
         self._drivers = Drivers(self._services, agents)
         self._sweeper = Sweeper(self._services, self._drivers, interval=lease_ttl / 5)

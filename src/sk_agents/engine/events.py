@@ -1,7 +1,6 @@
 """The closed union of everything that can happen to a thread.
 
-An event is a fact. It is written once, by a commit that numbers and dates it, and never changed.
-Until then `seq` is 0. Order is `seq`, never time.
+An event is a fact, numbered and dated by its commit; before, `seq` is 0. Order is never time.
 """
 
 from __future__ import annotations
@@ -38,6 +37,7 @@ class Beginning(EventBase):
     agent: str | None = None
     on_disconnect: Literal["cancel", "continue"] | None = None
     response_schema: dict[str, Any] | None = None
+    trace: str | None = None  # the W3C traceparent of what asked for it
 
 
 class RunQueued(Beginning):

@@ -14,15 +14,16 @@ Constructors open nothing: a resource is an async context manager, entered by wh
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol, Self
 
 from sk_agents.engine.commits import Commit, Committed
 from sk_agents.engine.events import Event
-from sk_agents.engine.models import Durability, Entry, EntryKind, Thread, ToolCall
+from sk_agents.engine.models import Durability, Entry, EntryKind, Thread, ToolCall, Usage
+from sk_agents.engine.state import Run, ThreadState
 from sk_agents.engine.turns import (
     ModelPiece,
     Prompt,
@@ -241,6 +242,41 @@ class Toolbox(Protocol):
         Raises:
             ToolError: the text is for the model. Anything else is shown as a stable code only.
         """
+        ...
+
+
+class Observer(Protocol):
+    """Told what the engine does, and changes nothing by it. No method raises or waits.
+
+    The blocks must be left in the task that entered them.
+    """
+
+    def trace(self) -> str | None:
+        """The trace that the caller works in, as a W3C `traceparent`: kept with a run it starts."""
+        ...
+
+    def stored(self, thread: Thread, state: ThreadState, events: Sequence[Event]) -> None:
+        """This process has committed these events; `state` has taken them over."""
+        ...
+
+    def recovered(self) -> None:
+        """This process has claimed a thread that had lost its owner."""
+        ...
+
+    def driving(self, thread: Thread, state: ThreadState) -> AbstractContextManager[None]:
+        """Around the time in which this process drives the active run."""
+        ...
+
+    def model_call(
+        self, thread: Thread, run: Run, agent: str, round_number: int
+    ) -> AbstractContextManager[Callable[[Usage, str], None]]:
+        """Around one call of the model; to be told its usage and finish reason."""
+        ...
+
+    def tool_call(
+        self, thread: Thread, run: Run, agent: str, call: ToolCall
+    ) -> AbstractContextManager[Callable[[str], None]]:
+        """Around one execution of a tool; to be told its outcome."""
         ...
 
 

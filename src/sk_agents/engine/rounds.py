@@ -73,11 +73,17 @@ class ModelRound:
         Raises:
             ModelError: there is none to be had.
         """
-        await self._compact(self._driver.agent.context)
+        driver = self._driver
+        await self._compact(driver.agent.context)
         last = self._attempt + ATTEMPTS - 1
         while True:
             try:
-                return await self._stream()
+                with driver.services.observer.model_call(
+                    driver.known.head, driver.run, driver.agent.name, self.number
+                ) as replied:
+                    reply = await self._stream()
+                    replied(reply.usage, reply.finish_reason)
+                return reply
             except (ModelInterrupted, ContextTooLong) as error:
                 if self._attempt >= last:
                     raise

@@ -18,8 +18,9 @@ from sk_agents.engine.events import Event
 from sk_agents.engine.lease_keeper import LeaseKeeper
 from sk_agents.engine.live import LiveRun
 from sk_agents.engine.models import Thread
-from sk_agents.engine.ports import Clock, Ids, Signals, Store
+from sk_agents.engine.ports import Clock, Ids, Observer, Signals, Store
 from sk_agents.engine.threads import KnownThread, Threads
+from sk_agents.engine.unobserved import Unobserved
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     Conflict,
@@ -42,6 +43,7 @@ class Services:
     ids: Ids
     lease: LeaseKeeper
     threads: Threads
+    observer: Observer = field(default_factory=Unobserved)
     live: dict[str, LiveRun] = field(default_factory=dict)
     # Threads whose lease we may have taken without driving them: whoever asked was cut off, or the
     # store failed, in between. The sweeper looks after each of them until the time given here.
@@ -115,6 +117,7 @@ class Services:
         except BaseException:
             self._may_have_claimed(known.head.thread_id)
             raise
+        self.observer.recovered()
         return head
 
     async def learn(self, known: KnownThread, done: Committed) -> None:
@@ -129,6 +132,7 @@ class Services:
                 raise
         else:
             known.take(done.thread, done.events)
+        self.observer.stored(known.head, known.state, done.events)
         live = self.live.get(known.head.thread_id)
         if live is not None:
             live.stored(done.events)

@@ -54,7 +54,7 @@ async def begin(services: Services, known: KnownThread, command: StartRun) -> Ac
         SequenceConflict, LeaseHeld: the thread is no longer as `known` says.
     """
     check_new(known, command.run_id)
-    started = _started(command, parent=known.state.head_run)
+    started = _started(services, command, parent=known.state.head_run)
     after = known.state.next_seq - 1
     guard = Quiet(known.state.next_seq)
     title = _titled(known, command)
@@ -73,7 +73,7 @@ async def create(services: Services, command: StartRun, new: NewThread) -> Known
         command.thread_id,
         services.next_commit_id(),
         Absent(new),
-        (_started(command, parent=None),),
+        (_started(services, command, parent=None),),
         Claim(services.owner),
     )
     done = await services.send(commit)
@@ -103,6 +103,7 @@ async def enqueue(services: Services, known: KnownThread, command: StartRun) -> 
         agent=command.agent,
         on_disconnect=command.on_disconnect,
         response_schema=command.response_schema,
+        trace=services.observer.trace(),
     )
     after = known.state.next_seq - 1
     await services.commit(known, Unchanged(known.state.next_seq), queued)
@@ -128,6 +129,7 @@ async def begin_edit(services: Services, known: KnownThread, command: EditRun) -
         agent=command.agent or edited.agent,
         on_disconnect=command.on_disconnect or edited.on_disconnect,  # type: ignore[arg-type]
         response_schema=edited.response_schema,
+        trace=services.observer.trace(),
     )
     after = known.state.next_seq - 1
     guard = Quiet(known.state.next_seq)
@@ -171,7 +173,7 @@ def _titled(known: KnownThread, command: StartRun) -> tuple[ThreadChanged, ...]:
     return (ThreadChanged(run_id=command.run_id, metadata={TITLE: command.title}),)
 
 
-def _started(command: StartRun, parent: str | None) -> RunStarted:
+def _started(services: Services, command: StartRun, parent: str | None) -> RunStarted:
     return RunStarted(
         run_id=command.run_id,
         message=command.message,
@@ -181,4 +183,5 @@ def _started(command: StartRun, parent: str | None) -> RunStarted:
         agent=command.agent,
         on_disconnect=command.on_disconnect,
         response_schema=command.response_schema,
+        trace=services.observer.trace(),
     )

@@ -51,6 +51,7 @@ class Run:
     agent: str | None = None
     on_disconnect: str | None = None
     response_schema: dict[str, Any] | None = None
+    trace: str | None = None
     thoughts: list[Thinking] = field(default_factory=list)
     calls: dict[str, Call] = field(default_factory=dict)
     answer: Answered | None = None
@@ -206,6 +207,7 @@ class ThreadState:
             agent=event.agent,
             on_disconnect=event.on_disconnect,
             response_schema=event.response_schema,
+            trace=event.trace,
             first_seq=event.seq,
         )
         if event.idempotency_key is not None:

@@ -187,7 +187,12 @@ class ToolRuns:
 
     async def _run(self, call: Call, wanted: ToolCall, spec: ToolSpec, checked: float) -> None:
         await self._check_lease(checked)
-        event = await execute(self._driver, call, wanted, spec)
+        driver = self._driver
+        with driver.services.observer.tool_call(
+            driver.known.head, driver.run, driver.agent.name, wanted
+        ) as ended:
+            event = await execute(driver, call, wanted, spec)
+            ended(event.outcome if isinstance(event, ToolFinished) else "unknown")
         if isinstance(event, ToolFinished):
             self._driver.live.close_call(wanted.id)
             await self._finish(call, event)

@@ -6,7 +6,7 @@ import asyncio
 import re
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit
@@ -75,8 +75,9 @@ def target(method: str, url: str, headers: Mapping[str, str]) -> Target:
 class HttpClient:
     """Bound to one event loop. A slot is held by every connection that is not resting."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, trace: Callable[[], str | None] | None = None) -> None:
         self._pool = pool
+        self._trace = trace
         self._slots = asyncio.Semaphore(pool.connections)
         self._open: set[HttpConnection] = set()
         self._resting: dict[Origin, list[HttpConnection]] = {}
@@ -106,6 +107,8 @@ class HttpClient:
             ModelUnavailable: the client is closed.
         """
         head = b"%s\r\nContent-Length: %d\r\n\r\n" % (to.head, len(body))
+        if self._trace is not None and (trace := self._trace()) is not None:
+            head = b"%s\r\ntraceparent: %s\r\n\r\n" % (head[:-4], trace.encode())
         await self._take_slot(timeouts)
         resting = self._resting.get(to.origin)
         if resting:

@@ -15,8 +15,12 @@ T = TypeVar("T")
 class ModelClients:
     """Entered once per process; connections are made when the first model is called."""
 
-    def __init__(self, pool: Pool | None = None) -> None:
+    def __init__(
+        self, pool: Pool | None = None, *, trace: Callable[[], str | None] | None = None
+    ) -> None:
+        """`trace` gives the `traceparent` of the call that is being made."""
         self._pool = pool or Pool()
+        self._trace = trace
         self._http: HttpClient | None = None
         self._is_open = False
         self._loaded: dict[str, asyncio.Future[Any]] = {}
@@ -54,5 +58,5 @@ class ModelClients:
         if self._http is None:
             if not self._is_open:
                 raise ModelUnavailable("the model clients are closed", is_final=True)
-            self._http = HttpClient(self._pool)
+            self._http = HttpClient(self._pool, self._trace)
         return self._http

@@ -17,7 +17,9 @@ T = TypeVar("T")
 class RemoteClients:
     """Entered once per process; nothing is connected before the first call."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, trace: Callable[[], str | None] | None = None) -> None:
+        """`trace` gives the `traceparent` of the call that is being made."""
+        self._trace = trace
         self._http: RemoteHttp | None = None
         self._is_open = False
         self._known: dict[Hashable, Any] = {}
@@ -45,6 +47,8 @@ class RemoteClients:
             from sk_agents.tools.remote_http import RemoteHttp  # noqa: PLC0415
 
             self._http = RemoteHttp()
+        if self._trace is not None and (trace := self._trace()) is not None:
+            headers = {**headers, "traceparent": trace}
         return await self._http.send(request, headers, bounds)
 
     def once(self, key: Hashable, read: Callable[[], T]) -> T:

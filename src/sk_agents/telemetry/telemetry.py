@@ -1,0 +1,142 @@
+"""What the settings ask for, put together. Nothing asked for: there is no `Telemetry` at all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal, Self
+
+from sk_agents.config.settings import Settings
+from sk_agents.engine.ports import Store
+from sk_agents.exceptions import ConfigurationError, StoreError
+from sk_agents.telemetry.instruments import AllMeters, Instrument, Readings
+from sk_agents.telemetry.observer import TelemetryObserver
+from sk_agents.telemetry.redaction import Redactor, secret_values
+from sk_agents.telemetry.requests import Requests
+from sk_agents.telemetry.sent_logs import SentLogs
+from sk_agents.telemetry.spans import Spans
+
+if TYPE_CHECKING:
+    from sk_agents.telemetry.otlp import Sending
+    from sk_agents.telemetry.page_meters import PageMeters
+
+NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+
+
+def build_telemetry(settings: Settings, models: Mapping[str, str]) -> Telemetry | None:
+    """What is to be opened; `None` if no setting asks for any of it.
+
+    Raises:
+        ConfigurationError: traces are to be sent and the packages for it are not installed.
+    """
+    if settings.telemetry_enabled:
+        refuse_missing_packages()
+    asked = (settings.telemetry_enabled, settings.metrics_enabled, settings.log_format == "json")
+    return Telemetry(settings, models) if any(asked) else None
+
+
+def refuse_missing_packages() -> None:
+    for package in NEEDED:
+        if not _is_installed(package):
+            raise ConfigurationError(
+                f"TA_TELEMETRY_ENABLED: {package} is not installed: pip install 'teal-agents[otel]'"
+            )
+
+
+class Telemetry:
+    """Entered before everything it watches, so that it hears the last of it.
+
+    `observer` is for the engines, `requests` for the server. What they tell before it is entered
+    and after it is left is not sent.
+    """
+
+    def __init__(self, settings: Settings, models: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._meters = AllMeters()
+        self._spans = Spans()
+        self._page: PageMeters | None = None
+        self._sending: Sending | None = None
+        self._sent_logs: SentLogs | None = None
+        if settings.metrics_enabled:
+            # A server that shows no metrics saves importing what makes the page.
+            from sk_agents.telemetry.page_meters import PageMeters  # noqa: PLC0415
+
+            self._page = PageMeters()
+            self._meters.add(self._page)
+        self.observer = TelemetryObserver(self._spans, self._meters, models)
+        self.requests = Requests(self._spans, self._meters)
+
+    @property
+    def page(self) -> Callable[[], bytes] | None:
+        """Makes the page of metrics; `None` if there is to be none."""
+        return self._page.page if self._page is not None else None
+
+    async def __aenter__(self) -> Self:
+        if self._settings.telemetry_enabled:
+            self._send(self._settings)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Send the last of it, bounded in time; what cannot be sent by then is lost."""
+        if self._sent_logs is not None:
+            logging.getLogger().removeHandler(self._sent_logs)
+        if self._sending is not None:
+            self._spans.send_nowhere()
+            await asyncio.to_thread(self._sending.close)
+
+    def watch_store(self, name: str, store: Store) -> None:
+        """Include an open store's numbers; `name` is what it is kept for."""
+        self._meters.watch(StoreReadings(name, store))
+
+    async def flush(self) -> None:
+        """Send what waits."""
+        if self._sending is not None:
+            await asyncio.to_thread(self._sending.flush)
+
+    def _send(self, settings: Settings) -> None:
+        # It comes with an extra.
+        from sk_agents.telemetry.otlp import Sending, SentMeters  # noqa: PLC0415
+
+        metrics = settings.metrics_enabled is not False
+        sending = Sending(settings.otel_endpoint, metrics=metrics, logs=settings.logging_enabled)
+        self._sending = sending
+        self._spans.send_by(sending.tracer, sending.set_ids)
+        if sending.meter is not None:
+            self._meters.add(SentMeters(sending.meter))
+        if sending.logs is not None:
+            redactor = Redactor(secret_values(settings, os.environ))
+            self._sent_logs = SentLogs(sending.logs, redactor)
+            logging.getLogger().addHandler(self._sent_logs)
+
+
+class StoreReadings:
+    """What a store counts, each number under a name of its own; of a closed one, the last of it."""
+
+    def __init__(self, name: str, store: Store) -> None:
+        self._name = name
+        self._store = store
+        self._numbers: Mapping[str, float] = {}
+
+    def __call__(self) -> Readings:
+        try:
+            self._numbers = self._store.metrics()
+        except StoreError:
+            # Telemetry is closed after the store, and asked once more then.
+            pass
+        return [(store_instrument(key), (self._name,), one) for key, one in self._numbers.items()]
+
+
+def store_instrument(key: str) -> Instrument:
+    kind: Literal["counter", "gauge"] = "counter" if key.startswith("commit") else "gauge"
+    about = f"What the store says of its {key.replace('_', ' ')}."
+    return Instrument(f"teal.store.{key}", f"teal_store_{key}", kind, about, ("store",))
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False

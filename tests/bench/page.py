@@ -1,0 +1,148 @@
+"""From a model's token to the frame that shows it, and what that costs the page.
+
+The model writes the time of each token as its text, 50 of them a second. The page is asked at each
+of its frames for the newest time that it shows; the difference is what a person waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+from aiohttp import web
+from playwright.async_api import CDPSession, async_playwright
+
+from tests.bench.report import Ratio, Report
+from tests.browser.chromium import ARGUMENTS, chromium_path
+from tests.browser.server import Server
+from tests.browser.tab import Tab
+
+TOKENS = 500
+TOKEN_SECONDS = 0.02
+LATENCY_BAR_MS = 50
+BUSY_BAR = 0.25
+
+WATCH = """() => {
+  window.seen = new Map();
+  const look = () => {
+    const shown = document.querySelector('.turn:last-child .answer')?.textContent ?? '';
+    for (const [time] of shown.slice(-400).matchAll(/\\d{13}/g)) {
+      if (!window.seen.has(time)) window.seen.set(time, Date.now());
+    }
+    requestAnimationFrame(look);
+  };
+  requestAnimationFrame(look);
+}"""
+RESULTS = "() => [...window.seen].map(([sent, shown]) => shown - Number(sent))"
+
+
+async def complete(request: web.Request) -> web.StreamResponse:
+    await request.read()
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    due = time.monotonic()
+    for number in range(TOKENS):
+        due += TOKEN_SECONDS
+        await asyncio.sleep(max(0.0, due - time.monotonic()))
+        # A new paragraph now and then, as in an answer.
+        text = f"{time.time_ns() // 1_000_000}" + ("\n\n" if number % 40 == 39 else " ")
+        await response.write(_chunk({"content": text}, None))
+    await response.write(_chunk({}, "stop") + b"data: [DONE]\n\n")
+    return response
+
+
+def _chunk(delta: dict[str, str], finish: str | None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return b"data: " + orjson.dumps({"id": "c", "model": "m", "choices": [choice]}) + b"\n\n"
+
+
+@asynccontextmanager
+async def model() -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", complete)
+    runner = web.AppRunner(app, shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    finally:
+        await runner.cleanup()
+
+
+async def busy_seconds(profiler: CDPSession) -> float:
+    """How long the page's main thread has worked so far."""
+    found: dict[str, Any] = await profiler.send("Performance.getMetrics")
+    return float(next(m["value"] for m in found["metrics"] if m["name"] == "TaskDuration"))
+
+
+async def watch(url: str) -> tuple[list[float], float]:
+    """The latency of each token in milliseconds, and the part of the time the page was busy."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=chromium_path(), args=ARGUMENTS)
+        tab = await Tab(await browser.new_page(), url).open()
+        await tab.page.evaluate(WATCH)
+        profiler = await tab.page.context.new_cdp_session(tab.page)
+        await profiler.send("Performance.enable")
+        # An idle page that looks at each frame costs something too: that is not the page's.
+        idle_from, idle = await busy_seconds(profiler), time.monotonic()
+        await asyncio.sleep(3)
+        watching = (await busy_seconds(profiler) - idle_from) / (time.monotonic() - idle)
+        await tab.say("go")
+        begun, busy = time.monotonic(), await busy_seconds(profiler)
+        await tab.ended()
+        took = time.monotonic() - begun
+        share = (await busy_seconds(profiler) - busy) / took - watching
+        latencies: list[float] = await tab.page.evaluate(RESULTS)
+        await browser.close()
+        return latencies, share
+
+
+async def _measured(folder: Path) -> tuple[list[float], float]:
+    async with model() as base_url:
+        agent = {
+            "name": "default",
+            "model": "bench",
+            "base_url": base_url,
+            "system_prompt": "You tell the time.",
+        }
+        path = folder / "config.yaml"
+        document = {
+            "apiVersion": "tealagents/v1alpha1",
+            "kind": "Agent",
+            "name": "bench",
+            "version": 0.1,
+            "spec": {"agent": agent},
+        }
+        await asyncio.to_thread(path.write_text, yaml.safe_dump(document))
+        server = Server(folder, path)
+        server.start()
+        try:
+            return await watch(server.url)
+        finally:
+            server.kill()
+
+
+def measure() -> Report:
+    with tempfile.TemporaryDirectory() as folder:
+        latencies, share = asyncio.run(_measured(Path(folder)))
+    slowest = sorted(latencies)[int(len(latencies) * 0.95)]
+    return Report(
+        "page: from a token to the frame that shows it, 50 tokens a second",
+        [f"{len(latencies)} of {TOKENS} tokens seen; 95 of 100 within {slowest:.0f} ms"],
+        [
+            Ratio("token to frame, median ms", statistics.median(latencies), LATENCY_BAR_MS, False),
+            Ratio("main thread busy, part of the time", share, BUSY_BAR, False),
+        ],
+    )
+
+
+if __name__ == "__main__":
+    print(measure())
