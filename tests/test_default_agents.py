@@ -138,11 +138,11 @@ def write_agent(path: Path, name: str, version: str = "0.1", model: str = "scrip
 
 def test_server_without_configuration_says_what_it_serves_on_what_and_why(tmp_path: Path) -> None:
     with ready(tmp_path) as line:
-        page = httpx.get(re.findall(r"http://\S+", line)[0]).text
+        agents = httpx.get(re.findall(r"http://\S+", line)[0] + "/agents").json()["agents"]
     assert "agents: tour, assistant" in line
     assert "tour scripted/tour.yaml (a script, needs no key)" in line
     assert line.endswith("assistant local/smollm2 (no key is set)")
-    assert "tour 1.0" in page
+    assert [agent["name"] for agent in agents] == ["tour", "assistant"]
 
 
 def test_key_is_picked_up_and_said_but_never_shown(tmp_path: Path) -> None:

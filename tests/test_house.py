@@ -34,6 +34,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "llm/custom_chat.py": "a model client of the operator's own",
     "llm/custom_factory.py": "the operator's factory of model clients",
     "tools/catalog.py": "the constructor of the operator's catalog class",
+    "tools/mcp_connection.py": "an MCP server, its network and its library",
     "persistence/user_tasks.py": "the operator's persistence class",
 }
 

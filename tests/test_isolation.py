@@ -35,7 +35,7 @@ CONFIGURED = {
 
 MAY_IMPORT: Mapping[str, set[str]] = {
     "__main__": {"cli"},
-    "cli": {"app", "client", "config", "http", "telemetry", "wiring"} | WORDS,
+    "cli": {"app", "client", "config", "http", "telemetry", "tools.mcp_pins", "wiring"} | WORDS,
     "app": FRONT | {"appv1", "appv2", "appv3", "chats", "todo_chat"} | AUTHORIZER,
     "appv1": FRONT | {"routes", "skagents"},
     "appv2": FRONT | {"routes", "skagents"},

@@ -14,6 +14,7 @@ from sk_agents.config.agent_file import load_agent_files
 from sk_agents.config.settings import Settings
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.llm.model_clients import ModelClients
+from sk_agents.tools.mcp import McpServers
 from sk_agents.tools.remote_clients import RemoteClients
 
 PLUGINS = """
@@ -52,7 +53,7 @@ def write_agent(folder: Path, **agent: Any) -> Path:
 
 
 def built(*paths: Path, **settings: Any) -> dict[str, ServedAgent]:
-    clients = Clients(ModelClients(), RemoteClients())
+    clients = Clients(ModelClients(), RemoteClients(), McpServers())
     return build_agents(load_agent_files(paths), Settings(**settings), clients)
 
 

@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from sk_agents.config.agent_file import AgentFile
 from sk_agents.config.agent_spec import AgentSpec, read_agent_specs
 from sk_agents.config.settings import Settings, environment
+from sk_agents.config.store_url import store_url
 from sk_agents.engine.agent import Agent, Limits
 from sk_agents.engine.context import Context
 from sk_agents.engine.ports import Model
@@ -25,7 +27,9 @@ from sk_agents.llm.providers import ModelSpec, build_model
 from sk_agents.llm.scripted import ScriptPlayer
 from sk_agents.llm.tokens import context_window
 from sk_agents.tools import stand_in
+from sk_agents.tools.builtin.assembly import BuiltinTools
 from sk_agents.tools.catalog import configured_catalog
+from sk_agents.tools.mcp import McpServers
 from sk_agents.tools.plugins import load_plugin_tools
 from sk_agents.tools.remote import load_remote_tools
 from sk_agents.tools.remote_clients import RemoteClients
@@ -39,6 +43,7 @@ class Clients:
 
     models: ModelClients
     remote: RemoteClients
+    mcp: McpServers
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +101,22 @@ class _AgentBuilder:
         self._catalog = configured_catalog(settings)
         self._custom = custom_models(settings, environment(paths))
         self._threads = CallThreads()
+        self._builtin = BuiltinTools(self._threads, keep_out=_own_files(settings))
 
     def build(self, file: AgentFile, field: str, spec: AgentSpec) -> ServedAgent:
         approvals_field = f"{field}.approvals"
         approvals = read_approvals(spec.approvals, path=file.path, field=approvals_field)
-        toolbox = self._toolbox(file, spec)
-        refuse_strays(approvals, toolbox.specs(), path=file.path, field=approvals_field)
+        if spec.mcp_servers and not file.api_version.startswith("tealagents/"):
+            # Nobody can be asked there, and a server's tools were not chosen one by one.
+            raise ConfigurationError(f"{file.path}: {field}.mcp_servers needs tealagents/v1alpha1")
+        toolbox = self._toolbox(file, field, spec)
+        refuse_strays(
+            approvals,
+            toolbox.specs(),
+            path=file.path,
+            field=approvals_field,
+            live=toolbox.live_prefixes,
+        )
         if self._catalog is not None:
             self._catalog.refuse_strays(tool.name for tool in toolbox.specs())
         agent = Agent(
@@ -135,7 +150,7 @@ class _AgentBuilder:
         )
         return replace(served, unattended=alone)
 
-    def _toolbox(self, file: AgentFile, spec: AgentSpec) -> Toolbox:
+    def _toolbox(self, file: AgentFile, field: str, spec: AgentSpec) -> Toolbox:
         plugins = load_plugin_tools(
             spec.plugins, settings=self._settings, agent_file=file.path, threads=self._threads
         )
@@ -145,7 +160,11 @@ class _AgentBuilder:
             agent_file=file.path,
             clients=self._clients.remote,
         )
-        return Toolbox(plugins, remote)
+        mcp = self._clients.mcp.source(
+            spec.mcp_servers, agent_file=file.path, field=f"{field}.mcp_servers"
+        )
+        builtin = self._builtin.load(spec.builtin, path=file.path, field=f"{field}.builtin")
+        return Toolbox(builtin, plugins, remote, mcp)
 
     def model(self, file: AgentFile, field: str, spec: AgentSpec) -> Model:
         named = ModelSpec(
@@ -172,6 +191,12 @@ class _AgentBuilder:
         if self._catalog is not None:
             rules["catalog"] = self._catalog.requires_hitl
         return ApprovalPolicy(approvals, **rules)
+
+
+def _own_files(settings: Settings) -> list[Path]:
+    """What no workspace may hold."""
+    store = urlsplit(store_url(settings))
+    return [Path(unquote(store.path))] if store.scheme in {"sqlite", "file"} else []
 
 
 def _limits(spec: AgentSpec, approvals: Approvals) -> Limits:

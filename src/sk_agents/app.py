@@ -33,6 +33,7 @@ from sk_agents.http.page import page_routes
 from sk_agents.http.shortcut import Shortcut
 from sk_agents.http.streams import StreamSlots
 from sk_agents.http.telemetry import TelemetryMiddleware, metrics_route
+from sk_agents.todo_chat.routes import add_todo_chat_routes
 from sk_agents.wiring import build_authorizer, build_house, open_house
 
 # Spans, metrics and logs are ours.
@@ -76,6 +77,8 @@ def create_app(
             health.watch("store", stores.main.ping, kind=kind, durability=stores.main.durability)
             if stores.tasks is not stores.main:
                 health.watch("tasks", stores.tasks.ping, kind=str(settings.persistence_class))
+            if house.clients.mcp.is_used:
+                health.note("mcp", house.clients.mcp.statuses)
             yield
 
     app = FastAPI(
@@ -105,7 +108,8 @@ def create_app(
         if telemetry.page is not None:
             app.router.routes.append(metrics_route(telemetry.page))
     install_error_handlers(app)
-    add_chat_routes(app, [_agent_view(name, served) for name, served in house.agents.items()])
+    add_chat_routes(app, lambda: [_agent_view(*item) for item in house.agents.items()])
+    add_todo_chat_routes(app, list(house.agents))
     for file in agents:
         APPS[file.api_version].run(app, file, settings)
     app.include_router(health_routes(health))

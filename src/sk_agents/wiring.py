@@ -33,6 +33,8 @@ from sk_agents.persistence.task_bridge import TaskBridgeStore
 from sk_agents.signals.local import LocalSignals
 from sk_agents.telemetry.run_context import current_traceparent
 from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
+from sk_agents.tools.mcp import McpServers
+from sk_agents.tools.mcp_pins import Pins, pins_path
 from sk_agents.tools.remote_clients import RemoteClients
 
 
@@ -73,6 +75,11 @@ def build_authorizer(settings: Settings) -> RequestAuthorizer:
     return AuthorizerFactory(settings).get_authorizer()
 
 
+def build_pins(settings: Settings) -> Pins:
+    """What operators have agreed to of MCP servers' tools; beside the store."""
+    return Pins(pins_path(store_url(settings)))
+
+
 def build_stores(settings: Settings) -> Stores:
     """The stores to open.
 
@@ -104,7 +111,8 @@ def build_house(settings: Settings, files: Sequence[AgentFile]) -> House:
         ConfigurationError: something of it cannot be used.
     """
     trace = current_traceparent if settings.telemetry_enabled else None
-    clients = Clients(ModelClients(trace=trace), RemoteClients(trace=trace))
+    mcp = McpServers(build_pins(settings))
+    clients = Clients(ModelClients(trace=trace), RemoteClients(trace=trace), mcp)
     agents = build_agents(files, settings, clients)
     telemetry = build_telemetry(settings, model_names(agents))
     return House(build_stores(settings), clients, agents, settings.disconnect_grace, telemetry)
@@ -131,6 +139,7 @@ async def open_house(stack: AsyncExitStack, house: House) -> Engines:
         await stack.enter_async_context(house.telemetry)
     await stack.enter_async_context(house.clients.models)
     await stack.enter_async_context(house.clients.remote)
+    await stack.enter_async_context(house.clients.mcp)
     chats = {name: served.agent for name, served in house.agents.items()}
     teal = {agent.name: agent for served in house.agents.values() if (agent := served.teal)}
     alone = {agent.name: agent for served in house.agents.values() if (agent := served.unattended)}

@@ -20,7 +20,7 @@ from sk_agents.tools.sandbox.plans import Limits, Wall
 from sk_agents.tools.sandbox.session import Source, run
 from sk_agents.tools.sandbox.walls import candidates, failure
 from tests.bench.report import Ratio, Report
-from tests.security.sandboxes import BWRAP
+from tests.security.sandboxes import bwrap_path
 
 PROGRAM = "print('up', flush=True)"
 BAR_MS = 90
@@ -43,7 +43,7 @@ async def bare(folder: Path) -> float:
 async def walled(wall: Wall, folder: Path) -> float:
     """Milliseconds to its first byte."""
     before = time.perf_counter()
-    pieces = run(Source("python", PROGRAM), folder, Limits(), wall=wall, bwrap=BWRAP)
+    pieces = run(Source("python", PROGRAM), folder, Limits(), wall=wall, bwrap=bwrap_path())
     async with aclosing(pieces):
         first = await anext(pieces)
         elapsed = time.perf_counter() - before
@@ -63,7 +63,7 @@ async def _rounds(walls: list[Wall], folder: Path, repetitions: int) -> dict[str
 
 
 def measure(repetitions: int = 30) -> Report:
-    walls = [wall for wall in candidates(BWRAP) if failure(wall, BWRAP) is None]
+    walls = [wall for wall in candidates(bwrap_path()) if failure(wall, bwrap_path()) is None]
     assert walls, "no sandbox works on this machine"
     with tempfile.TemporaryDirectory() as made:
         found = uvloop.run(_rounds(walls, Path(made).resolve(), repetitions))

@@ -201,6 +201,17 @@ async def test_conversation_shows_among_the_chats(tmp_path: Path) -> None:
     assert (chat["title"], chat["agent"]) == ("Remind me to buy milk", "TodoChatAgent")
 
 
+async def test_agent_s_tools_are_listed_once_their_server_is_there(tmp_path: Path) -> None:
+    async with chatting(tmp_path, []) as client:
+        (agent,) = (await client.get("/agents"))["agents"]
+        (server,) = (await client.get("/health/ready"))["mcp"]
+    assert [tool["name"] for tool in agent["tools"]][:2] == [
+        "mcp_todo-add_task",
+        "mcp_todo-list_tasks",
+    ]
+    assert (server["server"], server["status"], server["tools"]) == ("todo", "up", 5)
+
+
 MALFORMED: list[dict[str, Any]] = [
     {},
     {"user_message": " "},

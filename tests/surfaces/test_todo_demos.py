@@ -4,8 +4,13 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from sk_agents.app import create_app
+from sk_agents.config.agent_file import load_agent_files
+from sk_agents.config.settings import Settings
+from sk_agents.exceptions import ConfigurationError
 from sk_agents.testing.scripted_model import calls, says
 from tests.surfaces.todo_house import Instance, house, instance, served
 
@@ -76,3 +81,12 @@ async def test_rule_about_a_tool_that_is_not_there_yet_is_kept(tmp_path: Path) -
             reply = await client.say("Remind me")
         assert "not allowed by policy" in reply["tool_calls"][0]["result"]
         assert at.tasks("ada") == []
+
+
+def test_server_s_tools_are_refused_where_nobody_can_be_asked(tmp_path: Path) -> None:
+    document = yaml.safe_load((DEMOS / "todo" / "config.yaml").read_text())
+    document["apiVersion"] = "skagents/v2alpha1"
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(document))
+    with pytest.raises(ConfigurationError, match="mcp_servers needs tealagents/v1alpha1"):
+        create_app(Settings(store="memory:"), load_agent_files([path]))

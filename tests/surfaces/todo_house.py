@@ -28,7 +28,7 @@ from sk_agents.testing.scripted_model import Turn
 from sk_agents.todo_server.tasks import Task, TaskStore
 
 DEMO = Path(__file__).parent.parent.parent / "demos" / "todo" / "config.yaml"
-BOUND = 30.0
+BOUND = 60.0
 Json = dict[str, Any]
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from sk_agents.engine.models import Effect
-from sk_agents.exceptions import ConfigurationError
-from sk_agents.tools.builtin.assembly import BuiltinTools, declared_approvals
+from sk_agents.exceptions import ConfigurationError, ToolError
+from sk_agents.tools.builtin.assembly import BuiltinTools
 from sk_agents.tools.builtin.block import TOOL_NAMES
 from sk_agents.tools.threads import CallThreads
 from tests.tools.builtin_box import tools
@@ -18,7 +18,6 @@ READING = {
     "Files-search_files",
     "Math-calculate",
     "Clock-current_time",
-    "User-ask_user",
 }
 
 
@@ -53,9 +52,6 @@ def test_all_but_those_that_only_look_declare_that_they_ask(tmp_path: Path) -> N
         assert tool.requires_approval is (True if asks else None), tool.spec.name
         if not asks:
             assert tool.spec.effect is Effect.READ_ONLY
-    says = declared_approvals(tools(tmp_path))
-    assert says("Code-run_shell") is True and says("Files-read_file") is None
-    assert says("Other-tool") is None
 
 
 @pytest.mark.parametrize(
@@ -109,6 +105,34 @@ def test_workspace_that_is_a_file_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "work").write_text("")
     with pytest.raises(ConfigurationError, match="builtin.workspace"):
         loaded(tmp_path, {"tools": ["read_file"], "workspace": "work"})
+
+
+GOOD: dict[str, Any] = {
+    "path": "a",
+    "content": "x",
+    "old_text": "x",
+    "new_text": "y",
+    "code": "1",
+    "script": "true",
+    "expression": "1",
+    "url": "https://example.org/",
+    "question": "Well?",
+    "text": "x",
+}
+
+
+@pytest.mark.parametrize("name", TOOL_NAMES)
+def test_arguments_that_break_the_schema_are_refused_in_words(tmp_path: Path, name: str) -> None:
+    (tool,) = [found for found in tools(tmp_path) if found.spec.name.endswith(f"-{name}")]
+    required = tool.spec.parameters["required"]
+    good = {argument: GOOD[argument] for argument in required}
+    checked = tool.check(good)
+    assert tool.check(checked) == checked
+    wrong = [{**good, "bogus": 1}, {**good, **dict.fromkeys(required[:1], 7)}]
+    missing = [{key: good[key] for key in required[1:]}] if required else []
+    for arguments in [*wrong[: 1 + bool(required)], *missing]:
+        with pytest.raises(ToolError, match="nothing was run"):
+            tool.check(arguments)
 
 
 def test_what_an_approval_is_for_changes_with_the_workspace(tmp_path: Path) -> None:

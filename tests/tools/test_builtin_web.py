@@ -157,6 +157,21 @@ async def test_redirect_on_the_site_is_followed(site: Site) -> None:
     assert site.asked == ["/moved", "/page"]
 
 
+async def test_name_that_changes_its_address_is_connected_to_the_one_that_was_checked(
+    site: Site,
+) -> None:
+    answers = [["127.0.0.1"], ["127.0.0.99"]]
+
+    async def changing(host: str, port: int) -> Sequence[str]:
+        return answers.pop(0)
+
+    limits = WebLimits((f"http://a.example.org:{site.port}",), private=("a.example.org",))
+    tools = WebTools(limits, resolve=changing)
+    allowed = Toolbox(FunctionTool(offer, CallThreads()) for offer in tools.offers())
+    assert await fetched(allowed, f"http://a.example.org:{site.port}/page") == "grüße"
+    assert answers == [["127.0.0.99"]]
+
+
 @pytest.mark.parametrize(
     ("to", "reason"),
     [

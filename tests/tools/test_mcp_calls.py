@@ -9,9 +9,17 @@ from typing import Any
 import pytest
 
 from sk_agents.engine.models import Effect
+from sk_agents.engine.turns import Question, ToolContext
 from sk_agents.exceptions import ToolError
 from tests.tools.calls import CONTEXT, result
-from tests.tools.mcp_servers.running import friendly, friendly_http, running, until
+from tests.tools.mcp_servers.running import (
+    at_port,
+    friendly,
+    friendly_http,
+    held_port,
+    running,
+    until,
+)
 
 OLD = {"protocol_version": "2025-11-25"}
 
@@ -21,30 +29,41 @@ async def test_server_that_ends_in_a_call_is_reached_again(tmp_path: Path) -> No
         with pytest.raises(ToolError, match="Whether it took effect is not known"):
             await result(at.box, "mcp_friendly-die")
         assert "mcp_friendly-echo" in at.names
+        await until(lambda: at.status["status"] == "up")
         assert (await result(at.box, "mcp_friendly-echo", {"text": "back"})).content == "back"
 
 
 async def test_http_server_that_was_restarted_is_reached_again(tmp_path: Path) -> None:
-    async with friendly_http(tmp_path) as entry:
-        port = int(entry["url"].split(":")[2].partition("/")[0])
-        async with running(tmp_path, entry) as at:
+    with held_port() as port:
+        async with friendly_http(tmp_path, port) as entry, running(tmp_path, entry) as at:
             with pytest.raises(ToolError, match="lost while the tool ran"):
                 await result(at.box, "mcp_friendly-die")
-            async with friendly_http(tmp_path, port=port):
+            async with friendly_http(tmp_path, port):
+                await until(lambda: at.status["status"] == "up")
                 assert (await result(at.box, "mcp_friendly-echo", {"text": "x"})).content == "x"
 
 
 async def test_server_that_is_down_at_start_is_reported_and_its_tools_come_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with friendly_http(tmp_path) as entry:
-        port = int(entry["url"].split(":")[2].partition("/")[0])
-    async with running(tmp_path, entry) as at:
-        assert at.names == [] and at.status["status"] == "down"
-        assert "mcp server is down" in caplog.messages
-        async with friendly_http(tmp_path, port=port):
-            await until(lambda: "mcp_friendly-echo" in at.names)
-            assert at.status["status"] == "up"
+    with held_port() as port:
+        async with running(tmp_path, at_port(port)) as at:
+            assert at.names == [] and at.status["status"] == "down"
+            async with friendly_http(tmp_path, port):
+                await until(lambda: at.status["status"] == "up")
+                assert "mcp_friendly-echo" in at.names
+                assert caplog.messages.count("mcp server is down") == 1
+
+
+async def test_connection_that_breaks_while_the_server_leaves_does_not_hold_it_back(
+    tmp_path: Path,
+) -> None:
+    with held_port() as port:
+        for steps in range(0, 120, 3):
+            async with asyncio.timeout(20), running(tmp_path, at_port(port), start_seconds=0):
+                # Leaves at another moment of the attempt each time.
+                for _ in range(steps):
+                    await asyncio.sleep(0)
 
 
 async def test_program_that_does_not_exist_is_reported(tmp_path: Path) -> None:
@@ -122,3 +141,41 @@ async def test_agents_that_name_the_same_server_share_one_process(tmp_path: Path
     async with servers:
         assert len(servers.statuses()) == 1
         assert list(one.tools()) == list(two.tools()) != []
+
+
+async def test_question_that_could_be_anybody_s_is_put_to_nobody(tmp_path: Path) -> None:
+    asked: list[Question] = []
+
+    async def ask(question: Question) -> str:
+        asked.append(question)
+        return "Ada"
+
+    async with running(tmp_path, friendly(tmp_path, **OLD)) as at:
+        other = asyncio.ensure_future(result(at.box, "mcp_friendly-hang"))
+        await until(lambda: "hanging" in at.notes)
+        told = await result(at.box, "mcp_friendly-greet", context=replace(CONTEXT, ask=ask))
+        other.cancel()
+        await asyncio.gather(other, return_exceptions=True)
+    assert (told.content, asked) == ("no name: decline", [])
+
+
+@pytest.mark.parametrize("fields", [{}, OLD])
+async def test_each_user_answers_the_question_of_their_own_call(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    names = ("ada", "bob", "eve")
+    together = asyncio.Barrier(len(names))
+
+    def user(name: str) -> ToolContext:
+        async def ask(question: Question) -> str:
+            await together.wait()
+            return name
+
+        return replace(CONTEXT, user_id=name, ask=ask)
+
+    async with friendly_http(tmp_path, **fields) as entry, running(tmp_path, entry) as at:
+        async with asyncio.timeout(20):
+            told = await asyncio.gather(
+                *(result(at.box, "mcp_friendly-greet", context=user(name)) for name in names)
+            )
+    assert [one.content for one in told] == [f"hello {name}" for name in names]

@@ -26,6 +26,7 @@ async def test_call_that_breaks_the_connection_fails_and_the_next_one_works_on_a
 ) -> None:
     async with running(tmp_path, hostile(tmp_path, mode)) as at:
         for _ in range(2):
+            await until(lambda: at.status["status"] == "up")
             with pytest.raises(ToolError, match="lost while the tool ran"):
                 await result(at.box, GO)
         assert at.notes.count("called") == 2
@@ -46,8 +47,9 @@ async def test_answer_that_is_no_result_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["silent", "deaf"])
 async def test_server_that_never_answers_is_down_and_others_work(tmp_path: Path, mode: str) -> None:
-    stuck = hostile(tmp_path, mode, request_timeout=0.5)
-    async with running(tmp_path, stuck, friendly(tmp_path)) as at:
+    servers = hostile(tmp_path, mode), friendly(tmp_path)
+    async with running(tmp_path, *servers, connect_seconds=4) as at:
+        await until(lambda: "mcp_friendly-echo" in at.names)
         assert {one["server"]: one["status"] for one in at.servers.statuses()} == {
             "hostile": "down",
             "friendly": "up",
@@ -58,7 +60,7 @@ async def test_server_that_never_answers_is_down_and_others_work(tmp_path: Path,
 async def test_call_that_is_never_answered_ends_at_its_limit_while_others_go_on(
     tmp_path: Path,
 ) -> None:
-    entry = hostile(tmp_path, "mute", request_timeout=2, trust_level="trusted")
+    entry = hostile(tmp_path, "mute", request_timeout=1, trust_level="trusted")
     async with running(tmp_path, entry, friendly(tmp_path)) as at:
         stuck = asyncio.ensure_future(result(at.box, GO))
         await until(lambda: "called" in at.notes)

@@ -42,7 +42,7 @@ def collection_routes(desk: Desk) -> APIRouter:
     async def agents(request: Request) -> AgentList:
         """The agents a chat can be held with; the first one is the default."""
         await acting_caller(request)
-        return AgentList(agents=desk.agents)
+        return AgentList(agents=list(desk.views()))
 
     @router.get("/chats")
     async def listing(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -48,15 +48,15 @@ class Visit:
 
 
 class Desk:
-    """`agents` are those a chat may be held with; the first one is the default.
+    """`views` are the agents a chat may be held with, as they are now; the first is the default.
 
     `slots` bounds the streams that one user holds open.
     """
 
-    def __init__(self, agents: Sequence[AgentView], slots: StreamSlots) -> None:
-        self.agents = list(agents)
+    def __init__(self, views: Callable[[], Sequence[AgentView]], slots: StreamSlots) -> None:
+        self.views = views
         self.slots = slots
-        self._names = {agent.name for agent in agents}
+        self._names = [agent.name for agent in views()]
 
     def agent(self, name: str | None) -> str:
         """The agent of this name, or the default.
@@ -64,10 +64,10 @@ class Desk:
         Raises:
             InvalidInput: there is none.
         """
-        if not self.agents:
+        if not self._names:
             raise InvalidInput("This server serves no agent; start it with an agent file.")
         if name is None:
-            return self.agents[0].name
+            return self._names[0]
         if name not in self._names:
             raise InvalidInput("There is no agent of this name.")
         return name

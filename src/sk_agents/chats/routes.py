@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fastapi import FastAPI
 from starlette.routing import Route
@@ -17,7 +17,7 @@ from sk_agents.chats.talking import Edit, Start
 from sk_agents.chats.views import AgentView
 
 
-def add_chat_routes(app: FastAPI, agents: Sequence[AgentView]) -> None:
+def add_chat_routes(app: FastAPI, agents: Callable[[], Sequence[AgentView]]) -> None:
     """The hot routes come first: routes are tried in their order."""
     desk = Desk(agents, app.state.stream_slots)
     app.router.routes.extend(

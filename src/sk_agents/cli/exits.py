@@ -6,11 +6,12 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """69 is sysexits.h's word for a service that is not there, 130 a shell's for Ctrl-C."""
+    """69 and 78 are words of sysexits.h, 130 a shell's for Ctrl-C."""
 
     DONE = 0
     FAILED = 1
     USAGE = 2
     WAITING = 3
     UNREACHABLE = 69
+    BAD_CONFIGURATION = 78
     INTERRUPTED = 130

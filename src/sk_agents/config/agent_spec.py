@@ -1,8 +1,8 @@
 """The agents inside an agent file: what each says, thinks with and may use.
 
 Files in the wild carry keys we do not know: they warn once. Inside the blocks that keep people
-safe (`approvals`, `limits`, `mcp_servers`) an unknown key stops start-up: a typo must not open a
-gate. Those blocks are kept as they are written; the rooms that enforce them read them.
+safe (`approvals`, `limits`, `mcp_servers`, `builtin`) an unknown key stops start-up: a typo must
+not open a gate. Those blocks are kept as they are written; the rooms that enforce them read them.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class AgentSpec(BaseModel):
     mcp_servers: tuple[dict[str, Any], ...] = ()
     base_url: str | None = None
     api_key_env: str | None = None
+    builtin: dict[str, Any] | None = None
     approvals: dict[str, Any] | None = None
     limits: LimitsSpec = LimitsSpec()
     on_disconnect: Literal["cancel", "continue"] | None = None

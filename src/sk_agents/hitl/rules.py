@@ -75,9 +75,16 @@ def read_approvals(block: Any, *, path: Path, field: str = "approvals") -> Appro
 
 
 def refuse_strays(
-    approvals: Approvals, specs: Sequence[ToolSpec], *, path: Path, field: str = "approvals"
+    approvals: Approvals,
+    specs: Sequence[ToolSpec],
+    *,
+    path: Path,
+    field: str = "approvals",
+    live: tuple[str, ...] = (),
 ) -> None:
     """Check the rules against the agent's tools: one that can apply to none is a typo.
+
+    Tools whose names begin with one of `live` are not known yet.
 
     Raises:
         ConfigurationError: a rule's tool or argument does not exist.
@@ -85,6 +92,8 @@ def refuse_strays(
     for number, rule in enumerate(approvals.rules):
         place = f"{path}: {field}.rules[{number}]"
         meant = [spec for spec in specs if rule.is_about(spec.name)]
+        if not meant and rule.tool.startswith(live):
+            continue
         if not meant:
             raise ConfigurationError(f"{place}.tool: no tool is called '{rule.tool}'")
         for name in rule.when:

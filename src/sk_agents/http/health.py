@@ -27,11 +27,16 @@ class Health:
 
     def __init__(self) -> None:
         self._dependencies: dict[str, tuple[Ping, Mapping[str, str]]] = {}
+        self._notes: dict[str, Callable[[], Any]] = {}
         self._started = time.monotonic()
 
     def watch(self, name: str, ping: Ping, **facts: str) -> None:
         """Ask at each readiness check; `facts` are shown beside the dependency's state."""
         self._dependencies[name] = (ping, facts)
+
+    def note(self, name: str, facts: Callable[[], Any]) -> None:
+        """Show these facts at each readiness check; they decide nothing."""
+        self._notes[name] = facts
 
     def live(self) -> dict[str, Any]:
         return {"alive": True, "timestamp": _now()}
@@ -50,6 +55,7 @@ class Health:
             "version": __version__,
             "uptime": round(time.monotonic() - self._started, 3),
             "dependencies": dependencies,
+            **{name: facts() for name, facts in self._notes.items()},
         }
 
 

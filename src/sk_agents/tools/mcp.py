@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from sk_agents.config.settings import environment
-from sk_agents.tools.mcp_config import read_mcp_servers
-from sk_agents.tools.mcp_connection import McpConnection
+from sk_agents.tools.mcp_config import ServerSpec, read_mcp_servers
+from sk_agents.tools.mcp_connection import CONNECT_SECONDS, McpConnection
 from sk_agents.tools.mcp_pins import Pins, Withheld
 from sk_agents.tools.member import Tool
 
@@ -46,9 +46,16 @@ class McpSource:
 class McpServers:
     """Entered once per process. Nothing is connected before, and nothing imported for no server."""
 
-    def __init__(self, pins: Pins | None = None, *, start_seconds: float = START_SECONDS) -> None:
+    def __init__(
+        self,
+        pins: Pins | None = None,
+        *,
+        start_seconds: float = START_SECONDS,
+        connect_seconds: float = CONNECT_SECONDS,
+    ) -> None:
         self.pins = pins or Pins()
         self._start_seconds = start_seconds
+        self._connect_seconds = connect_seconds
         self._connections: dict[str, McpConnection] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -66,9 +73,14 @@ class McpServers:
             field_name=field,
             environ=environment([agent_file]) if entries else {},
         )
-        return McpSource(
-            [self._connections.setdefault(s.key, McpConnection(s, self.pins)) for s in specs]
-        )
+        return McpSource([self._connection(spec) for spec in specs])
+
+    def _connection(self, spec: ServerSpec) -> McpConnection:
+        if spec.key not in self._connections:
+            self._connections[spec.key] = McpConnection(
+                spec, self.pins, connect_seconds=self._connect_seconds
+            )
+        return self._connections[spec.key]
 
     async def __aenter__(self) -> Self:
         """Returns when every server was reached or not, but soon.
@@ -86,6 +98,8 @@ class McpServers:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
+        for connection in self._connections.values():
+            connection.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

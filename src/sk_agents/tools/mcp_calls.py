@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,12 +63,16 @@ class LiveCall:
         return Question(shown, choices=_choices(form), schema=form.schema)
 
     def _hold(self) -> None:
-        if self.limit is not None:
-            self.limit.reschedule(None)
+        self._reschedule(None)
 
     def _go_on(self) -> None:
-        if self.limit is not None:
-            self.limit.reschedule(asyncio.get_running_loop().time() + self.seconds)
+        self._reschedule(asyncio.get_running_loop().time() + self.seconds)
+
+    def _reschedule(self, when: float | None) -> None:
+        # The call may be over by now: its question outlives it until somebody notices.
+        with suppress(RuntimeError):
+            if self.limit is not None:
+                self.limit.reschedule(when)
 
 
 # Whose call the running code belongs to: the library carries it to the request that is sent, and

@@ -31,11 +31,13 @@ FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 30.0
 # A connection that lasted this long was a good one: the next pause is short again.
 GOOD_SECONDS = 10.0
+# A program may take longer to start than any call to it.
 CONNECT_SECONDS = 30.0
 # Changes of the list that come faster than this are one change.
 DEBOUNCE_SECONDS = 0.5
 PINS_SECONDS = 2.0
-# How long a call waits for a server that is being connected again.
+# How long a call waits for a server that is being connected again, and for its list. It must know
+# that nothing was run before the engine has to ask whether something was.
 WAIT_SECONDS = 10.0
 # How much longer than the engine a call waits whose outcome would be unknown: it is the engine
 # that must find out.
@@ -49,26 +51,32 @@ Status = Literal["connecting", "up", "down", "refused"]
 class McpConnection:
     """Of one process to one server, for all agents that name it."""
 
-    def __init__(self, spec: ServerSpec, pins: Pins) -> None:
+    def __init__(
+        self, spec: ServerSpec, pins: Pins, *, connect_seconds: float = CONNECT_SECONDS
+    ) -> None:
         self.spec = spec
+        self._connect_seconds = connect_seconds
         self.status: Status = "connecting"
         self.reason: str | None = None
         self.tried = asyncio.Event()
         """Set once it is known whether the server could be reached."""
+        self._patience = min(WAIT_SECONDS, spec.server.request_timeout / 4)
         self._link: Link | None = None
         self._is_up = asyncio.Event()
         self._news = asyncio.Event()
         self._is_broken = False
+        self._is_closing = False
         self._has_changed = False
+        self._told: tuple[Status, str] | None = None
         self._listing = asyncio.Lock()
         self.offer = Offer(spec, pins, self)
         self._calls: set[LiveCall] = set()
 
     async def run(self) -> None:
-        """Keep the server in reach until cancelled."""
+        """Keep the server in reach until `close` or a cancellation."""
         pause = FIRST_PAUSE
         clock = asyncio.get_running_loop().time
-        while True:
+        while not self._is_closing:
             began = clock()
             try:
                 await self._serve()
@@ -76,10 +84,16 @@ class McpConnection:
             except Exception as error:
                 # The library, the server and the network may raise anything here.
                 self._gone(*_meaning(error))
+            if self._is_closing:
+                return
             if clock() - began > GOOD_SECONDS:
                 pause = FIRST_PAUSE
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))
             pause = LONGEST_PAUSE if self.status == "refused" else min(pause * 2, LONGEST_PAUSE)
+
+    def close(self) -> None:
+        """Before the cancellation, which a connection that just breaks can swallow."""
+        self._is_closing = True
 
     async def call(
         self, tool: McpTool, arguments: dict[str, Any], context: ToolContext, told: Told
@@ -106,7 +120,7 @@ class McpConnection:
 
     def broken(self, reason: str) -> None:
         if not self._is_broken:
-            self._is_broken, self.reason = True, reason
+            self._is_broken, self.status, self.reason = True, "down", reason
         self._news.set()
 
     def tools_changed(self) -> None:
@@ -123,8 +137,7 @@ class McpConnection:
         self._is_broken = self._has_changed = False
         self.reason = None
         self._news.clear()
-        seconds = min(CONNECT_SECONDS, self.spec.server.request_timeout)
-        opening = asyncio.timeout(seconds)
+        opening = asyncio.timeout(self._connect_seconds)
         async with opening, open_link(self.spec, self) as link:
             await self._list(link)
             opening.reschedule(None)
@@ -160,7 +173,7 @@ class McpConnection:
 
     async def _check_anew(self, link: Link) -> None:
         try:
-            async with asyncio.timeout(self.spec.server.request_timeout):
+            async with asyncio.timeout(self._patience):
                 await self._list(link)
         except (LinkLost, ServerRefused, TimeoutError) as error:
             self.broken(f"its tools could not be listed: {error}")
@@ -168,7 +181,7 @@ class McpConnection:
 
     async def _reached(self) -> Link:
         try:
-            async with asyncio.timeout(min(WAIT_SECONDS, self.spec.server.request_timeout)):
+            async with asyncio.timeout(self._patience):
                 while self._link is None or self._is_broken:
                     self._is_up.clear()
                     await self._is_up.wait()
@@ -208,7 +221,7 @@ class McpConnection:
         return LiveCall(server.name, context, seconds, user)
 
     def _came_up(self, link: Link) -> None:
-        self._link, self.status, self.reason = link, "up", None
+        self._link, self.status, self.reason, self._told = link, "up", None, None
         self._is_up.set()
         self.tried.set()
         logger.info(
@@ -217,7 +230,8 @@ class McpConnection:
         )
 
     def _gone(self, status: Status, reason: str) -> None:
-        if (self.status, self.reason) != (status, reason) or not self.tried.is_set():
+        if self._told != (status, reason):
+            self._told = status, reason
             logger.warning(
                 "mcp server is %s",
                 status,

@@ -96,7 +96,9 @@ class Link:
             raise ToolError(f"The server refused the call: {error.message[:500]}") from error
         except (ValueError, RuntimeError) as error:
             # Of the library: a result that is not what the protocol or the tool's schema says.
-            logger.warning("mcp result is not usable", extra={"tool": name, "error": repr(error)})
+            logger.warning(
+                "mcp result is not usable", extra={"tool": name, "error": type(error).__name__}
+            )
             raise ToolError(
                 "The server's answer does not make sense. Whether the tool took effect is not "
                 "known: check before you repeat it."

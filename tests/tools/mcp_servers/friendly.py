@@ -150,7 +150,8 @@ async def die() -> str:
 
 def serve_http() -> None:
     app = server.streamable_http_app()
-    listener = socket.create_server(("127.0.0.1", int(os.environ.get("PORT", "0"))))
+    port = int(os.environ.get("PORT", "0"))
+    listener = socket.create_server(("127.0.0.1", port), reuse_port=True)
     sys.stdout.write(f"{listener.getsockname()[1]}\n")
     sys.stdout.flush()
     uvicorn.Server(uvicorn.Config(app, log_level="error")).run(sockets=[listener])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from sk_agents.tools.mcp_pins import Pins
 from sk_agents.tools.toolbox import Toolbox
 
 HERE = Path(__file__).parent
-BOUND = 20.0
+BOUND = 60.0
 
 
 def friendly(folder: Path, **fields: Any) -> dict[str, Any]:
@@ -28,6 +29,20 @@ def friendly(folder: Path, **fields: Any) -> dict[str, Any]:
 def hostile(folder: Path, mode: str, **fields: Any) -> dict[str, Any]:
     args = [str(HERE / "hostile.py"), mode, str(folder)]
     return {"name": "hostile", "command": sys.executable, "args": args, **fields}
+
+
+@contextmanager
+def held_port() -> Iterator[int]:
+    """A port nobody else gets, and where nobody answers before a server is started there."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
+
+
+def at_port(port: int, **fields: Any) -> dict[str, Any]:
+    url = f"http://127.0.0.1:{port}/mcp"
+    return {"name": "friendly", "transport": "http", "url": url, **fields}
 
 
 @asynccontextmanager
@@ -43,8 +58,7 @@ async def friendly_http(
         assert process.stdout is not None
         async with asyncio.timeout(BOUND):
             found = int(await process.stdout.readline())
-        url = f"http://127.0.0.1:{found}/mcp"
-        yield {"name": "friendly", "transport": "http", "url": url, **fields}
+        yield at_port(found, **fields)
     finally:
         if process.returncode is None:
             process.kill()
@@ -75,10 +89,11 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    folder: Path, *entries: dict[str, Any], pins: Pins | None = None, start_seconds: float = BOUND
+    folder: Path, *entries: dict[str, Any], start_seconds: float = BOUND, **patience: float
 ) -> AsyncIterator[Running]:
     """One agent with these servers, once it is known whether they could be reached."""
-    servers = McpServers(pins or Pins(folder / "pins.json"), start_seconds=start_seconds)
+    pins = Pins(folder / "pins.json")
+    servers = McpServers(pins, start_seconds=start_seconds, **patience)
     source = servers.source(entries, agent_file=folder / "config.yaml", field="mcp_servers")
     box = Toolbox(source)
     async with servers:

@@ -10,6 +10,7 @@ import ctypes
 import errno
 import os
 import struct
+import time
 from collections.abc import Sequence
 
 _OPENAT2 = 437
@@ -17,6 +18,7 @@ _NO_OTHER_MOUNT, _NO_MAGIC_LINKS, _BENEATH = 0x01, 0x02, 0x08
 _RESOLVE = _NO_OTHER_MOUNT | _NO_MAGIC_LINKS | _BENEATH
 # Somebody renamed something meanwhile, and the kernel cannot tell whether it mattered.
 _ATTEMPTS = 64
+_PAUSE_SECONDS = 0.0001
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -54,13 +56,14 @@ def _works(root: int) -> bool:
 
 def _resolved(root: int, path: str, flags: int, mode: int) -> int:
     how = struct.pack("QQQ", flags, mode if flags & os.O_CREAT else 0, _RESOLVE)
-    for _ in range(_ATTEMPTS):
+    for attempt in range(_ATTEMPTS):
         found = int(_libc.syscall(_OPENAT2, root, os.fsencode(path), how, len(how)))
         if found >= 0:
             return found
         number = ctypes.get_errno()
         if number not in {errno.EAGAIN, errno.EINTR}:
             raise OSError(number, os.strerror(number))
+        time.sleep(attempt * _PAUSE_SECONDS)
     raise OSError(errno.EAGAIN, "The folder changes too fast.")
 
 

@@ -105,7 +105,7 @@ class FileTools:
         context: ToolContext,
     ) -> str:
         """List the files of a folder in the workspace, with their sizes in bytes."""
-        listed = []
+        listed: list[str] = []
         with self._workspaces.opened(context) as workspace:
             for found in _walk(workspace, path, deep=recursive):
                 if not fnmatch.fnmatchcase(os.path.basename(found.path), glob):
@@ -261,24 +261,22 @@ def _walk(workspace: Workspace, path: str, *, deep: bool) -> Iterator[_Found]:
     ahead = ["/".join(parts_of(path))]
     first = ahead[0]
     while ahead:
-        at = ahead.pop()
+        at, below = ahead.pop(), []
         try:
             with workspace.folder(at) as folder:
-                names = sorted(os.listdir(folder))
-                entries = [(name, _stat(folder, name)) for name in names]
+                for name in sorted(os.listdir(folder)):
+                    known = _stat(folder, name)
+                    if known is None:
+                        continue
+                    found = _Found(f"{at}/{name}" if at else name, known)
+                    yield found
+                    if deep and stat.S_ISDIR(known.st_mode) and at.count("/") < MOST_DEPTH:
+                        below.append(found.path)
         except ToolError:
             if at == first:
                 raise
             # Renamed or removed since it was listed, or not ours to read.
             continue
-        below = []
-        for name, known in entries:
-            if known is None:
-                continue
-            found = _Found(f"{at}/{name}" if at else name, known)
-            yield found
-            if deep and stat.S_ISDIR(known.st_mode) and found.path.count("/") < MOST_DEPTH:
-                below.append(found.path)
         ahead.extend(reversed(below))
 
 

@@ -54,7 +54,8 @@ class ClockTools:
 
 class UserTools:
     def offers(self) -> Iterator[Offer]:
-        yield Offer("User", self.ask_user, Effect.READ_ONLY, asks=None, is_question=True)
+        # It asks by itself; where nobody can be asked, it must not even be tried.
+        yield Offer("User", self.ask_user, Effect.READ_ONLY, is_question=True)
 
     async def ask_user(
         self,

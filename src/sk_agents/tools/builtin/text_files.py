@@ -39,9 +39,7 @@ class TextFile:
         try:
             return text.encode(self.encoding)
         except UnicodeEncodeError:
-            raise ToolError(
-                f"The text has characters that {self.encoding} cannot spell."
-            ) from None
+            raise ToolError(f"The text has characters that {self.encoding} cannot spell.") from None
 
 
 def decoded(content: bytes, path: str) -> TextFile:
@@ -119,5 +117,3 @@ def unified_diff(before: str, after: str, path: str) -> str:
 def _diff_lines(before: str, after: str, path: str) -> Iterator[str]:
     for line in difflib.unified_diff(lines_of(before), lines_of(after), f"a/{path}", f"b/{path}"):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-
-

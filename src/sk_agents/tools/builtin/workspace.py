@@ -77,14 +77,14 @@ class Workspace:
     opener: Opener
 
     @contextmanager
-    def folder(self, path: str, *, create: bool = False) -> Iterator[int]:
+    def folder(self, path: str) -> Iterator[int]:
         """The descriptor of a folder in it.
 
         Raises:
             ToolError: there is none, or it may not be opened.
         """
         with _told(path):
-            found = self._folder(parts_of(path), create=create)
+            found = self._folder(parts_of(path))
         try:
             yield found
         finally:

@@ -46,7 +46,7 @@ def system_call_filter(*, has_namespaces: bool) -> bytes:
         KeyError: an architecture that is not known.
     """
     machine = ARCHITECTURES[platform.machine()]
-    refused = (*NETWORK, *PROCESSES, *MOUNTS, *KERNEL)
+    refused: tuple[str, ...] = (*NETWORK, *PROCESSES, *MOUNTS, *KERNEL)
     if not has_namespaces:
         refused = (*refused, *SHARED, *ATTRIBUTES, *GROUPS)
     steps = [

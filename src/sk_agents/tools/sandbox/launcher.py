@@ -1,7 +1,8 @@
 """The program that builds the walls around another one and then becomes it.
 
-It is started as a script by a bare interpreter, so it knows nothing of this package. Its one
-argument is a plan in JSON (see `plans.py`). It decides nothing: what the plan asks for is done, and
+It is started as a script by a bare interpreter, so it knows nothing of this package, and it imports
+little: each module would be read again for every program that is run. Its one argument is a plan,
+marshalled, in hexadecimal (see `plans.py`). It decides nothing: what the plan asks for is done, and
 what cannot be done ends it with `FAILED` before anything foreign has run.
 
     watcher          stays outside: reaps, and on SIGTERM or its parent's death kills all the rest
@@ -11,35 +12,41 @@ what cannot be done ends it with `FAILED` before anything foreign has run.
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # `signal` without its enums
 import ctypes
-import json
+import marshal
 import os
 import resource
-import signal
 import struct
 import sys
-from collections.abc import Callable
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 FAILED = 125
 WORDS = "sandbox: "
 
 NEW_MOUNTS, NEW_USER, NEW_PIDS = 0x00020000, 0x10000000, 0x20000000
-SET_PDEATHSIG, SET_KEEPCAPS, SET_SECCOMP, DROP_BOUND = 1, 8, 22, 24
+SET_PDEATHSIG, SET_SECCOMP, DROP_BOUND, SET_SECUREBITS = 1, 22, 24, 28
 SET_SUBREAPER, NO_NEW_PRIVS, AMBIENT = 36, 38, 47
 AMBIENT_RAISE = 2
+# Neither being root nor ceasing to be changes capabilities, for good: `access` knows them too.
+IDS_GIVE_NO_RIGHTS = 0b1111
 OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 CWD, RECURSIVE, CLONE_TREE, CLOSE_ON_EXEC, FROM_EMPTY_PATH = -100, 0x8000, 1, 0o2000000, 4
 PRIVATE = (1 << 18) | 0x4000
-DAC_OVERRIDE = 1
+# The server goes first.
+NICENESS = 5
 CAPABILITIES_V3 = 0x20080522
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    plan = json.loads(sys.argv[1])
+    plan = marshal.loads(bytes.fromhex(sys.argv[1]))
     try:
         if plan["inside"]:
             separate(plan)
@@ -50,7 +57,7 @@ def main() -> None:
             os._exit(FAILED)
         done("prctl", libc.prctl(SET_SUBREAPER, 1, 0, 0, 0))
         if plan["wrapper"]:
-            inner = json.dumps({**plan, "inside": True, "wrapper": None})
+            inner = marshal.dumps({**plan, "inside": True, "wrapper": None}).hex()
             command = [*plan["wrapper"], inner]
             watch(lambda: os.execv(command[0], command))
         separate(plan)
@@ -86,9 +93,10 @@ def watch(run: Callable[[], object], *, group: bool = True) -> None:
     if not group:
         # This is process 1: the kernel kills all others with it.
         os._exit(code)
-    for end in (lambda: os.killpg(child, signal.SIGKILL), lambda: os.kill(child, signal.SIGKILL)):
+    # The child may not have made its group yet, or may be gone.
+    for kill in (os.killpg, os.kill):
         try:
-            end()
+            kill(child, signal.SIGKILL)
         except OSError:
             continue
     try:
@@ -174,28 +182,34 @@ def become(plan: dict[str, Any]) -> None:
     os.dup2(nothing, 0)
     os.closerange(3, 1 << 16)
     os.umask(0o022)
-    tasks = _tasks_of_user() if plan["shared_count"] else 0
-    for name, limit in plan["limits"].items():
-        limit += tasks if name == "NPROC" else 0
-        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
+    tasks = _tasks_of(plan["user"]) if plan["shared_count"] else 0
+    for name, (soft, hard) in plan["limits"].items():
+        more = tasks if name == "NPROC" else 0
+        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (soft + more, hard + more))
     done("prctl", libc.prctl(NO_NEW_PRIVS, 1, 0, 0, 0))
-    _drop_rights(plan["user"])
+    _drop_rights(plan["user"], plan["capabilities"])
+    # Whoever changes its rights has to ask for this anew.
+    done("prctl", libc.prctl(SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
     if plan["landlock"] is not None:
         _confine(bytes.fromhex(plan["landlock"]), plan["rules"])
     program = bytes.fromhex(plan["seccomp"])
     kept = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(kept))
     os.chdir(plan["folder"])
+    os.nice(NICENESS)
     done("seccomp", libc.prctl(SET_SECCOMP, 2, header, 0, 0))
     os.execve(plan["command"][0], plan["command"], plan["environment"])
 
 
-def _drop_rights(user: int | None) -> None:
-    """All capabilities go. A root that becomes another user keeps the right to open its files:
-    which ones those are is for the other walls to say, and processes of root cannot be counted."""
-    kept = 1 << DAC_OVERRIDE if user is not None else 0
+def _drop_rights(user: int | None, capabilities: list[int]) -> None:
+    """Only the named capabilities stay, with which a root that becomes another user can still work
+    on its files: processes of root itself cannot be counted. Which files those are, is for the
+    other walls to say."""
+    kept = 0
+    for number in capabilities:
+        kept |= 1 << number
     if user is not None:
-        done("prctl", libc.prctl(SET_KEEPCAPS, 1, 0, 0, 0))
+        done("prctl", libc.prctl(SET_SECUREBITS, IDS_GIVE_NO_RIGHTS, 0, 0, 0))
     for number in range(64):
         if not kept >> number & 1:
             # Past the last capability, or without the right to drop any, this fails.
@@ -206,8 +220,8 @@ def _drop_rights(user: int | None) -> None:
         os.setresuid(user, user, user)
     header = struct.pack("Ii", CAPABILITIES_V3, 0)
     done("capset", libc.capset(header, struct.pack("IIIIII", kept, kept, kept, 0, 0, 0)))
-    if kept:
-        done("prctl", libc.prctl(AMBIENT, AMBIENT_RAISE, DAC_OVERRIDE, 0, 0))
+    for number in capabilities:
+        done("prctl", libc.prctl(AMBIENT, AMBIENT_RAISE, number, 0, 0))
 
 
 def _confine(attributes: bytes, rules: list[tuple[str, int]]) -> None:
@@ -224,12 +238,12 @@ def _confine(attributes: bytes, rules: list[tuple[str, int]]) -> None:
     os.close(ruleset)
 
 
-def _tasks_of_user() -> int:
-    """How many threads this user has now: without namespaces they count towards the limit."""
-    found = 0
+def _tasks_of(user: int | None) -> int:
+    """How many threads the user has now: without namespaces they count towards the limit."""
+    found, wanted = 0, os.geteuid() if user is None else user
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if os.stat(f"/proc/{entry}").st_uid == os.geteuid():
+            if os.stat(f"/proc/{entry}").st_uid == wanted:
                 found += len(os.listdir(f"/proc/{entry}/task"))
         except OSError:
             continue

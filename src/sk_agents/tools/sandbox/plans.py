@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import marshal
 import os
 import resource
+import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,11 +18,15 @@ from sk_agents.tools.sandbox.filters import system_call_filter
 Wall = Literal["bubblewrap", "namespaces", "landlock"]
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
+# A bare interpreter starts in a third of the time.
+_LAUNCH = (sys.executable, "-I", "-S", "-B", str(LAUNCHER))
 NOBODY = 65534
+FIRST_USER, USERS = 61184, 4336
 MEGABYTE = 1 << 20
 # Mounts, names, IPC, users, processes, network.
 _ALL_NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 _USER_NAMESPACE = 0x10000000
+_DAC_OVERRIDE, _FOWNER = 1, 3
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 _SETTINGS = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime")
 _LINKS = ("/etc/alternatives",)
@@ -41,7 +47,8 @@ class Limits:
     processes: int = 64
     open_files: int = 256
 
-    def resources(self) -> dict[str, int]:
+    def resources(self) -> dict[str, tuple[int, int]]:
+        """Soft and hard limits, by the end of their names."""
         limits = {
             "CPU": self.cpu_seconds,
             "AS": self.memory_mb * MEGABYTE,
@@ -52,8 +59,10 @@ class Limits:
             "MEMLOCK": 0,
             "MSGQUEUE": 0,
         }
-        # Nobody but root may raise what the server itself was given.
-        return {name: _at_most(name, limit) for name, limit in limits.items()}
+        found = {name: _at_most(name, limit) for name, limit in limits.items()}
+        # A second between the signal that tells the reason and the one that cannot be ignored.
+        later = {name: limit + (name == "CPU") for name, limit in found.items()}
+        return {name: (limit, later[name]) for name, limit in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,11 @@ class Program:
             "PYTHONPATH": str(self.folder),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONUTF8": "1",
+            # Git gives up when it may not read the system's settings, and in folders of others.
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": "safe.directory",
+            "GIT_CONFIG_VALUE_0": str(self.folder),
         }
 
 
@@ -86,9 +100,8 @@ def shell_command(script: Path) -> tuple[str, ...]:
     return ("/bin/sh", str(script))
 
 
-def launch_command(plan: str) -> list[str]:
-    """The launcher with a bare interpreter: it starts in a third of the time."""
-    return [sys.executable, "-I", "-S", "-B", str(LAUNCHER), plan]
+def launch_command(plan: dict[str, Any]) -> list[str]:
+    return [*_LAUNCH, marshal.dumps(plan).hex()]
 
 
 def build_plan(wall: Wall, program: Program, limits: Limits, *, bwrap: str) -> dict[str, Any]:
@@ -102,7 +115,8 @@ def build_plan(wall: Wall, program: Program, limits: Limits, *, bwrap: str) -> d
         "writable": [str(program.folder), str(program.private)],
         "limits": limits.resources(),
         "shared_count": wall == "landlock",
-        "user": NOBODY if is_root else None,
+        "user": _user(wall) if is_root else None,
+        "capabilities": _kept_capabilities(wall) if is_root else [],
         "landlock": landlock.attributes(found).hex() if found else None,
         "rules": list(_rules(program, found)) if found else [],
         "seccomp": system_call_filter(has_namespaces=wall != "landlock").hex(),
@@ -120,6 +134,17 @@ def build_plan(wall: Wall, program: Program, limits: Limits, *, bwrap: str) -> d
         case "landlock":
             pass
     return plan
+
+
+def _user(wall: Wall) -> int:
+    """Who runs it when root may choose. Processes are counted by user, unless namespaces part them,
+    so each program is then another one, of those that systemd also gives to whoever needs one."""
+    return FIRST_USER + secrets.randbelow(USERS) if wall == "landlock" else NOBODY
+
+
+def _kept_capabilities(wall: Wall) -> list[int]:
+    """To open others' files; and to change their modes, where all but two folders are read-only."""
+    return [_DAC_OVERRIDE] if wall == "landlock" else [_DAC_OVERRIDE, _FOWNER]
 
 
 def tightened(limits: Limits, seconds: float | None) -> Limits:
@@ -147,7 +172,7 @@ def _interpreter() -> list[str]:
 def _bubblewrap(program: Program, bwrap: str, *, is_root: bool) -> list[str]:
     spaces = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
     spaces += ["--cap-add", "ALL"] if is_root else ["--unshare-user"]
-    mounts = ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+    mounts = ["--proc", "/proc", "--dev", "/dev"]
     for path in (*_SYSTEM, *_SETTINGS, *_LINKS, *_interpreter(), str(LAUNCHER)):
         if os.path.islink(path) and path in _SYSTEM:
             mounts += ["--symlink", os.readlink(path), path]
@@ -155,10 +180,12 @@ def _bubblewrap(program: Program, bwrap: str, *, is_root: bool) -> list[str]:
             mounts += ["--ro-bind-try", path, path]
     for folder in (program.folder, program.private):
         mounts += ["--bind", str(folder), str(folder)]
-    inner: Sequence[str] = launch_command("")[:-1]
-    return [bwrap, "--die-with-parent", *spaces, *mounts, "--chdir", "/", "--", *inner]
+    # What holds the rest together is memory: nobody may fill it.
+    mounts += ["--remount-ro", "/dev", "--remount-ro", "/"]
+    return [bwrap, "--die-with-parent", *spaces, *mounts, "--chdir", "/", "--", *_LAUNCH]
 
 
 def _at_most(name: str, wanted: int) -> int:
+    """Nobody but root may raise what the server itself was given."""
     _, hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))
     return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

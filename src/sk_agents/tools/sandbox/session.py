@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncGenerator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -31,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 Language = Literal["python", "shell"]
 READ_BYTES = 64 * 1024
+GATHER_SECONDS = 0.01
 # How long the launcher may take to end what it watches.
 PARTING_SECONDS = 5.0
 
@@ -62,49 +62,75 @@ async def run(
     private = await asyncio.to_thread(_private, source)
     try:
         script = private / "main"
-        command = (
-            python_command(script) if source.language == "python" else shell_command(script)
-        )
+        command = python_command(script) if source.language == "python" else shell_command(script)
         program = Program(command, folder, private)
         plan = build_plan(wall, program, limits, bwrap=bwrap)
-        process = await asyncio.create_subprocess_exec(
-            *launch_command(json.dumps(plan)),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-            env={},
-            cwd="/",
-        )
-        try:
-            async for piece in _output(process, limits):
-                yield piece
-        finally:
-            await _end(process)
+        async with _pipe() as (output, end):
+            process = await _launched(launch_command(plan), end)
+            try:
+                async with aclosing(_output(process, output, limits)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+            finally:
+                await _end(process)
     finally:
         await asyncio.shield(asyncio.to_thread(_remove, private))
 
 
+@asynccontextmanager
+async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, int]]:
+    """A pipe's reading end, and the descriptor of the other, which is the launched program's."""
+    reading, writing = os.pipe()
+    output = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(output), os.fdopen(reading, "rb", 0)
+    )
+    try:
+        yield output, writing
+    finally:
+        # Also when somebody still holds the other end.
+        transport.close()
+
+
+async def _launched(command: list[str], output: int) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env={},
+            cwd="/",
+        )
+    finally:
+        os.close(output)
+
+
 async def _output(
-    process: asyncio.subprocess.Process, limits: Limits
+    process: asyncio.subprocess.Process, output: asyncio.StreamReader, limits: Limits
 ) -> AsyncGenerator[bytes | Ended]:
-    assert process.stdout is not None
     left, first = limits.output_kb * 1024, b""
     stopped: Literal["time", "output"] | None = None
-    try:
-        async with asyncio.timeout(limits.seconds):
-            while piece := await process.stdout.read(READ_BYTES):
-                first = first or piece
-                yield piece[:left]
-                left -= len(piece)
-                if left < 0:
-                    stopped = "output"
+    deadline = asyncio.get_running_loop().time() + limits.seconds
+    while stopped is None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                piece = await output.read(READ_BYTES)
+                if not piece:
+                    # It ends once nothing of the program is left.
+                    await process.wait()
                     break
-            else:
-                # It ends once nothing of the program is left.
-                await process.wait()
-    except TimeoutError:
-        stopped = "time"
+        except TimeoutError:
+            stopped = "time"
+            break
+        first = first or piece
+        if len(piece) > left:
+            stopped = "output"
+        yield piece[:left]
+        left -= len(piece)
+        # What comes within a moment is one piece, however often the program writes.
+        await asyncio.sleep(GATHER_SECONDS)
     if stopped is not None:
         await _end(process)
     code = process.returncode if process.returncode is not None else FAILED
@@ -121,22 +147,13 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         return
     with suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)
-    assert process.stdout is not None
-    drained = asyncio.ensure_future(_drained(process))
-    done, _ = await asyncio.wait({drained}, timeout=PARTING_SECONDS)
+    ended = asyncio.ensure_future(process.wait())
+    done, _ = await asyncio.wait({ended}, timeout=PARTING_SECONDS)
     if not done:
         logger.error("a sandboxed program would not end", extra={"pid": process.pid})
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        drained.cancel()
-
-
-async def _drained(process: asyncio.subprocess.Process) -> None:
-    # A full pipe would keep nobody from dying, but its reader would never see the end.
-    assert process.stdout is not None
-    while await process.stdout.read(READ_BYTES):
-        pass
-    await process.wait()
+        await ended
 
 
 def _private(source: Source) -> Path:

@@ -22,6 +22,7 @@ PROCESSES = (
 MOUNTS = (
     *("mount", "umount2", "pivot_root", "chroot", "unshare", "setns", "open_tree", "move_mount"),
     *("fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "statmount", "listmount"),
+    "open_tree_attr",
     *("name_to_handle_at", "open_by_handle_at", "fanotify_init", "quotactl", "quotactl_fd"),
     *("lookup_dcookie", "acct", "swapon", "swapoff", "vhangup"),
 )
@@ -54,7 +55,7 @@ _RECENT = {
     **{"pidfd_open": 434, "clone3": 435, "pidfd_getfd": 438, "process_madvise": 440},
     **{"mount_setattr": 442, "quotactl_fd": 443, "process_mrelease": 448},
     **{"set_mempolicy_home_node": 450, "fchmodat2": 452, "statmount": 457, "listmount": 458},
-    **{"setxattrat": 463, "removexattrat": 466, "file_setattr": 469},
+    **{"setxattrat": 463, "removexattrat": 466, "open_tree_attr": 467, "file_setattr": 469},
 }
 _X86_64 = _RECENT | {
     **{"ioctl": 16, "shmget": 29, "shmat": 30, "shmctl": 31, "socket": 41, "connect": 42},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import shutil
@@ -61,7 +60,7 @@ class Sandbox:
         self._wall: Wall | None = None
         self._bwrap = ""
 
-    def check(self, path: str | None = None) -> Wall:
+    def check(self) -> Wall:
         """The walls that hold here, the strongest first; tried once.
 
         Raises:
@@ -69,7 +68,7 @@ class Sandbox:
         """
         with self._lock:
             if self._wall is None:
-                self._bwrap = shutil.which("bwrap", path=path) or ""
+                self._bwrap = shutil.which("bwrap") or ""
                 self._wall = _chosen(self._bwrap)
             return self._wall
 
@@ -135,7 +134,7 @@ def failure(wall: Wall, bwrap: str) -> str | None:
         script = private / "main"
         script.write_text(_PROBE.format(secret=str(secret), server=os.getpid()))
         program = Program(python_command(script), folder, private)
-        plan = json.dumps(build_plan(wall, program, Limits(), bwrap=bwrap))
+        plan = build_plan(wall, program, Limits(), bwrap=bwrap)
         try:
             done = subprocess.run(
                 launch_command(plan),

@@ -1,0 +1,1 @@
+"""One request, one answer: the stateless chat of a todo list."""

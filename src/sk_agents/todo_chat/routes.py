@@ -1,0 +1,198 @@
+"""`POST /chat`: a message in, the assistant's message out, nothing kept in between.
+
+The eight steps of a turn and who takes them:
+
+1. receive the message                 here
+2. fetch the conversation              the engine, from the store
+3. append the message to it            the engine: the prompt is history and message
+4. store the message                   the engine's first commit, before the model is called
+5. run the agent                       the engine's driver
+6. invoke tools, feed results back     the same, until the model asks for none
+7. store the answer                    the engine's last commit
+8. return it                           here, from what was stored
+
+A turn is a run like any other: it goes on if its caller leaves, it shows among the caller's chats,
+and another process can finish it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+from uuid import NAMESPACE_URL, uuid4, uuid5
+
+from fastapi import FastAPI
+from pydantic import TypeAdapter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from sk_agents.engine.commands import Accepted, StartRun
+from sk_agents.engine.engine import Engine
+from sk_agents.engine.models import NewThread, Part, RunStatus, UserInput
+from sk_agents.engine.state import Run
+from sk_agents.engine.transitions import TERMINAL
+from sk_agents.exceptions import InvalidInput, StillRunning, ThreadBusy
+from sk_agents.http.body import read_json
+from sk_agents.http.caller import Caller, acting_caller
+from sk_agents.http.errors import problem
+from sk_agents.http.idempotency import idempotency_key
+from sk_agents.http.openapi import add_operation, json_body, json_response, problem_responses
+from sk_agents.interactions import chat_thread_id
+from sk_agents.todo_chat.models import ChatReply, ChatRequest
+from sk_agents.todo_chat.render import reply_of
+
+PATH = "/chat"
+AGENT = "TodoChatAgent"
+# Its conversations are chats: the same ids, the same place, and there they are listed.
+SURFACE = "chats"
+TITLE_LENGTH = 80
+BUSY_RETRY_SECONDS = "1"
+TIMEOUTS = frozenset({"llm_timeout", "run_timeout"})
+
+_REQUEST = TypeAdapter(ChatRequest)
+
+
+def add_todo_chat_routes(app: FastAPI, agents: Sequence[str]) -> None:
+    """Answered by the agent named `TodoChatAgent`, or by the first if none is called so."""
+    agent = AGENT if AGENT in agents else next(iter(agents), None)
+
+    async def chat(request: Request) -> Response:
+        return await _answer(request, agent)
+
+    app.router.routes.append(Route(PATH, chat, methods=["POST"]))
+    add_operation(
+        app,
+        PATH,
+        "post",
+        {
+            "tags": ["chat"],
+            "summary": "Say something and wait for the answer.",
+            "requestBody": json_body(
+                _REQUEST, {"a task": {"user_message": "Remind me to buy milk."}}
+            ),
+            "responses": {
+                200: json_response("The assistant's message, or what it waits for.", ChatReply),
+                **problem_responses(400, 401, 403, 409, 413, 415, 422, 429, 500, 502, 503, 504),
+            },
+        },
+    )
+
+
+async def _answer(request: Request, agent: str | None) -> Response:
+    caller = await acting_caller(request)
+    key = idempotency_key(request.scope)
+    settings = request.app.state.settings
+    body = await read_json(
+        request.scope,
+        request.receive,
+        _REQUEST,
+        max_bytes=settings.max_body_bytes,
+        timeout=settings.body_timeout,
+    )
+    if body.user_id is not None:
+        caller = await acting_caller(request, body.user_id)
+    if agent is None:
+        raise InvalidInput("This server serves no agent; start it with an agent file.")
+    session_id = body.session_id or _new_session(caller, key)
+    engine: Engine = request.app.state.engines.main
+    try:
+        accepted = await engine.start(_command(caller, session_id, agent, key, body))
+        async with asyncio.timeout(settings.request_wait):
+            run = await _settled(engine, caller, accepted)
+    except ThreadBusy as error:
+        return _busy(request, session_id, error)
+    except TimeoutError:
+        late = StillRunning()
+        return problem(
+            request,
+            504,
+            code=late.code,
+            detail=str(late),
+            session_id=session_id,
+            request_id=accepted.run_id,
+        )
+    if run.phase is RunStatus.FAILED:
+        return _failed(request, session_id, run)
+    reply = reply_of(session_id, run)
+    return JSONResponse(reply.model_dump(mode="json", by_alias=True))
+
+
+def _command(
+    caller: Caller, session_id: str, agent: str, key: str | None, body: ChatRequest
+) -> StartRun:
+    title = _title(body.user_message)
+    digest = hashlib.sha256(body.model_dump_json().encode()).hexdigest()
+    return StartRun(
+        thread_id=chat_thread_id(caller.user_id, session_id),
+        user_id=caller.user_id,
+        run_id=f"int_{uuid4().hex}",
+        message=UserInput(parts=(Part(content=body.user_message),)),
+        new=NewThread(
+            caller.user_id,
+            wire_id=session_id,
+            surface=SURFACE,
+            agent=agent,
+            metadata={"title": title},
+        ),
+        title=title,
+        idempotency_key=key,
+        request_digest=f"chat {digest}" if key else None,
+        on_busy=body.on_busy,
+        on_disconnect="continue",
+        authorization=caller.authorization,
+    )
+
+
+async def _settled(engine: Engine, caller: Caller, accepted: Accepted) -> Run:
+    """The run once it has ended or waits for a person; a repeated one may have long since."""
+    if accepted.repeated:
+        known = await engine.thread(accepted.thread_id, caller.user_id)
+        run = known.state.run(accepted.run_id)
+        if run.phase in TERMINAL or run.status is RunStatus.WAITING:
+            return run
+    return await engine.result(accepted)
+
+
+def _new_session(caller: Caller, key: str | None) -> str:
+    """A request that is sent again with its key finds the conversation it has begun before."""
+    if key is None:
+        return f"chat_{uuid4().hex}"
+    name = "\0".join(("chat", caller.user_id, key))
+    return f"chat_{uuid5(NAMESPACE_URL, name).hex}"
+
+
+def _busy(request: Request, session_id: str, error: ThreadBusy) -> Response:
+    members: dict[str, Any] = {"session_id": session_id}
+    if "run_id" in error.attributes:
+        members["request_id"] = error.run_id
+    headers = {"Retry-After": BUSY_RETRY_SECONDS}
+    return problem(request, 409, code=error.code, detail=str(error), headers=headers, **members)
+
+
+def _failed(request: Request, session_id: str, run: Run) -> Response:
+    """The message is kept: it can be sent again, or the turn repeated from among the chats."""
+    failure = run.failure
+    code = failure.code if failure is not None else "internal"
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    if code in TIMEOUTS:
+        status = HTTPStatus.GATEWAY_TIMEOUT
+    elif code.startswith("llm_"):
+        status = HTTPStatus.BAD_GATEWAY
+    return problem(
+        request,
+        status,
+        code=code,
+        detail=failure.message if failure is not None else "The turn failed.",
+        session_id=session_id,
+        request_id=run.run_id,
+        run_correlation_id=failure.correlation_id if failure is not None else None,
+    )
+
+
+def _title(message: str) -> str:
+    line = " ".join(message.split(maxsplit=40)[:40])
+    return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…"
