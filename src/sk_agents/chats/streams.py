@@ -12,10 +12,11 @@ from starlette.types import Receive, Scope, Send
 
 from sk_agents.chats.desk import Visit
 from sk_agents.chats.render import Renderer, stream_end
+from sk_agents.engine.events import RunEnded
 from sk_agents.engine.state import Run, ThreadState
 from sk_agents.engine.transitions import TERMINAL
 from sk_agents.exceptions import CursorAhead, MalformedRequest, TealError, ThreadNotFound
-from sk_agents.http.sse import EventStream, Frames
+from sk_agents.http.sse import EventStream, Frames, LastFrames
 from sk_agents.http.streams import StreamSlots
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,9 @@ async def frames(
         try:
             async for items in watched:
                 found = renderer.frames(items)
-                if found:
+                if run_id is not None and isinstance(items[-1], RunEnded):
+                    yield LastFrames(found)
+                elif found:
                     yield found
         except ThreadNotFound:
             yield [stream_end("deleted", resume_url)]

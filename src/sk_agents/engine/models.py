@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HEAD_VERSION = 1
@@ -96,7 +96,7 @@ class UserInput(Document):
     """What a person sent to start a run, with the context their client gave along."""
 
     parts: tuple[Part, ...]
-    context: dict[str, str] = {}
+    context: dict[str, str] = Field(default_factory=dict)
 
     @property
     def text(self) -> str:

@@ -87,7 +87,9 @@ class CallerCheck:
         raise Unauthenticated
 
     async def _ask(self, header: str) -> object:
-        bound = asyncio.timeout(None if self.authorizer.is_immediate else self._timeout)
+        if self.authorizer.is_immediate:
+            return await self._call(header)
+        bound = asyncio.timeout(self._timeout)
         try:
             async with bound:
                 return await self._call(header)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from itertools import count
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -11,6 +12,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 HEADER = "X-Correlation-Id"
 _RAW_HEADER = HEADER.lower().encode()
 _STATE_KEY = "correlation_id"
+# Unlike any other process's, and with a counter unlike any other request's.
+_PROCESS = secrets.token_hex(10)
+_requests = count(1)
 # What a client sends ends up in headers and logs.
 _ACCEPTABLE = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
@@ -39,7 +43,7 @@ def correlation_id_of(scope: Scope) -> str:
     """The request's id; chosen at the first call, the same from then on."""
     state = scope.setdefault("state", {})
     if _STATE_KEY not in state:
-        state[_STATE_KEY] = _incoming(scope) or secrets.token_hex(16)
+        state[_STATE_KEY] = _incoming(scope) or f"{_PROCESS}{next(_requests):012x}"
     known: str = state[_STATE_KEY]
     return known
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from itertools import cycle
 from typing import Any
 
@@ -30,6 +29,10 @@ YOUNG_SECONDS = 0.25
 
 Frames = AsyncGenerator[Sequence[bytes], None]
 """Batches of frames that leave in one write."""
+
+
+class LastFrames(list[bytes]):
+    """A batch after which nothing comes: it leaves together with the end of the response."""
 
 
 def frame(event: str, data: bytes, *, seq: int | None = None) -> bytes:
@@ -69,16 +72,20 @@ class EventStream:
         await send({"type": "http.response.start", "status": 200, "headers": self._headers})
         guard = _Guard(receive, send, self._idle_frames, self._keepalive, self._write_timeout)
         try:
-            async with aclosing(self._frames) as frames:
-                async for batch in frames:
-                    await guard.send(b"".join(batch))
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            last = b""
+            async for batch in self._frames:
+                if isinstance(batch, LastFrames):
+                    last = b"".join(batch)
+                    break
+                await guard.send(b"".join(batch))
+            await send({"type": "http.response.body", "body": last, "more_body": False})
         except asyncio.CancelledError:
             if not guard.has_ended_it:
                 raise
             guard.stream.uncancel()
         finally:
             guard.close()
+            await self._frames.aclose()
 
 
 class _Guard:
