@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.events import Answered, Event, ModelRestarted, Thinking, ToolFinished
+from sk_agents.engine.events import (
+    Answered,
+    Event,
+    ModelRestarted,
+    RunEnded,
+    Thinking,
+    ToolFinished,
+)
 from sk_agents.engine.live import Delta
 from sk_agents.engine.models import RunStatus
 from sk_agents.engine.turns import ReasoningDelta, TextDelta, ToolChunk, ToolContext, ToolResult
@@ -260,3 +267,35 @@ async def test_half_a_stream_is_void_and_asked_for_again(tmp_path: Path, http: b
         assert {delta.attempt for delta in after if isinstance(delta, Delta)} <= {2}
         answer = next(item for item in items if isinstance(item, Answered))
         assert answer.content == "Bonjour"
+
+
+async def test_reader_of_a_whole_thread_sees_every_runs_previews_from_their_beginning(
+    tmp_path: Path,
+) -> None:
+    gates, first = gated("one ", "two")
+    more_gates, second = gated("three ", "four")
+    async with talking(tmp_path, script=[first, second]) as talk:
+        await talk.say()
+        reader = Reader(talk, after=0, run_id=None)
+        for count, run_gates in ((1, gates), (2, more_gates)):
+            if count == 2:
+                await talk.say()
+            for number, gate in enumerate(run_gates, 1):
+                gate.set()
+                while len([d for d in reader.deltas if d.run_id == f"r{count}"]) < number:
+                    await reader.step()
+            while not any(
+                isinstance(i, RunEnded) and i.run_id == f"r{count}" for i in reader.items
+            ):
+                await reader.step()
+        previews = [(d.run_id, d.offset, d.content) for d in reader.deltas]
+    assert previews == [
+        ("r1", 0, "one "),
+        ("r1", 4, "two"),
+        ("r2", 0, "three "),
+        ("r2", 6, "four"),
+    ]
+
+
+def _has_ended(reader: Reader, run_id: str) -> bool:
+    return any(isinstance(item, RunEnded) and item.run_id == run_id for item in reader.items)

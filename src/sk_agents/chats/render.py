@@ -151,8 +151,9 @@ class Renderer:
         return None
 
     def _asked(self, event: ApprovalRequested) -> Named:
-        # What is asked about is what will run: an edit of what was asked before is void.
-        self._arguments[event.call_id] = event.shown.get("arguments", {})
+        if event.kind == "tool":
+            # What is asked about is what will run: an edit of what was asked before is void.
+            self._arguments[event.call_id] = event.shown.get("arguments", {})
         return "approval_required", {
             "approval_id": event.approval_id,
             "interaction_id": event.run_id,

@@ -49,6 +49,7 @@ async def watch_thread(
         ShuttingDown: this instance closes; another one, or this one restarted, has the rest.
     """
     seen: dict[StreamKey, tuple[int, int]] = {}
+    seen_run = run_id
     last = after
     must_look = services.threads.known(thread_id) is None
     services.threads.pin(thread_id)
@@ -68,6 +69,8 @@ async def watch_thread(
                 is_ended = run_id is not None and any(type(item) is RunEnded for item in items)
                 live = _live(services, thread_id, run_id, last)
                 if live is not None:
+                    if live.run_id != seen_run:
+                        seen_run, seen = live.run_id, {}
                     items.extend(live.since(seen))
                 if items:
                     yield items

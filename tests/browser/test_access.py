@@ -1,0 +1,124 @@
+"""The page without a mouse, and for those who do not see it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.browser.server import Server
+from tests.browser.tab import WAIT_MS, Tab
+
+AXE = Path(__file__).parents[2] / "ui/node_modules/axe-core/axe.min.js"
+CHECK = """async () => {
+  const found = await axe.run(document, {resultTypes: ['violations']});
+  return found.violations.map((v) => [v.impact, v.id, v.nodes.map((n) => n.html.slice(0, 160))]);
+}"""
+
+
+async def violations(page: Page) -> list[Any]:
+    """The serious ones."""
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: make page")
+    await page.evaluate("() => 0")
+    if not await page.evaluate("() => 'axe' in window"):
+        # Evaluated, not added as an element: the page's own policy allows no foreign script.
+        await page.evaluate(AXE.read_text())
+    found: list[Any] = await page.evaluate(CHECK)
+    return [entry for entry in found if entry[0] in ("serious", "critical")]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_no_state_of_the_page_has_a_serious_barrier(
+    browser: Browser, server: Server, scheme: Any
+) -> None:
+    page = await browser.new_page(color_scheme=scheme)
+    tab = await Tab(page, server.url).open()
+    assert await violations(page) == []
+    await tab.say("Do several things at once")
+    await tab.sees_count(".approval", 2)
+    assert await violations(page) == []
+    await tab.button("Edit…").first.click()
+    assert await violations(page) == []
+    await tab.page.locator(".inbox-button").click()
+    await tab.sees_count(tab.page.get_by_role("dialog").locator(".approval"), 2)
+    assert await violations(page) == []
+    await tab.button("Close").click()
+    await tab.button("Back").click()
+    for _ in range(2):
+        await tab.button("Approve").first.click()
+        await page.wait_for_timeout(0)
+        await expect(tab.button("Approve")).to_have_count(1 - _, timeout=WAIT_MS)
+    await tab.ended()
+    for title in await page.locator(".call-title").all():
+        await title.click()
+    assert await violations(page) == []
+    await tab.say("Show me a table and some code")
+    await tab.sees_count(".turn[data-status=COMPLETED]", 2)
+    assert await violations(page) == []
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("t")
+    await expect(page.locator(".chart")).to_be_visible()
+    assert await violations(page) == []
+    tab.check()
+
+
+async def test_everything_can_be_done_by_keyboard(tab: Tab) -> None:
+    keys = tab.page.keyboard
+    await keys.type("Send a postcard to Ada")
+    await keys.press("Enter")
+    await expect(tab.button("Approve")).to_be_visible(timeout=WAIT_MS)
+    await keys.press("Escape")
+    await keys.press("a")
+    await expect(tab.page.locator(".approval")).to_be_focused()
+    for _ in range(10):
+        await keys.press("Tab")
+        if await tab.button("Approve").evaluate("e => e === document.activeElement"):
+            break
+    await keys.press("Enter")
+    await tab.ended()
+    await keys.press("Escape")
+    await keys.press("?")
+    await tab.sees(tab.page.get_by_role("dialog"), "Edit this message")
+    await keys.press("Escape")
+    await tab.sees_count("dialog", 0)
+    await keys.press("e")
+    await expect(tab.page.get_by_label("New text of the message")).to_be_focused()
+    await keys.press("Control+a")
+    await keys.type("Tell me a long story")
+    await keys.press("Enter")
+    await tab.sees(tab.turn().locator(".answer"), "Press Stop")
+    await keys.press("Escape")
+    await keys.press("s")
+    await tab.ended("CANCELLED")
+    await keys.press("[")
+    await tab.sees(".branches", "1/2")
+    await keys.press("n")
+    await tab.sees(".welcome", "What shall we do?")
+    tab.check()
+
+
+async def test_screen_readers_are_told_the_turns_of_a_conversation(tab: Tab) -> None:
+    spoken = tab.page.locator("p[aria-live=polite]")
+    await tab.say("Send a postcard to Ada")
+    await tab.sees(spoken, "waits for your approval")
+    await tab.button("Approve").click()
+    await tab.sees(spoken, "completed")
+    tab.check()
+
+
+async def test_narrow_page_shows_its_chats_on_demand(browser: Browser, server: Server) -> None:
+    page = await browser.new_page(viewport={"width": 390, "height": 760})
+    tab = await Tab(page, server.url).open()
+    await tab.say("What time is it?")
+    await tab.ended()
+    fits = "document.documentElement.scrollWidth <= window.innerWidth"
+    assert await page.evaluate(fits)
+    await expect(page.locator(".chats a")).not_to_be_in_viewport()
+    await tab.button("Chats").click()
+    await expect(page.locator(".chats a")).to_be_in_viewport()
+    await tab.button("New chat").click()
+    await expect(page.locator(".chats a")).not_to_be_in_viewport()
+    tab.check()

@@ -1,0 +1,113 @@
+/** The server's endpoints, typed by its own schema. */
+import { ask, send } from "./request";
+import type {
+  AgentList,
+  ApprovalPage,
+  BranchChoice,
+  BranchList,
+  Cancelling,
+  ChatChange,
+  ChatPage,
+  ChatSummary,
+  ChatView,
+  EditInteraction,
+  GrantPage,
+  InteractionView,
+  NamedDecision,
+  Processed,
+  Regenerate,
+  StartInteraction,
+} from "./schema";
+
+export interface Readiness {
+  status: string;
+  version: string;
+  dependencies: Record<string, { status: string; kind: string; durability?: string }>;
+}
+
+export interface LogEvent {
+  type: string;
+  at: string;
+  run_id: string;
+  [field: string]: unknown;
+}
+
+export interface ChatArchive {
+  events: LogEvent[];
+}
+
+const place = (...parts: string[]): string => `/${parts.map(encodeURIComponent).join("/")}`;
+const interaction = (chat: string, id: string, ...rest: string[]): string =>
+  place("chats", chat, "interactions", id, ...rest);
+
+export const agents = () => ask<AgentList>("/agents");
+export const ready = () => ask<Readiness>("/health/ready");
+
+export function chats(query: string, cursor: string | null, signal?: AbortSignal) {
+  const asked = new URLSearchParams({ limit: "50" });
+  if (query) asked.set("q", query);
+  if (cursor) asked.set("cursor", cursor);
+  return ask<ChatPage>(`/chats?${asked}`, signal ? { signal } : {});
+}
+
+export function chat(id: string, before?: string) {
+  const asked = new URLSearchParams({ include: "superseded", state: "false" });
+  if (before) asked.set("before", before);
+  return ask<ChatView>(`${place("chats", id)}?${asked}`);
+}
+
+export const rename = (id: string, title: string) =>
+  ask<ChatSummary>(place("chats", id), {
+    method: "PATCH",
+    body: { title } satisfies ChatChange,
+  });
+
+export const remove = (id: string) => send(place("chats", id), { method: "DELETE" });
+
+export const archive = (id: string) => ask<ChatArchive>(place("chats", id, "export"));
+
+export const readInteraction = (chat: string, id: string) =>
+  ask<InteractionView>(interaction(chat, id));
+
+export const eventsPath = (chat: string) => place("chats", chat, "events");
+
+const STREAM = { Accept: "text/event-stream" };
+
+export const start = (chat: string, body: StartInteraction, key: string, signal: AbortSignal) =>
+  send(place("chats", chat, "interactions"), { method: "POST", body, key, signal, headers: STREAM });
+
+export const edit = (
+  chat: string,
+  id: string,
+  body: EditInteraction,
+  key: string,
+  signal: AbortSignal,
+) =>
+  send(interaction(chat, id, "edit"), { method: "POST", body, key, signal, headers: STREAM });
+
+export const regenerate = (
+  chat: string,
+  id: string,
+  body: Regenerate,
+  key: string,
+  signal: AbortSignal,
+) =>
+  send(interaction(chat, id, "regenerate"), { method: "POST", body, key, signal, headers: STREAM });
+
+export const decide = (chat: string, id: string, body: NamedDecision, key: string) =>
+  ask<Processed>(interaction(chat, id, "approve"), { method: "POST", body, key });
+
+export const cancel = (chat: string, id: string) =>
+  ask<Cancelling>(interaction(chat, id, "cancel"), { method: "POST" });
+
+export const chooseBranch = (chat: string, id: string) =>
+  ask<BranchList>(place("chats", chat, "branch"), {
+    method: "POST",
+    body: { interaction_id: id } satisfies BranchChoice,
+  });
+
+export const approvals = (cursor?: string) =>
+  ask<ApprovalPage>(`/approvals?limit=100${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`);
+
+export const grants = () => ask<GrantPage>("/grants?limit=100");
+export const revoke = (id: string) => send(place("grants", id), { method: "DELETE" });

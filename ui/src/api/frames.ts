@@ -1,0 +1,48 @@
+/** Every frame of a chat's stream, as a closed union made of the server's own description. */
+import type { Frames } from "./schema";
+import type { RawFrame } from "./sse";
+
+type Named = {
+  [Name in keyof Frames]: Frames[Name] & {
+    name: Name;
+    /** Its place in the log; 0 for a preview. */
+    seq: number;
+  };
+};
+
+export type Frame = Named[keyof Named];
+export type FrameOf<Name extends keyof Named> = Named[Name];
+
+/** Frames that are about one interaction. */
+export type RunFrame = Exclude<
+  Frame,
+  FrameOf<"branch_changed"> | FrameOf<"chat_changed"> | FrameOf<"stream_end">
+>;
+
+const KNOWN: Record<keyof Frames, true> = {
+  interaction_queued: true,
+  interaction_started: true,
+  thinking: true,
+  answer: true,
+  answer_delta: true,
+  thinking_delta: true,
+  tool_call: true,
+  tool_output: true,
+  tool_result: true,
+  approval_required: true,
+  approved: true,
+  rejected: true,
+  cancelled: true,
+  error: true,
+  interaction_complete: true,
+  branch_changed: true,
+  chat_changed: true,
+  stream_end: true,
+};
+
+/** The frame, or nothing for one that a newer server sends. */
+export function frameOf(raw: RawFrame): Frame | null {
+  if (!(raw.event in KNOWN)) return null;
+  const payload: unknown = JSON.parse(raw.data);
+  return { ...(payload as object), name: raw.event, seq: Number(raw.id || 0) } as Frame;
+}

@@ -1,0 +1,116 @@
+/** One way to talk to the server: JSON in, JSON out, and errors that say what to do. */
+import { signal } from "@preact/signals";
+
+/** Set when the server wants to know who is asking. */
+export const needsToken = signal(false);
+
+const TOKEN = "teal.token";
+const PATIENCE_MS = 30_000;
+
+export class ServerProblem extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    detail: string,
+    readonly correlationId: string | null,
+    readonly members: Record<string, unknown> = {},
+  ) {
+    super(detail);
+  }
+}
+
+/** The server was not reached, or went away before it answered. */
+export class Unreachable extends Error {
+  constructor() {
+    super("The server cannot be reached.");
+  }
+}
+
+export interface Call {
+  method?: string;
+  body?: unknown;
+  key?: string;
+  headers?: Record<string, string>;
+  signal?: AbortSignal;
+}
+
+export function saveToken(token: string): void {
+  if (token) sessionStorage.setItem(TOKEN, token);
+  else sessionStorage.removeItem(TOKEN);
+  needsToken.value = false;
+}
+
+/** A response with a good status; throws `ServerProblem` or `Unreachable` otherwise. */
+export async function send(path: string, call: Call = {}): Promise<Response> {
+  const headers: Record<string, string> = { ...call.headers };
+  if (call.body !== undefined) headers["Content-Type"] = "application/json";
+  if (call.key) headers["Idempotency-Key"] = call.key;
+  const token = sessionStorage.getItem(TOKEN);
+  if (token) headers["Authorization"] = `Bearer ${token}`;
+  let response: Response;
+  try {
+    response = await fetch(path, {
+      method: call.method ?? "GET",
+      headers,
+      body: call.body === undefined ? null : JSON.stringify(call.body),
+      signal: call.signal ?? null,
+      cache: "no-store",
+      credentials: "same-origin",
+    });
+  } catch (error) {
+    if (call.signal?.aborted) throw error;
+    throw new Unreachable();
+  }
+  if (response.ok) return response;
+  throw await problemOf(response);
+}
+
+export async function ask<Answer>(path: string, call: Call = {}): Promise<Answer> {
+  const late = AbortSignal.timeout(PATIENCE_MS);
+  const signal = call.signal ? AbortSignal.any([call.signal, late]) : late;
+  try {
+    const headers = { Accept: "application/json" };
+    const response = await send(path, { ...call, signal, headers });
+    return (await response.json()) as Answer;
+  } catch (error) {
+    if (error instanceof ServerProblem || call.signal?.aborted) throw error;
+    throw new Unreachable();
+  }
+}
+
+/** An error in words for a person, with the id under which the server's log knows it. */
+export function wordsFor(error: unknown): string {
+  if (error instanceof ServerProblem) {
+    const id = error.correlationId ? ` (id ${error.correlationId})` : "";
+    return `${error.message}${id}`;
+  }
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** For keys that make a request safe to repeat, and for the ids of new chats. */
+export function randomId(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+async function problemOf(response: Response): Promise<ServerProblem> {
+  if (response.status === 401) needsToken.value = true;
+  const body = (await response.json().catch(() => ({}))) as Record<string, unknown>;
+  const { detail, code, correlation_id: id, ...members } = body;
+  const first = firstError(members["errors"]);
+  return new ServerProblem(
+    response.status,
+    typeof code === "string" ? code : `http_${response.status}`,
+    [typeof detail === "string" ? detail : `The server answered ${response.status}.`, first]
+      .filter(Boolean)
+      .join(" "),
+    typeof id === "string" ? id : response.headers.get("X-Correlation-Id"),
+    members,
+  );
+}
+
+function firstError(errors: unknown): string {
+  if (!Array.isArray(errors) || errors.length === 0) return "";
+  const { loc, msg } = errors[0] as { loc?: unknown[]; msg?: string };
+  return `${(loc ?? []).join(".")}: ${msg ?? ""}`;
+}

@@ -1,0 +1,39 @@
+/** Files that are pasted, dropped or chosen, as the server takes them. */
+import type { Item } from "../api/schema";
+
+const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+const MAX_PICTURE = 8 * 1024 * 1024;
+const MAX_TEXT = 256 * 1024;
+
+export interface Attached {
+  items: Item[];
+  problem: string;
+}
+
+export async function itemsOf(files: Iterable<File>): Promise<Attached> {
+  const items: Item[] = [];
+  let problem = "";
+  for (const file of files) {
+    const name = file.name.slice(0, 255) || "pasted";
+    if (PICTURES.includes(file.type)) {
+      if (file.size > MAX_PICTURE) problem = `${name} is larger than 8 MB.`;
+      else items.push({ content_type: "image", content: await dataUri(file), name });
+    } else if (file.size > MAX_TEXT) {
+      problem = `${name} is larger than 256 KB.`;
+    } else {
+      const text = await file.text();
+      if (text.includes("\0") || !text.trim()) problem = `${name} is neither a picture nor text.`;
+      else items.push({ content_type: "text", content: text, name });
+    }
+  }
+  return { items, problem };
+}
+
+function dataUri(file: File): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(String(reader.result));
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+}

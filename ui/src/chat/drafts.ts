@@ -1,0 +1,48 @@
+/** What was typed and not sent, kept in the browser until it is known to have arrived. */
+import { randomId } from "../api/request";
+import type { Item } from "../api/schema";
+
+export interface Draft {
+  text: string;
+  items: Item[];
+  /** Sent along, so that sending the same draft twice is sending it once. */
+  key: string;
+}
+
+const PREFIX = "teal.draft.";
+const MAX_STORED = 2_000_000;
+
+export const emptyDraft = (): Draft => ({ text: "", items: [], key: randomId() });
+
+export function loadDraft(chat: string): Draft {
+  try {
+    const stored = localStorage.getItem(PREFIX + chat);
+    const known = stored ? (JSON.parse(stored) as Partial<Draft>) : {};
+    return { ...emptyDraft(), ...known };
+  } catch {
+    return emptyDraft();
+  }
+}
+
+export function keepDraft(chat: string, draft: Draft): void {
+  try {
+    if (!draft.text && draft.items.length === 0) {
+      localStorage.removeItem(PREFIX + chat);
+      return;
+    }
+    const whole = JSON.stringify(draft);
+    // Pictures can be larger than what a browser keeps.
+    const kept = whole.length > MAX_STORED ? JSON.stringify({ ...draft, items: [] }) : whole;
+    localStorage.setItem(PREFIX + chat, kept);
+  } catch {
+    // Private windows may have no room at all; the draft then lives in the page alone.
+  }
+}
+
+export function dropDraft(chat: string): void {
+  try {
+    localStorage.removeItem(PREFIX + chat);
+  } catch {
+    // As above.
+  }
+}

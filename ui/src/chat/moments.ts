@@ -1,0 +1,111 @@
+/** Moments turned into bars: what a run did when, and how long it took. */
+import type { LogEvent } from "../api/endpoints";
+import type { Moment, Run } from "./run";
+
+export interface Bar {
+  /** What belongs to one thing stands in one row: a call's waiting and its running. */
+  row: string;
+  lane: string;
+  kind: "model" | "tool" | "human" | "queue";
+  from: number;
+  to: number;
+  /** It has not ended yet. */
+  isOpen: boolean;
+}
+
+/** How long a call ran; null if that is not known here. */
+export function callTime(run: Run, call: string): number | null {
+  const began = run.moments.findLast((entry) => entry.what === "called" && entry.call === call);
+  const ended = run.moments.findLast((entry) => entry.what === "returned" && entry.call === call);
+  if (!began || !ended) return null;
+  const took = ended.at - began.at;
+  return Number.isFinite(took) ? Math.max(0, took) : null;
+}
+
+/** How long a run took; null if that is not known here. */
+export function runTime(run: Run): number | null {
+  const began = run.moments.find((entry) => entry.what === "started");
+  const ended = run.moments.find((entry) => entry.what === "ended");
+  const took = began && ended ? ended.at - began.at : Number.NaN;
+  return Number.isFinite(took) ? Math.max(0, took) : null;
+}
+
+export const areDated = (moments: readonly Moment[]): boolean =>
+  moments.length > 0 && moments.every((entry) => Number.isFinite(entry.at));
+
+/** The bars of a timeline; `now` ends those that are still open. */
+export function bars(moments: readonly Moment[], now: number): Bar[] {
+  const found: Bar[] = [];
+  const open = new Map<string, Bar>();
+  const begin = (key: string, lane: string, kind: Bar["kind"], at: number): void => {
+    if (open.has(key)) return;
+    const bar = { row: key.split(" ")[1] ?? key, lane, kind, from: at, to: at, isOpen: true };
+    open.set(key, bar);
+    found.push(bar);
+  };
+  const end = (key: string, at: number): void => {
+    const bar = open.get(key);
+    if (!bar) return;
+    bar.to = Math.max(bar.from, at);
+    bar.isOpen = false;
+    open.delete(key);
+  };
+  for (const entry of moments) {
+    const call = entry.call ?? "";
+    const tool = entry.tool ?? "tool";
+    if (entry.what === "queued") begin("queue", "waiting for its turn", "queue", entry.at);
+    if (entry.what === "started") end("queue", entry.at);
+    if (["model", "asked", "called", "ended"].includes(entry.what)) end("model", entry.at);
+    if (entry.what === "asked") begin(`human ${call}`, tool, "human", entry.at);
+    if (["approved", "refused", "called"].includes(entry.what)) end(`human ${call}`, entry.at);
+    if (entry.what === "called") begin(`tool ${call}`, tool, "tool", entry.at);
+    if (entry.what === "returned") end(`tool ${call}`, entry.at);
+    if (entry.what === "ended") [...open.keys()].forEach((key) => end(key, entry.at));
+    const isIdle = ![...open.keys()].some((key) => key !== "model" && key !== "queue");
+    if (["started", "returned", "refused"].includes(entry.what) && isIdle) {
+      begin("model", "model", "model", entry.at);
+    }
+  }
+  for (const bar of open.values()) bar.to = Math.max(bar.from, now);
+  return found;
+}
+
+/** The bars of each thing together, in the order in which the things began. */
+export function inRows(all: Bar[]): Bar[][] {
+  const rows = new Map<string, Bar[]>();
+  for (const bar of all) rows.set(bar.row, [...(rows.get(bar.row) ?? []), bar]);
+  return [...rows.values()];
+}
+
+/** The same from the log itself, for a run that was not watched. */
+export function momentsOf(events: LogEvent[], run: string): Moment[] {
+  const names = new Map<string, string>();
+  const found: Moment[] = [];
+  for (const event of events) {
+    if (event.run_id !== run) continue;
+    const call = typeof event["call_id"] === "string" ? event["call_id"] : undefined;
+    if (event.type === "tool_proposed" && call) {
+      names.set(call, [event["plugin_name"], event["function_name"]].filter(Boolean).join("-"));
+    }
+    const isRefused = event.type === "approval_decided" && event["outcome"] !== "approved";
+    const what = isRefused ? "refused" : WHAT[event.type];
+    if (!what) continue;
+    const entry: Moment = { what, at: Date.parse(event.at) };
+    if (call) Object.assign(entry, { call, tool: names.get(call) ?? "tool" });
+    found.push(entry);
+  }
+  return found;
+}
+
+const WHAT: Record<string, Moment["what"]> = {
+  run_queued: "queued",
+  run_started: "started",
+  thinking: "model",
+  tool_proposed: "model",
+  approval_requested: "asked",
+  approval_decided: "approved",
+  tool_started: "called",
+  tool_finished: "returned",
+  answered: "model",
+  run_ended: "ended",
+};

@@ -1,0 +1,201 @@
+/** One interaction as the page knows it. Immutable: what happens makes a new one. */
+import type {
+  ApprovalView,
+  DecisionView,
+  ErrorView,
+  InteractionStatus,
+  InteractionView,
+  ItemView,
+  UsageView,
+} from "../api/schema";
+
+export type Asking = Pick<
+  ApprovalView,
+  | "approval_id"
+  | "kind"
+  | "call_id"
+  | "tool_name"
+  | "tool_input"
+  | "digest"
+  | "expires_at"
+  | "choices"
+  | "schema"
+  | "late_result"
+>;
+
+export interface Verdict {
+  approved: boolean;
+  by: DecisionView["by"];
+  decidedBy: string | null;
+  message: string | null;
+  edited: Record<string, unknown> | null;
+  choice: string | null;
+  /** What was said to a question of the tool. */
+  answer: unknown;
+}
+
+export interface ThoughtStep {
+  kind: "thought";
+  text: string;
+}
+
+export interface CallStep {
+  kind: "call";
+  id: string;
+  tool: string;
+  input: string;
+  phase: "asked" | "decided" | "running" | "done" | "refused";
+  /** What it prints while it runs; only the result stays. */
+  preview: string;
+  output: string | null;
+  asking: Asking | null;
+  verdict: Verdict | null;
+}
+
+export interface AnswerStep {
+  kind: "answer";
+  text: string;
+  isCut: boolean;
+}
+
+export type Step = ThoughtStep | CallStep | AnswerStep;
+
+/** What a model is saying and has not finished yet. */
+export interface Preview {
+  round: number;
+  attempt: number;
+  thinking: Growing;
+  answer: Growing;
+}
+
+/** A text and its length as the server counts it: in code points. */
+export interface Growing {
+  text: string;
+  length: number;
+}
+
+/** Something that took place, for the timeline. */
+export interface Moment {
+  what:
+    | "queued"
+    | "started"
+    | "model"
+    | "asked"
+    | "approved"
+    | "refused"
+    | "called"
+    | "returned"
+    | "ended";
+  at: number;
+  call?: string;
+  tool?: string;
+}
+
+export interface Run {
+  id: string;
+  parent: string | null;
+  message: string;
+  items: ItemView[];
+  agent: string;
+  status: InteractionStatus;
+  queued: boolean;
+  createdAt: string;
+  usage: UsageView | null;
+  error: ErrorView | null;
+  steps: readonly Step[];
+  preview: Preview | null;
+  moments: readonly Moment[];
+  /** It is not known yet what it is a run of, and where in the tree it stands. */
+  isSketch: boolean;
+}
+
+export function sketch(id: string): Run {
+  return {
+    id,
+    parent: null,
+    message: "",
+    items: [],
+    agent: "",
+    status: "RUNNING",
+    queued: false,
+    createdAt: new Date().toISOString(),
+    usage: null,
+    error: null,
+    steps: [],
+    preview: null,
+    moments: [],
+    isSketch: true,
+  };
+}
+
+export function runOf(view: InteractionView): Run {
+  return {
+    ...sketch(view.id),
+    parent: view.parent_id,
+    message: view.user_message,
+    items: view.items,
+    agent: view.agent,
+    createdAt: view.created_at,
+    status: view.status === "WAITING_APPROVAL" ? "RUNNING" : view.status,
+    usage: view.usage,
+    error: view.error,
+    steps: stepsOf(view),
+    isSketch: false,
+  };
+}
+
+export const isOver = (run: Run): boolean => run.status !== "RUNNING";
+
+export const isAsked = (step: Step): step is CallStep =>
+  step.kind === "call" && step.phase === "asked" && step.asking !== null;
+
+export const asked = (run: Run): CallStep[] => run.steps.filter(isAsked);
+
+export const answerOf = (run: Run): string =>
+  run.steps.findLast((step) => step.kind === "answer")?.text ?? "";
+
+export function newCall(id: string, tool: string, input: string): CallStep {
+  return {
+    kind: "call",
+    id,
+    tool,
+    input,
+    phase: "running",
+    preview: "",
+    output: null,
+    asking: null,
+    verdict: null,
+  };
+}
+
+function stepsOf(view: InteractionView): Step[] {
+  const steps: Step[] = [];
+  for (const event of view.agent_events) {
+    if (event.type === "TOOL_CALL") {
+      steps.push(newCall(event.id, event.tool_name, event.tool_input));
+    } else if (event.type === "TOOL_RESULT") {
+      const at = steps.findIndex((step) => step.kind === "call" && step.id === event.id);
+      const call = steps[at];
+      if (call?.kind === "call") {
+        steps[at] = { ...call, phase: "done", output: event.tool_output };
+      }
+    } else if (event.type === "THINKING") {
+      steps.push({ kind: "thought", text: event.content });
+    } else if (event.type === "ANSWER") {
+      steps.push({ kind: "answer", text: event.content, isCut: false });
+    }
+  }
+  if (view.partial) steps.push({ kind: "answer", text: view.partial, isCut: true });
+  for (const asking of view.approvals) {
+    const at = steps.findIndex((step) => step.kind === "call" && step.id === asking.call_id);
+    const known = steps[at];
+    const base =
+      known?.kind === "call"
+        ? known
+        : newCall(asking.call_id, asking.tool_name, asking.tool_input);
+    const call: CallStep = { ...base, phase: "asked", asking };
+    if (at < 0) steps.push(call);
+    else steps[at] = call;
+  }
+  return steps;
+}

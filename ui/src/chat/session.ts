@@ -1,0 +1,294 @@
+/** A chat that is open in this page: loaded once, then followed. */
+import { batch, computed, signal, type Signal } from "@preact/signals";
+
+import * as server from "../api/endpoints";
+import { follow, type LinkState } from "../api/follow";
+import type { Frame } from "../api/frames";
+import { ServerProblem, Unreachable, wordsFor } from "../api/request";
+import type { ChatView } from "../api/schema";
+import { folded, hasGap } from "./fold";
+import { asked, isOver, runOf, sketch, type Run } from "./run";
+import { pathTo, siblings, type Runs } from "./tree";
+
+export type Phase = "new" | "loading" | "open" | "gone" | "failed";
+
+/** So much of the log is read again at the start: it tells more than the chat's summary does. */
+const REPLAYED_EVENTS = 2_000;
+const RETRY_MS = 1_000;
+
+export class ChatSession implements Runs {
+  readonly phase = signal<Phase>("new");
+  readonly link = signal<LinkState>("live");
+  readonly title = signal("");
+  readonly agent = signal("");
+  readonly problem = signal("");
+  readonly head = signal<string | null>(null);
+  /** How to ask for what is older than everything here. */
+  readonly older = signal<string | null>(null);
+
+  private readonly runs = new Map<string, Signal<Run>>();
+  /** Changes whenever the tree does. */
+  private readonly shape = signal(0);
+  private readonly rebuilt = new Set<string>();
+  private readonly asking = new Set<string>();
+  private cursor = 0;
+  private known = 0;
+  private hasGap = false;
+  private queue: Frame[] = [];
+  private isScheduled = false;
+  private stop: (() => void) | null = null;
+  private isClosed = false;
+
+  /** What is shown, oldest first; those that wait for their turn come last. */
+  readonly visible = computed(() => {
+    this.shape.value;
+    const waiting = [...this.all()].filter((run) => run.queued && !run.isSketch);
+    return [...pathTo(this, this.head.value), ...waiting.map((run) => run.id)];
+  });
+
+  /** The run that is under way, if any. */
+  readonly active = computed(() => {
+    this.shape.value;
+    for (const run of this.runs.values()) {
+      if (!isOver(run.value) && !run.value.queued) return run.value;
+    }
+    return null;
+  });
+
+  /** These two change less often than what the run says. */
+  readonly activeId = computed(() => this.active.value?.id ?? null);
+  readonly pendingCount = computed(() => this.pending.value.length);
+
+  readonly pending = computed(() => (this.active.value ? asked(this.active.value) : []));
+
+  constructor(readonly id: string) {}
+
+  get(id: string): Run | undefined {
+    return this.runs.get(id)?.peek();
+  }
+
+  *all(): Iterable<Run> {
+    for (const run of this.runs.values()) yield run.peek();
+  }
+
+  run(id: string): Signal<Run> {
+    const known = this.runs.get(id);
+    if (known) return known;
+    const made = signal(sketch(id));
+    this.runs.set(id, made);
+    this.reshape();
+    return made;
+  }
+
+  siblings(id: string): string[] {
+    this.shape.value;
+    return siblings(this, id);
+  }
+
+  async open(): Promise<void> {
+    this.phase.value = "loading";
+    while (!this.isClosed) {
+      try {
+        this.install(await server.chat(this.id));
+        this.listen();
+        return;
+      } catch (error) {
+        if (!this.mayRetry(error)) return;
+        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      }
+    }
+  }
+
+  /** A chat that did not exist is there now: everything in it is still to be read. */
+  begin(agent: string): void {
+    if (this.stop) return;
+    this.agent.value = agent;
+    this.phase.value = "open";
+    this.listen();
+  }
+
+  close(): void {
+    this.isClosed = true;
+    this.pause();
+  }
+
+  /** Let go of the connection; `listen` goes on where it was. */
+  pause(): void {
+    this.stop?.();
+    this.stop = null;
+  }
+
+  listen(): void {
+    if (this.stop || this.isClosed) return;
+    this.stop = follow(server.eventsPath(this.id), {
+      cursor: () => this.cursor,
+      take: (frames) => this.take(frames),
+      state: (state) => {
+        this.link.value = state;
+        if (state === "live") this.hasGap = false;
+      },
+      ended: (reason) => this.ended(reason),
+    });
+  }
+
+  /** What the one who sent it knows before the server says it. */
+  adopt(id: string, known: Partial<Run>): void {
+    batch(() => {
+      const run = this.run(id);
+      if (!run.peek().isSketch) return;
+      run.value = { ...run.peek(), ...known, isSketch: false };
+      if (!run.peek().queued) this.head.value = id;
+      this.reshape();
+    });
+  }
+
+  async loadOlder(): Promise<void> {
+    const before = this.older.peek();
+    if (!before || this.asking.has(before)) return;
+    this.asking.add(before);
+    const view = await server.chat(this.id, before).finally(() => this.asking.delete(before));
+    batch(() => {
+      const cut = this.visible.peek()[0];
+      this.add(view, before);
+      const last = view.interactions.findLast((entry) => !entry.superseded);
+      const first = cut ? this.runs.get(cut) : undefined;
+      if (first && last) first.value = { ...first.peek(), parent: last.id };
+      this.reshape();
+    });
+  }
+
+  /** What a stopped run had said, which its frames leave out. */
+  async recallCut(id: string): Promise<void> {
+    if (this.asking.has(`cut ${id}`)) return;
+    this.asking.add(`cut ${id}`);
+    try {
+      const view = await server.readInteraction(this.id, id);
+      const text = view.partial;
+      const run = this.run(id);
+      if (!text || run.peek().steps.some((step) => step.kind === "answer")) return;
+      const steps = [...run.peek().steps, { kind: "answer" as const, text, isCut: true }];
+      run.value = { ...run.peek(), steps };
+    } catch {
+      this.asking.delete(`cut ${id}`);
+    }
+  }
+
+  private install(view: ChatView): void {
+    batch(() => {
+      this.runs.clear();
+      this.rebuilt.clear();
+      this.add(view, "");
+      this.title.value = view.title;
+      this.agent.value = view.agent;
+      const shown = view.interactions.filter((entry) => !entry.superseded);
+      this.head.value = shown.findLast((entry) => !this.get(entry.id)?.queued)?.id ?? null;
+      this.known = view.last_seq;
+      this.cursor = Math.max(0, view.last_seq - REPLAYED_EVENTS);
+      this.phase.value = "open";
+      this.problem.value = "";
+      this.reshape();
+    });
+  }
+
+  private add(view: ChatView, part: string): void {
+    for (const entry of view.interactions) {
+      const run = runOf(entry);
+      // At the edge of a part the older run is not named: it must not pass for the root.
+      if (view.next && run.parent === null) run.parent = `before ${part}`;
+      this.runs.set(entry.id, signal(run));
+    }
+    this.older.value = view.next;
+  }
+
+  private take(frames: Frame[]): void {
+    for (const frame of frames) if (frame.seq) this.cursor = frame.seq;
+    this.queue.push(...frames);
+    if (this.isScheduled) return;
+    this.isScheduled = true;
+    // A hidden page paints nothing, so there a frame would never come.
+    if (document.hidden) setTimeout(() => this.flush(), 50);
+    else {
+      const paint = requestAnimationFrame(() => this.flush());
+      setTimeout(() => this.isScheduled && (cancelAnimationFrame(paint), this.flush()), 200);
+    }
+  }
+
+  private flush(): void {
+    this.isScheduled = false;
+    const frames = this.queue;
+    this.queue = [];
+    batch(() => frames.forEach((frame) => this.apply(frame)));
+  }
+
+  private apply(frame: Frame): void {
+    if (frame.name === "chat_changed") {
+      this.title.value = frame.title ?? "";
+      return;
+    }
+    if (frame.name === "branch_changed") {
+      this.head.value = frame.interaction_id ?? null;
+      this.reshape();
+      return;
+    }
+    if (frame.name === "stream_end" || !frame.interaction_id) return;
+    const isPast = frame.seq > 0 && frame.seq <= this.known;
+    const begins = frame.name === "interaction_started" || frame.name === "interaction_queued";
+    if (isPast && begins) this.rebuilt.add(frame.interaction_id);
+    if (isPast && !this.rebuilt.has(frame.interaction_id)) return;
+    const run = this.run(frame.interaction_id);
+    const isPiece = frame.name === "answer_delta" || frame.name === "thinking_delta";
+    if (isPiece && (this.hasGap || hasGap(run.peek().preview, frame))) return this.attachAnew();
+    const isNews = begins && run.peek().isSketch;
+    run.value = folded(run.peek(), frame);
+    if (begins) this.entered(frame.interaction_id, isPast, isNews);
+    if (frame.name === "interaction_complete") this.reshape();
+  }
+
+  private entered(id: string, isPast: boolean, isNews: boolean): void {
+    const run = this.run(id).peek();
+    if (!run.agent) this.run(id).value = { ...run, agent: this.agent.peek() };
+    if (!isPast && !run.queued) this.head.value = id;
+    if (isNews) void this.describe(id);
+    this.reshape();
+  }
+
+  /** What was sent along with the message, which the stream does not repeat. */
+  private async describe(id: string): Promise<void> {
+    try {
+      const { items } = await server.readInteraction(this.id, id);
+      const run = this.run(id);
+      if (items.length) run.value = { ...run.peek(), items };
+    } catch {
+      // The message is there; its pictures come with the next load.
+    }
+  }
+
+  /** Whoever attaches is given the text so far: that fills a gap. */
+  private attachAnew(): void {
+    if (this.hasGap) return;
+    this.hasGap = true;
+    this.pause();
+    this.listen();
+  }
+
+  private ended(reason: "deleted" | "rewound" | "refused"): void {
+    this.stop = null;
+    if (reason === "deleted") this.phase.value = "gone";
+    else if (reason === "rewound") void this.open();
+  }
+
+  private mayRetry(error: unknown): boolean {
+    if (error instanceof Unreachable) {
+      this.link.value = "waiting";
+      return true;
+    }
+    const isGone = error instanceof ServerProblem && error.status === 404;
+    this.phase.value = isGone ? "gone" : "failed";
+    this.problem.value = wordsFor(error);
+    return false;
+  }
+
+  private reshape(): void {
+    this.shape.value = this.shape.peek() + 1;
+  }
+}

@@ -1,0 +1,34 @@
+/** The browser's own notifications: only if the user has asked for them. */
+import { signal } from "@preact/signals";
+
+import type { ApprovalView } from "../api/schema";
+import { revealedText } from "../text/hidden";
+
+type State = "unsupported" | "off" | "on" | "blocked";
+
+export const state = signal<State>(read());
+
+export async function ask(): Promise<void> {
+  if (state.peek() === "unsupported") return;
+  await Notification.requestPermission();
+  state.value = read();
+}
+
+export function notify(approval: ApprovalView): void {
+  if (read() !== "on") return;
+  const note = new Notification("An agent waits for your decision", {
+    body: revealedText(`${approval.agent} wants to call ${approval.tool_name}`),
+    tag: approval.approval_id,
+  });
+  note.addEventListener("click", () => {
+    window.focus();
+    location.hash = `#/${approval.chat_id}`;
+    note.close();
+  });
+}
+
+function read(): State {
+  if (!("Notification" in window)) return "unsupported";
+  if (Notification.permission === "granted") return "on";
+  return Notification.permission === "denied" ? "blocked" : "off";
+}

@@ -1,0 +1,6 @@
+/** Which window lies over the page. */
+import { signal } from "@preact/signals";
+
+export const isHelpOpen = signal(false);
+/** The run whose timeline is shown. */
+export const shownTimeline = signal<string | null>(null);

@@ -1,0 +1,99 @@
+/** The page by keyboard alone. */
+import { cancel } from "../api/endpoints";
+import { wordsFor } from "../api/request";
+import * as inbox from "../inbox/inbox";
+import { switchBranch } from "../view/branches";
+import { isHelpOpen, shownTimeline } from "./dialogs";
+import { notice } from "./notice";
+import { newChat, room } from "./room";
+
+interface Shortcut {
+  keys: string;
+  what: string;
+  run?: () => void;
+}
+
+export const SHORTCUTS: Shortcut[] = [
+  { keys: "Enter", what: "Send the message (Shift+Enter: a new line)" },
+  { keys: "/", what: "Write a message", run: () => focus("#composer") },
+  { keys: "n", what: "New chat", run: newChat },
+  { keys: "f", what: "Find a chat", run: () => focus("#search") },
+  { keys: "j", what: "Next message", run: () => step(1) },
+  { keys: "k", what: "Previous message", run: () => step(-1) },
+  { keys: "e", what: "Edit this message", run: () => press(".edit-message") },
+  { keys: "r", what: "Regenerate this answer", run: () => press("[aria-label='Regenerate answer']") },
+  { keys: "[", what: "Previous version of this message", run: () => branch(-1) },
+  { keys: "]", what: "Next version of this message", run: () => branch(1) },
+  { keys: "t", what: "Timeline of this run", run: timeline },
+  { keys: "a", what: "Go to what waits for approval", run: () => focus(".approval") },
+  { keys: "i", what: "Inbox of approvals", run: () => (inbox.isOpen.value = true) },
+  { keys: "s", what: "Stop the agent", run: () => void stopRun() },
+  { keys: "?", what: "This list", run: () => (isHelpOpen.value = true) },
+  { keys: "Esc", what: "Close a window, leave a field" },
+];
+
+export async function stopRun(): Promise<void> {
+  const { session } = room.peek();
+  const active = session.active.peek();
+  if (!active) return;
+  try {
+    await cancel(session.id, active.id);
+  } catch (error) {
+    notice.value = wordsFor(error);
+  }
+}
+
+export function listenToKeys(): void {
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    const target = event.target as HTMLElement;
+    const isTyping = target.matches("input, textarea, select, [contenteditable]");
+    if (isTyping) {
+      if (event.key === "Escape") target.blur();
+      return;
+    }
+    if (document.querySelector("dialog[open]")) return;
+    const found = SHORTCUTS.find((shortcut) => shortcut.keys === event.key)?.run;
+    if (!found) return;
+    event.preventDefault();
+    found();
+  });
+}
+
+function focus(selector: string): void {
+  const element = document.querySelector<HTMLElement>(selector);
+  element?.focus();
+  element?.scrollIntoView({ block: "nearest" });
+}
+
+function turns(): HTMLElement[] {
+  return [...document.querySelectorAll<HTMLElement>(".turn")];
+}
+
+/** The message under the focus, or the last one. */
+function current(): HTMLElement | undefined {
+  const focused = document.activeElement?.closest<HTMLElement>(".turn");
+  return focused ?? turns().at(-1);
+}
+
+function step(by: 1 | -1): void {
+  const all = turns();
+  const focused = document.activeElement?.closest<HTMLElement>(".turn");
+  const at = focused ? all.indexOf(focused) + by : by > 0 ? 0 : all.length - 1;
+  const target = all[Math.max(0, Math.min(all.length - 1, at))];
+  target?.focus();
+  target?.scrollIntoView({ block: "start" });
+}
+
+function press(selector: string): void {
+  current()?.querySelector<HTMLButtonElement>(selector)?.click();
+}
+
+function branch(by: -1 | 1): void {
+  const run = current()?.dataset["run"];
+  if (run) void switchBranch(room.peek().session, run, by);
+}
+
+function timeline(): void {
+  shownTimeline.value = current()?.dataset["run"] ?? null;
+}

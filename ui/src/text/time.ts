@@ -1,0 +1,37 @@
+/** Dates and durations in few words. */
+
+const MINUTE = 60_000;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
+const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+export function ago(when: string, now = Date.now()): string {
+  const at = Date.parse(when);
+  const past = now - at;
+  if (past < MINUTE) return "now";
+  if (past < HOUR) return `${Math.floor(past / MINUTE)} min`;
+  if (past < DAY) return clock.format(at);
+  return day.format(at);
+}
+
+export const fullDate = (when: string): string => whole.format(Date.parse(when));
+
+export function until(when: string, now = Date.now()): string {
+  const left = Date.parse(when) - now;
+  if (left <= 0) return "expired";
+  if (left < HOUR) return `expires in ${Math.max(1, Math.floor(left / MINUTE))} min`;
+  if (left < 2 * DAY) return `expires in ${Math.floor(left / HOUR)} h`;
+  return `expires ${day.format(Date.parse(when))}`;
+}
+
+export function duration(milliseconds: number): string {
+  if (milliseconds < 1_000) return `${Math.round(milliseconds)} ms`;
+  if (milliseconds < MINUTE) return `${(milliseconds / 1_000).toFixed(1)} s`;
+  if (milliseconds < HOUR) {
+    return `${Math.floor(milliseconds / MINUTE)} min ${Math.round((milliseconds % MINUTE) / 1_000)} s`;
+  }
+  return `${Math.floor(milliseconds / HOUR)} h ${Math.round((milliseconds % HOUR) / MINUTE)} min`;
+}

@@ -1,0 +1,47 @@
+/** Which of several versions of a message is shown, and the way to the others. */
+import { chooseBranch } from "../api/endpoints";
+import { wordsFor } from "../api/request";
+import type { ChatSession } from "../chat/session";
+import { notice } from "../page/notice";
+import { IconButton } from "./icon";
+
+export async function switchBranch(
+  session: ChatSession,
+  run: string,
+  step: -1 | 1,
+): Promise<void> {
+  const all = session.siblings(run);
+  const target = all[all.indexOf(run) + step];
+  if (target === undefined) return;
+  try {
+    await chooseBranch(session.id, target);
+  } catch (error) {
+    notice.value = wordsFor(error);
+  }
+}
+
+export function Branches({ session, run }: { session: ChatSession; run: string }) {
+  const all = session.siblings(run);
+  if (all.length < 2) return null;
+  const at = all.indexOf(run);
+  const isBusy = session.activeId.value !== null;
+  return (
+    <span class="branches" role="group" aria-label="Versions of this message">
+      <IconButton
+        icon="left"
+        label="Previous version"
+        disabled={at === 0 || isBusy}
+        onClick={() => void switchBranch(session, run, -1)}
+      />
+      <span>
+        {at + 1}/{all.length}
+      </span>
+      <IconButton
+        icon="right"
+        label="Next version"
+        disabled={at === all.length - 1 || isBusy}
+        onClick={() => void switchBranch(session, run, 1)}
+      />
+    </span>
+  );
+}

@@ -1,0 +1,160 @@
+/** Where the user writes. What is typed is kept until the server is known to have it. */
+import { useEffect, useRef, useState } from "preact/hooks";
+
+import { randomId } from "../api/request";
+import { dropDraft, emptyDraft, keepDraft, loadDraft, type Draft } from "../chat/drafts";
+import { itemsOf } from "../chat/attachments";
+import { stopRun } from "../page/keyboard";
+import { agents, chosenAgent, settle, type Room } from "../page/room";
+import { Icon, IconButton } from "./icon";
+
+const MAX_HEIGHT = 240;
+
+export function Composer({ room }: { room: Room }) {
+  const { session, voice } = room;
+  const [draft, setDraft] = useState<Draft>(() => loadDraft(session.id));
+  const [problem, setProblem] = useState("");
+  const field = useRef<HTMLTextAreaElement>(null);
+  const file = useRef<HTMLInputElement>(null);
+  const isSending = voice.outgoing.value !== null;
+  const isBusy = session.activeId.value !== null;
+  const hasAgent = agents.value.length > 0;
+  useEffect(() => {
+    // On a small screen the keyboard would cover what there is to read.
+    if (window.matchMedia("(min-width: 720px)").matches) field.current?.focus();
+  }, []);
+  useEffect(() => grow(field.current), [draft.text]);
+
+  const change = (part: Partial<Draft>): void => {
+    // Other words are another message: the key of the old one must not go with them.
+    const next = { ...draft, ...part, key: randomId() };
+    setDraft(next);
+    keepDraft(session.id, next);
+  };
+  const attach = async (files: Iterable<File>): Promise<void> => {
+    const { items, problem: words } = await itemsOf(files);
+    setProblem(words);
+    if (items.length) change({ items: [...draft.items, ...items] });
+  };
+  const send = async (): Promise<void> => {
+    if (!draft.text.trim() || isSending || !hasAgent) return;
+    keepDraft(session.id, draft);
+    const isNew = session.phase.peek() === "new";
+    const sent = voice.say(draft, chosenAgent.peek());
+    setDraft(emptyDraft());
+    if (await sent) {
+      dropDraft(session.id);
+      if (isNew) settle();
+    } else setDraft(draft);
+  };
+
+  return (
+    <form
+      class="composer"
+      aria-label="Message"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void send();
+      }}
+      onDragOver={(event) => event.preventDefault()}
+      onDrop={(event) => {
+        event.preventDefault();
+        void attach(event.dataTransfer?.files ?? []);
+      }}
+    >
+      {(problem || voice.problem.value) && (
+        <p class="problem" role="alert">
+          {problem || voice.problem.value}
+        </p>
+      )}
+      <Attachments draft={draft} onRemove={(items) => change({ items })} />
+      <div class="field">
+        <textarea
+          id="composer"
+          ref={field}
+          rows={1}
+          value={draft.text}
+          placeholder={placeholder(hasAgent, isBusy)}
+          aria-label="Message to the agent"
+          onInput={(event) => change({ text: event.currentTarget.value })}
+          onPaste={(event) => {
+            const files = event.clipboardData?.files;
+            if (files?.length) {
+              event.preventDefault();
+              void attach(files);
+            }
+          }}
+          onKeyDown={(event) => {
+            if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+              event.preventDefault();
+              void send();
+            }
+          }}
+        />
+        <input
+          ref={file}
+          type="file"
+          multiple
+          hidden
+          aria-label="Files to attach"
+          accept="image/png,image/jpeg,image/gif,image/webp,text/*,.md,.json,.yaml,.csv"
+          onChange={(event) => {
+            void attach(event.currentTarget.files ?? []);
+            event.currentTarget.value = "";
+          }}
+        />
+        <IconButton icon="picture" label="Attach" onClick={() => file.current?.click()} />
+        {isBusy && (
+          <button type="button" class="stop" onClick={() => void stopRun()}>
+            <Icon name="stop" /> Stop
+          </button>
+        )}
+        <button
+          class="primary send"
+          aria-label={isBusy ? "Send when the agent is done" : "Send"}
+          disabled={!draft.text.trim() || isSending || !hasAgent}
+        >
+          <Icon name="send" />
+        </button>
+      </div>
+    </form>
+  );
+}
+
+interface AttachmentsProps {
+  draft: Draft;
+  onRemove: (left: Draft["items"]) => void;
+}
+
+function Attachments({ draft, onRemove }: AttachmentsProps) {
+  if (draft.items.length === 0) return null;
+  return (
+    <ul class="attachments" aria-label="Attachments">
+      {draft.items.map((item, at) => (
+        <li key={at}>
+          {item.content_type === "image" ? (
+            <img src={item.content} alt={item.name ?? "Picture"} />
+          ) : (
+            <span class="file">{item.name}</span>
+          )}
+          <IconButton
+            icon="cross"
+            label={`Remove ${item.name ?? "attachment"}`}
+            onClick={() => onRemove(draft.items.filter((_, other) => other !== at))}
+          />
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function placeholder(hasAgent: boolean, isBusy: boolean): string {
+  if (!hasAgent) return "This server has no agent yet";
+  return isBusy ? "Write the next message" : "Write a message";
+}
+
+function grow(area: HTMLTextAreaElement | null): void {
+  if (!area) return;
+  area.style.height = "auto";
+  area.style.height = `${Math.min(area.scrollHeight, MAX_HEIGHT)}px`;
+}

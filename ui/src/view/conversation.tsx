@@ -1,0 +1,122 @@
+/** The messages of a chat, kept at their end while the reader is there. */
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+
+import { wordsFor } from "../api/request";
+import { notice } from "../page/notice";
+import type { Room } from "../page/room";
+import { Icon } from "./icon";
+import { Said } from "./message";
+import { Turn } from "./turn";
+import { Welcome } from "./welcome";
+
+const SHOWN = 20;
+/** So near to the end the reader counts as being there. */
+const NEAR = 80;
+
+export function Conversation({ room }: { room: Room }) {
+  const { session, voice } = room;
+  const [shown, setShown] = useState(SHOWN);
+  const view = useRef<HTMLDivElement>(null);
+  const { isAway, toEnd, keepPlace } = useEndOf(view);
+  const all = session.visible.value;
+  const outgoing = voice.outgoing.value;
+  useEffect(() => toEnd(), [outgoing !== null]);
+  const showOlder = async (): Promise<void> => {
+    try {
+      if (all.length <= shown && session.older.peek()) await session.loadOlder();
+    } catch (error) {
+      notice.value = wordsFor(error);
+      return;
+    }
+    keepPlace();
+    setShown(shown * 2);
+  };
+  const hasOlder = all.length > shown || session.older.value !== null;
+  return (
+    <div class="conversation" ref={view} tabIndex={0} role="region" aria-label="Conversation">
+      <div class="turns">
+        {session.phase.value === "loading" && <p class="muted">Loading…</p>}
+        {session.phase.value === "gone" && <p class="empty">This chat does not exist any more.</p>}
+        {session.phase.value === "failed" && (
+          <p class="problem" role="alert">
+            {session.problem.value}
+          </p>
+        )}
+        {session.phase.value === "new" && !outgoing && <Welcome room={room} />}
+        {session.phase.value === "open" && all.length === 0 && !outgoing && <Welcome room={room} />}
+        {hasOlder && (
+          <button type="button" class="quiet older" onClick={() => void showOlder()}>
+            Show earlier messages
+          </button>
+        )}
+        {all.slice(-shown).map((id) => (
+          <Turn key={id} room={room} id={id} />
+        ))}
+        {outgoing && (
+          <div class="turn outgoing" aria-busy="true">
+            <div class="message">
+              <Said text={outgoing.text} items={outgoing.items} />
+            </div>
+            <p class="muted">
+              {outgoing.state === "retrying" ? "Sending again; it will arrive once." : "Sending…"}
+              {outgoing.state === "retrying" && (
+                <button type="button" class="quiet" onClick={() => voice.abandon()}>
+                  Stop trying
+                </button>
+              )}
+            </p>
+          </div>
+        )}
+      </div>
+      {isAway && (
+        <button type="button" class="to-end" onClick={toEnd}>
+          <Icon name="down" /> Newest
+        </button>
+      )}
+    </div>
+  );
+}
+
+/** Follows the end of what grows, unless the reader has scrolled away from it. */
+function useEndOf(view: { current: HTMLDivElement | null }) {
+  const [isAway, setAway] = useState(false);
+  const away = useRef(false);
+  const bottom = useRef<number | null>(null);
+  const toEnd = (): void => {
+    away.current = false;
+    setAway(false);
+    const element = view.current;
+    if (element) element.scrollTop = element.scrollHeight;
+  };
+  const keepPlace = (): void => {
+    const element = view.current;
+    bottom.current = element ? element.scrollHeight - element.scrollTop : null;
+  };
+  useLayoutEffect(() => {
+    const element = view.current;
+    if (!element || bottom.current === null) return;
+    element.scrollTop = element.scrollHeight - bottom.current;
+    bottom.current = null;
+  });
+  useEffect(() => {
+    const element = view.current;
+    const content = element?.firstElementChild;
+    if (!element || !content) return undefined;
+    const look = (): void => {
+      const left = element.scrollHeight - element.scrollTop - element.clientHeight;
+      away.current = left > NEAR;
+      setAway(away.current);
+    };
+    const growth = new ResizeObserver(() => {
+      const hasTurns = content.querySelector(".turn") !== null;
+      if (!away.current && hasTurns) element.scrollTop = element.scrollHeight;
+    });
+    growth.observe(content);
+    element.addEventListener("scroll", look, { passive: true });
+    return () => {
+      growth.disconnect();
+      element.removeEventListener("scroll", look);
+    };
+  }, []);
+  return { isAway, toEnd, keepPlace };
+}

@@ -1,0 +1,60 @@
+/** The page's few pictures, drawn here so that nothing has to be fetched. */
+
+const PATHS = {
+  plus: "M12 5v14M5 12h14",
+  send: "M5 12l14-7-5 14-3-6-6-1z",
+  stop: "M7 7h10v10H7z",
+  edit: "M4 20h4L19 9l-4-4L4 16v4z",
+  again: "M4 12a8 8 0 0114-5l2 2M20 4v5h-5M20 12a8 8 0 01-14 5l-2-2M4 20v-5h5",
+  copy: "M9 9h10v11H9zM5 15V4h10",
+  check: "M5 12l5 5 9-10",
+  cross: "M6 6l12 12M18 6L6 18",
+  left: "M14 6l-6 6 6 6",
+  right: "M10 6l6 6-6 6",
+  down: "M6 10l6 6 6-6",
+  menu: "M4 7h16M4 12h16M4 17h16",
+  bell: "M6 17V11a6 6 0 0112 0v6l2 1H4zM10 20h4",
+  tool: "M14 6a4 4 0 015 5l-8 8-4-4 8-8zM5 19l3-3",
+  clock: "M12 4a8 8 0 100 16 8 8 0 000-16zM12 8v4l3 2",
+  bars: "M4 6h9M8 12h10M12 18h8",
+  picture: "M4 5h16v14H4zM4 16l5-5 4 4 3-3 4 4",
+  trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
+  more: "M5 12h.01M12 12h.01M19 12h.01",
+  search: "M11 5a6 6 0 100 12 6 6 0 000-12zM20 20l-4.5-4.5",
+  shield: "M12 3l7 3v5c0 5-3 8-7 10-4-2-7-5-7-10V6z",
+  thought: "M12 4a7 6 0 00-4 11v4l4-3a7 6 0 100-12z",
+  key: "M14 10a4 4 0 11-4-4 4 4 0 014 4zM13 13l7 7M17 17l2-2",
+};
+
+export type IconName = keyof typeof PATHS;
+
+export function Icon({ name }: { name: IconName }) {
+  return (
+    <svg class="icon" viewBox="0 0 24 24" aria-hidden="true" focusable="false">
+      <path d={PATHS[name]} />
+    </svg>
+  );
+}
+
+interface IconButtonProps {
+  icon: IconName;
+  label: string;
+  onClick: (event: MouseEvent) => void;
+  disabled?: boolean;
+  class?: string;
+}
+
+export function IconButton({ icon, label, onClick, disabled, class: extra }: IconButtonProps) {
+  return (
+    <button
+      type="button"
+      class={`icon-button ${extra ?? ""}`}
+      aria-label={label}
+      title={label}
+      disabled={disabled ?? false}
+      onClick={onClick}
+    >
+      <Icon name={icon} />
+    </button>
+  );
+}

@@ -1,0 +1,38 @@
+/** Plain text of any length: its beginning, and more of it on demand. */
+import { useState } from "preact/hooks";
+
+import { Revealing } from "./revealing";
+
+const FIRST = 4_000;
+const STEP = 50_000;
+
+interface LongTextProps {
+  text: string;
+  /** Show the end instead of the beginning: for what still grows. */
+  isTail?: boolean;
+  label?: string;
+}
+
+export function LongText({ text, isTail, label }: LongTextProps) {
+  const [shown, setShown] = useState(FIRST);
+  const rest = text.length - shown;
+  const part = rest <= 0 ? text : isTail ? text.slice(-shown) : text.slice(0, shown);
+  return (
+    <div class="long-text">
+      <pre tabIndex={0} aria-label={label ?? "Text"}>
+        <Revealing text={part} />
+      </pre>
+      {rest > 0 && (
+        <button type="button" class="quiet" onClick={() => setShown(shown + STEP)}>
+          Show {rest > STEP ? "more" : "the rest"} ({size(rest)} left)
+        </button>
+      )}
+    </div>
+  );
+}
+
+function size(characters: number): string {
+  if (characters < 1_000) return `${characters} characters`;
+  if (characters < 1_000_000) return `${Math.round(characters / 1_000)} thousand characters`;
+  return `${(characters / 1_000_000).toFixed(1)} million characters`;
+}

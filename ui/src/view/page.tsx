@@ -1,0 +1,44 @@
+/** The whole page. */
+import { announcement } from "../page/announcer";
+import { isMenuOpen, room } from "../page/room";
+import { Banner } from "./banner";
+import { Composer } from "./composer";
+import { Conversation } from "./conversation";
+import { Heading } from "./heading";
+import { InboxDialog } from "./inboxdialog";
+import { Shortcuts } from "./shortcuts";
+import { Sidebar } from "./sidebar";
+import { Timeline } from "./timeline";
+import { TokenDialog } from "./tokendialog";
+
+export function Page() {
+  const current = room.value;
+  return (
+    <>
+      <a class="skip" href="#composer" onClick={skip}>
+        To the message field
+      </a>
+      <Sidebar />
+      {isMenuOpen.value && <div class="shade" onClick={() => (isMenuOpen.value = false)} />}
+      <main key={current.session.id}>
+        <Heading room={current} />
+        <Banner room={current} />
+        <Conversation room={current} />
+        <Composer room={current} />
+      </main>
+      <p class="unseen" role="status" aria-live="polite">
+        {announcement.value}
+      </p>
+      <InboxDialog />
+      <Timeline />
+      <Shortcuts />
+      <TokenDialog />
+    </>
+  );
+}
+
+/** The address names the chat, so the link must not change it. */
+function skip(event: Event): void {
+  event.preventDefault();
+  document.getElementById("composer")?.focus();
+}

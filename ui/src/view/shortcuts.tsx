@@ -1,0 +1,28 @@
+/** Every key the page listens to. */
+import { isHelpOpen } from "../page/dialogs";
+import { SHORTCUTS } from "../page/keyboard";
+import { Dialog } from "./dialog";
+
+export function Shortcuts() {
+  if (!isHelpOpen.value) return null;
+  return (
+    <Dialog title="Keyboard" onClose={() => (isHelpOpen.value = false)}>
+      <table class="keys">
+        <tbody>
+          {SHORTCUTS.map(({ keys, what }) => (
+            <tr key={keys}>
+              <th scope="row">
+                <kbd>{keys}</kbd>
+              </th>
+              <td>{what}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <p class="muted">
+        No key approves a call by itself: go to the card with <kbd>a</kbd>, read it, then press its
+        button.
+      </p>
+    </Dialog>
+  );
+}

@@ -1,0 +1,88 @@
+/** The user's chats: found, opened, begun. */
+import type { ChatSummary } from "../api/schema";
+import type { ChatSession } from "../chat/session";
+import * as shelf from "../chat/shelf";
+import * as inbox from "../inbox/inbox";
+import { isHelpOpen } from "../page/dialogs";
+import { addressOf, isMenuOpen, newChat, room } from "../page/room";
+import { ago, fullDate } from "../text/time";
+import { Icon, IconButton } from "./icon";
+
+const MARKS: Record<string, string> = {
+  RUNNING: "working",
+  WAITING_APPROVAL: "needs approval",
+  FAILED: "failed",
+};
+
+export function Sidebar() {
+  return (
+    <nav class="sidebar" aria-label="Chats" data-open={isMenuOpen.value}>
+      <div class="sidebar-head">
+        <span class="brand">Teal Agents</span>
+        <IconButton icon="cross" label="Close menu" class="only-narrow" onClick={() => (isMenuOpen.value = false)} />
+      </div>
+      <button type="button" class="primary wide-button" onClick={newChat}>
+        <Icon name="plus" /> New chat
+      </button>
+      <label class="search">
+        <Icon name="search" />
+        <span class="unseen">Find a chat</span>
+        <input
+          id="search"
+          type="search"
+          placeholder="Find a chat"
+          value={shelf.query.value}
+          onInput={(event) => shelf.search(event.currentTarget.value)}
+        />
+      </label>
+      <ul class="chats">
+        {shelf.chats.value.map((chat) => (
+          <Entry key={chat.id} chat={chat} />
+        ))}
+        {shelf.isLoaded.value && shelf.chats.value.length === 0 && (
+          <li class="empty">{shelf.query.value ? "No chat mentions that." : "No chats yet."}</li>
+        )}
+      </ul>
+      {shelf.hasMore.value && (
+        <button type="button" class="quiet" onClick={() => void shelf.more()}>
+          More
+        </button>
+      )}
+      <div class="sidebar-foot">
+        <button type="button" class="quiet inbox-button" onClick={() => (inbox.isOpen.value = true)}>
+          <Icon name="bell" /> Inbox
+          {inbox.count.value > 0 && <span class="count">{inbox.count.value}</span>}
+        </button>
+        <button type="button" class="quiet" onClick={() => (isHelpOpen.value = true)}>
+          Keyboard <kbd>?</kbd>
+        </button>
+      </div>
+    </nav>
+  );
+}
+
+/** Of the chat on the screen more is known than the list says. */
+function liveStatus(session: ChatSession): string | null {
+  if (session.pendingCount.value > 0) return "WAITING_APPROVAL";
+  return session.activeId.value !== null ? "RUNNING" : null;
+}
+
+function Entry({ chat }: { chat: ChatSummary }) {
+  const { session } = room.value;
+  const isCurrent = session.id === chat.id;
+  const status = isCurrent ? (liveStatus(session) ?? chat.status) : chat.status;
+  const mark = MARKS[status];
+  return (
+    <li>
+      <a href={addressOf(chat.id)} aria-current={isCurrent ? "page" : undefined} title={chat.title}>
+        <span class="chat-title">{chat.title || "New chat"}</span>
+        <span class="chat-facts">
+          {mark ? <span class="mark" data-status={status}>{mark}</span> : <span>{chat.agent}</span>}
+          <time dateTime={chat.updated_at} title={fullDate(chat.updated_at)}>
+            {ago(chat.updated_at)}
+          </time>
+        </span>
+      </a>
+    </li>
+  );
+}

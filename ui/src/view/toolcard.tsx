@@ -1,0 +1,133 @@
+/** One call of a tool, from being asked about to its result. */
+import { useState } from "preact/hooks";
+
+import { callTime } from "../chat/moments";
+import type { CallStep, Run, Verdict } from "../chat/run";
+import { toolOf } from "../page/room";
+import { duration } from "../text/time";
+import { Approval } from "./approval";
+import { Arguments } from "./arguments";
+import { Icon } from "./icon";
+import { LongText } from "./longtext";
+import { Risk } from "./risk";
+
+interface ToolCardProps {
+  chat: string;
+  run: Run;
+  call: CallStep;
+}
+
+export function ToolCard({ chat, run, call }: ToolCardProps) {
+  const [isOpen, setOpen] = useState<boolean | null>(null);
+  const shows = isOpen ?? call.phase === "running";
+  const took = callTime(run, call.id);
+  const body = `call-${call.id}`;
+  return (
+    <article class="call" data-phase={phaseOf(run, call)} aria-label={`Tool call ${call.tool}`}>
+      <header>
+        <button
+          type="button"
+          class="call-title"
+          aria-expanded={shows || call.phase === "asked"}
+          aria-controls={body}
+          onClick={() => setOpen(!shows)}
+        >
+          <Icon name={call.phase === "asked" ? "shield" : "tool"} />
+          <code>{call.tool}</code>
+          <Risk effect={toolOf(run.agent, call.tool)?.effect} />
+          <span class="outcome">
+            <span class="state">{stateWords(run, call)}</span>
+            {took !== null && <span class="took">{duration(took)}</span>}
+          </span>
+        </button>
+      </header>
+      <div id={body} class="call-body" hidden={!shows && call.phase !== "asked"}>
+        {call.verdict && <Decided verdict={call.verdict} />}
+        {call.asking && call.phase === "asked" ? (
+          <Approval
+            key={call.asking.approval_id}
+            chat={chat}
+            run={run.id}
+            agent={run.agent}
+            asking={call.asking}
+          />
+        ) : (
+          (shows || null) && <Content call={call} />
+        )}
+      </div>
+    </article>
+  );
+}
+
+function Content({ call }: { call: CallStep }) {
+  return (
+    <>
+      <h4>Arguments</h4>
+      <Arguments input={call.input} />
+      {call.output !== null && (
+        <>
+          <h4>Result</h4>
+          <LongText text={call.output} label="Result" />
+        </>
+      )}
+      {call.output === null && call.preview && (
+        <>
+          <h4>Output so far</h4>
+          <LongText text={call.preview} isTail label="Output so far" />
+        </>
+      )}
+    </>
+  );
+}
+
+const WHO: Record<Verdict["by"], string> = {
+  human: "a person",
+  policy: "policy",
+  timeout: "nobody in time",
+  cancel: "the stop of the run",
+};
+
+function Decided({ verdict }: { verdict: Verdict }) {
+  const who = verdict.by === "human" ? (verdict.decidedBy ?? WHO.human) : WHO[verdict.by];
+  const isAnswer = verdict.answer !== undefined;
+  return (
+    <p class="verdict" data-approved={verdict.approved}>
+      {isAnswer ? "Answered" : verdict.approved ? "Approved" : "Refused"} by {who}
+      {isAnswer && `: ${spelled(verdict.answer)}`}
+      {verdict.edited && ", with edited arguments"}
+      {verdict.choice && `: ${verdict.choice.replace("_", " ")}`}
+      {verdict.message && <>: “{verdict.message}”</>}
+    </p>
+  );
+}
+
+const spelled = (answer: unknown): string =>
+  typeof answer === "string" ? answer : JSON.stringify(answer);
+
+/** A call of a run that is over can be neither asked about nor running. */
+function phaseOf(run: Run, call: CallStep): CallStep["phase"] {
+  const isOpen = call.phase === "asked" || call.phase === "running" || call.phase === "decided";
+  return run.status !== "RUNNING" && isOpen ? "refused" : call.phase;
+}
+
+function stateWords(run: Run, call: CallStep): string {
+  switch (phaseOf(run, call)) {
+    case "asked":
+      return "needs approval";
+    case "decided":
+      return "approved";
+    case "running":
+      return "running";
+    case "done":
+      return call.verdict?.edited ? "done, edited" : "done";
+    case "refused":
+      return refusedWords(call.verdict);
+  }
+}
+
+function refusedWords(verdict: Verdict | null): string {
+  if (!verdict || verdict.approved || verdict.answer !== undefined) return "stopped";
+  return { human: "rejected", policy: "forbidden by policy", timeout: "expired", cancel: "withdrawn" }[
+    verdict.by
+  ];
+}
