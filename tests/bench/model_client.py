@@ -25,6 +25,8 @@ from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
 from tests.bench.report import Ratio, Report
 
 TOKENS = 32
+# A long answer says everything so many times more.
+LONG = 8
 PROMPT = Prompt(
     [
         Message(role="system", content="You answer questions."),
@@ -78,8 +80,10 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
                 writer.write(frames[1])
                 await reader.read()
                 break
-            pause = 0.01 if request.startswith(b"POST /paced/") else 0
-            for frame in frames:
+            is_long = request.startswith(b"POST /long/")
+            pause = 0.01 if is_long or request.startswith(b"POST /paced/") else 0
+            words = frames[1 : 1 + TOKENS] * LONG if is_long else []
+            for frame in (*words, *frames):
                 writer.write(frame)
                 await asyncio.sleep(pause)
             writer.write(b"0\r\n\r\n")
