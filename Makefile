@@ -31,7 +31,7 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 	--no-annotate
 # Only a whole, passing run leaves .coverage: a part of the suite says nothing about the floor, which
 # is `make check`'s to hold.
-WHOLE_SUITE = $(PY) -m pytest -n $(WORKERS) --cov --cov-report= --cov-fail-under=0 \
+WHOLE_SUITE = $(PY) -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report= --cov-fail-under=0 \
 	|| { rm -f .coverage .coverage.*; exit 1; }
 
 # A server without its page, and the tests of everything else, are still worth having.

@@ -5,6 +5,7 @@ python demos/04_remote_plugins/service.py --port 9100
 
 import argparse
 import socket
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -75,7 +76,8 @@ def main() -> None:
     options = argparse.ArgumentParser(description="Serve places and their weather.")
     options.add_argument("--port", type=int, default=9100, help="0 takes a free one")
     listener = socket.create_server(("127.0.0.1", options.parse_args().port))
-    web.run_app(application(), sock=listener)
+    # Whoever waits for the address reads it from a pipe.
+    web.run_app(application(), sock=listener, print=partial(print, flush=True))
 
 
 if __name__ == "__main__":
