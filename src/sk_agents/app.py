@@ -7,7 +7,7 @@ for, so importing this module does nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
@@ -15,9 +15,6 @@ from fastapi.telemetry import TelemetryConfig
 
 from sk_agents import __version__
 from sk_agents.agent_assembly import ServedAgent
-from sk_agents.appv1 import AppV1
-from sk_agents.appv2 import AppV2
-from sk_agents.appv3 import AppV3
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
 from sk_agents.chats.routes import add_chat_routes
 from sk_agents.chats.views import AgentView, ToolView
@@ -43,12 +40,6 @@ NO_TELEMETRY: TelemetryConfig = {
     "logs": False,
     "operation_spans": False,
     "auto_configure": False,
-}
-
-APPS: Mapping[str, type[AppV1] | type[AppV2] | type[AppV3]] = {
-    "skagents/v1": AppV1,
-    "skagents/v2alpha1": AppV2,
-    "tealagents/v1alpha1": AppV3,
 }
 
 _lock = threading.Lock()
@@ -111,12 +102,32 @@ def create_app(
     add_chat_routes(app, lambda: [_agent_view(*item) for item in house.agents.items()])
     add_todo_chat_routes(app, list(house.agents))
     for file in agents:
-        APPS[file.api_version].run(app, file, settings)
+        _add_agent_routes(app, file, settings)
     app.include_router(health_routes(health))
     install_openapi(app)
     app.include_router(page_routes([f"{agent.name} {agent.version}" for agent in agents], kind))
     app.router.routes.insert(0, Shortcut(app.router.routes))
     return app
+
+
+def _add_agent_routes(app: FastAPI, file: AgentFile, settings: Settings) -> None:
+    """By the API that the file names. Each is imported by the first file that needs it: together
+    they would take a seventh of a start."""
+    match file.api_version:
+        case "skagents/v1":
+            from sk_agents.appv1 import AppV1  # noqa: PLC0415
+
+            AppV1.run(app, file, settings)
+        case "skagents/v2alpha1":
+            from sk_agents.appv2 import AppV2  # noqa: PLC0415
+
+            AppV2.run(app, file, settings)
+        case "tealagents/v1alpha1":
+            from sk_agents.appv3 import AppV3  # noqa: PLC0415
+
+            AppV3.run(app, file, settings)
+        case other:
+            raise AssertionError(f"no API serves {other}")
 
 
 def _agent_view(name: str, served: ServedAgent) -> AgentView:
