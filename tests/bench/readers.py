@@ -42,6 +42,7 @@ async def answered(server: Server, chat: str, crowd: int) -> float:
     for other in others:
         other.close()
     writer.close()
+    await writer.wait_closed()
     return seconds
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.bench import group_commit, long_thread, telemetry, turns, waiting
+from tests.bench import chats, group_commit, long_thread, readers, teal, telemetry, turns, waiting
 from tests.bench.report import Ratio, Report
 from tests.requirements import requirement
 
@@ -35,6 +35,22 @@ def test_telemetry_that_is_off_is_measured_beside_an_unobservable_build() -> Non
     report = telemetry.measure(conversations=4, turns=2, repetitions=1)
     assert report.ratios[0].value > 0
     assert report.ratios[1].holds
+
+
+def test_the_server_is_measured_beside_the_limit() -> None:
+    report = chats.measure(conversations=4, turns=2, repetitions=1, streams=4)
+    assert [line.split()[0] for line in report.lines] == ["burst", "paced"]
+    assert all(ratio.value > 0 for ratio in report.ratios[:5])
+
+
+def test_a_turn_without_a_stream_is_measured_beside_the_limit() -> None:
+    report = teal.measure(conversations=4, turns=2, repetitions=1)
+    assert report.ratios[0].value > 0
+
+
+def test_a_good_reader_is_measured_beside_a_crowd() -> None:
+    report = readers.measure(repetitions=1, crowd=4)
+    assert report.ratios[0].value > 0
 
 
 def test_waiting_runs_are_measured() -> None:
