@@ -129,11 +129,8 @@ async def test_ready_reports_each_dependency() -> None:
     assert body["dependencies"] == {"store": {"status": "up", "kind": "memory"}}
 
 
-async def test_ready_is_503_when_one_dependency_is_down_or_silent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("sk_agents.http.health.PING_TIMEOUT", 0.01)
-    health = Health()
+async def test_ready_is_503_when_one_dependency_is_down_or_silent() -> None:
+    health = Health(ping_timeout=0.01)
 
     async def broken() -> None:
         raise StoreUnavailable("canary")

@@ -25,7 +25,8 @@ Ping = Callable[[], Awaitable[object]]
 class Health:
     """Answers the health routes from the dependencies known after start-up."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, ping_timeout: float = PING_TIMEOUT) -> None:
+        self._ping_timeout = ping_timeout
         self._dependencies: dict[str, tuple[Ping, Mapping[str, str]]] = {}
         self._notes: dict[str, Callable[[], Any]] = {}
         self._started = time.monotonic()
@@ -43,7 +44,10 @@ class Health:
 
     async def ready(self) -> dict[str, Any]:
         states = await asyncio.gather(
-            *(_state(name, ping) for name, (ping, _) in self._dependencies.items())
+            *(
+                _state(name, ping, self._ping_timeout)
+                for name, (ping, _) in self._dependencies.items()
+            )
         )
         dependencies = {
             name: {"status": state, **facts}
@@ -74,9 +78,9 @@ def health_routes(health: Health) -> APIRouter:
     return router
 
 
-async def _state(name: str, ping: Ping) -> str:
+async def _state(name: str, ping: Ping, seconds: float) -> str:
     try:
-        async with asyncio.timeout(PING_TIMEOUT):
+        async with asyncio.timeout(seconds):
             await ping()
     except Exception as error:
         # A store may be the operator's own class.

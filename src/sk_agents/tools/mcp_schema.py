@@ -6,14 +6,12 @@ every reference is replaced by what it points to: a small text cannot make check
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from copy import deepcopy
-from difflib import get_close_matches
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sk_agents.engine.canonical import canonical_json
-from sk_agents.exceptions import InvalidInput, ToolError
-from sk_agents.tools.schema import MOST_PROBLEMS, MOST_TEXT
+from sk_agents.exceptions import InvalidInput
+from sk_agents.tools.schema_check import SchemaCheck
 
 MOST_BYTES = 64 * 1024
 MOST_DEPTH = 64
@@ -41,63 +39,12 @@ class Arguments:
         kind, properties = self.schema["type"], self.schema["properties"]
         if kind != "object" or not isinstance(properties, dict):
             raise UnusableSchema("it is not about an object")
-        self._validator = _validator(self.schema)
-        self._defaults = self._usable_defaults()
-
-    def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments with defaults filled in.
-
-        Raises:
-            ToolError: they break the schema. The text is for the model.
-        """
-        filled = {**deepcopy(self._defaults), **deepcopy(dict(arguments))}
-        try:
-            canonical_json(filled)
-            problems = [*self._unknown(filled), *self._wrong(filled)]
-        except (InvalidInput, ValueError, TypeError, ArithmeticError, RecursionError):
-            raise ToolError("The arguments cannot be checked, nothing was run.") from None
-        if problems:
-            raise ToolError(self._advice(problems))
-        return filled
-
-    def _usable_defaults(self) -> dict[str, Any]:
         defaults = {
             name: entry["default"]
-            for name, entry in self.schema["properties"].items()
+            for name, entry in properties.items()
             if isinstance(entry, Mapping) and entry.get("default") is not None
         }
-        broken = {
-            str(error.path[0]) for error in self._validator.iter_errors(defaults) if error.path
-        }
-        return {name: value for name, value in defaults.items() if name not in broken}
-
-    def _unknown(self, arguments: Mapping[str, Any]) -> Iterator[str]:
-        if self.schema.get("additionalProperties") or self.schema.get("patternProperties"):
-            return
-        known = self.schema["properties"]
-        for name in arguments:
-            if name not in known:
-                near = get_close_matches(name[:64], known, n=1)
-                yield f"{ascii(name[:64])}: is unknown" + (f"; is it {near[0]}?" if near else "")
-
-    def _wrong(self, arguments: Mapping[str, Any]) -> Iterator[str]:
-        for error in self._validator.iter_errors(arguments):
-            place = ".".join(map(str, error.absolute_path))
-            if place or error.validator != "additionalProperties":
-                yield f"{place}: {error.message}" if place else error.message
-
-    def _advice(self, problems: list[str]) -> str:
-        listed = [f"- {problem[:MOST_TEXT]}" for problem in problems[:MOST_PROBLEMS]]
-        if len(problems) > MOST_PROBLEMS:
-            listed.append(f"- and {len(problems) - MOST_PROBLEMS} more")
-        required = self.schema.get("required", ())
-        names = [
-            f"{name} (required)" if name in required else name for name in self.schema["properties"]
-        ]
-        expected = ", ".join(names) or "none"
-        return "\n".join(
-            ["The arguments are not valid, nothing was run:", *listed, f"Arguments: {expected}."]
-        )
+        self.check = SchemaCheck(self.schema, _validator(self.schema), defaults).check
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from copy import deepcopy
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from sk_agents.engine.canonical import canonical_json, digest
+from sk_agents.engine.canonical import digest
 from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
-from sk_agents.exceptions import ConfigurationError, InvalidInput, ToolError
+from sk_agents.exceptions import ConfigurationError, ToolError
 from sk_agents.tools.member import Tool, tool_spec
 from sk_agents.tools.remote_clients import RemoteClients
 from sk_agents.tools.remote_operation import Operation, request_of
-from sk_agents.tools.schema import MOST_PROBLEMS, MOST_TEXT
+from sk_agents.tools.schema import MOST_TEXT
+from sk_agents.tools.schema_check import SchemaCheck
 
 if TYPE_CHECKING:
     from sk_agents.tools.remote_http import Answer
@@ -52,8 +51,13 @@ class RemoteTool(Tool):
         self._operation, self._service, self._clients = operation, service, clients
         reads = operation.method in READING
         schema = operation.schema
-        self._validator = _validator(schema, self.origin)
-        self._defaults = self._usable_defaults()
+        # Of parameters only: a field left out of a body may mean "leave it as it is".
+        defaults = {
+            entry.argument: entry.schema["default"]
+            for entry in operation.parameters
+            if isinstance(entry.schema, Mapping) and entry.schema.get("default") is not None
+        }
+        self._check = SchemaCheck(schema, _validator(schema, self.origin), defaults)
         spec = tool_spec(
             name=name,
             description=operation.description,
@@ -68,15 +72,7 @@ class RemoteTool(Tool):
         self.spec = replace(spec, definition_digest=digest(goal))
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        filled = {**self._defaults, **deepcopy(dict(arguments))}
-        try:
-            canonical_json(filled)
-            problems = [*self._unknown(filled), *self._wrong(filled)]
-        except (InvalidInput, ValueError, TypeError, ArithmeticError, RecursionError):
-            raise ToolError("The arguments cannot be checked, nothing was run.") from None
-        if problems:
-            raise ToolError(self._advice(problems))
-        return filled
+        return self._check.check(arguments)
 
     async def run(
         self, arguments: dict[str, Any], context: ToolContext
@@ -96,45 +92,6 @@ class RemoteTool(Tool):
         bounds = Bounds(seconds, service.max_bytes, service.redirect_hosts)
         request = request_of(self._operation, arguments)
         yield ToolResult(_content(await self._clients.send(request, headers, bounds)))
-
-    def _usable_defaults(self) -> dict[str, Any]:
-        """Those of parameters only: a field left out of a body may mean "leave it as it is"."""
-        defaults = {
-            entry.argument: entry.schema["default"]
-            for entry in self._operation.parameters
-            if isinstance(entry.schema, Mapping) and entry.schema.get("default") is not None
-        }
-        broken = {
-            str(error.path[0]) for error in self._validator.iter_errors(defaults) if error.path
-        }
-        return {name: value for name, value in defaults.items() if name not in broken}
-
-    def _unknown(self, arguments: Mapping[str, Any]) -> Iterable[str]:
-        known = self.spec.parameters["properties"]
-        for name in arguments:
-            if name not in known:
-                near = get_close_matches(name[:64], known, n=1)
-                yield f"{ascii(name[:64])}: is unknown" + (f"; is it {near[0]}?" if near else "")
-
-    def _wrong(self, arguments: Mapping[str, Any]) -> Iterable[str]:
-        for error in self._validator.iter_errors(arguments):
-            place = ".".join(map(str, error.absolute_path))
-            if place or error.validator != "additionalProperties":
-                yield f"{place}: {error.message}" if place else error.message
-
-    def _advice(self, problems: list[str]) -> str:
-        listed = [f"- {problem[:MOST_TEXT]}" for problem in problems[:MOST_PROBLEMS]]
-        if len(problems) > MOST_PROBLEMS:
-            listed.append(f"- and {len(problems) - MOST_PROBLEMS} more")
-        required = self.spec.parameters["required"]
-        names = [
-            f"{name} (required)" if name in required else name
-            for name in self.spec.parameters["properties"]
-        ]
-        expected = ", ".join(names) or "none"
-        return "\n".join(
-            ["The arguments are not valid, nothing was run:", *listed, f"Arguments: {expected}."]
-        )
 
 
 def _validator(schema: Mapping[str, Any], origin: str) -> Any:

@@ -1,0 +1,72 @@
+"""Arguments checked against a JSON schema that somebody else wrote, in words for the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from difflib import get_close_matches
+from typing import Any
+
+from sk_agents.engine.canonical import canonical_json
+from sk_agents.exceptions import InvalidInput, ToolError
+from sk_agents.tools.schema import MOST_PROBLEMS, MOST_TEXT
+
+
+class SchemaCheck:
+    """`schema` is about an object, `validator` a `jsonschema` validator of it.
+
+    Of `defaults` those are filled in that the schema itself accepts.
+    """
+
+    def __init__(
+        self, schema: Mapping[str, Any], validator: Any, defaults: Mapping[str, Any]
+    ) -> None:
+        self._schema = schema
+        self._validator = validator
+        broken = {str(error.path[0]) for error in validator.iter_errors(defaults) if error.path}
+        self._defaults = {name: value for name, value in defaults.items() if name not in broken}
+
+    def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments with defaults filled in.
+
+        Raises:
+            ToolError: they break the schema. The text is for the model.
+        """
+        filled = {**deepcopy(self._defaults), **deepcopy(dict(arguments))}
+        try:
+            canonical_json(filled)
+            problems = [*self._unknown(filled), *self._wrong(filled)]
+        except (InvalidInput, ValueError, TypeError, ArithmeticError, RecursionError):
+            raise ToolError("The arguments cannot be checked, nothing was run.") from None
+        if problems:
+            raise ToolError(self._advice(problems))
+        return filled
+
+    def _unknown(self, arguments: Mapping[str, Any]) -> Iterator[str]:
+        if self._schema.get("additionalProperties") or self._schema.get("patternProperties"):
+            return
+        known = self._schema["properties"]
+        for name in arguments:
+            if name not in known:
+                near = get_close_matches(name[:64], known, n=1)
+                yield f"{ascii(name[:64])}: is unknown" + (f"; is it {near[0]}?" if near else "")
+
+    def _wrong(self, arguments: Mapping[str, Any]) -> Iterator[str]:
+        for error in self._validator.iter_errors(arguments):
+            place = ".".join(map(str, error.absolute_path))
+            if place or error.validator != "additionalProperties":
+                yield f"{place}: {error.message}" if place else error.message
+
+    def _advice(self, problems: list[str]) -> str:
+        listed = [f"- {problem[:MOST_TEXT]}" for problem in problems[:MOST_PROBLEMS]]
+        if len(problems) > MOST_PROBLEMS:
+            listed.append(f"- and {len(problems) - MOST_PROBLEMS} more")
+        required = self._schema.get("required", ())
+        names = [
+            f"{name} (required)" if name in required else name
+            for name in self._schema["properties"]
+        ]
+        expected = ", ".join(names) or "none"
+        return "\n".join(
+            ["The arguments are not valid, nothing was run:", *listed, f"Arguments: {expected}."]
+        )
