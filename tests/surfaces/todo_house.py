@@ -25,7 +25,8 @@ from sk_agents.interactions import chat_thread_id
 from sk_agents.persistence.sqlite_store import SqliteStore
 from sk_agents.testing import HeaderAuthorizer, ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn
-from sk_agents.todo_server.tasks import Task, TaskStore
+from sk_agents.todo_server.task_stores import task_store
+from sk_agents.todo_server.tasks import Task
 
 DEMO = Path(__file__).parent.parent.parent / "demos" / "todo" / "config.yaml"
 BOUND = 60.0
@@ -68,11 +69,8 @@ class House:
 
     def tasks(self, user: str) -> list[Task]:
         """What the todo server keeps, read past everything else."""
-        store = TaskStore(self.folder / "todo.sqlite")
-        try:
+        with task_store(f"sqlite://{self.folder}/todo.sqlite") as store:
             return store.list(user, "all", 100)
-        finally:
-            store.close()
 
     @property
     def prompts(self) -> list[list[Json]]:

@@ -10,6 +10,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,46 +19,58 @@ from mcp.server import MCPServer
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sk_agents.exceptions import ConfigurationError
+from sk_agents.exceptions import ConfigurationError, StoreError
 from sk_agents.todo_server.server import todo_server
-from sk_agents.todo_server.tasks import TaskStore, store_path
+from sk_agents.todo_server.task_stores import task_store
 
 STORE_VARIABLE = "TODO_STORE"
 TOKEN_VARIABLE = "TODO_TOKEN"
+EPILOG = (
+    f"A password belongs into {STORE_VARIABLE}, PGPASSWORD or ~/.pgpass: other users of a machine"
+    f" can read arguments. {TOKEN_VARIABLE} is what HTTP requests must show."
+)
 # sysexits.h: something is wrong with the configuration.
 EX_CONFIG = 78
 
 
 def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
     options = _parser().parse_args(arguments)
-    try:
-        token = environ.get(TOKEN_VARIABLE) or None
-        if options.http and token is None and not _is_loopback(options.host):
-            raise ConfigurationError(f"{options.host} is not this machine alone: set TODO_TOKEN")
-        url = options.store or environ.get(STORE_VARIABLE) or _usual_store(environ)
-        store = TaskStore(store_path(url))
-    except ConfigurationError as error:
-        sys.stderr.write(f"{error}\n")
-        return EX_CONFIG
-    try:
+    with ExitStack() as stack:
+        try:
+            token = environ.get(TOKEN_VARIABLE) or None
+            if options.http and token is None and not _is_loopback(options.host):
+                raise ConfigurationError(
+                    f"{options.host} is not this machine alone: set {TOKEN_VARIABLE}"
+                )
+            url = options.store or environ.get(STORE_VARIABLE) or _usual_store(environ)
+            store = stack.enter_context(task_store(url))
+        except (ConfigurationError, StoreError) as error:
+            sys.stderr.write(f"{error}\n")
+            return EX_CONFIG
         server = todo_server(store)
-        if options.http:
-            asyncio.run(_serve(server, options.host, options.port, token))
-        else:
-            server.run("stdio")
-    except KeyboardInterrupt:
-        pass
-    finally:
-        store.close()
+        try:
+            if options.http:
+                asyncio.run(_serve(server, options.host, options.port, token))
+            else:
+                server.run("stdio")
+        except KeyboardInterrupt:
+            pass
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("sk_agents.todo_server", description="A todo list over MCP.")
-    parser.add_argument("--store", help="sqlite:///path; default: TODO_STORE, else a usual place")
+    parser = argparse.ArgumentParser(
+        "sk_agents.todo_server", description="A todo list over MCP.", epilog=EPILOG
+    )
+    parser.add_argument(
+        "--store",
+        metavar="URL",
+        help="sqlite:///path, or postgresql://user@host:port/database, which needs"
+        f" teal-agents[postgres]; default: {STORE_VARIABLE}, else a file in the user's data folder",
+    )
     parser.add_argument("--http", action="store_true", help="serve HTTP instead of stdio")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8765, help="0 takes any free one")
+    parser.add_argument("--host", default="127.0.0.1", help="where HTTP listens; %(default)s")
+    parser.add_argument("--port", type=int, default=8765, help="%(default)s; 0 takes any free one")
     return parser
 
 

@@ -21,7 +21,8 @@ from mcp_types import ToolAnnotations
 from pydantic import BaseModel, Field
 
 from sk_agents import __version__
-from sk_agents.todo_server.tasks import State, Task, TaskNotFound, TaskStore
+from sk_agents.exceptions import InvalidInput, NotFound, StoreError
+from sk_agents.todo_server.tasks import State, Task, TaskStore
 
 T = TypeVar("T")
 
@@ -82,11 +83,11 @@ def todo_server(store: TaskStore) -> MCPServer[Any]:
         due: Due = None,
     ) -> Task:
         """Change a task's title, notes or due date; what is left out stays as it is."""
-        given = {"title": title, "notes": notes, "due": due.isoformat() if due else None}
-        changes = {name: value for name, value in given.items() if value is not None}
-        if not changes:
+        if title is None and notes is None and due is None:
             raise ToolError("Say what to change: title, notes or due.")
-        return await _done(lambda: store.update(user_of(ctx), task_id, changes))
+        return await _done(
+            lambda: store.update(user_of(ctx), task_id, title=title, notes=notes, due=due)
+        )
 
     @server.tool(annotations=REMOVES)
     async def delete_task(ctx: Context, task_id: TaskId) -> Task:
@@ -128,5 +129,5 @@ def _from_header(ctx: Context) -> str | None:
 async def _done(operation: Callable[[], T]) -> T:
     try:
         return await anyio.to_thread.run_sync(operation)
-    except TaskNotFound as error:
+    except (InvalidInput, NotFound, StoreError) as error:
         raise ToolError(str(error)) from None

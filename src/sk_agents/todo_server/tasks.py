@@ -1,41 +1,15 @@
-"""Tasks in a SQLite file. Every operation is about one user's tasks and sees no others.
-
-Several processes may use one file: each operation is one transaction.
+"""Tasks, and what every place that keeps them promises. Every operation is about one user's tasks
+and sees no others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, date, datetime
-from pathlib import Path
-from threading import Lock
-from typing import Any, Literal
+from typing import Literal, Protocol, Self
 
-import apsw
 from pydantic import BaseModel, ConfigDict
 
-from sk_agents.exceptions import ConfigurationError, NotFound
-
-BUSY_MS = 5_000
-# Marks the file as ours, so that no other one is written to by mistake.
-APPLICATION_ID = 0x70D07A5C
-VERSION = 1
-SCHEMA = """
-CREATE TABLE task (
-    user_id TEXT NOT NULL,
-    id INTEGER NOT NULL,
-    title TEXT NOT NULL,
-    notes TEXT NOT NULL,
-    due TEXT,
-    created_at TEXT NOT NULL,
-    completed_at TEXT,
-    PRIMARY KEY (user_id, id)
-) WITHOUT ROWID;
--- Numbers are not used again: an old message must not mean a new task.
-CREATE TABLE last_id (user_id TEXT PRIMARY KEY, id INTEGER NOT NULL) WITHOUT ROWID;
-"""
-COLUMNS = "id, title, notes, due, created_at, completed_at"
+from sk_agents.exceptions import InvalidInput, NotFound
 
 State = Literal["open", "done", "all"]
 
@@ -50,151 +24,79 @@ class Task(BaseModel):
     created_at: str
     completed_at: str | None
 
-    @property
-    def is_done(self) -> bool:
-        return self.completed_at is not None
-
 
 class TaskNotFound(NotFound):
     """There is no such task."""
 
 
-def store_path(url: str) -> Path:
-    """Where the database named by a URL lies.
+class TaskStore(Protocol):
+    """Opened by entering it. Threads may share one, and several processes the same database: each
+    operation is one transaction.
 
-    Raises:
-        ConfigurationError: it is not a SQLite URL with an absolute path.
+    Any operation raises InvalidInput for a text or a user's name that not every database can keep,
+    and StoreError when the database cannot serve it; nothing was changed then, unless it is
+    CommitOutcomeUnknown. The next one tries anew.
     """
-    scheme, _, rest = url.partition(":")
-    if scheme in {"postgres", "postgresql"}:
-        raise ConfigurationError("the todo server keeps tasks in SQLite; PostgreSQL is not served")
-    if scheme != "sqlite" or not rest.startswith("///") or not rest.strip("/"):
-        raise ConfigurationError("the todo store's URL must be sqlite:///path, an absolute path")
-    return Path("/" + rest.lstrip("/"))
 
+    def __enter__(self) -> Self:
+        """Make the tables if there are none; any number of processes may do so at once.
 
-class TaskStore:
-    """Raises ConfigurationError when made: the file cannot be used, or is not a todo list."""
+        Raises:
+            ConfigurationError: what is there cannot be used, is not a todo list, or was written
+                by a newer version; it was not touched.
+            StoreUnavailable: the database cannot be reached.
+        """
 
-    def __init__(self, path: Path) -> None:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = apsw.Connection(str(path))
-            self._connection.set_busy_timeout(BUSY_MS)
-            self._prepare(path)
-        except (OSError, apsw.Error) as error:
-            raise ConfigurationError(f"{path}: cannot be used as a todo list: {error}") from error
-        self._lock = Lock()
-
-    def _prepare(self, path: Path) -> None:
-        connection = self._connection
-        # Before anything is written: the file may be somebody else's.
-        self._check_identity(path)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            if self._check_identity(path) == 0:
-                connection.execute(SCHEMA)
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {VERSION}")
-        finally:
-            connection.execute("COMMIT")
-
-    def _check_identity(self, path: Path) -> int:
-        """The version of its schema; 0 for an empty file."""
-        [(found,)] = self._connection.execute("PRAGMA application_id")
-        [(tables,)] = self._connection.execute("SELECT count(*) FROM sqlite_schema")
-        if found not in (0, APPLICATION_ID) or (found == 0 and tables):
-            raise ConfigurationError(f"{path}: this file is not a todo list")
-        [(version,)] = self._connection.execute("PRAGMA user_version")
-        if version > VERSION:
-            raise ConfigurationError(f"{path}: written by a newer version")
-        return int(version)
-
-    def close(self) -> None:
-        self._connection.close()
+    def __exit__(self, *exc_info: object) -> None: ...
 
     def add(self, user_id: str, title: str, notes: str, due: date | None) -> Task:
-        with self._changing() as connection:
-            [(id,)] = connection.execute(
-                "INSERT INTO last_id VALUES (?, 1)"
-                " ON CONFLICT DO UPDATE SET id = id + 1 RETURNING id",
-                (user_id,),
-            )
-            connection.execute(
-                "INSERT INTO task VALUES (?, ?, ?, ?, ?, ?, NULL)",
-                (user_id, id, title, notes, due.isoformat() if due else None, _now()),
-            )
-            return self._task(user_id, id)
+        """The new task. Its number is the user's next one, and no number is used again: an old
+        message must not mean a new task.
+        """
 
     def list(self, user_id: str, state: State, limit: int) -> list[Task]:
-        """Those with a due date first, the most urgent one first."""
-        condition = {
-            "open": "AND completed_at IS NULL",
-            "done": "AND completed_at IS NOT NULL",
-            "all": "",
-        }[state]
-        with self._lock:
-            rows = self._connection.execute(
-                f"SELECT {COLUMNS} FROM task WHERE user_id = ? {condition}"
-                " ORDER BY due IS NULL, due, id LIMIT ?",
-                (user_id, limit),
-            )
-            return [_task(row) for row in rows]
+        """Those with a due date first, the most urgent one first, then by number."""
 
     def complete(self, user_id: str, id: int) -> Task:
-        """Done twice is done once. Raises TaskNotFound."""
-        with self._changing() as connection:
-            connection.execute(
-                "UPDATE task SET completed_at = coalesce(completed_at, ?)"
-                " WHERE user_id = ? AND id = ?",
-                (_now(), user_id, id),
-            )
-            return self._task(user_id, id)
+        """Done twice is done once.
 
-    def update(self, user_id: str, id: int, changes: Mapping[str, str | None]) -> Task:
-        """Raises TaskNotFound. `changes` has only the names `title`, `notes` and `due`."""
-        assert changes.keys() <= {"title", "notes", "due"}
-        with self._changing() as connection:
-            for column, value in changes.items():
-                connection.execute(
-                    f"UPDATE task SET {column} = ? WHERE user_id = ? AND id = ?",
-                    (value, user_id, id),
-                )
-            return self._task(user_id, id)
+        Raises:
+            TaskNotFound: this user has no such task.
+        """
+
+    def update(
+        self,
+        user_id: str,
+        id: int,
+        *,
+        title: str | None = None,
+        notes: str | None = None,
+        due: date | None = None,
+    ) -> Task:
+        """What is `None` stays as it is.
+
+        Raises:
+            TaskNotFound: this user has no such task.
+        """
 
     def delete(self, user_id: str, id: int) -> Task:
-        """The task as it was. Raises TaskNotFound."""
-        with self._changing() as connection:
-            task = self._task(user_id, id)
-            connection.execute("DELETE FROM task WHERE user_id = ? AND id = ?", (user_id, id))
-            return task
+        """The task as it was.
 
-    def _task(self, user_id: str, id: int) -> Task:
-        rows = self._connection.execute(
-            f"SELECT {COLUMNS} FROM task WHERE user_id = ? AND id = ?", (user_id, id)
-        )
-        found = next(iter(rows), None)
-        if found is None:
-            raise TaskNotFound(f"There is no task {id}.")
-        return _task(found)
-
-    @contextmanager
-    def _changing(self) -> Iterator[apsw.Connection]:
-        with self._lock:
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
+        Raises:
+            TaskNotFound: this user has no such task.
+        """
 
 
-def _task(row: Any) -> Task:
-    return Task.model_validate(dict(zip(COLUMNS.split(", "), row, strict=True)))
+def check_texts(*texts: str | None) -> None:
+    """Raises InvalidInput for what PostgreSQL or UTF-8 cannot hold, wherever the tasks lie."""
+    for text in filter(None, texts):
+        if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+            raise InvalidInput("The text holds characters that cannot be stored.")
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def not_found(id: int) -> TaskNotFound:
+    return TaskNotFound(f"There is no task {id}.")
+
+
+def shown_time(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="seconds")

@@ -6,20 +6,21 @@ import re
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import apsw
+import psycopg
 import pytest
 
 from sk_agents.engine.models import Effect
-from sk_agents.exceptions import ConfigurationError, ToolError
+from sk_agents.exceptions import ConfigurationError, StoreBusy, StoreError, ToolError
 from sk_agents.todo_server.__main__ import main
-from sk_agents.todo_server.tasks import TaskNotFound, TaskStore, store_path
+from sk_agents.todo_server.sqlite_tasks import SqliteTasks
+from sk_agents.todo_server.task_stores import task_store
+from sk_agents.todo_server.tasks import Task
 from sk_agents.tools.toolbox import Toolbox
 from tests.tools.calls import CONTEXT, result
 from tests.tools.mcp_servers.running import running
@@ -29,24 +30,23 @@ BOB = replace(CONTEXT, user_id="bob")
 NAMES = ["add_task", "list_tasks", "complete_task", "update_task", "delete_task"]
 
 
-def stdio(folder: Path, **fields: Any) -> dict[str, Any]:
-    args = ["-m", "sk_agents.todo_server", "--store", f"sqlite://{folder}/todo.sqlite"]
+def stdio(url: str, **fields: Any) -> dict[str, Any]:
     return {
         "name": "todo",
         "command": "python",
-        "args": args,
+        "args": ["-m", "sk_agents.todo_server"],
         "trust_level": "trusted",
         "user_id_source": "auth",
         **fields,
+        "env": {"TODO_STORE": url, **fields.get("env", {})},
     }
 
 
 @asynccontextmanager
-async def http(folder: Path, token: str | None = None) -> AsyncIterator[str]:
+async def http(url: str, token: str | None = None) -> AsyncIterator[str]:
     """The server over HTTP; its URL."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "sk_agents.todo_server", "--http", "--port", "0",
-        "--store", f"sqlite://{folder}/todo.sqlite",
+        sys.executable, "-m", "sk_agents.todo_server", "--http", "--port", "0", "--store", url,
         stderr=PIPE, env={"TODO_TOKEN": token} if token else {},
     )  # fmt: skip
     try:
@@ -61,13 +61,25 @@ async def http(folder: Path, token: str | None = None) -> AsyncIterator[str]:
         await process.wait()
 
 
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    """For what has nothing to do with the database."""
+    return f"sqlite://{tmp_path}/todo.sqlite"
+
+
+def kept(url: str, user: str) -> list[Task]:
+    """What the server keeps, read past everything else."""
+    with task_store(url) as store:
+        return store.list(user, "all", 9)
+
+
 async def told(box: Toolbox, tool: str, context: Any = ADA, **arguments: Any) -> Any:
     found = await result(box, f"mcp_todo-{tool}", arguments, context)
     return json.loads(found.content)
 
 
-async def test_task_is_added_listed_changed_completed_and_deleted(tmp_path: Path) -> None:
-    async with running(tmp_path, stdio(tmp_path)) as at:
+async def test_task_is_added_listed_changed_completed_and_deleted(tmp_path: Path, url: str) -> None:
+    async with running(tmp_path, stdio(url)) as at:
         assert at.names == [f"mcp_todo-{name}" for name in NAMES]
         await told(at.box, "add_task", title="someday")
         milk = await told(at.box, "add_task", title="buy milk", due="2030-01-02", notes="two")
@@ -87,8 +99,10 @@ async def test_task_is_added_listed_changed_completed_and_deleted(tmp_path: Path
         assert (await told(at.box, "add_task", title="new"))["id"] == 3
 
 
-async def test_only_deleting_claims_to_destroy_and_only_listing_to_read(tmp_path: Path) -> None:
-    async with running(tmp_path, stdio(tmp_path)) as at:
+async def test_only_deleting_claims_to_destroy_and_only_listing_to_read(
+    tmp_path: Path, file: str
+) -> None:
+    async with running(tmp_path, stdio(file)) as at:
         effects = {spec.name[9:]: spec.effect for spec in at.box.specs()}
         asks = [name for name in NAMES if at.box.requires_approval(f"mcp_todo-{name}")]
     assert asks == ["delete_task"]
@@ -96,8 +110,8 @@ async def test_only_deleting_claims_to_destroy_and_only_listing_to_read(tmp_path
     assert effects["add_task"] is Effect.AT_MOST_ONCE
 
 
-async def test_users_see_their_own_tasks_only(tmp_path: Path) -> None:
-    async with running(tmp_path, stdio(tmp_path)) as at:
+async def test_users_see_their_own_tasks_only(tmp_path: Path, url: str) -> None:
+    async with running(tmp_path, stdio(url)) as at:
         await told(at.box, "add_task", title="secret")
         assert (await told(at.box, "list_tasks", BOB))["tasks"] == []
         with pytest.raises(ToolError, match="There is no task 1"):
@@ -105,33 +119,32 @@ async def test_users_see_their_own_tasks_only(tmp_path: Path) -> None:
 
 
 async def test_call_that_does_not_say_whose_is_refused_unless_the_process_is_one_user_s(
-    tmp_path: Path,
+    tmp_path: Path, file: str
 ) -> None:
-    async with running(tmp_path, stdio(tmp_path, user_id_source=None)) as at:
+    async with running(tmp_path, stdio(file, user_id_source=None)) as at:
         with pytest.raises(ToolError, match="whose todo list"):
             await told(at.box, "list_tasks")
-    entry = stdio(tmp_path, user_id_source=None, env={"TODO_USER_ID": "ada"})
+    entry = stdio(file, user_id_source=None, env={"TODO_USER_ID": "ada"})
     async with running(tmp_path, entry) as at:
         await told(at.box, "add_task", BOB, title="x")
-    assert len(TaskStore(tmp_path / "todo.sqlite").list("ada", "all", 9)) == 1
+    assert len(kept(file, "ada")) == 1
 
 
-async def test_over_http_each_call_names_its_user_in_a_header(tmp_path: Path) -> None:
-    async with http(tmp_path) as url:
-        entry = {"name": "todo", "transport": "http", "url": url, "user_id_header": "X-User-Id"}
+async def test_over_http_each_call_names_its_user_in_a_header(tmp_path: Path, url: str) -> None:
+    async with http(url) as address:
+        entry = {"name": "todo", "transport": "http", "url": address, "user_id_header": "X-User-Id"}
         async with running(tmp_path, entry) as at:
             names = ("ada", "bob", "zoë")
             users = [replace(CONTEXT, user_id=name) for name in names]
             await asyncio.gather(
                 *(told(at.box, "add_task", user, title=user.user_id) for user in users)
             )
-    store = TaskStore(tmp_path / "todo.sqlite")
-    assert [[task.title for task in store.list(n, "all", 9)] for n in names] == [[n] for n in names]
+    assert [[task.title for task in kept(url, n)] for n in names] == [[n] for n in names]
 
 
-async def test_server_with_a_token_lets_nobody_else_in(tmp_path: Path) -> None:
-    async with http(tmp_path, token="sesame") as url:
-        entry: dict[str, Any] = {"name": "todo", "transport": "http", "url": url}
+async def test_server_with_a_token_lets_nobody_else_in(tmp_path: Path, file: str) -> None:
+    async with http(file, token="sesame") as address:
+        entry: dict[str, Any] = {"name": "todo", "transport": "http", "url": address}
         entry["user_id_source"] = "auth"
         async with running(tmp_path, entry) as at:
             assert at.status["status"] == "down"
@@ -143,9 +156,8 @@ async def test_server_with_a_token_lets_nobody_else_in(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--store", "postgresql://me:secret@db/x"], "PostgreSQL is not served"),
-        (["--store", "sqlite:todo.db"], "sqlite:///path"),
-        (["--store", "mysql:///x"], "sqlite:///path"),
+        (["--store", "postgresql://me:secret@127.0.0.1:1/x"], "Connection refused"),
+        (["--store", "mysql://me:secret@db/x"], "sqlite:///path or postgresql://"),
         (["--http", "--host", "0.0.0.0"], "set TODO_TOKEN"),
     ],
 )
@@ -157,36 +169,44 @@ def test_configuration_that_cannot_be_used_stops_the_start(
     assert message in said and "secret" not in said
 
 
-def test_database_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
+def test_file_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "other.sqlite"
     other = apsw.Connection(str(path))
     other.execute("CREATE TABLE precious (x)")
     other.close()
     before = path.read_bytes()
-    with pytest.raises(ConfigurationError, match="not a todo list"):
-        TaskStore(path)
+    with pytest.raises(ConfigurationError, match="not a todo list"), SqliteTasks(path):
+        pass
     assert path.read_bytes() == before
 
 
-def test_tasks_outlive_the_process_and_several_may_write(tmp_path: Path) -> None:
-    path = store_path(f"sqlite://{tmp_path}/deep/todo.sqlite")
-    stores = [TaskStore(path) for _ in range(4)]
-    with ThreadPoolExecutor(4) as threads:
-        list(
-            threads.map(
-                lambda n: stores[n % 4].add("ada", f"t{n}", "", date(2030, 1, 1)), range(40)
-            )
-        )
-    ids = [task.id for task in TaskStore(path).list("ada", "all", 100)]
-    assert sorted(ids) == list(range(1, 41))
+def test_file_that_another_process_keeps_locked_is_given_up(tmp_path: Path) -> None:
+    path = tmp_path / "todo.sqlite"
+    with SqliteTasks(path, busy_ms=50) as store:
+        other = apsw.Connection(str(path))
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreBusy, match="nothing was changed"):
+            store.add("ada", "a", "", None)
+        other.execute("ROLLBACK")
+        other.close()
+        assert store.add("ada", "a", "", None).id == 1
 
 
-def test_change_of_a_task_that_is_not_there_changes_nothing(tmp_path: Path) -> None:
-    store = TaskStore(tmp_path / "todo.sqlite")
-    with pytest.raises(TaskNotFound):
-        store.complete("ada", 1)
-    with pytest.raises(TaskNotFound):
-        store.update("ada", 1, {"title": "x"})
-    with pytest.raises(TaskNotFound):
-        store.delete("ada", 1)
-    assert store.list("ada", "all", 9) == []
+def test_file_that_is_damaged_says_so_in_our_words(file: str) -> None:
+    with task_store(file) as store:
+        other = apsw.Connection(file.removeprefix("sqlite://"))
+        other.execute("DROP TABLE task")
+        other.close()
+        with pytest.raises(StoreError, match="cannot be used now"):
+            store.list("ada", "all", 9)
+
+
+async def test_model_is_told_what_the_database_could_not_do(tmp_path: Path, schema: str) -> None:
+    async with running(tmp_path, stdio(schema)) as at:
+        await told(at.box, "add_task", title="a")
+        with psycopg.connect(schema) as connection:
+            connection.execute("ALTER TABLE todo_task RENAME TO elsewhere")
+        with pytest.raises(ToolError, match="database refused; nothing was changed"):
+            await told(at.box, "add_task", title="b")
+        with pytest.raises(ToolError, match="cannot be stored"):
+            await told(at.box, "add_task", title="a\0b")
