@@ -119,11 +119,20 @@ class Bank(BasePlugin):
     @kernel_function(description="Read something long.")
     def read(self) -> str:
         return "x" * 1_000_000
+
+
+class Vault(BasePlugin):
+    requires_authorization = True
+
+    @tool(effect="read_only")
+    @kernel_function(description="Open the vault in the caller's name.")
+    def open(self) -> str:
+        return f"opened with {self.authorization}"
 """
 
 
-def write_agent(folder: Path, script: dict[str, Any], name: str = "banker") -> Path:
-    """An agent that plays `script` and can use a bank."""
+def write_agent(folder: Path, script: dict[str, Any], name: str = "banker", **more: Any) -> Path:
+    """An agent that plays `script` and can use a bank; `more` are further keys of it."""
     folder.mkdir(parents=True, exist_ok=True)
     plugins = folder / "custom_plugins.py"
     plugins.write_text(PLUGINS)
@@ -140,6 +149,7 @@ def write_agent(folder: Path, script: dict[str, Any], name: str = "banker") -> P
                 "model": "scripted/script.yaml",
                 "system_prompt": "You are a banker.",
                 "plugins": ["Bank"],
+                **more,
             }
         },
     }

@@ -7,43 +7,85 @@ each state can be reached in each look.
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.browser.server import Server
+from tests.browser.server import Server, write_agent
 from tests.browser.tab import WAIT_MS, Tab
 
 DOCS = Path(__file__).parents[2] / "docs"
 IMAGES = DOCS / "images"
 SIZES = {1280: 800, 390: 844}
-STATES = ("welcome", "approval", "answer", "timeline", "chats")
+RECIPE = """Bread
+
+500 g flour
+10 g salt
+350 g water
+
+Knead for ten minutes.
+Bake for forty minutes.
+"""
+BAKER = {
+    "turns": [
+        {
+            "calls": [
+                {
+                    "tool": "Files-edit_file",
+                    "arguments": {
+                        "path": "bread.txt",
+                        "old_text": "350 g water\n\nKnead for ten minutes.",
+                        "new_text": "375 g water\n\nKnead for five minutes, rest for an hour.",
+                    },
+                }
+            ]
+        },
+        {"text": "The recipe is for a softer bread now: more water, and an hour's rest."},
+    ]
+}
+BUILTIN = {"tools": ["edit_file"], "workspace": "work", "workspace_for": "everyone"}
 
 
 def name_of(state: str, scheme: str, width: int) -> str:
     return f"{state}-{scheme}-{width}.png"
 
 
-@pytest.mark.parametrize("width", SIZES)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_every_state_can_be_looked_at(
-    browser: Browser, server: Server, tmp_path: Path, scheme: Any, width: int
-) -> None:
-    folder = IMAGES if os.environ.get("TEAL_PICTURES") else tmp_path
+Take = Callable[[str], Awaitable[None]]
+
+looks = pytest.mark.parametrize(
+    ("scheme", "width"), [(scheme, width) for scheme in ("light", "dark") for width in SIZES]
+)
+
+
+async def seen(
+    browser: Browser, url: str, folder: Path, scheme: Any, width: int
+) -> tuple[Tab, Take]:
+    """A page in this look, and what takes a picture of it."""
+    place = IMAGES if os.environ.get("TEAL_PICTURES") else folder
     page = await browser.new_page(
         viewport={"width": width, "height": SIZES[width]},
         color_scheme=scheme,
         reduced_motion="reduce",
+        locale="en-GB",
     )
-    tab = await Tab(page, server.url).open()
 
     async def take(state: str) -> None:
-        path = folder / name_of(state, scheme, width)
+        path = place / name_of(state, scheme, width)
         await page.screenshot(path=path, animations="disabled")
         assert path.stat().st_size > 5_000
 
+    return await Tab(page, url).open(), take
+
+
+@looks
+async def test_every_state_can_be_looked_at(
+    browser: Browser, server: Server, tmp_path: Path, scheme: str, width: int
+) -> None:
+    tab, take = await seen(browser, server.url, tmp_path, scheme, width)
+    page = tab.page
     await take("welcome")
     await tab.say("What time is it?")
     await tab.ended()
@@ -67,6 +109,32 @@ async def test_every_state_can_be_looked_at(
         await tab.button("Chats").click()
         await expect(page.locator(".chats a").first).to_be_in_viewport()
         await take("chats")
+    tab.check()
+
+
+@pytest.fixture
+def bakery(tmp_path: Path) -> Iterator[Server]:
+    path = write_agent(tmp_path / "agent", BAKER, name="baker", builtin=BUILTIN)
+    work = path.parent / "work"
+    work.mkdir()
+    (work / "bread.txt").write_text(RECIPE)
+    server = Server(tmp_path, path)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+@looks
+async def test_change_of_a_file_can_be_looked_at(
+    browser: Browser, bakery: Server, tmp_path: Path, scheme: str, width: int
+) -> None:
+    tab, take = await seen(browser, bakery.url, tmp_path, scheme, width)
+    await tab.say("Make the bread in bread.txt softer")
+    await expect(tab.page.locator(".difference .added").first).to_be_visible(timeout=WAIT_MS)
+    await tab.page.locator(".approval .actions").scroll_into_view_if_needed()
+    await take("change")
     tab.check()
 
 

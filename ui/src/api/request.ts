@@ -40,6 +40,8 @@ export function saveToken(token: string): void {
   needsToken.value = false;
 }
 
+export const hasToken = (): boolean => sessionStorage.getItem(TOKEN) !== null;
+
 /** A response with a good status; throws `ServerProblem` or `Unreachable` otherwise. */
 export async function send(path: string, call: Call = {}): Promise<Response> {
   const headers: Record<string, string> = { ...call.headers };

@@ -1,10 +1,16 @@
 /** From frames to runs: a pure function of what the log says and what a model is saying. */
 import type { FrameOf, RunFrame } from "../api/frames";
-import { newCall, type CallStep, type Growing, type Moment, type Preview, type Run } from "./run";
+import {
+  newCall,
+  NOTHING,
+  type CallStep,
+  type Growing,
+  type Moment,
+  type Preview,
+  type Run,
+} from "./run";
 
 type Piece = FrameOf<"answer_delta" | "thinking_delta">;
-
-const NONE: Growing = { text: "", length: 0 };
 
 /** The run after this frame. */
 export function folded(run: Run, frame: RunFrame): Run {
@@ -39,13 +45,19 @@ export function folded(run: Run, frame: RunFrame): Run {
       return withCall(
         dated(run, { ...moment("called", frame), call: frame.id, tool: frame.tool_name }),
         frame.id,
-        (call) => ({ ...call, input: frame.tool_input, phase: "running", asking: null }),
+        (call) => ({
+          ...call,
+          input: frame.tool_input,
+          phase: "running",
+          preview: NOTHING,
+          asking: null,
+        }),
         () => newCall(frame.id, frame.tool_name, frame.tool_input),
       );
     case "tool_output":
       return withCall(run, frame.call_id, (call) => ({
         ...call,
-        preview: call.preview + frame.chunk,
+        preview: grown(call.preview, frame.offset, frame.chunk),
       }));
     case "tool_result":
       return withCall(
@@ -54,7 +66,7 @@ export function folded(run: Run, frame: RunFrame): Run {
         (call) => ({
           ...call,
           phase: "done",
-          preview: "",
+          preview: NOTHING,
           output: frame.tool_output,
           asking: null,
         }),
@@ -82,7 +94,13 @@ export function folded(run: Run, frame: RunFrame): Run {
     case "error":
       return { ...run, error: frame };
     case "interaction_complete":
-      return ended(run, frame.status, moment("ended", frame), frame.usage);
+      return {
+        ...cut(dated(run, moment("ended", frame))),
+        status: frame.status,
+        queued: false,
+        usage: frame.usage,
+        cost: frame.cost ?? null,
+      };
   }
 }
 
@@ -102,11 +120,6 @@ function begun(run: Run, frame: FrameOf<"interaction_started">): Run {
     moments: [...waited, moment("started", frame)],
     isSketch: false,
   };
-}
-
-function ended(run: Run, status: Run["status"], last: Moment, usage: Run["usage"]): Run {
-  const over = cut(dated(run, last));
-  return { ...over, status, queued: false, usage, preview: null };
 }
 
 /** What was said until a stop is kept, marked as what it is. */
@@ -167,10 +180,15 @@ function withCall(
 function said(preview: Preview | null, delta: Piece): Preview {
   const kind = delta.name === "answer_delta" ? "answer" : "thinking";
   const { round, attempt } = delta;
-  const base = isSame(preview, delta) ? preview : { round, attempt, thinking: NONE, answer: NONE };
-  const known = delta.offset === 0 ? NONE : base[kind];
-  const length = known.length + [...delta.content].length;
-  return { ...base, [kind]: { text: known.text + delta.content, length } };
+  const base = isSame(preview, delta) ? preview : { round, attempt, thinking: NOTHING, answer: NOTHING };
+  const known = delta.offset === 0 ? NOTHING : base[kind];
+  return { ...base, [kind]: grown(known, known.length, delta.content) };
+}
+
+/** The text with a piece at its place; what stood there is said again. */
+function grown({ text, length }: Growing, offset: number, piece: string): Growing {
+  const kept = offset < length ? [...text].slice(0, offset).join("") : text;
+  return { text: kept + piece, length: offset + [...piece].length };
 }
 
 /** Whether a piece is missing before this one. */

@@ -1,6 +1,7 @@
 /** One interaction as the page knows it. Immutable: what happens makes a new one. */
 import type {
   ApprovalView,
+  CostView,
   DecisionView,
   ErrorView,
   InteractionStatus,
@@ -21,6 +22,7 @@ export type Asking = Pick<
   | "choices"
   | "schema"
   | "late_result"
+  | "preview"
 >;
 
 export interface Verdict {
@@ -46,7 +48,7 @@ export interface CallStep {
   input: string;
   phase: "asked" | "decided" | "running" | "done" | "refused";
   /** What it prints while it runs; only the result stays. */
-  preview: string;
+  preview: Growing;
   output: string | null;
   asking: Asking | null;
   verdict: Verdict | null;
@@ -73,6 +75,8 @@ export interface Growing {
   text: string;
   length: number;
 }
+
+export const NOTHING: Growing = { text: "", length: 0 };
 
 /** Something that took place, for the timeline. */
 export interface Moment {
@@ -101,6 +105,8 @@ export interface Run {
   queued: boolean;
   createdAt: string;
   usage: UsageView | null;
+  /** Known only if the model has a price. */
+  cost: CostView | null;
   error: ErrorView | null;
   steps: readonly Step[];
   preview: Preview | null;
@@ -120,6 +126,7 @@ export function sketch(id: string): Run {
     queued: false,
     createdAt: new Date().toISOString(),
     usage: null,
+    cost: null,
     error: null,
     steps: [],
     preview: null,
@@ -138,6 +145,7 @@ export function runOf(view: InteractionView): Run {
     createdAt: view.created_at,
     status: view.status === "WAITING_APPROVAL" ? "RUNNING" : view.status,
     usage: view.usage,
+    cost: view.cost,
     error: view.error,
     steps: stepsOf(view),
     isSketch: false,
@@ -161,7 +169,7 @@ export function newCall(id: string, tool: string, input: string): CallStep {
     tool,
     input,
     phase: "running",
-    preview: "",
+    preview: NOTHING,
     output: null,
     asking: null,
     verdict: null,

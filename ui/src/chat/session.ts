@@ -8,7 +8,7 @@ import { ServerProblem, Unreachable, wordsFor } from "../api/request";
 import type { ChatView } from "../api/schema";
 import { folded, hasGap } from "./fold";
 import { asked, isOver, runOf, sketch, type Run } from "./run";
-import { pathTo, siblings, type Runs } from "./tree";
+import { families, pathTo, type Runs } from "./tree";
 
 export type Phase = "new" | "loading" | "open" | "gone" | "failed";
 
@@ -46,6 +46,8 @@ export class ChatSession implements Runs {
     return [...pathTo(this, this.head.value), ...waiting.map((run) => run.id)];
   });
 
+  private readonly families = computed(() => (this.shape.value, families(this)));
+
   /** The run that is under way, if any. */
   readonly active = computed(() => {
     this.shape.value;
@@ -80,9 +82,11 @@ export class ChatSession implements Runs {
     return made;
   }
 
+  /** The run and those said in its place, oldest first. */
   siblings(id: string): string[] {
-    this.shape.value;
-    return siblings(this, id);
+    const families = this.families.value;
+    const run = this.get(id);
+    return (run && !run.queued && families.get(run.parent)) || [id];
   }
 
   async open(): Promise<void> {

@@ -20,12 +20,15 @@ export function pathTo(runs: Runs, head: string | null): string[] {
   return found.reverse();
 }
 
-/** The run and those said in its place, oldest first. */
-export function siblings(runs: Runs, id: string): string[] {
-  const run = runs.get(id);
-  if (!run || run.queued) return [id];
-  return [...runs.all()]
-    .filter((other) => other.parent === run.parent && !other.queued && !other.isSketch)
-    .sort((a, b) => a.createdAt.localeCompare(b.createdAt))
-    .map((other) => other.id);
+/** By what they follow: the runs said in each other's place, oldest first. */
+export function families(runs: Runs): Map<string | null, string[]> {
+  const found = new Map<string | null, string[]>();
+  const begun = [...runs.all()].filter((run) => !run.queued && !run.isSketch);
+  begun.sort((a, b) => Number(a.createdAt > b.createdAt) - Number(a.createdAt < b.createdAt));
+  for (const run of begun) {
+    const family = found.get(run.parent);
+    if (family) family.push(run.id);
+    else found.set(run.parent, [run.id]);
+  }
+  return found;
 }

@@ -1,6 +1,7 @@
 /** Decisions that are more than a yes or no: what happened, what is the answer. */
 import { useState } from "preact/hooks";
 
+import { hasToken, needsToken } from "../api/request";
 import type { Asking } from "../chat/run";
 import type { Decision } from "../inbox/inbox";
 import { ArgumentForm } from "./argumentform";
@@ -26,6 +27,7 @@ export function Answering(props: AnsweringProps) {
     case "question":
       return <Question {...props} />;
     case "auth":
+      return <Authority {...props} />;
     case "tool":
       return <Decline {...props} />;
   }
@@ -45,6 +47,34 @@ function Outcome({ asking, isBusy, onDecide }: AnsweringProps) {
         </button>
       ))}
     </div>
+  );
+}
+
+function Authority(props: AnsweringProps) {
+  return (
+    <>
+      <p>
+        It uses the credentials of the person it acts for, and those are never stored: none are at
+        hand now. <strong>Continue</strong> lets it run with yours, which are sent along with this
+        decision. <strong>Decline</strong>, and it does not run; the agent is told.
+      </p>
+      <div class="actions">
+        <button
+          type="button"
+          class="primary"
+          disabled={props.isBusy}
+          onClick={() => void props.onDecide({ approved: true })}
+        >
+          Continue
+        </button>
+        <Decline {...props} />
+        {!hasToken() && (
+          <button type="button" class="quiet" onClick={() => (needsToken.value = true)}>
+            Sign in…
+          </button>
+        )}
+      </div>
+    </>
   );
 }
 

@@ -10,6 +10,7 @@ import { Answering } from "./answering";
 import { ArgumentForm } from "./argumentform";
 import { Arguments } from "./arguments";
 import { LongText } from "./longtext";
+import { Preview } from "./preview";
 import { Revealing } from "./revealing";
 
 interface ApprovalProps {
@@ -25,7 +26,7 @@ const QUESTIONS = {
   tool: "This call waits for your approval.",
   outcome_unknown: "It started, and nobody knows whether it took effect.",
   question: "The agent asks you something.",
-  auth: "The tool needs you to sign in.",
+  auth: "This tool acts in your name.",
 };
 
 export function Approval({ chat, run, agent, asking, onDecided }: ApprovalProps) {
@@ -46,7 +47,10 @@ export function Approval({ chat, run, agent, asking, onDecided }: ApprovalProps)
       <p class="question">{QUESTIONS[asking.kind]}</p>
       {tool && <p class="muted">{tool.description}</p>}
       {asking.kind === "question" && <Asked input={asking.tool_input} />}
-      {asking.kind !== "question" && <Arguments input={asking.tool_input} isFull />}
+      {asking.preview && <Preview text={asking.preview} />}
+      {asking.kind !== "question" && (
+        <Arguments input={asking.tool_input} isFull={!asking.preview} />
+      )}
       {asking.late_result && (
         <>
           <p>Its result arrived late:</p>

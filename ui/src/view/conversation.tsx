@@ -10,6 +10,8 @@ import { Turn } from "./turn";
 import { Welcome } from "./welcome";
 
 const SHOWN = 20;
+/** So many more at a time: hundreds at once would hold the page up. */
+const MORE = 40;
 /** So near to the end the reader counts as being there. */
 const NEAR = 80;
 
@@ -23,13 +25,13 @@ export function Conversation({ room }: { room: Room }) {
   useEffect(() => toEnd(), [outgoing !== null]);
   const showOlder = async (): Promise<void> => {
     try {
-      if (all.length <= shown && session.older.peek()) await session.loadOlder();
+      if (all.length < shown + MORE && session.older.peek()) await session.loadOlder();
     } catch (error) {
       notice.value = wordsFor(error);
       return;
     }
     keepPlace();
-    setShown(shown * 2);
+    setShown(shown + MORE);
   };
   const hasOlder = all.length > shown || session.older.value !== null;
   return (

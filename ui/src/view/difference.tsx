@@ -2,12 +2,14 @@
 import { useEffect, useState } from "preact/hooks";
 
 import type { Line } from "../text/changes";
+import type { PatchLine } from "../text/patch";
 import { Revealing } from "./revealing";
 
-const SIGNS = { same: " ", added: "+", removed: "−" };
-const WORDS = { same: "", added: "added: ", removed: "removed: " };
-const MAX_LINES = 2_000;
+const SIGNS = { same: " ", added: "+", removed: "−", place: " ", note: " " };
+const WORDS = { same: "", added: "added: ", removed: "removed: ", place: "", note: "" };
+const FIRST_LINES = 400;
 
+/** Two texts; nothing if it takes too long to compare them. */
 export function Difference({ before, after }: { before: string; after: string }) {
   const [lines, setLines] = useState<Line[] | null>(null);
   useEffect(() => {
@@ -19,15 +21,40 @@ export function Difference({ before, after }: { before: string; after: string })
       isStale = true;
     };
   }, [before, after]);
+  return lines && <Changes lines={lines} />;
+}
+
+export function Changes({ lines }: { lines: (Line | PatchLine)[] }) {
+  const [shown, setShown] = useState(FIRST_LINES);
+  const left = lines.length - shown;
   return (
-    <pre class="difference" tabIndex={0} aria-label="Changes">
-      {(lines ?? []).slice(0, MAX_LINES).map((line, at) => (
-        <div key={at} class={line.kind}>
-          <span aria-hidden="true">{SIGNS[line.kind]} </span>
-          <span class="unseen">{WORDS[line.kind]}</span>
-          <Revealing text={line.text} />
-        </div>
-      ))}
-    </pre>
+    <div>
+      <pre class="difference" tabIndex={0} aria-label="Changes">
+        {lines.slice(0, shown).map((line, at) => (
+          <div key={at} class={line.kind}>
+            {"old" in line && <Numbers line={line} />}
+            <span aria-hidden="true">{SIGNS[line.kind]} </span>
+            <span class="line">
+              <span class="unseen">{WORDS[line.kind]}</span>
+              <Revealing text={line.text} />
+            </span>
+          </div>
+        ))}
+      </pre>
+      {left > 0 && (
+        <button type="button" class="quiet" onClick={() => setShown(lines.length)}>
+          Show the other {left} lines
+        </button>
+      )}
+    </div>
+  );
+}
+
+function Numbers({ line }: { line: PatchLine }) {
+  return (
+    <span class="line-numbers" aria-hidden="true">
+      <span>{line.old}</span>
+      <span>{line.next}</span>
+    </span>
   );
 }

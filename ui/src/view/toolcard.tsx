@@ -70,10 +70,10 @@ function Content({ call }: { call: CallStep }) {
           <LongText text={call.output} label="Result" />
         </>
       )}
-      {call.output === null && call.preview && (
+      {call.output === null && call.preview.text && (
         <>
           <h4>Output so far</h4>
-          <LongText text={call.preview} isTail label="Output so far" />
+          <LongText text={call.preview.text} isTail label="Output so far" />
         </>
       )}
     </>

@@ -5,6 +5,7 @@ import { runTime } from "../chat/moments";
 import { answerOf, type Run, type Step } from "../chat/run";
 import type { Room } from "../page/room";
 import { shownTimeline } from "../page/dialogs";
+import { money } from "../text/money";
 import { duration, fullDate } from "../text/time";
 import { Copying } from "./copying";
 import { Icon, IconButton } from "./icon";
@@ -129,6 +130,7 @@ function Footer({ room, run }: { room: Room; run: Run }) {
         {run.usage && run.usage.total_tokens > 0 && (
           <span title={usageWords(run)}>{run.usage.total_tokens.toLocaleString()} tokens</span>
         )}
+        {run.cost && <span title={costWords(run)}>{money(run.cost)}</span>}
         {took !== null && <span>{duration(took)}</span>}
         <time dateTime={run.createdAt} title={fullDate(run.createdAt)}>
           {run.agent}
@@ -140,6 +142,9 @@ function Footer({ room, run }: { room: Room; run: Run }) {
 
 const usageWords = ({ usage }: Run): string =>
   `${usage?.prompt_tokens} tokens read, ${usage?.completion_tokens} written`;
+
+const costWords = ({ cost }: Run): string =>
+  `${cost?.amount} ${cost?.currency}, by the price in the agent's file`;
 
 const labelOf = (run: Run): string => `Message: ${run.message.slice(0, 60)}`;
 
