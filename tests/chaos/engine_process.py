@@ -14,7 +14,8 @@ import os
 import signal
 import sys
 import uuid
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,67 +24,26 @@ from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commands import CancelRun, DecideApproval, EditRun, StartRun
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.live import Delta
-from sk_agents.engine.models import Effect, NewThread, Part, ToolCall, UserInput
-from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec
+from sk_agents.engine.models import NewThread, Part, UserInput
+from sk_agents.engine.ports import Toolbox
 from sk_agents.exceptions import TealError
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
 from sk_agents.persistence.owner import new_owner
 from sk_agents.signals.local import LocalSignals
+from sk_agents.tools.mcp import McpServers
 from tests.chaos.broken_builds import ACK_BEFORE_COMMIT, break_engine, store_for
-from tests.chaos.ledger import ask_ledger
+from tests.chaos.ledger_tools import LedgerTools, SignaturesAsk
 from tests.chaos.outage import Outage
+from tests.chaos.swapping import swapping_tools
 
 TTL = 0.5
 USER = "alice"
-EFFECTS = {
-    "Ledger-pay": Effect.AT_MOST_ONCE,
-    "Ledger-sign": Effect.AT_MOST_ONCE,
-    "Ledger-seal": Effect.AT_MOST_ONCE,
-    "Ledger-put": Effect.IDEMPOTENT,
-    "Ledger-die": Effect.READ_ONLY,
-}
 
 
 class RandomIds:
     def new(self) -> str:
         return str(uuid.uuid4())
-
-
-class LedgerTools:
-    def __init__(self, port: int, definition: str) -> None:
-        self._port = port
-        self._definition = definition
-
-    def specs(self) -> Sequence[ToolSpec]:
-        schema = {"type": "object", "properties": {"hold": {"type": "boolean"}}}
-        return [
-            ToolSpec(name, "writes a line", schema, effect, self._definition, timeout=30.0)
-            for name, effect in EFFECTS.items()
-        ]
-
-    def check(self, call: ToolCall) -> Mapping[str, object]:
-        return call.arguments
-
-    async def run(
-        self, call: ToolCall, context: ToolContext
-    ) -> AsyncGenerator[ToolChunk | ToolResult, None]:
-        if call.name == "Ledger-die":
-            os.kill(os.getpid(), signal.SIGKILL)
-        request = {
-            "call_id": context.call_id,
-            "run_id": context.run_id,
-            "key": context.idempotency_key,
-            "pid": os.getpid(),
-            "hold": call.arguments.get("hold", False),
-        }
-        await ask_ledger(self._port, request)
-        yield ToolResult("written")
-
-
-class SignaturesAsk:
-    def verdict(self, call: ToolCall, spec: ToolSpec) -> Any:
-        return "ask" if spec.name in ("Ledger-sign", "Ledger-seal") else "allow"
 
 
 def say(**line: Any) -> None:
@@ -94,9 +54,10 @@ def say(**line: Any) -> None:
 class Desk:
     """Takes commands for one engine."""
 
-    def __init__(self, engine: Engine, broken: str) -> None:
+    def __init__(self, engine: Engine, broken: str, servers: McpServers) -> None:
         self._engine = engine
         self._broken = broken
+        self._servers = servers
 
     async def obey(self, line: dict[str, Any]) -> None:
         number, do = line.pop("id"), line.pop("do")
@@ -124,11 +85,20 @@ class Desk:
         edit = EditRun(thread_id, USER, run_id, edited, _message(text))
         return (await self._engine.edit(edit)).run_id
 
-    async def decide(self, approval_id: str, approved: bool, **options: Any) -> bool:
-        return await self._engine.decide(DecideApproval(approval_id, USER, approved, **options))
+    async def decide(
+        self, approval_id: str, approved: bool, user_id: str = USER, **options: Any
+    ) -> bool:
+        return await self._engine.decide(DecideApproval(approval_id, user_id, approved, **options))
 
     async def cancel(self, thread_id: str, run_id: str) -> str:
         return await self._engine.cancel(CancelRun(thread_id, USER, run_id))
+
+    async def withheld(self) -> int:
+        """How many MCP tools nobody has agreed to as they are now."""
+        return sum(server["withheld"] for server in self._servers.statuses())
+
+    async def agree(self, server: str) -> int:
+        return len(await self._servers.repin(server))
 
     async def watch(self, thread_id: str, run_id: str | None = None) -> str:
         async for items in self._engine.watch(thread_id, run_id=run_id):
@@ -156,10 +126,17 @@ async def run(store_url: str, model_url: str, ledger_port: str, *options: str) -
     chosen = dict(option.split("=", 1) for option in options)
     broken = chosen.get("broken", "")
     break_engine(broken)
-    tools = LedgerTools(int(ledger_port), chosen.get("definition", "v1"))
+    tools: Toolbox = LedgerTools(int(ledger_port), chosen)
+    servers = McpServers()
+    if "mcp" in chosen:
+        servers, tools = swapping_tools(Path(chosen["mcp"]), ledger_port, chosen.get("server", ""))
     limits = Limits(cancel_grace_seconds=float(chosen.get("grace", "1")))
-    async with ModelClients() as clients, store_for(store_url, broken) as whole:
-        store = Outage(whole, Path(chosen["outage"])) if "outage" in chosen else whole
+    async with AsyncExitStack() as stack:
+        clients = await stack.enter_async_context(ModelClients())
+        store = await stack.enter_async_context(store_for(store_url, broken))
+        await stack.enter_async_context(servers)
+        if "outage" in chosen:
+            store = Outage(store, Path(chosen["outage"]))
         model = OpenAIChat(clients, Endpoint(model_url, "obedient"))
         clerk = Agent("clerk", model, tools, SignaturesAsk(), limits=limits)
         engine = Engine(
@@ -169,17 +146,18 @@ async def run(store_url: str, model_url: str, ledger_port: str, *options: str) -
             clock=SystemClock(),
             ids=RandomIds(),
             owner=new_owner(),
-            lease_ttl=TTL,
+            lease_ttl=float(chosen.get("ttl", TTL)),
         )
-        async with engine:
-            say(ready=os.getpid())
-            desk, tasks = Desk(engine, broken), set()
-            async for line in commands():
-                task = asyncio.create_task(desk.obey(line))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
-    for task in tasks:
-        task.cancel()
+        tasks: set[asyncio.Task[None]] = set()
+        # After the engine has left: what it still owes an answer gets it.
+        stack.callback(lambda: [task.cancel() for task in tasks])
+        await stack.enter_async_context(engine)
+        say(ready=os.getpid())
+        desk = Desk(engine, broken, servers)
+        async for line in commands():
+            task = asyncio.create_task(desk.obey(line))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
 
 
 if __name__ == "__main__":

@@ -60,8 +60,9 @@ class Instance:
         return self
 
     async def ask(self, do: str, **arguments: Any) -> Any:
-        """Raises Refused with the engine's code, or Gone."""
-        return await self.send(do, **arguments)
+        """Raises Refused with the engine's code, Gone, or TimeoutError."""
+        async with asyncio.timeout(BOUND):
+            return await self.send(do, **arguments)
 
     def send(self, do: str, **arguments: Any) -> asyncio.Future[Any]:
         number = next(self._numbers)

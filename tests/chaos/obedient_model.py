@@ -1,9 +1,9 @@
 """A model behind a real socket that does what the last message of its user says.
 
 It keeps no place in a script, so any process may ask it anything, any number of times:
-`pay`, `put`, `sign` and `die` are calls of that tool (`pay:hold` with the argument hold), made once
-a run; `hold` speaks one word and goes on only once the gate is open; every other word is just
-answered.
+`pay`, `put`, `sign` and `die` are calls of that tool (`pay:hold` with the argument hold,
+`sign:rich` with arguments of every shape), `go` is one of an MCP server, each made once a run;
+`hold` speaks one word and goes on only once the gate is open; every other word is just answered.
 """
 
 from __future__ import annotations
@@ -17,7 +17,27 @@ from sk_agents.engine.turns import TextDelta
 from sk_agents.testing.scripted_model import Turn, calls, says
 from sk_agents.testing.scripted_server import PATH, Chunks, send
 
-TOOLS = {"pay", "put", "sign", "die"}
+TOOLS = {
+    "pay": "Ledger-pay",
+    "put": "Ledger-put",
+    "sign": "Ledger-sign",
+    "die": "Ledger-die",
+    "go": "mcp_swapping-go",
+}
+RICH: dict[str, Any] = {
+    "hold": False,
+    "to": "Zo\u00eb M\u00fcller \U0001f701",
+    "amount": 1250,
+    "rate": 0.1,
+    "account": 9007199254740993,
+    "urgent": True,
+    "note": None,
+    "remark": "",
+    "lines": [{"item": "paper", "count": 3, "tags": ["a", "b"]}, {"item": "ink", "count": 1}],
+    "terms": {"net": {"days": 30, "from": "2026-01-31"}},
+    "copies": [],
+    "extras": {},
+}
 
 
 class ObedientModel:
@@ -62,12 +82,16 @@ class ObedientModel:
         words = said_last(messages).split()
         wanted = [word.partition(":") for word in words if word.partition(":")[0] in TOOLS]
         if wanted and messages[-1]["role"] != "tool":
-            return calls(
-                *((f"Ledger-{tool}", {"hold": hold == "hold"}) for tool, _, hold in wanted)
-            )
+            return calls(*((TOOLS[tool], _arguments(tool, how)) for tool, _, how in wanted))
         if "hold" in words:
             return [TextDelta("well"), self.gate, *says(", done")]
         return says("all done", pieces=4)
+
+
+def _arguments(tool: str, how: str) -> dict[str, Any]:
+    if tool == "go":
+        return {}
+    return RICH if how == "rich" else {"hold": how == "hold"}
 
 
 def said_last(messages: list[dict[str, Any]]) -> str:

@@ -26,6 +26,7 @@ class Server:
         self._folder = folder
         self._agent = agent
         self._process: Process | None = None
+        self.environment: dict[str, str] = {}
         self.port = 0
         self.client = httpx.AsyncClient(timeout=BOUND)
 
@@ -40,7 +41,7 @@ class Server:
         self._process = process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "sk_agents", "serve", str(self._agent),
             "--port", str(self.port), "--store", store,
-            cwd=self._folder, env={**inherited, "HOME": str(self._folder)},
+            cwd=self._folder, env={**inherited, "HOME": str(self._folder), **self.environment},
             stdin=DEVNULL, stdout=PIPE,
         )  # fmt: skip
         assert process.stdout is not None

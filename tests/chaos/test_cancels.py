@@ -8,10 +8,13 @@ import pytest
 
 from sk_agents.engine.events import CancelRequested, RunEnded, ToolStarted
 from sk_agents.engine.models import RunStatus
+from sk_agents.exceptions import StateCorrupt
+from tests.chaos.broken_builds import CANCEL_SEEN_AT_LOOP_TOP, CANCEL_WITHOUT_CONDITION
 from tests.chaos.instances import Instance, Refused, Site
 from tests.chaos.scale import trials
 
 RACES = trials(full=500, small=12)
+BROKEN_RACES = 100
 
 
 async def cancelled_at(
@@ -47,22 +50,49 @@ async def judged(site: Site, name: str, refusal: str | None) -> str | None:
     return None
 
 
+async def race(site: Site, number: int, chance: random.Random) -> str | None:
+    """What is wrong after one cancel somewhere in a run, at this or the other instance."""
+    name = f"t{number}"
+    text = chance.choice(["pay", "put", "say", "pay put"])
+    owner, canceller = chance.choice(site.instances), chance.choice(site.instances)
+    moment = chance.randint(0, 5 if "p" in text else 2)
+    refusal = await cancelled_at(owner, canceller, name, text, moment)
+    try:
+        return await judged(site, name, refusal)
+    except (StateCorrupt, TimeoutError) as error:
+        return f"{name}: {error!r}"
+
+
+async def races(site: Site, count: int, *options: str) -> list[str]:
+    chance = random.Random(11)
+    for _ in range(2):
+        await site.start(*options)
+    problems = [await race(site, number, chance) for number in range(count)]
+    return [problem for problem in problems if problem]
+
+
 @pytest.mark.timeout(1800)
 async def test_a_cancel_at_any_moment_leaves_one_end_and_starts_nothing_more(site: Site) -> None:
-    """Red with the build that looks at the flag only when it has read the log anew, before the
-    model: a start stored without the condition that nothing was appended comes after the flag."""
-    chance = random.Random(11)
-    instances = [await site.start(), await site.start()]
-    problems = []
-    for number in range(RACES):
-        name = f"t{number}"
-        text = chance.choice(["pay", "put", "say", "pay put"])
-        owner = chance.choice(instances)
-        refusal = await cancelled_at(
-            owner, chance.choice(instances), name, text, chance.randint(0, 5 if "p" in text else 2)
-        )
-        problems.append(await judged(site, name, refusal))
-    assert [problem for problem in problems if problem] == []
+    """Red with the build that looks at the flag at the top of its loop only, so that what it starts
+    is stored without the condition that nothing was appended, and with the one that stores the flag
+    without a condition: see the next test."""
+    assert await races(site, RACES) == []
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("broken", "problem"),
+    [
+        (CANCEL_SEEN_AT_LOOP_TOP, "started a tool after it was cancelled"),
+        (CANCEL_WITHOUT_CONDITION, "was cancelled and is completed"),
+    ],
+)
+async def test_the_experiment_finds_out_a_careless_cancel(
+    site: Site, broken: str, problem: str
+) -> None:
+    found = await races(site, BROKEN_RACES, f"broken={broken}")
+    assert [one for one in found if problem in one]
 
 
 async def test_a_cancelled_approval_can_not_be_given_any_more(site: Site) -> None:

@@ -19,7 +19,8 @@ from sk_agents.persistence.owner import new_owner
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import ScriptedModel
 from sk_agents.testing.scripted_model import says
-from tests.chaos.engine_process import TTL, USER, LedgerTools, RandomIds, SignaturesAsk
+from tests.chaos.engine_process import TTL, USER, RandomIds
+from tests.chaos.ledger_tools import LedgerTools, SignaturesAsk
 
 
 class LosingStore(MemoryStore):
@@ -51,7 +52,7 @@ async def test_a_run_whose_starter_never_heard_of_its_commit_is_driven_all_the_s
     start = StartRun("t", USER, "t", message, new=NewThread(USER, agent="clerk"), fresh=True)
     store = LosingStore(answer)
     model = ScriptedModel([says("hello")])
-    clerk = Agent("clerk", model, LedgerTools(0, "v1"), SignaturesAsk())
+    clerk = Agent("clerk", model, LedgerTools(0, {}), SignaturesAsk())
     engine = Engine(
         store,
         {"clerk": clerk},

@@ -7,39 +7,62 @@ import asyncio
 import pytest
 
 from sk_agents.engine.models import RunStatus
-from tests.chaos.instances import Gone, Refused, Site
+from tests.chaos.broken_builds import EDIT_IN_TWO_COMMITS
+from tests.chaos.instances import Gone, Instance, Refused, Site
 from tests.chaos.scale import trials
 
 KILLS = trials(full=20, small=1)
 EDITS = trials(full=48, small=6)
+# What is to be seen after a kill there: the old branch or the new one.
+VISIBLE = {"edit_requested": ["old"], "edit_committed": ["new"]}
 
 
 async def branch(site: Site, thread_id: str) -> list[str]:
     return [run.run_id for run in (await site.state(thread_id)).branch()]
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("point", "visible"), [("edit_requested", ["old"]), ("edit_committed", ["new"])]
-)
-async def test_a_killed_edit_has_happened_as_a_whole_or_not_at_all(
-    site: Site, point: str, visible: list[str]
-) -> None:
-    """Red with the build that moves the branch in one commit and starts the run in the next."""
+async def kill_once(
+    site: Site, rescuer: Instance, thread_id: str, point: str, *options: str
+) -> str | None:
+    """What is wrong after an edit was killed at the point."""
+    await rescuer.ask("start", thread_id=thread_id, run_id="old", text="pay")
+    await site.settled(thread_id, "old")
+    before = await site.store.events_after(thread_id, 0)
+    victim = await site.start(*options, failpoint=f"{point}:kill")
+    with pytest.raises(Gone):
+        await victim.ask("edit", thread_id=thread_id, run_id="new", edited="old", text="put")
+    assert await victim.ended() == -9
+    visible = await branch(site, thread_id)
+    if visible != VISIBLE[point]:
+        return f"{thread_id}: killed at {point}, {visible} is visible"
+    after = await site.store.events_after(thread_id, 0)
+    if list(after[: len(before)]) != list(before):
+        return f"{thread_id}: what was before is not what it was"
+    run = await site.settled(thread_id, visible[0])
+    return None if run.phase is RunStatus.COMPLETED else f"{thread_id} ended {run.phase}"
+
+
+async def killed_edits(site: Site, point: str, *options: str) -> list[str]:
     rescuer = await site.start()
-    for trial in range(KILLS):
-        thread_id = f"t{trial}"
-        await rescuer.ask("start", thread_id=thread_id, run_id="old", text="pay")
-        await site.settled(thread_id, "old")
-        before = await site.store.events_after(thread_id, 0)
-        victim = await site.start(failpoint=f"{point}:kill")
-        with pytest.raises(Gone):
-            await victim.ask("edit", thread_id=thread_id, run_id="new", edited="old", text="put")
-        assert await victim.ended() == -9
-        assert await branch(site, thread_id) == visible
-        after = await site.store.events_after(thread_id, 0)
-        assert list(after[: len(before)]) == list(before)
-        assert (await site.settled(thread_id, visible[0])).phase is RunStatus.COMPLETED
+    problems = [
+        await kill_once(site, rescuer, f"t{trial}", point, *options) for trial in range(KILLS)
+    ]
+    return [problem for problem in problems if problem]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("point", VISIBLE)
+async def test_a_killed_edit_has_happened_as_a_whole_or_not_at_all(site: Site, point: str) -> None:
+    """Red with the build that moves the branch in one commit and starts the run in the next: see
+    the next test."""
+    assert await killed_edits(site, point) == []
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(600)
+async def test_the_experiment_finds_out_an_edit_in_two_commits(site: Site) -> None:
+    broken = f"broken={EDIT_IN_TWO_COMMITS}"
+    assert len(await killed_edits(site, "edit_committed", broken)) == KILLS
 
 
 @pytest.mark.timeout(600)

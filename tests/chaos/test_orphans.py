@@ -20,7 +20,11 @@ RUNS = trials(full=100, small=5)
 @requirement("S004-4.4-restart")
 @pytest.mark.timeout(600)
 async def test_every_orphan_of_a_fleet_killed_at_once_is_taken_over_once(site: Site) -> None:
-    """Red with the build without a sweeper, and with the one that claims without a condition."""
+    """Red with the build without a sweeper, and with the one that claims without a condition.
+
+    Leases are long: a rescuer that stalls for longer than its own is rightly rescued from. That a
+    killed process is gone shows at once all the same.
+    """
     fleet = [await site.start() for _ in range(3)]
     names = [f"t{number}" for number in range(3 * RUNS)]
     await asyncio.gather(
@@ -33,7 +37,7 @@ async def test_every_orphan_of_a_fleet_killed_at_once_is_taken_over_once(site: S
         await site.model.asked.get()
     await asyncio.gather(*(instance.kill() for instance in fleet))
     site.model.gate.set()
-    await asyncio.gather(*(site.start() for _ in range(3)))
+    await asyncio.gather(*(site.start("ttl=5") for _ in range(3)))
     runs = await asyncio.gather(*(site.settled(name, name) for name in names))
     assert {run.phase for run in runs} == {RunStatus.COMPLETED}
     for name in names:

@@ -1,0 +1,85 @@
+"""The tools of an instance under experiment: each writes one line into the ledger.
+
+What they are said to be can be changed by options, as an upgrade between two instances would.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sk_agents.engine.canonical import digest
+from sk_agents.engine.models import Effect, ToolCall
+from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec
+from sk_agents.tools.member import tool_spec
+from tests.chaos.ledger import ask_ledger
+
+EFFECTS = {
+    "Ledger-pay": Effect.AT_MOST_ONCE,
+    "Ledger-sign": Effect.AT_MOST_ONCE,
+    "Ledger-seal": Effect.AT_MOST_ONCE,
+    "Ledger-put": Effect.IDEMPOTENT,
+    "Ledger-die": Effect.READ_ONLY,
+}
+
+
+class LedgerTools:
+    """`description`, `field` (one more of the schema), `effect` (of what is signed) and `server`
+    are what a definition's digest is made of."""
+
+    def __init__(self, port: int, options: Mapping[str, str]) -> None:
+        self._port = port
+        self._options = options
+        self._specs = [self._spec(name, effect) for name, effect in EFFECTS.items()]
+
+    def specs(self) -> Sequence[ToolSpec]:
+        return self._specs
+
+    def check(self, call: ToolCall) -> Mapping[str, object]:
+        return call.arguments
+
+    async def preview(self, call: ToolCall, context: ToolContext) -> str | None:
+        return None
+
+    def check_answer(self, schema: Mapping[str, object], answer: object) -> None:
+        """No question here has a schema."""
+
+    async def run(
+        self, call: ToolCall, context: ToolContext
+    ) -> AsyncGenerator[ToolChunk | ToolResult, None]:
+        if call.name == "Ledger-die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        request = {
+            "call_id": context.call_id,
+            "run_id": context.run_id,
+            "key": context.idempotency_key,
+            "pid": os.getpid(),
+            "hold": call.arguments.get("hold", False),
+            "arguments": call.arguments,
+        }
+        await ask_ledger(self._port, request)
+        yield ToolResult("written")
+
+    def _spec(self, name: str, effect: Effect) -> ToolSpec:
+        fields = ["hold", *filter(None, [self._options.get("field")])]
+        if name == "Ledger-sign":
+            effect = Effect(self._options.get("effect", effect))
+        spec = tool_spec(
+            name=name,
+            description=self._options.get("description", "writes a line"),
+            parameters={"type": "object", "properties": dict.fromkeys(fields, {})},
+            origin="the ledger",
+            effect=effect,
+            timeout=30.0,
+        )
+        goal = [spec.definition_digest, self._options.get("server", "the ledger's own")]
+        return replace(spec, definition_digest=digest(goal))
+
+
+class SignaturesAsk:
+    def verdict(self, call: ToolCall, spec: ToolSpec) -> Any:
+        is_free = spec.name in EFFECTS and spec.name not in ("Ledger-sign", "Ledger-seal")
+        return "allow" if is_free else "ask"
