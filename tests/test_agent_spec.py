@@ -14,6 +14,7 @@ from sk_agents.config.agent_spec import AgentSpec, read_agent_specs
 from sk_agents.exceptions import ConfigurationError
 
 AGENT = {"name": "default", "model": "gpt-5", "system_prompt": "You help."}
+PRICE = {"prompt": 2.5, "completion": 10}
 
 
 def file_with(tmp_path: Path, spec: Any, **envelope: Any) -> AgentFile:
@@ -43,6 +44,12 @@ def test_a_minimal_agent_is_read(tmp_path: Path) -> None:
 
 def test_a_temperature_of_zero_is_a_value(tmp_path: Path) -> None:
     assert only_spec(file_with(tmp_path, {"agent": {**AGENT, "temperature": 0.0}})).temperature == 0
+
+
+def test_a_price_is_in_dollars_unless_it_says_otherwise(tmp_path: Path) -> None:
+    price = only_spec(file_with(tmp_path, {"agent": {**AGENT, "price": PRICE}})).price
+    assert price is not None
+    assert (price.prompt, price.completion, price.currency) == (2.5, 10, "USD")
 
 
 def test_a_key_without_a_value_counts_as_left_out(tmp_path: Path) -> None:
@@ -84,6 +91,12 @@ def test_every_agent_of_a_sequence_is_read_with_its_place(tmp_path: Path) -> Non
         ({"agent": {**AGENT, "on_reject": "shrug"}}, "spec.agent.on_reject is not usable"),
         ({"agent": {**AGENT, "limits": {"rounds": 3}}}, "spec.agent.limits.rounds is not known"),
         ({"agent": {**AGENT, "limits": {"run_seconds": 0}}}, "spec.agent.limits.run_seconds"),
+        ({"agent": {**AGENT, "price": 5}}, "spec.agent.price is not usable"),
+        ({"agent": {**AGENT, "price": {"prompt": 1}}}, "spec.agent.price.completion is missing"),
+        ({"agent": {**AGENT, "price": {**PRICE, "prompt": -1}}}, "spec.agent.price.prompt is not"),
+        ({"agent": {**AGENT, "price": {**PRICE, "prompt": "much"}}}, "spec.agent.price.prompt is"),
+        ({"agent": {**AGENT, "price": {**PRICE, "currency": "$"}}}, "spec.agent.price.currency is"),
+        ({"agent": {**AGENT, "price": {**PRICE, "cached": 1}}}, "spec.agent.price.cached is not k"),
     ],
 )
 def test_an_unusable_spec_names_the_file_and_the_field(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -17,6 +18,7 @@ from sk_agents.config.settings import Settings, environment
 from sk_agents.config.store_url import store_url
 from sk_agents.engine.agent import Agent, Limits
 from sk_agents.engine.context import Context
+from sk_agents.engine.models import Price
 from sk_agents.engine.ports import Model
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.hitl.policy import ApprovalPolicy
@@ -33,6 +35,7 @@ from sk_agents.tools.mcp import McpServers
 from sk_agents.tools.plugins import load_plugin_tools
 from sk_agents.tools.remote import load_remote_tools
 from sk_agents.tools.remote_clients import RemoteClients
+from sk_agents.tools.sdk_agent import filled_block, load_sdk_tools
 from sk_agents.tools.threads import CallThreads
 from sk_agents.tools.toolbox import Toolbox
 
@@ -74,7 +77,8 @@ def build_agents(
     builder = _AgentBuilder(settings, clients, [file.path for file in files])
     agents: dict[str, ServedAgent] = {}
     for agent_file in files:
-        for field, spec in read_agent_specs(agent_file).items():
+        specs = read_agent_specs(agent_file, partial(filled_block, agent_file.path))
+        for field, spec in specs.items():
             agents[_name(agent_file, spec, agents)] = builder.build(agent_file, field, spec)
     return agents
 
@@ -132,6 +136,7 @@ class _AgentBuilder:
             on_reject=spec.on_reject or approvals.on_reject or "continue",
             limits=_limits(spec, approvals),
             context=_context(spec),
+            price=Price(**dict(spec.price)) if spec.price is not None else None,
         )
         served = ServedAgent(agent, spec.model, file)
         if file.api_version.startswith("tealagents/"):
@@ -147,6 +152,7 @@ class _AgentBuilder:
             name=agent_address(file, spec.name if file.kind == "Sequential" else None),
             policy=self._policy(approvals, toolbox, attended=False),
             on_disconnect="continue",
+            is_attended=False,
         )
         return replace(served, unattended=alone)
 
@@ -164,7 +170,8 @@ class _AgentBuilder:
             spec.mcp_servers, agent_file=file.path, field=f"{field}.mcp_servers"
         )
         builtin = self._builtin.load(spec.builtin, path=file.path, field=f"{field}.builtin")
-        return Toolbox(builtin, plugins, remote, mcp)
+        sdk = load_sdk_tools(spec.openai_agent, path=file.path, field=field)
+        return Toolbox(builtin, plugins, sdk, remote, mcp)
 
     def model(self, file: AgentFile, field: str, spec: AgentSpec) -> Model:
         named = ModelSpec(

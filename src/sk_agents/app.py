@@ -23,6 +23,7 @@ from sk_agents.config.settings import Settings, load_settings
 from sk_agents.http.caller import CallerCheck
 from sk_agents.http.correlation import CorrelationMiddleware
 from sk_agents.http.errors import install_error_handlers
+from sk_agents.http.express import Express
 from sk_agents.http.health import Health, health_routes
 from sk_agents.http.hosts import HostGuard, accepted_hosts
 from sk_agents.http.openapi import install_openapi
@@ -91,7 +92,9 @@ def create_app(
         allow_insecure=settings.allow_insecure_auth,
     )
     hosts = accepted_hosts(settings.allowed_hosts, settings.host)
-    app.add_middleware(HostGuard, hosts=hosts, origins=settings.allowed_origins)
+    origins = settings.allowed_origins
+    app.add_middleware(HostGuard, hosts=hosts, origins=origins)
+    app.add_middleware(Express, routes=app.router.routes, hosts=hosts, origins=origins)
     app.add_middleware(CorrelationMiddleware)
     telemetry = house.telemetry
     if telemetry is not None:

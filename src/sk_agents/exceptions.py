@@ -3,17 +3,12 @@
     TealError
     ├── ConfigurationError             stops start-up, exit code 78
     │   └── LoadError                  a class named by configuration cannot be used
-    │       ├── ModuleMissing
-    │       ├── ModuleBroken
-    │       └── ClassUnusable
+    │       └── ModuleMissing, ModuleBroken, ClassUnusable
     ├── Unauthenticated                who is calling is not known
     ├── AuthorizerUnavailable          who is calling cannot be found out now
     ├── Forbidden                      known, but not allowed
     ├── NotFound
-    │   ├── ThreadNotFound
-    │   ├── RunNotFound
-    │   ├── ApprovalNotFound
-    │   └── GrantNotFound
+    │   └── ThreadNotFound, RunNotFound, ApprovalNotFound, GrantNotFound
     ├── InvalidInput                   understood, but not acceptable
     ├── MalformedRequest               not understood
     │   └── CursorAhead
@@ -50,6 +45,7 @@
     │   ├── ModelRefused               the provider will not serve this request at all
     │   └── ContextTooLong             the prompt does not fit the model's window
     └── ToolError                      a tool's own words for the model
+        └── ToolInterrupted            it broke off, and nobody knows what it did
 
 The docstring of a class is its default message, its name in snake case its code unless it sets
 another; attributes carry the ids. HTTP is not known here: `http/errors.py` holds the one table
@@ -297,3 +293,7 @@ class ContextTooLong(ModelError):
 
 class ToolError(TealError):
     """The tool could not do this."""
+
+
+class ToolInterrupted(ToolError):
+    """The tool broke off. Whether it took effect is not known: check before you repeat it."""

@@ -168,10 +168,20 @@ def agent_events(run: Run) -> list[AgentEvent]:
 
 def agent_state(state: ThreadState, run_id: str) -> AgentState:
     """The conversation from its root to the end of this run, as a model is sent it."""
-    messages = [_imported_message(item) for item in state.imported]
+    messages = messages_before(state)
     for run in state.path(run_id):
-        messages.extend(_spelled(message) for message in run_messages(run))
+        messages.extend(messages_of(run))
     return AgentState(messages=messages)
+
+
+def messages_before(state: ThreadState) -> list[Message]:
+    """What was said elsewhere: every state begins with it."""
+    return [_imported_message(item) for item in state.imported]
+
+
+def messages_of(run: Run) -> list[Message]:
+    """What this run adds to the state of the one it follows."""
+    return [_spelled(message) for message in run_messages(run)]
 
 
 def _call_events(call: Call) -> Iterator[tuple[int, AgentEvent]]:

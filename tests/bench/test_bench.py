@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tests.bench import chats, group_commit, long_thread, readers, teal, telemetry, turns, waiting
+from tests.bench import (
+    chats,
+    group_commit,
+    long_thread,
+    mcp,
+    readers,
+    teal,
+    telemetry,
+    turns,
+    waiting,
+)
 from tests.bench.report import Ratio, Report
 from tests.requirements import requirement
 
@@ -23,6 +33,12 @@ def test_a_sync_covers_many_commits_when_many_wait() -> None:
 def test_long_threads_are_measured_on_every_durable_store() -> None:
     report = long_thread.measure(late=50, commits=20, repetitions=1)
     assert [line.split()[0] for line in report.lines] == list(long_thread.BARS)
+
+
+def test_an_mcp_call_is_measured_beside_the_library_s_own() -> None:
+    report = mcp.measure(calls=3, rounds=1)
+    assert [line.split()[0] for line in report.lines] == ["engine", "SDK", "two"]
+    assert report.ratios[1].value > 0
 
 
 def test_turns_are_measured_beside_the_limit() -> None:

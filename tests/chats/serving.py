@@ -29,13 +29,6 @@ from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn
 
 TIMEOUT = 20.0
-SKILL = {
-    "id": "look",
-    "name": "Look",
-    "description": "Looks things up.",
-    "tags": ["look"],
-    "examples": ["Look up Oslo"],
-}
 PLUGINS = """
 import asyncio
 from collections.abc import AsyncIterator
@@ -75,9 +68,14 @@ class Mail(BasePlugin):
     async def count(self, to: int) -> AsyncIterator[str]:
         for number in range(1, to + 1):
             yield f"{number}\\n"
+
+    @tool(effect="read_only")
+    @kernel_function(description="Say two words, the second once somebody has opened the pipe.")
+    async def drip(self, pipe: str) -> AsyncIterator[str]:
+        yield "one "
+        await asyncio.to_thread(lambda: open(pipe).close())
+        yield "two"
 """
-
-
 SKILL = {
     "id": "help",
     "name": "Help",

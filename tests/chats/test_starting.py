@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -189,10 +190,43 @@ async def test_a_streaming_tools_output_is_previewed(tmp_path: Path) -> None:
     async with serving(tmp_path, [calls(("Mail-count", {"to": 3})), says("Done.")]) as served:
         frames = await served.say()
     chunks = [frame.data for frame in frames if frame.name == "tool_output"]
-    assert all(chunk.keys() == {"interaction_id", "call_id", "chunk"} for chunk in chunks)
+    assert all(chunk.keys() == {"interaction_id", "call_id", "offset", "chunk"} for chunk in chunks)
     output = first(frames, "tool_result")["tool_output"]
     assert output == "1\n2\n3\n"
     assert output.startswith("".join(chunk["chunk"] for chunk in chunks))
+
+
+async def test_who_comes_in_the_middle_of_a_tools_output_knows_where_each_piece_belongs(
+    tmp_path: Path,
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    script = [calls(("Mail-drip", {"pipe": str(pipe)})), says("Done.")]
+    async with serving(tmp_path, script) as served:
+        body = {"user_message": "hello"}
+        async with served.stream("POST", "/chats/c/interactions", json=body) as early:
+            seen = []
+            async for frame in early:
+                seen.append(frame)
+                if frame.name == "tool_output":
+                    break
+            path = f"/chats/c/interactions/{id_of(seen)}/events"
+            late = await served.read_until("tool_output", "GET", path)
+            resumed = await served.read_until(
+                "tool_output", "GET", path, headers={"Last-Event-ID": str(late[-2].id)}
+            )
+            await asyncio.to_thread(lambda: pipe.open("w").close())
+            seen += [frame async for frame in early]
+    for frames in (late, resumed):
+        piece = first(frames, "tool_output")
+        assert (piece["offset"], piece["chunk"]) == (0, "one ")
+    pieces = [frame.data for frame in seen if frame.name == "tool_output"]
+    assert [(piece["offset"], piece["chunk"]) for piece in pieces[:2]] in (
+        [(0, "one "), (4, "two")],
+        # The result may be stored before the last piece was shown.
+        [(0, "one ")],
+    )
+    assert first(seen, "tool_result")["tool_output"] == "one two"
 
 
 async def test_the_chats_own_agent_answers_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
@@ -209,7 +243,7 @@ async def test_the_chats_own_agent_answers_and_an_unknown_one_is_refused(tmp_pat
     assert (helper["name"], helper["description"]) == ("helper", "Helps.")
     assert helper["examples"] == ["Look up Oslo"]
     assert [tool["name"] for tool in helper["tools"]] == [
-        "Mail-look", "Mail-send", "Mail-post", "Mail-fail", "Mail-count",
+        "Mail-look", "Mail-send", "Mail-post", "Mail-fail", "Mail-count", "Mail-drip",
     ]  # fmt: skip
 
 

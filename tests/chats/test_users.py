@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
 
 import httpx
 import pytest
@@ -12,17 +11,11 @@ import pytest
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
 from sk_agents.testing import HeaderAuthorizer
 from sk_agents.testing.scripted_model import calls, says
+from tests.chats.proven import ADA, BOB, ProvenAuthorizer
 from tests.chats.serving import Served, first, id_of, serving
 from tests.requirements import requirement
 
-ADA, BOB = {"Authorization": "ada_lovelace"}, {"Authorization": "bob"}
 SEND = calls(("Mail-send", {"to": "canary"}))
-
-
-class ProvenAuthorizer(HeaderAuthorizer):
-    """As if the header were a proof."""
-
-    insecure: ClassVar[bool] = False
 
 
 def requests_about(chat: str, interaction: str, approval: str, grant: str) -> Iterator[

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
+from sk_agents import __version__
 from sk_agents.exceptions import ModelError
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import says
@@ -173,18 +176,34 @@ def test_running_server_is_healthy_and_streams(tmp_path: Path, tour: Served) -> 
     assert json.loads(tour.answer("chats", "list", "--json")) == []
 
 
-async def test_proxy_that_buffers_streams_is_found(tmp_path: Path, tour: Served) -> None:
-    runner, url = await buffering_proxy(tour.url)
-    try:
-        arguments = (*OFFLINE, "--server", url)
+def test_proxy_that_buffers_streams_is_found(tmp_path: Path, tour: Served) -> None:
+    with buffering_proxy(tour.url) as url:
+        code, found = checks(tmp_path, *OFFLINE, "--server", url, TA_MODEL="scripted/echo")
+    assert (code, found["server"]["state"], found["server's agents"]["state"]) == (1, "ok", "ok")
+    assert found["server's streams"]["state"] == "fail"
+    assert "buffer" in found["server's streams"]["hint"]
+
+
+async def test_server_without_streams_to_measure_is_a_warning(tmp_path: Path) -> None:
+    answers = {
+        "/health/ready": {"version": __version__},
+        "/agents": {"agents": [{"name": "one"}]},
+    }
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.path not in answers:
+            return web.Response(status=404)
+        return web.json_response(answers[request.path])
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    async with TestServer(app) as server:
+        arguments = (*OFFLINE, "--server", str(server.make_url("")))
         code, found = await asyncio.to_thread(
             checks, tmp_path, *arguments, TA_MODEL="scripted/echo"
         )
-    finally:
-        await runner.cleanup()
-    assert (code, found["server"]["state"]) == (1, "ok")
-    assert found["server's streams"]["state"] == "fail"
-    assert "buffer" in found["server's streams"]["hint"]
+    assert (code, found["server's streams"]["state"]) == (0, "warn")
+    assert "404" in found["server's streams"]["detail"]
 
 
 def test_absent_server_fails(tmp_path: Path) -> None:
@@ -202,3 +221,5 @@ def test_server_that_refuses_the_token_fails(tmp_path: Path) -> None:
     with serving(tmp_path, config, "--store", "memory:", **authorizer) as served:
         code, found = checks(tmp_path, config, *OFFLINE, "--server", served.url)
         assert (code, found["server's agents"]["state"]) == (1, "fail")
+        # Streams are measured without anybody's leave.
+        assert found["server's streams"]["state"] == "ok"

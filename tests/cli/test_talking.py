@@ -14,6 +14,23 @@ PROMPT = "you> "
 ASK = "in this chat: "
 CTRL_C = "\x03"
 CTRL_D = "\x04"
+# What is typed, and what is told before the next prompt.
+COMMANDS = """
+/help | /history | /regenerate | /quit
+/edit | not_found
+first | You said first.
+/edit second | You said second.
+/regenerate | You said second.
+/branches | first | second | second | /branches N
+/branches 9 | no message of this number
+/branches 1 | You said first.
+/title Letters to Ada | Title: Letters to Ada
+/agent | helper | scripted/talk.yaml
+/agent nobody | no agent of this name
+/agent helper | helper answers from now on
+/sing | There is no /sing
+/history 1 | > first | You said first.
+"""
 
 
 def begin(terminal: Terminal, message: str) -> None:
@@ -308,38 +325,15 @@ def test_colours_are_for_terminals_that_want_them(
 
 def test_commands_inside_a_chat(served: Served) -> None:
     with served.terminal("commands") as terminal:
-        begin(terminal, "/help")
-        terminal.read_until("/history", "/regenerate", "/quit", PROMPT)
+        terminal.read_until(PROMPT)
+        for line in COMMANDS.strip().splitlines():
+            typed, *told = line.split(" | ")
+            terminal.type(typed)
+            terminal.read_until(*told, PROMPT)
         terminal.type("/edit")
-        terminal.read_until("not_found", PROMPT)
-        terminal.type("first")
-        terminal.read_until("You said first.", PROMPT)
-        terminal.type("/edit second")
-        terminal.read_until("You said second.", PROMPT)
-        terminal.type("/regenerate")
-        terminal.read_until("You said second.", PROMPT)
-        terminal.type("/edit")
-        terminal.read_until("new message: second")
+        terminal.read_until("new message: first")
         terminal.type(" thoughts")
-        terminal.read_until("You said second thoughts.", PROMPT)
-        terminal.type("/branches")
-        terminal.read_until("first", "second", "second", "/branches N", PROMPT)
-        terminal.type("/branches 9")
-        terminal.read_until("no message of this number", PROMPT)
-        terminal.type("/branches 1")
-        terminal.read_until("You said first.", PROMPT)
-        terminal.type("/title Letters to Ada")
-        terminal.read_until("Title: Letters to Ada", PROMPT)
-        terminal.type("/agent")
-        terminal.read_until("helper", "scripted/talk.yaml", PROMPT)
-        terminal.type("/agent nobody")
-        terminal.read_until("no agent of this name", PROMPT)
-        terminal.type("/agent helper")
-        terminal.read_until("helper answers from now on", PROMPT)
-        terminal.type("/sing")
-        terminal.read_until("There is no /sing", PROMPT)
-        terminal.type("/history 1")
-        terminal.read_until("> first", "You said first.", PROMPT)
+        terminal.read_until("You said first thoughts.", PROMPT)
         terminal.type("/new")
         terminal.read_until("A new chat: chat_", PROMPT)
         terminal.type("/quit")

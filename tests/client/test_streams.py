@@ -14,6 +14,7 @@ from sk_agents.client import (
     ProtocolError,
     ServerUnreachable,
     TealServerError,
+    ToolOutput,
 )
 from tests.client.loopback import (
     BEFORE_THE_HEAD,
@@ -113,6 +114,35 @@ async def test_previews_told_again_after_a_cut_are_given_once() -> None:
         events = [event async for event in teal.chat("c").say("hello")]
     pieces = [event for event in events if isinstance(event, AnswerDelta)]
     assert [(piece.offset, piece.content) for piece in pieces] == [(0, "one two"), (7, " three")]
+
+
+async def test_tools_output_told_again_after_a_cut_is_given_once_and_anew_by_a_call() -> None:
+    call = {"type": "TOOL_CALL", "id": "call_1", "tool_name": "t", "tool_input": "{}"}
+
+    def printed(chunk: str, offset: int) -> tuple[None, bytes]:
+        payload = {"call_id": "call_1", "offset": offset, "chunk": chunk}
+        return None, told(None, "tool_output", payload)
+
+    called = (5, told(5, "tool_call", call))
+    log = [STARTED, called, printed("one ", 0), printed("two", 4), COMPLETE]
+    again = [STARTED, called, printed("one two", 0), printed(" three", 7)]
+    anew = [(6, told(6, "tool_call", call)), printed("one", 0), COMPLETE]
+    server = Loopback(log=log, cuts=[sum(len(frame) for _, frame in log[:4])])
+
+    async def meanwhile() -> None:
+        server.log = again + anew
+
+    async with connected(server, time=SettableTime(meanwhile=meanwhile)) as teal:
+        events = [event async for event in teal.chat("c").say("hello")]
+    pieces = [(event.offset, event.chunk) for event in events if isinstance(event, ToolOutput)]
+    assert pieces == [(0, "one "), (4, "two"), (7, " three"), (0, "one")]
+
+
+async def test_tools_output_without_an_offset_is_given_as_it_comes() -> None:
+    piece = (None, told(None, "tool_output", {"call_id": "call_1", "chunk": "one"}))
+    async with connected(Loopback(log=[STARTED, piece, piece, COMPLETE])) as teal:
+        events = [event async for event in teal.chat("c").say("hello")]
+    assert [event.chunk for event in events if isinstance(event, ToolOutput)] == ["one", "one"]
 
 
 async def test_text_of_a_voided_attempt_is_replaced() -> None:

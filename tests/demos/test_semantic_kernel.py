@@ -5,19 +5,31 @@ The second needs an environment of its own, which takes long to install: `TEAL_C
 
 from __future__ import annotations
 
-import os
+import asyncio
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
+import httpx_sse
 import pytest
 
+from sk_agents.engine.models import Usage
+from sk_agents.engine.turns import TextDelta, TurnFinished
+from sk_agents.exceptions import ModelError
+from sk_agents.testing import ScriptedModelServer
+from sk_agents.testing.scripted_model import Turn, calls, says
+from tests.demos.libraries import FULL, INSTALL_SECONDS, python_with
 from tests.demos.served import ROOT, environment, running
 
-FULL = os.environ.get("TEAL_CHAOS") == "full"
-INSTALL_SECONDS = 400
-
+USAGE = Usage(prompt_tokens=7, completion_tokens=3)
+DOT = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMB"
+    "AQDJ/pLvAAAAAElFTkSuQmCC"
+)
 CONFIG = """
 apiVersion: skagents/v1
 kind: Sequential
@@ -100,9 +112,55 @@ class Boxes(BasePlugin):
 """
 
 
-def written(folder: Path) -> Path:
+CHAT_CONFIG = """
+apiVersion: tealagents/v1alpha1
+kind: Agent
+name: Packer
+version: 0.1
+spec:
+  agent:
+    name: default
+    model: from-the-factory
+    system_prompt: You pack boxes.
+    temperature: 0.0
+    plugins: [Boxes]
+    approvals: {default: allow}
+"""
+FACTORY = """
+from openai import AsyncOpenAI
+from semantic_kernel.connectors.ai.chat_completion_client_base import ChatCompletionClientBase
+from semantic_kernel.connectors.ai.open_ai import OpenAIChatCompletion
+from sk_agents.configs import TA_API_KEY
+from ska_utils import AppConfig, Config
+
+URL = Config(env_name="MODEL_URL", is_required=True, default_value=None)
+
+
+class Clients:
+    def __init__(self, app_config: AppConfig):
+        self.url = app_config.get(URL.env_name)
+
+    @staticmethod
+    def get_configs():
+        return [URL]
+
+    def get_chat_completion_for_model_name(
+        self, model_name: str, service_id: str
+    ) -> ChatCompletionClientBase:
+        client = AsyncOpenAI(base_url=self.url, api_key="none", max_retries=0)
+        return OpenAIChatCompletion(
+            ai_model_id=model_name, service_id=service_id, async_client=client
+        )
+
+    def model_supports_structured_output(self, model_name: str) -> bool:
+        return True
+"""
+
+
+def written(folder: Path, config: str = CONFIG) -> Path:
     files = {
-        "config.yaml": CONFIG,
+        "config.yaml": config,
+        "factory.py": FACTORY,
         "script.yaml": SCRIPT,
         "custom_types.py": TYPES,
         "custom_plugins.py": PLUGINS,
@@ -135,28 +193,12 @@ def test_plugin_file_runs_unmodified_without_semantic_kernel(tmp_path: Path) -> 
     check(packed(tmp_path, Path(sys.executable)), "stand-in")
 
 
-@pytest.fixture
-def with_library(tmp_path: Path) -> Path:
-    """A Python with our dependencies and the real library. Skips where it cannot be installed."""
-    uv = Path(sys.executable).parent / "uv"
-    folder = tmp_path / "environment"
-    # The library asks for an older pydantic than ours; it works with this one.
-    (tmp_path / "overrides.txt").write_text("pydantic>=2.14\n")
-    python = folder / "bin" / "python"
-    packages = ["semantic-kernel", "--override", str(tmp_path / "overrides.txt")]
-    for command in (
-        [str(uv), "venv", "--quiet", "--python", sys.executable, str(folder)],
-        [str(uv), "pip", "install", "--quiet", "--python", str(python)]
-        + ["-r", str(ROOT / "pyproject.toml"), *packages],
-    ):
-        environ = {**os.environ, "UV_SYSTEM_CERTS": "1", "UV_PYTHON_DOWNLOADS": "never"}
-        try:
-            subprocess.run(
-                command, env=environ, check=True, capture_output=True, timeout=INSTALL_SECONDS
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            pytest.skip(f"NOT TESTED: semantic-kernel cannot be installed here: {error}")
-    return python
+@pytest.fixture(scope="module")
+def with_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("library")
+    # The library asks for older ones than ours; it works with these. It uses httpx without asking.
+    ours = "pydantic>=2.14\nmcp>=2.3\n"
+    return python_with(folder, "semantic-kernel", "httpx", overrides=ours)
 
 
 @pytest.mark.timeout(INSTALL_SECONDS + 100)
@@ -165,3 +207,88 @@ def test_same_plugin_file_runs_with_the_real_semantic_kernel(
     tmp_path: Path, with_library: Path
 ) -> None:
     check(packed(tmp_path, with_library, PYTHONPATH=str(ROOT / "src")), "library")
+
+
+@asynccontextmanager
+async def factory_served(
+    folder: Path, python: Path, script: Sequence[Turn | Exception]
+) -> AsyncIterator[tuple[httpx.AsyncClient, ScriptedModelServer]]:
+    """A server whose models come from the factory, and the provider behind them."""
+    async with ScriptedModelServer(script) as model, asyncio.timeout(60):
+        known = environment(
+            folder,
+            TA_STORE="memory:",
+            PYTHONPATH=str(ROOT / "src"),
+            MODEL_URL=model.base_url,
+            TA_CUSTOM_CHAT_COMPLETION_FACTORY_MODULE=str(folder / "factory.py"),
+            TA_CUSTOM_CHAT_COMPLETION_FACTORY_CLASS_NAME="Clients",
+        )
+        config = str(written(folder, CHAT_CONFIG))
+        serve = [str(python), "-m", "sk_agents", "serve", config, "--port", "0"]
+        with running(serve, folder, known) as address:
+            async with httpx.AsyncClient(base_url=address, timeout=30) as client:
+                yield client, model
+
+
+@pytest.mark.timeout(INSTALL_SECONDS + 100)
+@pytest.mark.skipif(not FULL, reason="installs semantic-kernel: set TEAL_CHAOS=full")
+async def test_client_of_the_real_library_streams_a_turn_with_a_tool(
+    tmp_path: Path, with_library: Path
+) -> None:
+    shown = asyncio.Event()
+    asked = calls(("Boxes-pack", {"thing": {"name": "globe", "weight": 2.5}}), usage=USAGE)
+    answer: Turn = [
+        TextDelta("The globe "),
+        shown,
+        TextDelta("is packed."),
+        TurnFinished("stop", USAGE),
+    ]
+    frames: list[tuple[str, dict[str, Any]]] = []
+    async with (
+        factory_served(tmp_path, with_library, [asked, answer]) as (client, model),
+        httpx_sse.aconnect_sse(
+            client, "POST", "/chats/c/interactions", json={"user_message": "Pack it."}
+        ) as source,
+    ):
+        async for event in source.aiter_sse():
+            frames.append((event.event, event.json() if event.data else {}))
+            if event.event == "answer_delta":
+                # The model goes on only now: what was shown had been streamed.
+                shown.set()
+    seen = dict(frames)
+    assert seen["tool_call"]["tool_name"] == "Boxes-pack"
+    assert seen["tool_result"]["tool_output"] == '[{"label":"globe","fragile":false}]'
+    assert seen["answer"]["content"] == "The globe is packed."
+    usage = seen["interaction_complete"]["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (14, 6)
+    first, second = model.requests
+    assert (first["model"], first["temperature"]) == ("from-the-factory", 0.0)
+    tools = {tool["function"]["name"]: tool["function"] for tool in first["tools"]}
+    assert tools.keys() == {"Boxes-pack", "Boxes-which_library"}
+    thing = tools["Boxes-pack"]["parameters"]["properties"]["thing"]
+    assert (thing["required"], thing["description"]) == (["name", "weight"], "What to pack")
+    roles = [message["role"] for message in second["messages"]]
+    assert roles == ["system", "user", "assistant", "tool"]
+    proposed, result = second["messages"][2:]
+    assert proposed["tool_calls"][0]["function"]["name"] == "Boxes-pack"
+    assert proposed["tool_calls"][0]["id"] == result["tool_call_id"]
+    assert result["content"] == '[{"label":"globe","fragile":false}]'
+
+
+@pytest.mark.timeout(INSTALL_SECONDS + 100)
+@pytest.mark.skipif(not FULL, reason="installs semantic-kernel: set TEAL_CHAOS=full")
+async def test_client_of_the_real_library_shows_an_image_and_its_provider_s_refusals(
+    tmp_path: Path, with_library: Path
+) -> None:
+    busy = ModelError("slow down", status=429)
+    wrong = ModelError("its own words", status=404)
+    script: list[Turn | Exception] = [busy, says("A dot."), wrong]
+    async with factory_served(tmp_path, with_library, script) as (client, model):
+        body = {"user_message": "What is it?", "items": [{"content_type": "image", "content": DOT}]}
+        passing = await client.post("/chats/c/interactions", json=body)
+        final = await client.post("/chats/c/interactions", json={"user_message": "And now?"})
+    assert '"A dot."' in passing.text
+    assert "the provider answered 404: no such model, or a wrong base URL" in final.text
+    assert "its own words" not in final.text
+    text, image = model.requests[1]["messages"][1]["content"]
+    assert (text["type"], image["image_url"]["url"]) == ("text", DOT)

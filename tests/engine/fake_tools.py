@@ -10,6 +10,7 @@ from typing import Any, Literal
 from sk_agents.engine.models import Effect, ToolCall
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec
 from sk_agents.exceptions import ToolError
+from sk_agents.tools.answers import check_answer
 
 Verdict = Literal["allow", "ask", "deny"]
 Work = Callable[[dict[str, Any], ToolContext], Any]
@@ -61,6 +62,12 @@ class FakeTools:
         if not isinstance(call.arguments.get("text", ""), str):
             raise ToolError("text: must be a string")
         return call.arguments
+
+    async def preview(self, call: ToolCall, context: ToolContext) -> str | None:
+        return None
+
+    def check_answer(self, schema: Mapping[str, object], answer: object) -> None:
+        check_answer(schema, answer)
 
     async def run(
         self, call: ToolCall, context: ToolContext

@@ -49,6 +49,7 @@ class Setup:
     clock: Clock = field(default_factory=SystemClock)
     lease_ttl: float = 15.0
     disconnect_grace: float = 30.0
+    reader_period: float = 10.0
     context: Context = field(default_factory=Context)
     http: bool = False
     model: Model | None = None
@@ -240,6 +241,7 @@ def engine_of(store: Store, setup: Setup, model: Model, owner: str) -> Engine:
         owner=owner,
         lease_ttl=setup.lease_ttl,
         disconnect_grace=setup.disconnect_grace,
+        reader_period=setup.reader_period,
     )
 
 

@@ -44,6 +44,11 @@ HOLDS: dict[str, tuple[Guard, Thread | None, dict[str, Any]]] = {
     "pending": (Pending("a1"), PARKED, {"approval": OPEN}),
     "pending for ever": (Pending("a1"), PARKED, {"approval": replace(OPEN, due_at=None)}),
     "pending, somebody holds it": (Pending("a1"), HELD, {"approval": OPEN, "leased": True}),
+    "pending and unchanged": (
+        Pending("a1", next_seq=PARKED.next_seq, exact=True),
+        PARKED,
+        {"approval": OPEN},
+    ),
     "overdue": (Pending("a1", overdue=True), PARKED, {"approval": LATE}),
 }
 FAILS: dict[str, tuple[Guard, Thread | None, dict[str, Any], type[TealError]]] = {
@@ -77,6 +82,18 @@ FAILS: dict[str, tuple[Guard, Thread | None, dict[str, Any], type[TealError]]] =
         PARKED,
         {"approval": replace(OPEN, open=False)},
         ApprovalAlreadyDecided,
+    ),
+    "pending, appended": (
+        Pending("a1", next_seq=PARKED.next_seq - 1, exact=True),
+        PARKED,
+        {"approval": OPEN},
+        SequenceConflict,
+    ),
+    "pending and unchanged, late": (
+        Pending("a1", next_seq=PARKED.next_seq, exact=True),
+        PARKED,
+        {"approval": LATE},
+        ApprovalExpired,
     ),
     "pending, late": (Pending("a1"), PARKED, {"approval": LATE}, ApprovalExpired),
     "overdue, in time": (

@@ -25,6 +25,7 @@ from sk_agents.http.body import read_json
 from sk_agents.http.connections import ConnectionLimits, bounded_by
 from sk_agents.http.correlation import CorrelationMiddleware
 from sk_agents.http.errors import install_error_handlers
+from sk_agents.http.express import Express, ExpressRoute
 from sk_agents.http.hosts import HostGuard
 from sk_agents.http.idempotency import idempotency_key
 from sk_agents.http.ids import canonical_uuid, chat_id
@@ -96,14 +97,15 @@ def toy_app(
 
     app.router.routes += [
         WebSocketRoute("/echo", echo),
-        Route("/chats/{chat_id}/interactions", say, methods=["POST"]),
-        Route("/chats/{chat_id}", chat, methods=["GET"]),
-        Route("/tasks/{task_id}", task, methods=["GET"]),
+        ExpressRoute("/chats/{chat_id}/interactions", say, methods=["POST"]),
+        ExpressRoute("/chats/{chat_id}", chat, methods=["GET"]),
+        ExpressRoute("/tasks/{task_id}", task, methods=["GET"]),
         Route("/anything", anything, methods=["POST"]),
         Route("/seen", seen, methods=["GET", "POST"]),
         Route("/stream", stream, methods=["GET"]),
     ]
     app.add_middleware(HostGuard, hosts=hosts, origins=origins)
+    app.add_middleware(Express, routes=app.router.routes, hosts=hosts, origins=origins)
     app.add_middleware(CorrelationMiddleware)
     install_error_handlers(app)
     return app

@@ -24,6 +24,12 @@ from tests.requirements import requirement
 pytestmark = pytest.mark.filterwarnings("ignore")  # litellm's own warnings are not ours to mend
 
 
+@pytest.fixture(scope="module", autouse=True)
+def litellm() -> None:
+    """Its import takes longer than a call may."""
+    load_litellm()
+
+
 def model_at(server: ScriptedModelServer | RawServer, waits: Waits | None = None) -> LitellmChat:
     options = {"api_base": server.base_url}
     return LitellmChat("openai/m", "sk-secret", pace=(waits or Waits()).pace, options=options)

@@ -1,6 +1,6 @@
 """S003: one turn of the todo agent in eight steps, on a server that keeps no state."""
 
-from tests.seeds.requirement import FLEET, TOOLS, Requirement
+from tests.seeds.requirement import FLEET, Requirement
 
 S003 = {
     "S003-1.1-receive": Requirement("POST /chat takes user_message, session_id and user_id."),
@@ -23,7 +23,7 @@ S003 = {
         "The model gets the TodoChatAgent's instructions and the full history."
     ),
     "S003-1.5-agents-sdk": Requirement(
-        "An agent of the OpenAI Agents SDK can run as one of the agents.", TOOLS
+        "An agent of the OpenAI Agents SDK can run as one of the agents."
     ),
     "S003-1.6-mcp-tools": Requirement(
         "The agent calls the todo tools of an MCP server, one or several in a turn."

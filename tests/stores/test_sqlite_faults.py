@@ -109,7 +109,7 @@ async def test_records_of_the_first_schema_are_read_after_migration(tmp_path: Pa
         "CREATE TABLE record (place INTEGER PRIMARY KEY, commit_id TEXT NOT NULL,"
         " body BLOB NOT NULL, checksum INTEGER NOT NULL);"
         "INSERT INTO record SELECT place, commit_id, body, checksum FROM newer;"
-        "DROP TABLE newer; PRAGMA user_version = 1"
+        "DROP TABLE newer; DROP TABLE watched; PRAGMA user_version = 1"
     )
     connection.close()
     async with SqliteStore(path) as store:
@@ -117,6 +117,19 @@ async def test_records_of_the_first_schema_are_read_after_migration(tmp_path: Pa
         await store.commit(renamed("a", 4))
         assert [event.seq for event in await store.events_after("a", 0)] == [1, 2, 3, 4]
     assert pragma(path, "user_version") == len(sqlite_schema.MIGRATIONS)
+
+
+async def test_a_store_of_before_there_were_marks_takes_marks(tmp_path: Path) -> None:
+    path = tmp_path / "teal.sqlite"
+    async with SqliteStore(path) as store:
+        await store.commit(note("t"))
+    connection = apsw.Connection(str(path))
+    connection.execute("DROP TABLE watched; PRAGMA user_version = 2")
+    connection.close()
+    async with SqliteStore(path) as store:
+        await store.mark_watched(["r"])
+        assert await store.unwatched_for("r") is not None
+        assert (await store.thread("t")).metadata == {"title": "hello"}
 
 
 async def test_a_file_that_is_no_database_is_refused_and_not_touched(tmp_path: Path) -> None:

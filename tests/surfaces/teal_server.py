@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import uvicorn
 from fastapi import FastAPI
 
 from sk_agents.agent_assembly import agent_address
 from sk_agents.app import create_app
 from sk_agents.config.agent_file import AgentFile, load_agent_files
 from sk_agents.config.settings import Settings
+from sk_agents.http.connections import ConnectionLimits, bounded_by
 from sk_agents.http.health import Health
 from sk_agents.http.shortcut import Shortcut
 from sk_agents.persistence.sqlite_store import SqliteStore
@@ -191,6 +194,22 @@ class Server:
         assert response.status_code == 200, response.text
         assert response.headers["content-type"].startswith("text/event-stream")
         return frames(response.text)
+
+
+@asynccontextmanager
+async def listening(app: FastAPI) -> AsyncIterator[str]:
+    """The address of a real server for it, with the connections that `teal serve` has."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = uvicorn.Config(
+            app, http=bounded_by(ConnectionLimits()), lifespan="off", log_config=None
+        )
+        server = uvicorn.Server(config)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(server.serve(sockets=[listener]))
+            try:
+                yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            finally:
+                server.should_exit = True
 
 
 def message(text: str = "hello", **fields: Any) -> Json:

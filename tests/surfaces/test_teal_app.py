@@ -101,6 +101,8 @@ async def test_document_describes_this_agents_routes_and_no_others(tmp_path: Pat
     async with server(tmp_path, names=("Helper", "Other")) as at:
         document = (await at.get(f"{P}/openapi.json", None)).json()
         assert document["info"]["description"] == "Helps with mail."
+        for path in ("", "/sse", "/resume/{request_id}"):
+            assert document["paths"][f"{P}{path}"]["post"]["description"] == "Helps with mail."
         served = {path for path in paths(at.app) if path.startswith(P)}
         assert document["paths"].keys() | {f"{P}/openapi.json", f"{P}/docs"} == served
         schemas = document["components"]["schemas"]

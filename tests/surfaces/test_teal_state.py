@@ -53,6 +53,7 @@ async def test_session_lists_its_users_tasks_and_takes_new_ones_after_they_ended
             assert Request.model_validate(request).task_id == reply["task_id"]
             assert request["session_id"] == SESSION
             assert request["completed_at"] >= request["created_at"]
+            assert request["created_at"].endswith("Z")
         assert (await at.get(f"{P}/sessions/{SESSION}", "carol")).status_code == 404
 
 
@@ -120,6 +121,9 @@ async def test_canceled_task_takes_a_follow_on(tmp_path: Path) -> None:
         assert reply["output"] == "back again"
         late = await at.post(f"{P}/requests/{reply['request_id']}/cancel")
         assert (late.status_code, late.json()["code"]) == (409, "already_terminal")
+        ids = ("session_id", "task_id", "request_id")
+        assert {name: late.json()[name] for name in ids} == {name: reply[name] for name in ids}
+        assert late.json()["status"] == "Completed"
 
 
 async def test_message_that_interrupts_ends_what_runs(tmp_path: Path) -> None:

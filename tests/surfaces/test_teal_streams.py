@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import httpx
+
 from sk_agents.engine.models import Usage
 from sk_agents.engine.turns import ReasoningDelta, TextDelta, TurnFinished
 from sk_agents.exceptions import ModelError
@@ -10,7 +12,16 @@ from sk_agents.http.sse import KEEPALIVE_SECONDS
 from sk_agents.tealagents.v1alpha1.config import Served
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.requirements import requirement
-from tests.surfaces.teal_server import P, Script, eventually, frames, message, server, streaming
+from tests.surfaces.teal_server import (
+    P,
+    Script,
+    eventually,
+    frames,
+    listening,
+    message,
+    server,
+    streaming,
+)
 
 IDS = ("session_id", "task_id", "request_id")
 
@@ -47,6 +58,38 @@ async def test_pieces_arrive_while_the_model_still_talks(tmp_path: Path) -> None
         await live.until(b"event: final-response")
         heard = [data["output_partial"] for name, data in frames(live.arrived.decode())[:-1]]
         assert "".join(heard) == "Good day."
+
+
+async def test_pieces_leave_a_real_server_one_by_one_and_the_end_comes_last(
+    tmp_path: Path,
+) -> None:
+    gates = [asyncio.Event(), asyncio.Event()]
+    script: Script = [
+        [TextDelta("Good"), gates[0], TextDelta(" day"), gates[1], TextDelta("."), *says("")]
+    ]
+    async with (
+        asyncio.timeout(20),
+        server(tmp_path, script) as at,
+        listening(at.app) as address,
+        httpx.AsyncClient() as client,
+        client.stream(
+            "POST",
+            f"{address}{P}/sse",
+            json=message(),
+            headers={"Authorization": "Bearer alice"},
+        ) as answer,
+    ):
+        heard = b""
+        async for part in answer.aiter_bytes():
+            heard += part
+            for gate, word in zip(gates, (b"Good", b" day"), strict=True):
+                if word in heard:
+                    gate.set()
+    events = frames(heard.decode())
+    pieces = [data["output_partial"] for name, data in events if name == "partial-response"]
+    assert pieces == ["Good", " day", "."]
+    assert events[-1][0] == "final-response"
+    assert events[-1][1]["output"] == "Good day."
 
 
 @requirement("S000-error-keepalive")

@@ -46,7 +46,7 @@ def toolbox(*plugins: type[BasePlugin], threads: CallThreads | None = None) -> T
 
 
 def call(name: str, arguments: dict[str, Any] | None = None) -> ToolCall:
-    plugin, _, function = name.partition("-")
+    plugin, function = name.split("-", 1) if "-" in name else ("", name)
     return ToolCall(id="c1", plugin_name=plugin, function_name=function, arguments=arguments or {})
 
 

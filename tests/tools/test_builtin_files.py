@@ -12,9 +12,8 @@ import pytest
 
 from sk_agents.exceptions import ToolError
 from sk_agents.tools.builtin.beneath import Opener
-from sk_agents.tools.builtin.previews import preview
 from sk_agents.tools.builtin.workspace import Workspace, Workspaces, parts_of
-from tests.tools.builtin_box import files, tools
+from tests.tools.builtin_box import files
 from tests.tools.calls import CONTEXT, call, result
 
 libc = ctypes.CDLL(None)
@@ -358,31 +357,35 @@ async def test_threads_can_have_folders_of_their_own(tmp_path: Path) -> None:
         await result(box, "Files-read_file", {"path": "a.txt"}, replace(CONTEXT, thread_id="t2"))
 
 
-def shown(folder: Path, name: str, **arguments: object) -> str | None:
-    return preview(tools(folder), call(f"Files-{name}", arguments), CONTEXT)
+async def shown(folder: Path, name: str, **arguments: object) -> str | None:
+    box = files(folder)
+    wanted = call(f"Files-{name}", arguments)
+    checked = wanted.model_copy(update={"arguments": box.check(wanted)})
+    return await box.preview(checked, CONTEXT)
 
 
-def test_preview_shows_what_a_call_would_change_and_changes_nothing(work: Path) -> None:
+async def test_preview_shows_what_a_call_would_change_and_changes_nothing(work: Path) -> None:
     (work / "a.txt").write_text("one\ntwo\n")
-    assert shown(work.parent, "write_file", path="a.txt", content="one\n2\n") == (
+    assert await shown(work.parent, "write_file", path="a.txt", content="one\n2\n") == (
         "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n"
     )
-    assert shown(work.parent, "write_file", path="new/b.txt", content="x") == (
+    assert await shown(work.parent, "write_file", path="new/b.txt", content="x") == (
         "--- a/new/b.txt\n+++ b/new/b.txt\n@@ -0,0 +1 @@\n+x\n\\ No newline at end of file\n"
     )
-    edit = shown(work.parent, "edit_file", path="a.txt", old_text="two", new_text="2")
+    edit = await shown(work.parent, "edit_file", path="a.txt", old_text="two", new_text="2")
     assert edit is not None and "-two\n+2\n" in edit
-    gone = shown(work.parent, "delete_file", path="a.txt")
+    gone = await shown(work.parent, "delete_file", path="a.txt")
     assert gone is not None and "-one\n-two\n" in gone
-    assert shown(work.parent, "write_file", path="a.txt", content="one\ntwo\n") == "(no change)\n"
-    assert shown(work.parent, "read_file", path="a.txt") is None
-    assert [path.name for path in work.iterdir()] == ["a.txt"]
+    same = await shown(work.parent, "write_file", path="a.txt", content="one\ntwo\n")
+    assert same == "(no change)\n"
+    assert await shown(work.parent, "read_file", path="a.txt") is None
+    assert os.listdir(work) == ["a.txt"]
 
 
 @pytest.mark.parametrize("path", ["../secret.txt", "out_file"])
-def test_preview_leads_out_no_more_than_the_call(work: Path, path: str) -> None:
+async def test_preview_leads_out_no_more_than_the_call(work: Path, path: str) -> None:
     _odd_things(work)
-    said = shown(work.parent, "write_file", path=path, content="x")
+    said = await shown(work.parent, "write_file", path=path, content="x")
     assert said is not None and said.startswith("This call would fail: ")
 
 

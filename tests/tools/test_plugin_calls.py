@@ -216,6 +216,7 @@ async def test_blocking_method_runs_in_a_thread() -> None:
 
 async def test_plugin_that_needs_authorization_is_not_called_without() -> None:
     box = toolbox(Knows)
-    assert box.requires_authorization("Knows-key")
+    spec = box.spec("Knows-key")
+    assert spec is not None and spec.requires_authorization
     with pytest.raises(ToolError, match="signed in"):
         await result(box, "Knows-key", context=replace(CONTEXT, authorization=None))

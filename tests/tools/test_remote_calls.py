@@ -183,7 +183,8 @@ async def test_plugin_that_needs_the_caller_is_not_called_without(
     tmp_path: Path, service: Service, clients: RemoteClients
 ) -> None:
     box = tools(tmp_path, service, clients, requires_authorization=True)
-    assert box.requires_authorization("Pets-list_pets")
+    spec = box.spec("Pets-list_pets")
+    assert spec is not None and spec.requires_authorization
     with pytest.raises(ToolError, match="signed in"):
         await result(box, "Pets-list_pets", context=replace(CONTEXT, authorization=None))
     assert service.requests == []

@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from sk_agents.engine.models import RunStatus
 from sk_agents.hitl.policy import ApprovalPolicy
@@ -12,7 +12,29 @@ from tests.engine.kit import is_asked_anew, talking
 from tests.tools.remote_service import Service, catalog, load
 
 
-def parts(folder: Path, service: Service, clients: RemoteClients, **entry: Any) -> Any:
+class Cutting:
+    """A service that takes each request and hangs up."""
+
+    def __init__(self) -> None:
+        self.methods: list[str] = []
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._cut, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _cut(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        self.methods.append(head.split()[0].decode())
+        writer.transport.abort()
+
+
+def parts(folder: Path, service: Service | Cutting, clients: RemoteClients, **entry: Any) -> Any:
     box = load(folder, catalog(folder, server_url=service.url, **entry), clients)
     return {
         "tools": cast(Any, box),
@@ -58,3 +80,37 @@ async def test_change_without_an_answer_is_asked_about_and_not_repeated(tmp_path
             await talk.decide(asked.request.approval_id, choice="done")
             assert (await talk.ended("r1")).status is RunStatus.COMPLETED
             assert len(service.requests) == 1
+
+
+async def test_change_whose_connection_broke_is_asked_about_and_not_repeated(
+    tmp_path: Path,
+) -> None:
+    async with asyncio.timeout(20), Cutting() as service, RemoteClients() as clients:
+        made = parts(tmp_path, service, clients, requires_approval=False)
+        async with talking(tmp_path, script=[calls(REMOVE), says("done")], **made) as talk:
+            run = await talk.ask()
+            (asked,) = run.pending_approvals
+            assert asked.request.kind == "outcome_unknown"
+            await talk.decide(asked.request.approval_id, choice="give_up")
+            assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+            assert service.methods == ["DELETE"]
+
+
+async def test_question_whose_connection_broke_is_put_once_more(tmp_path: Path) -> None:
+    script = [calls(("Pets-list_pets", {})), says("done")]
+    async with asyncio.timeout(20), Cutting() as service, RemoteClients() as clients:
+        async with talking(tmp_path, script=script, **parts(tmp_path, service, clients)) as talk:
+            assert (await talk.ask()).status is RunStatus.COMPLETED
+            assert await talk.results("r1") == ["The service broke off."]
+            assert set(service.methods) == {"GET"} and len(service.methods) >= 2
+
+
+async def test_change_that_was_never_sent_is_an_error(tmp_path: Path) -> None:
+    async with Cutting() as gone:
+        pass
+    async with asyncio.timeout(20), RemoteClients() as clients:
+        made = parts(tmp_path, gone, clients, requires_approval=False)
+        async with talking(tmp_path, script=[calls(REMOVE), says("done")], **made) as talk:
+            assert (await talk.ask()).status is RunStatus.COMPLETED
+            (told,) = await talk.results("r1")
+            assert told is not None and "nothing was sent" in told

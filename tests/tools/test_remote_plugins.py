@@ -470,6 +470,41 @@ def test_broken_document_stops_the_start_with_file_and_place(
     assert reason in found
 
 
+def written(folder: Path, operation: str) -> None:
+    folder.mkdir(exist_ok=True)
+    paths = {"/things": {"get": {"operationId": operation}}}
+    (folder / "one.json").write_text(json.dumps({"openapi": "3.1.0", "paths": paths}))
+
+
+def test_relative_path_of_a_document_is_looked_up_beside_the_catalog_then_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside, here = tmp_path / "catalog", tmp_path / "here"
+    beside.mkdir()
+    written(here, "here")
+    monkeypatch.chdir(here)
+    settings = catalog(beside, openapi_json_path="one.json", server_url=SERVER)
+
+    def names() -> list[str]:
+        return [spec.name for spec in load(beside, settings, RemoteClients()).specs()]
+
+    assert names() == ["Pets-here"]
+    written(beside, "beside")
+    assert names() == ["Pets-beside"]
+
+
+def test_document_that_is_in_neither_place_stops_the_start_naming_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside, here = tmp_path / "catalog", tmp_path / "here"
+    for folder in (beside, here):
+        folder.mkdir()
+    monkeypatch.chdir(here)
+    found = refusal(beside, catalog(beside, openapi_json_path="one.json", server_url=SERVER))
+    assert f"openapi_json_path: there is neither {beside / 'one.json'} nor" in found
+    assert str(here / "one.json") in found
+
+
 def test_two_operations_of_one_name_are_both_named(tmp_path: Path) -> None:
     settings = catalog(tmp_path, openapi_json_path="two.json", server_url=SERVER)
     (tmp_path / "two.json").write_text(json.dumps(changed([*LIST, "operationId"], "addPet")))

@@ -11,8 +11,9 @@ from starlette.responses import JSONResponse, Response
 
 from sk_agents.chats import streams
 from sk_agents.chats.archive import archive
+from sk_agents.chats.chat_document import DocumentResponse
 from sk_agents.chats.desk import SURFACE, Desk, Visit, body_of, busy, engine_of
-from sk_agents.chats.history import Place, chat_view
+from sk_agents.chats.history import Place, chat_document
 from sk_agents.chats.models import BranchChoice, ChatChange
 from sk_agents.chats.views import (
     AgentList,
@@ -58,19 +59,24 @@ def collection_routes(desk: Desk) -> APIRouter:
         )
         return ChatPage(chats=[chat_summary(thread) for thread in page.threads], next=page.after)
 
-    @router.get("/chats/{chat_id}")
+    @router.get("/chats/{chat_id}", response_model=ChatView)
     async def read(
         request: Request,
         include: Literal["superseded"] | None = None,
         state: bool = True,
         before: Annotated[str | None, Query(max_length=160)] = None,
-    ) -> ChatView:
-        """The chat with its visible interactions; with `include=superseded` with all of them."""
+    ) -> Response:
+        """The chat with its visible interactions; with `include=superseded` with all of them.
+
+        Whole, unless its states have more than 128 MiB or it has more than 10,000 events: then
+        from its newest part on, `truncated` is true, and `next` is the `before` of the older part.
+        """
         visit = await desk.visit(request)
         place = Place.of(before) if before is not None else None
-        return await chat_view(
+        document = await chat_document(
             visit, with_superseded=include is not None, with_state=state, before=place
         )
+        return DocumentResponse(document)
 
     @router.patch("/chats/{chat_id}")
     async def rename(request: Request) -> ChatSummary:
@@ -85,6 +91,7 @@ def collection_routes(desk: Desk) -> APIRouter:
         """Stop what runs in it and remove it for good."""
         visit = await desk.visit(request)
         await visit.engine.delete(visit.thread_id, visit.caller.user_id)
+        desk.quotas.release_chat(visit.caller.user_id)
         return Response(status_code=204)
 
     @router.get("/chats/{chat_id}/events")
@@ -98,8 +105,8 @@ def collection_routes(desk: Desk) -> APIRouter:
         streams.check_accept(request.scope)
         after = state.next_seq - 1 if position is None else position
         renderer = await streams.renderer_at(visit, state, after, whole_chat=True)
-        frames = streams.frames(visit, renderer, after=after)
-        return streams.HeldStream(desk.slots, visit.caller.user_id, frames)
+        stream = streams.live_stream(visit, renderer, after=after)
+        return streams.HeldStream(desk.slots, visit.caller.user_id, stream)
 
     @router.get("/chats/{chat_id}/branches")
     async def branches(request: Request) -> BranchList:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from secrets import token_hex
 from typing import Any, TypeVar
 from urllib.parse import urlencode
-from uuid import uuid4
 
 import orjson
 from pydantic import BaseModel, TypeAdapter
 from starlette.requests import Request
 from starlette.types import Receive, Scope
 
+from sk_agents.chats.quotas import Quotas
 from sk_agents.chats.views import AgentView
+from sk_agents.engine.commands import Admit
 from sk_agents.engine.engine import Engine
 from sk_agents.exceptions import InvalidInput, ThreadBusy
 from sk_agents.http.body import read_json
@@ -50,12 +53,15 @@ class Visit:
 class Desk:
     """`views` are the agents a chat may be held with, as they are now; the first is the default.
 
-    `slots` bounds the streams that one user holds open.
+    `slots` bounds the streams that one user holds open, `quotas` what one piles up.
     """
 
-    def __init__(self, views: Callable[[], Sequence[AgentView]], slots: StreamSlots) -> None:
+    def __init__(
+        self, views: Callable[[], Sequence[AgentView]], slots: StreamSlots, quotas: Quotas
+    ) -> None:
         self.views = views
         self.slots = slots
+        self.quotas = quotas
         self._names = [agent.name for agent in views()]
 
     def agent(self, name: str | None) -> str:
@@ -84,6 +90,10 @@ class Desk:
         if request.scope["query_string"] and "user_id" in request.query_params:
             suffix = "?" + urlencode({"user_id": caller.user_id})
         return Visit(caller, engine_of(request.scope), chat_id, thread_id, suffix)
+
+    def admit(self, visit: Visit) -> Admit:
+        """What the engine is to ask before it begins a run of this visitor."""
+        return partial(self.quotas.admit, visit.engine.shelf, visit.caller.user_id)
 
 
 def engine_of(scope: Scope) -> Engine:
@@ -114,7 +124,7 @@ async def body_of(
 
 
 def new_interaction_id() -> str:
-    return f"int_{uuid4().hex}"
+    return f"int_{token_hex(16)}"
 
 
 def request_digest(what: str, body: BaseModel) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from sk_agents.chats.views import UsageView
+from sk_agents.chats.views import CostView, UsageView
 from sk_agents.interactions import (
     AnswerEvent,
     InteractionStatus,
@@ -41,10 +41,14 @@ class InteractionComplete(FrameData):
     interaction_id: str
     status: InteractionStatus
     usage: UsageView
+    cost: CostView | None = None
 
 
 class ApprovalRequired(FrameData):
-    """`tool_input` is exactly what will run; `digest` stands for all of it."""
+    """`tool_input` is exactly what will run; `digest` stands for all of it.
+
+    `preview` is what the call would have changed when it was asked about, as a unified diff.
+    """
 
     approval_id: str
     interaction_id: str
@@ -56,6 +60,7 @@ class ApprovalRequired(FrameData):
     expires_at: str | None
     choices: tuple[str, ...] | None = None
     schema_: dict[str, Any] | None = Field(None, alias="schema")
+    preview: str | None = None
 
 
 class Decided(FrameData):
@@ -95,8 +100,11 @@ class TextPreview(FrameData):
 
 
 class ToolOutput(FrameData):
+    """What a tool prints while it runs, from character `offset` on; anew with each `tool_call`."""
+
     interaction_id: str
     call_id: str
+    offset: int
     chunk: str
 
 
@@ -200,7 +208,7 @@ INTERACTION_FRAMES: Frames = {
     ),
     "tool_output": (
         ToolOutput,
-        {"interaction_id": "int_abc123", "call_id": "call_123", "chunk": "1 file\n"},
+        {"interaction_id": "int_abc123", "call_id": "call_123", "offset": 0, "chunk": "1 file\n"},
     ),
     "stream_end": (
         StreamEnd,

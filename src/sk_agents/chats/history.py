@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from sk_agents.chats.chat_document import ChatDocument
 from sk_agents.chats.desk import Visit
-from sk_agents.chats.views import ChatView, InteractionView, chat_summary, interaction_view
+from sk_agents.chats.states import States
 from sk_agents.chats.window import Window, window_of
 from sk_agents.engine.models import RunStatus, Thread
 from sk_agents.engine.state import Run, ThreadState
@@ -18,8 +20,8 @@ MAX_EVENTS = 10_000
 # A part of it: so many events at a time, and so many times if nothing there is to be shown.
 WINDOW_EVENTS = 3_000
 MAX_WINDOWS = 20
-# Each interaction repeats all that was said before it: so many messages in one answer at most.
-MAX_STATE_MESSAGES = 50_000
+# Each interaction repeats all that was said before it: so much of that in one answer at most.
+MAX_STATE_BYTES = 128 * 1024 * 1024
 
 # Stands for the interaction that the first one follows.
 ROOT = "-"
@@ -45,38 +47,51 @@ class Place:
         return f"{self.seq}.{self.tip}" if self.tip is not None else str(self.seq)
 
 
-async def chat_view(
+async def chat_document(
     visit: Visit, *, with_superseded: bool, with_state: bool, before: Place | None
-) -> ChatView:
-    """Raises ThreadNotFound: the caller has no such chat."""
+) -> ChatDocument:
+    """The chat as it is when this returns.
+
+    Raises:
+        ThreadNotFound: the caller has no such chat.
+    """
     user_id = visit.caller.user_id
     head = await visit.engine.shelf.head(visit.thread_id, user_id)
     if head.next_seq - 1 > MAX_EVENTS:
         return await _part(visit, head, with_superseded, before)
     known = await visit.engine.thread(visit.thread_id, user_id)
     state = known.state
-    branch = state.branch()
-    visible = {run.run_id for run in branch}
-    waiting = [state.run(run_id) for run_id in state.queue]
-    runs = list(state.runs.values()) if with_superseded else branch + waiting
-    if before is not None:
-        runs = [run for run in runs if run.first_seq < before.seq]
-    shown = _newest(runs) if with_state else runs
-    views = [
-        interaction_view(
-            known.head, state, run, visible=_is_visible(run, visible), with_state=with_state
-        )
-        for run in shown
-    ]
-    older = Place(shown[0].first_seq) if len(shown) < len(runs) else None
-    # Waiting as its interactions do, also in the moment before the thread is given up.
-    head = known.head._replace(status=state.status)
-    return _view(head, state.next_seq - 1, views, older)
+    states = States(state) if with_state else None
+    if states is not None:
+        await states.read(_runs(state, with_superseded, before))
+    # Nothing is awaited from here on: all of it is the chat at one moment.
+    shown = runs = _runs(state, with_superseded, before)
+    if states is not None:
+        states.read_now(runs)
+        shown = newest(runs, states)
+    return ChatDocument(
+        # Waiting as its interactions do, also in the moment before the thread is given up.
+        known.head._replace(status=state.status),
+        state,
+        state.next_seq - 1,
+        shown,
+        frozenset(run.run_id for run in state.branch()),
+        states,
+        str(Place(shown[0].first_seq)) if len(shown) < len(runs) else None,
+    )
+
+
+def _runs(state: ThreadState, with_superseded: bool, before: Place | None) -> Sequence[Run]:
+    if with_superseded:
+        runs = list(state.runs.values())
+    else:
+        runs = state.branch() + [state.run(run_id) for run_id in state.queue]
+    return runs if before is None else [run for run in runs if run.first_seq < before.seq]
 
 
 async def _part(
     visit: Visit, head: Thread, with_superseded: bool, before: Place | None
-) -> ChatView:
+) -> ChatDocument:
     """The part of a long chat that ends at `before`, without the states: those are too long."""
     last_seq = head.next_seq - 1
     before = before or Place(last_seq + 1, head.head_run)
@@ -95,8 +110,8 @@ async def _part(
         is_first = before.seq <= 1 or (before.tip == ROOT and not with_superseded)
         if shown or is_first:
             break
-    views = [_state_view(head, window.state, run, visible) for run in shown]
-    return _view(head, last_seq, views, None if is_first else before)
+    older = None if is_first else str(before)
+    return ChatDocument(head, window.state, last_seq, shown, frozenset(visible), None, older)
 
 
 def _path(window: Window, tip: str | None) -> tuple[set[str], str | None]:
@@ -108,40 +123,16 @@ def _path(window: Window, tip: str | None) -> tuple[set[str], str | None]:
     return visible, tip
 
 
-def _state_view(head: Thread, state: ThreadState, run: Run, visible: set[str]) -> InteractionView:
-    return interaction_view(head, state, run, visible=_is_visible(run, visible), with_state=False)
-
-
 def _is_visible(run: Run, visible: set[str]) -> bool:
     """Those that wait for their turn are on no branch yet."""
     return run.run_id in visible or run.phase is RunStatus.QUEUED
 
 
-def _view(
-    head: Thread, last_seq: int, views: list[InteractionView], older: Place | None
-) -> ChatView:
-    summary = chat_summary(head)
-    return ChatView(
-        id=summary.id,
-        interactions=views,
-        created_at=summary.created_at,
-        title=summary.title,
-        agent=summary.agent,
-        status=summary.status,
-        updated_at=summary.updated_at,
-        last_seq=last_seq,
-        truncated=older is not None,
-        next=str(older) if older is not None else None,
-    )
-
-
-def _newest(runs: list[Run]) -> list[Run]:
-    """As many of the newest as may be shown with everything said before each of them."""
-    shown = 0
-    messages = 0
-    for at in range(len(runs) - 1, -1, -1):
-        messages += 2 * (at + 1)
-        if messages > MAX_STATE_MESSAGES and shown:
-            break
-        shown += 1
-    return runs[len(runs) - shown :]
+def newest(runs: Sequence[Run], states: States, max_bytes: int = MAX_STATE_BYTES) -> Sequence[Run]:
+    """As many of the newest as their states may be sent in one answer; one at least."""
+    size = 0
+    for number, run in enumerate(reversed(runs)):
+        size += states.size(run)
+        if size > max_bytes and number:
+            return runs[len(runs) - number :]
+    return runs

@@ -13,9 +13,18 @@ from starlette.requests import Request
 from sk_agents.chats.archive import Archive, restored
 from sk_agents.chats.desk import SURFACE, Desk, body_of, engine_of, request_digest
 from sk_agents.chats.models import NewChat
+from sk_agents.chats.quotas import Quotas
 from sk_agents.chats.views import ChatSummary, chat_summary
 from sk_agents.engine.models import NewThread, Thread
-from sk_agents.exceptions import InvalidInput, StateCorrupt, ThreadExists
+from sk_agents.engine.shelf import Shelf
+from sk_agents.exceptions import (
+    InvalidInput,
+    LimitExceeded,
+    StateCorrupt,
+    TealError,
+    ThreadExists,
+    ThreadNotFound,
+)
 from sk_agents.http.caller import Caller, acting_caller
 from sk_agents.http.idempotency import idempotency_key
 from sk_agents.http.ids import chat_id as checked_chat_id
@@ -44,7 +53,7 @@ def making_routes(desk: Desk) -> APIRouter:
         labels = _labels(body.title, key, request_digest("make", body) if key else None)
         shelf = engine_of(request.scope).shelf
         new = _new(caller, body.chat_id, key, desk.agent(body.agent), labels)
-        return await _made(request, caller, new, shelf.make)
+        return await _made(desk.quotas, shelf, new, shelf.make)
 
     @router.post("/chats/import", status_code=201)
     async def bring(request: Request, chat_id: str | None = None) -> ChatSummary:
@@ -58,31 +67,52 @@ def making_routes(desk: Desk) -> APIRouter:
         shelf = engine_of(request.scope).shelf
         new = _new(caller, chosen, key, desk.agent(body.agent), labels)
         try:
-            return await _made(request, caller, new, lambda id, new: shelf.restore(id, new, events))
+            return await _made(
+                desk.quotas, shelf, new, lambda id, new: shelf.restore(id, new, events)
+            )
         except StateCorrupt as error:
             raise InvalidInput(f"This is no log of a chat: {error}") from error
 
     return router
 
 
-async def _made(request: Request, caller: Caller, new: NewThread, create: Create) -> ChatSummary:
+async def _made(quotas: Quotas, shelf: Shelf, new: NewThread, create: Create) -> ChatSummary:
     """The new chat, or the one that this very request has made before.
 
     Raises:
         ThreadExists: there is another one of this id.
+        LimitExceeded: the user has as many chats as may be.
         InvalidInput: the request's key was used for another request.
     """
-    thread_id = chat_thread_id(caller.user_id, new.wire_id)
+    thread_id = chat_thread_id(new.user_id, new.wire_id)
+    try:
+        await quotas.admit_chat(shelf, new.user_id)
+    except LimitExceeded as refusal:
+        return await _made_before(shelf, thread_id, new, refusal)
     try:
         return chat_summary(await create(thread_id, new))
-    except ThreadExists:
-        head = await engine_of(request.scope).shelf.head(thread_id, caller.user_id)
-        ours, first = new.metadata.get(REQUEST), head.metadata.get(REQUEST)
-        if ours is None or first is None or ours["key"] != first["key"]:
-            raise
-        if ours != first:
-            raise InvalidInput("This Idempotency-Key was used for another request.") from None
-        return chat_summary(head)
+    except TealError as refusal:
+        quotas.release_chat(new.user_id)
+        return await _made_before(shelf, thread_id, new, refusal)
+
+
+async def _made_before(
+    shelf: Shelf, thread_id: str, new: NewThread, refusal: TealError
+) -> ChatSummary:
+    """Raises `refusal` unless it is this request's own chat that is there."""
+    ours = new.metadata.get(REQUEST)
+    if ours is None or not isinstance(refusal, ThreadExists | LimitExceeded):
+        raise refusal
+    try:
+        head = await shelf.head(thread_id, new.user_id)
+    except ThreadNotFound:
+        raise refusal from None
+    first = head.metadata.get(REQUEST)
+    if first is None or ours["key"] != first["key"]:
+        raise refusal
+    if ours != first:
+        raise InvalidInput("This Idempotency-Key was used for another request.")
+    return chat_summary(head)
 
 
 def _new(

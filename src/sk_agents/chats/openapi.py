@@ -211,7 +211,7 @@ _WRITING: dict[tuple[str, str], dict[str, Any]] = {
             {"any": {}, "named": {"chat_id": "chat_123", "title": "Weather"}},
             required=False,
         ),
-        "responses": problem_responses(*BODY, 409),
+        "responses": problem_responses(*BODY, 409, 429),
     },
     ("post", "/chats/import"): {
         "parameters": [
@@ -219,7 +219,7 @@ _WRITING: dict[tuple[str, str], dict[str, Any]] = {
             _KEY,
         ],
         "requestBody": json_body(Archive),
-        "responses": problem_responses(*BODY, 409),
+        "responses": problem_responses(*BODY, 409, 429),
     },
     ("patch", CHAT): {
         "requestBody": json_body(ChatChange, {"plain": {"title": "The weather"}}),

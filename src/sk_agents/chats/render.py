@@ -190,11 +190,14 @@ class Renderer:
         return "answer", {"type": EventType.ANSWER, "content": event.content}
 
     def _ended(self, event: RunEnded) -> Named:
-        return "interaction_complete", {
+        payload = {
             "interaction_id": event.run_id,
             "status": event.status.upper(),
             "usage": usage_payload(event.usage),
         }
+        if event.usage.cost is not None:
+            payload["cost"] = dict(event.usage.cost)
+        return "interaction_complete", payload
 
     def _branched(self, event: BranchChanged) -> Named | None:
         if not self._whole_chat:
@@ -239,6 +242,8 @@ def approval_payload(event: ApprovalRequested) -> Payload:
         payload["choices"] = event.choices
     if event.answer_schema is not None:
         payload["schema"] = event.answer_schema
+    if (preview := event.shown.get("preview")) is not None:
+        payload["preview"] = str(preview)
     return payload
 
 
@@ -259,6 +264,7 @@ def _delta(delta: Delta) -> bytes:
         payload: Payload = {
             "interaction_id": delta.run_id,
             "call_id": delta.call_id,
+            "offset": delta.offset,
             "chunk": delta.content,
         }
         return frame("tool_output", orjson.dumps(payload))

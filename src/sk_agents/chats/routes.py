@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fastapi import FastAPI
-from starlette.routing import Route
 
 from sk_agents.chats.approvals import approval_routes
 from sk_agents.chats.collection import collection_routes
-from sk_agents.chats.desk import Desk
+from sk_agents.chats.desk import SURFACE, Desk
 from sk_agents.chats.interactions import PATH, interaction_routes
 from sk_agents.chats.making import making_routes
 from sk_agents.chats.openapi import describe_chats
+from sk_agents.chats.quotas import Quotas
 from sk_agents.chats.talking import Edit, Start
 from sk_agents.chats.views import AgentView
+from sk_agents.http.express import ExpressRoute
 
 
 def add_chat_routes(app: FastAPI, agents: Callable[[], Sequence[AgentView]]) -> None:
     """The hot routes come first: routes are tried in their order."""
-    desk = Desk(agents, app.state.stream_slots)
+    desk = Desk(agents, app.state.stream_slots, _quotas(app))
     app.router.routes.extend(
         [
-            Route("/chats/{chat_id}/interactions", Start(desk), methods=["POST"]),
-            Route(f"{PATH}/edit", Edit(desk), methods=["POST"]),
-            Route(f"{PATH}/regenerate", Edit(desk, repeats=True), methods=["POST"]),
+            ExpressRoute("/chats/{chat_id}/interactions", Start(desk), methods=["POST"]),
+            ExpressRoute(f"{PATH}/edit", Edit(desk), methods=["POST"]),
+            ExpressRoute(f"{PATH}/regenerate", Edit(desk, repeats=True), methods=["POST"]),
         ]
     )
     app.include_router(making_routes(desk))
@@ -32,3 +33,15 @@ def add_chat_routes(app: FastAPI, agents: Callable[[], Sequence[AgentView]]) -> 
     app.include_router(interaction_routes(desk))
     app.include_router(approval_routes())
     describe_chats(app)
+
+
+def _quotas(app: FastAPI) -> Quotas:
+    settings = app.state.settings
+    is_everybody = app.state.caller_check.authorizer.insecure
+    served = app.state.house.agents.values()
+    return Quotas(
+        SURFACE,
+        chats=settings.max_chats_per_user,
+        pending=None if is_everybody else settings.max_pending_approvals,
+        calls=max((one.agent.limits.calls_per_round for one in served), default=1),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import aclosing
+from typing import Self
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -13,10 +13,11 @@ from starlette.types import Receive, Scope, Send
 from sk_agents.chats.desk import Visit
 from sk_agents.chats.render import Renderer, stream_end
 from sk_agents.engine.events import RunEnded
+from sk_agents.engine.live import Delta
 from sk_agents.engine.state import Run, ThreadState
 from sk_agents.engine.transitions import TERMINAL
 from sk_agents.exceptions import CursorAhead, MalformedRequest, TealError, ThreadNotFound
-from sk_agents.http.sse import EventStream, Frames, LastFrames
+from sk_agents.http.sse import DirectLine, EventStream, LastFrames
 from sk_agents.http.streams import StreamSlots
 
 logger = logging.getLogger(__name__)
@@ -24,23 +25,6 @@ logger = logging.getLogger(__name__)
 MAX_CURSOR_DIGITS = 18
 PAGE = 1000
 _ACCEPTED = ("text/event-stream", "text/*", "*/*")
-
-
-class HeldStream(Response):
-    """Sends frames while it holds one of the user's slots.
-
-    Raises LimitExceeded when it is to be sent and the user has no slot left; nothing is sent then.
-    """
-
-    def __init__(self, slots: StreamSlots, user_id: str, frames: Frames) -> None:
-        super().__init__()
-        self._slots = slots
-        self._user_id = user_id
-        self._stream = EventStream(frames)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._slots.held(self._user_id):
-            await self._stream(scope, receive, send)
 
 
 def check_accept(scope: Scope) -> None:
@@ -51,26 +35,99 @@ def check_accept(scope: Scope) -> None:
         raise HTTPException(406, "This answers with a stream of type text/event-stream.")
 
 
-async def frames(
-    visit: Visit, renderer: Renderer, *, after: int, run_id: str | None = None
-) -> Frames:
-    """What follows `after`; a stream that cannot go on says why and where to resume."""
-    path = "/events" if run_id is None else f"/interactions/{run_id}/events"
-    resume_url = visit.address(path)
-    watching = visit.engine.watch(visit.thread_id, after=after, run_id=run_id)
-    async with aclosing(watching) as watched:
+class Previews:
+    """Sends what is not stored yet at once, past the frames, while the stream's `line` is open."""
+
+    __slots__ = ("_renderer", "line")
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+        self.line = DirectLine()
+
+    @property
+    def is_open(self) -> bool:
+        return self.line.is_open
+
+    def take(self, previews: Sequence[Delta]) -> None:
+        self.line.write(b"".join(self._renderer.frames(previews)))
+
+
+class ChatFrames:
+    """What follows `after`; a stream that cannot go on says why and where to resume.
+
+    What goes out by `previews` is not among it.
+    """
+
+    def __init__(
+        self,
+        visit: Visit,
+        renderer: Renderer,
+        *,
+        after: int,
+        run_id: str | None = None,
+        previews: Previews | None = None,
+    ) -> None:
+        self._visit = visit
+        self._renderer = renderer
+        self._run_id = run_id
+        self._watch = visit.engine.watch(
+            visit.thread_id, after=after, run_id=run_id, outlet=previews
+        )
+        self._has_ended = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sequence[bytes]:
+        if self._has_ended:
+            raise StopAsyncIteration
         try:
-            async for items in watched:
-                found = renderer.frames(items)
-                if run_id is not None and isinstance(items[-1], RunEnded):
-                    yield LastFrames(found)
-                elif found:
-                    yield found
+            while True:
+                items = await anext(self._watch)
+                found = self._renderer.frames(items)
+                if self._run_id is not None and isinstance(items[-1], RunEnded):
+                    return LastFrames(found)
+                if found:
+                    return found
         except ThreadNotFound:
-            yield [stream_end("deleted", resume_url)]
+            return self._ended_by("deleted")
         except TealError as error:
             logger.info("a stream ends early", extra={"reason": error.code})
-            yield [stream_end(error.code, resume_url)]
+            return self._ended_by(error.code)
+
+    async def aclose(self) -> None:
+        await self._watch.aclose()
+
+    def _ended_by(self, reason: str) -> LastFrames:
+        self._has_ended = True
+        path = "/events" if self._run_id is None else f"/interactions/{self._run_id}/events"
+        return LastFrames([stream_end(reason, self._visit.address(path))])
+
+
+def live_stream(
+    visit: Visit, renderer: Renderer, *, after: int, run_id: str | None = None
+) -> EventStream:
+    """The response that sends what follows `after`."""
+    previews = Previews(renderer)
+    frames = ChatFrames(visit, renderer, after=after, run_id=run_id, previews=previews)
+    return EventStream(frames, line=previews.line)
+
+
+class HeldStream(Response):
+    """Sends a stream while it holds one of the user's slots.
+
+    Raises LimitExceeded when it is to be sent and the user has no slot left; nothing is sent then.
+    """
+
+    def __init__(self, slots: StreamSlots, user_id: str, stream: EventStream) -> None:
+        super().__init__()
+        self._slots = slots
+        self._user_id = user_id
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._slots.held(self._user_id):
+            await self._stream(scope, receive, send)
 
 
 async def renderer_at(

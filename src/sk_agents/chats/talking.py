@@ -23,7 +23,7 @@ from sk_agents.chats.desk import (
 )
 from sk_agents.chats.models import EditInteraction, Regenerate, StartInteraction
 from sk_agents.chats.render import Renderer
-from sk_agents.engine.commands import Accepted, EditRun, StartRun
+from sk_agents.engine.commands import Accepted, Admit, EditRun, StartRun
 from sk_agents.engine.models import NewThread
 from sk_agents.exceptions import ThreadBusy
 from sk_agents.http.idempotency import idempotency_key
@@ -78,6 +78,7 @@ class Start:
             on_busy=body.on_busy,
             on_disconnect=body.on_disconnect,
             authorization=visit.caller.authorization,
+            admit=self.desk.admit(visit),
         )
 
 
@@ -100,7 +101,8 @@ class Edit:
             body = await body_of(request, _EDIT, images=True)
             if body.agent is not None:
                 self.desk.agent(body.agent)
-        command = _edit(visit, request.path_params["interaction_id"], key, body)
+        edited = request.path_params["interaction_id"]
+        command = _edit(visit, edited, key, body, self.desk.admit(visit))
         with self.desk.slots.held(visit.caller.user_id):
             try:
                 accepted = await visit.engine.edit(command)
@@ -111,7 +113,11 @@ class Edit:
 
 
 def _edit(
-    visit: Visit, interaction_id: str, key: str | None, body: EditInteraction | Regenerate
+    visit: Visit,
+    interaction_id: str,
+    key: str | None,
+    body: EditInteraction | Regenerate,
+    admit: Admit,
 ) -> EditRun:
     return EditRun(
         thread_id=visit.thread_id,
@@ -125,6 +131,7 @@ def _edit(
         on_busy=body.on_busy,
         on_disconnect=body.on_disconnect,
         authorization=visit.caller.authorization,
+        admit=admit,
     )
 
 
@@ -135,7 +142,7 @@ async def _stream(visit: Visit, accepted: Accepted) -> EventStream:
         known = await visit.engine.thread(visit.thread_id, visit.caller.user_id)
         after = known.state.run(accepted.run_id).first_seq - 1
     renderer = Renderer(visit.chat_id)
-    return EventStream(streams.frames(visit, renderer, after=after, run_id=accepted.run_id))
+    return streams.live_stream(visit, renderer, after=after, run_id=accepted.run_id)
 
 
 def _title(message: str) -> str:

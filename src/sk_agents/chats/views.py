@@ -25,6 +25,13 @@ class UsageView(View):
     total_tokens: int
 
 
+class CostView(View):
+    """By the price that the agent's file gave when the model was asked."""
+
+    amount: float
+    currency: str
+
+
 class ErrorView(View):
     code: str
     message: str
@@ -66,6 +73,7 @@ class ApprovalView(View):
     expires_at: str | None
     choices: tuple[str, ...] | None = None
     schema_: dict[str, Any] | None = Field(None, alias="schema")
+    preview: str | None = None
     late_result: str | None = None
     decision: DecisionView | None = None
 
@@ -79,6 +87,7 @@ class InteractionView(Interaction):
     edits: str | None
     superseded: bool
     usage: UsageView
+    cost: CostView | None
     error: ErrorView | None
     partial: str | None
     """What it had said when it was stopped."""
@@ -203,6 +212,7 @@ def interaction_view(
         edits=run.edits,
         superseded=not visible,
         usage=UsageView(**usage_payload(run.usage)),
+        cost=CostView(**dict(run.usage.cost)) if run.usage.cost else None,
         error=ErrorView(
             code=failure.code, message=failure.message, correlation_id=failure.correlation_id
         )

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import typer
 
-from sk_agents.cli.exits import Exit
-from sk_agents.cli.options import DEFAULT_SERVER, Json, Server, Target, Token, User
-
-if TYPE_CHECKING:
-    from sk_agents.client import TealClient
+from sk_agents.cli.options import Json, Target, on_server
 
 EXITS = "Exit codes: 0 done, 1 refused, 2 bad usage, 69 no server."
 
@@ -35,12 +29,8 @@ def agents() -> None:
 
 
 @app.command("list", epilog=EXITS)
-def list_agents(
-    as_json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    token: Token = None,
-    user: User = None,
-) -> None:
+@on_server
+def list_agents(target: Target, as_json: Json = False) -> None:
     """The agents a chat can be held with, the default one first.
 
     \b
@@ -49,10 +39,6 @@ def list_agents(
       teal agents list --json
     """
     # The client and rich take most of a start; --help does without them.
-    from sk_agents.cli.reaching import reach  # noqa: PLC0415
     from sk_agents.cli.reading import list_agents  # noqa: PLC0415
 
-    async def work(client: TealClient) -> Exit:
-        return await list_agents(client, as_json=as_json)
-
-    raise typer.Exit(reach(Target(server, token, user), work))
+    target.run(lambda client: list_agents(client, as_json=as_json))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from sk_agents.cli.exits import Exit
-from sk_agents.cli.options import DEFAULT_SERVER, Json, Server, Target, Token, User
-
-if TYPE_CHECKING:
-    from sk_agents.client import TealClient
+from sk_agents.cli.options import Json, Limit, Target, on_server
 
 ApprovalId = Annotated[str, typer.Argument(metavar="APPROVAL_ID", help="The approval.")]
 EXITS = (
@@ -37,13 +33,8 @@ app = typer.Typer(
 
 
 @app.command("list", epilog=EXITS)
-def list_approvals(
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
-    as_json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    token: Token = None,
-    user: User = None,
-) -> None:
+@on_server
+def list_approvals(target: Target, limit: Limit = 100, as_json: Json = False) -> None:
     """Every call that waits for a decision of yours.
 
     \b
@@ -52,23 +43,14 @@ def list_approvals(
       teal approvals list --json
     """
     # The client and rich take most of a start; --help does without them.
-    from sk_agents.cli.reaching import reach  # noqa: PLC0415
     from sk_agents.cli.reading import list_approvals  # noqa: PLC0415
 
-    async def work(client: TealClient) -> Exit:
-        return await list_approvals(client, limit, as_json=as_json)
-
-    raise typer.Exit(reach(Target(server, token, user), work))
+    target.run(lambda client: list_approvals(client, limit, as_json=as_json))
 
 
 @app.command(epilog=EXITS)
-def show(
-    approval_id: ApprovalId,
-    as_json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    token: Token = None,
-    user: User = None,
-) -> None:
+@on_server
+def show(target: Target, approval_id: ApprovalId, as_json: Json = False) -> None:
     """Exactly what a call would run.
 
     \b
@@ -77,16 +59,14 @@ def show(
     """
     # As above.
     from sk_agents.cli.deciding import show_approval  # noqa: PLC0415
-    from sk_agents.cli.reaching import reach  # noqa: PLC0415
 
-    async def work(client: TealClient) -> Exit:
-        return await show_approval(client, approval_id, as_json=as_json)
-
-    raise typer.Exit(reach(Target(server, token, user), work))
+    target.run(lambda client: show_approval(client, approval_id, as_json=as_json))
 
 
 @app.command(epilog=EXITS)
+@on_server
 def approve(
+    target: Target,
     approval_id: ApprovalId,
     edit: Annotated[
         str | None, typer.Option(metavar="JSON", help="Run it with these arguments instead.")
@@ -103,9 +83,6 @@ def approve(
         typer.Option(help="Ask no more about this tool in this run, or in this chat (thread)."),
     ] = None,
     as_json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    token: Token = None,
-    user: User = None,
 ) -> None:
     """Let a call run, exactly as it is shown or with other arguments.
 
@@ -118,26 +95,20 @@ def approve(
     """
     # As above.
     from sk_agents.cli.deciding import decide, verdict_of  # noqa: PLC0415
-    from sk_agents.cli.reaching import reach  # noqa: PLC0415
 
     verdict = verdict_of(edit=edit, choice=choice, answer=answer, remember=remember)
-
-    async def work(client: TealClient) -> Exit:
-        return await decide(client, approval_id, True, verdict, as_json=as_json)
-
-    raise typer.Exit(reach(Target(server, token, user), work))
+    target.run(lambda client: decide(client, approval_id, True, verdict, as_json=as_json))
 
 
 @app.command(epilog=EXITS)
+@on_server
 def reject(
+    target: Target,
     approval_id: ApprovalId,
     reason: Annotated[
         str | None, typer.Option(metavar="TEXT", help="What the model is told.")
     ] = None,
     as_json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    token: Token = None,
-    user: User = None,
 ) -> None:
     """Do not let a call run.
 
@@ -148,11 +119,6 @@ def reject(
     """
     # As above.
     from sk_agents.cli.deciding import decide, verdict_of  # noqa: PLC0415
-    from sk_agents.cli.reaching import reach  # noqa: PLC0415
 
     verdict = verdict_of(reason=reason)
-
-    async def work(client: TealClient) -> Exit:
-        return await decide(client, approval_id, False, verdict, as_json=as_json)
-
-    raise typer.Exit(reach(Target(server, token, user), work))
+    target.run(lambda client: decide(client, approval_id, False, verdict, as_json=as_json))

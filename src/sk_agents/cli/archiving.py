@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sk_agents.cli.exits import Exit
-from sk_agents.cli.options import DEFAULT_SERVER, Json, Server, Target, Token, User
+from sk_agents.cli.options import Json, Target, on_server
 
 if TYPE_CHECKING:
     from sk_agents.client import TealClient
@@ -19,15 +19,14 @@ EXITS = (
 )
 
 
+@on_server
 def export(
+    target: Target,
     chat_id: Annotated[str, typer.Argument(metavar="CHAT_ID", help="The chat.")],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Where to; else standard output."),
     ] = None,
-    server: Server = DEFAULT_SERVER,
-    token: Token = None,
-    user: User = None,
 ) -> None:
     """Write a chat as one JSON document, with everything that was said and done.
 
@@ -38,15 +37,16 @@ def export(
     """
     # The client takes most of a start; --help does without it.
     from sk_agents.cli.documents import write_document  # noqa: PLC0415
-    from sk_agents.cli.reaching import reach  # noqa: PLC0415
 
     async def work(client: TealClient) -> Exit:
         return write_document(await client.chat(chat_id).export(), output)
 
-    raise typer.Exit(reach(Target(server, token, user), work))
+    target.run(work)
 
 
+@on_server
 def import_(
+    target: Target,
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="What export wrote; - reads standard input.")
     ],
@@ -54,9 +54,6 @@ def import_(
         str | None, typer.Option("--chat-id", metavar="ID", help="Its id here; else a new one.")
     ] = None,
     as_json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    token: Token = None,
-    user: User = None,
 ) -> None:
     """Make a chat out of what `teal export` wrote, here or on another server.
 
@@ -67,7 +64,6 @@ def import_(
     """
     # As above.
     from sk_agents.cli.documents import print_imported, read_document  # noqa: PLC0415
-    from sk_agents.cli.reaching import reach  # noqa: PLC0415
 
     document = read_document(file)
     if document is None:
@@ -77,4 +73,4 @@ def import_(
         made = await client.import_chat(document, chat_id=chat_id)
         return print_imported(made, as_json=as_json)
 
-    raise typer.Exit(reach(Target(server, token, user), work))
+    target.run(work)

@@ -21,7 +21,7 @@ from sk_agents.client.decision import Choice, Verdict
 
 CALL = ("yes", "no", "edit", "always")
 UNKNOWN = ("done", "retry", "give up")
-SIGN_IN = ("wait", "give up")
+LENT = ("yes", "no", "wait")
 CHOICES: dict[str, Choice] = {"d": "done", "r": "retry", "g": "give_up"}
 DIGEST_LENGTH = 12
 
@@ -38,7 +38,7 @@ def show(screen: Screen, approval: ApprovalRequired | PendingApproval) -> None:
         "tool": "wants to run",
         "outcome_unknown": "was cut off: nobody knows whether it took effect",
         "question": "asks",
-        "auth": "needs you to sign in",
+        "auth": "acts in your name and needs your token again",
     }
     screen.line(f"⚠ {one_line(approval.tool_name)} {titles[approval.kind]}", WARN)
     for line in pretty(approval.tool_input).splitlines():
@@ -69,8 +69,8 @@ class Asking:
             case "question":
                 return self._question(approval)
             case "auth":
-                key = self._key("Sign in on the server's page. [w]ait / [g]ive up: ", SIGN_IN)
-                return Decision(False) if key == "g" else None
+                key = self._key("Run it as you? [y]es / [n]o / [w]ait: ", LENT)
+                return None if key == "w" else Decision(key == "y")
 
     def _about_call(self, approval: ApprovalRequired) -> Decision:
         while True:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from sk_agents.cli.options import DEFAULT_SERVER, Json, Server, Target, Token, User
+from sk_agents.cli.options import Json, Target, on_server
 
 Answers = Literal["approve", "reject", "none"]
 Output = Literal["text", "json", "events"]
@@ -48,7 +48,9 @@ Events = Annotated[
 ]
 
 
+@on_server
 def chat(
+    target: Target,
     chat_id: ChatId = None,
     message: Message = None,
     agent: Agent = None,
@@ -57,13 +59,9 @@ def chat(
     no_approvals: No = False,
     as_json: Json = False,
     events: Events = False,
-    server: Server = DEFAULT_SERVER,
-    token: Token = None,
-    user: User = None,
 ) -> None:
     if (yes and no_approvals) or (as_json and events):
         raise typer.BadParameter("--yes and --no-approvals, --json and --events exclude each other")
-    target = Target(server, token, user)
     if message is None:
         if yes or no_approvals or as_json or events:
             raise typer.BadParameter("--yes, --no-approvals, --json and --events need -m")

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sk_agents.cli.exits import Exit
-from sk_agents.cli.options import DEFAULT_SERVER, Json, Server, Target, Token, User
+from sk_agents.cli.options import Json, Limit, Target, on_server
 
 if TYPE_CHECKING:
     from sk_agents.client import TealClient
 
 ChatId = Annotated[str, typer.Argument(metavar="CHAT_ID", help="The chat.")]
-Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
 EXITS = "Exit codes: 0 done, 1 refused or not found, 2 bad usage, 69 no server."
 
 app = typer.Typer(
@@ -35,13 +34,8 @@ app = typer.Typer(
 
 
 @app.command("list", epilog=EXITS)
-def list_chats(
-    limit: Limit = 50,
-    as_json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    token: Token = None,
-    user: User = None,
-) -> None:
+@on_server
+def list_chats(target: Target, limit: Limit = 50, as_json: Json = False) -> None:
     """Your chats, those changed last first.
 
     \b
@@ -49,17 +43,16 @@ def list_chats(
       teal chats list
       teal chats list --limit 5 --json
     """
-    _list(Target(server, token, user), None, limit, as_json)
+    _list(target, None, limit, as_json)
 
 
 @app.command(epilog=EXITS)
+@on_server
 def search(
+    target: Target,
     text: Annotated[str, typer.Argument(help="What was said in them.")],
     limit: Limit = 50,
     as_json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    token: Token = None,
-    user: User = None,
 ) -> None:
     """The chats in which a text was said.
 
@@ -67,19 +60,18 @@ def search(
     Examples:
       teal chats search postcard
     """
-    _list(Target(server, token, user), text, limit, as_json)
+    _list(target, text, limit, as_json)
 
 
 @app.command(epilog=EXITS)
+@on_server
 def show(
+    target: Target,
     chat_id: ChatId,
     superseded: Annotated[
         bool, typer.Option("--superseded", help="Also what was edited away.")
     ] = False,
     as_json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    token: Token = None,
-    user: User = None,
 ) -> None:
     """Everything that was said and done in a chat.
 
@@ -89,22 +81,19 @@ def show(
       teal chats show chat_123 --superseded --json
     """
     # The client and rich take most of a start; --help does without them.
-    from sk_agents.cli.reaching import reach  # noqa: PLC0415
     from sk_agents.cli.reading import show_chat  # noqa: PLC0415
 
-    async def work(client: TealClient) -> Exit:
-        return await show_chat(client.chat(chat_id), superseded=superseded, as_json=as_json)
-
-    raise typer.Exit(reach(Target(server, token, user), work))
+    target.run(
+        lambda client: show_chat(client.chat(chat_id), superseded=superseded, as_json=as_json)
+    )
 
 
 @app.command(epilog=EXITS)
+@on_server
 def rename(
+    target: Target,
     chat_id: ChatId,
     title: Annotated[str, typer.Argument(help="Its new title.")],
-    server: Server = DEFAULT_SERVER,
-    token: Token = None,
-    user: User = None,
 ) -> None:
     """Give a chat a title.
 
@@ -112,23 +101,20 @@ def rename(
     Examples:
       teal chats rename chat_123 "Letters to Ada"
     """
-    # As above.
-    from sk_agents.cli.reaching import reach  # noqa: PLC0415
 
     async def work(client: TealClient) -> Exit:
         await client.chat(chat_id).rename(title)
         return Exit.DONE
 
-    raise typer.Exit(reach(Target(server, token, user), work))
+    target.run(work)
 
 
 @app.command(epilog=EXITS)
+@on_server
 def delete(
+    target: Target,
     chat_ids: Annotated[list[str], typer.Argument(metavar="CHAT_ID...", help="The chats.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    server: Server = DEFAULT_SERVER,
-    token: Token = None,
-    user: User = None,
 ) -> None:
     """Stop what runs in chats and remove them for good.
 
@@ -141,23 +127,17 @@ def delete(
         if not sys.stdin.isatty():
             raise typer.BadParameter("there is nobody to ask; --yes deletes without asking")
         typer.confirm(f"Delete {len(chat_ids)} for good?", abort=True)
-    # As above.
-    from sk_agents.cli.reaching import reach  # noqa: PLC0415
 
     async def work(client: TealClient) -> Exit:
         for chat_id in chat_ids:
             await client.chat(chat_id).delete()
         return Exit.DONE
 
-    raise typer.Exit(reach(Target(server, token, user), work))
+    target.run(work)
 
 
 def _list(target: Target, text: str | None, limit: int, as_json: bool) -> None:
     # As above.
-    from sk_agents.cli.reaching import reach  # noqa: PLC0415
     from sk_agents.cli.reading import list_chats  # noqa: PLC0415
 
-    async def work(client: TealClient) -> Exit:
-        return await list_chats(client, text, limit, as_json=as_json)
-
-    raise typer.Exit(reach(target, work))
+    target.run(lambda client: list_chats(client, text, limit, as_json=as_json))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sk_agents.cli.exits import Exit
-from sk_agents.cli.options import DEFAULT_SERVER, Json, Server, Target, Token, User
+from sk_agents.cli.options import Json, Limit, Target, on_server
 
 if TYPE_CHECKING:
     from sk_agents.client import TealClient
@@ -31,13 +31,8 @@ app = typer.Typer(
 
 
 @app.command("list", epilog=EXITS)
-def list_grants(
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
-    as_json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    token: Token = None,
-    user: User = None,
-) -> None:
+@on_server
+def list_grants(target: Target, limit: Limit = 100, as_json: Json = False) -> None:
     """The tools that you are no longer asked about.
 
     \b
@@ -45,21 +40,16 @@ def list_grants(
       teal grants list --json
     """
     # The client and rich take most of a start; --help does without them.
-    from sk_agents.cli.reaching import reach  # noqa: PLC0415
     from sk_agents.cli.reading import list_grants  # noqa: PLC0415
 
-    async def work(client: TealClient) -> Exit:
-        return await list_grants(client, limit, as_json=as_json)
-
-    raise typer.Exit(reach(Target(server, token, user), work))
+    target.run(lambda client: list_grants(client, limit, as_json=as_json))
 
 
 @app.command(epilog=EXITS)
+@on_server
 def revoke(
+    target: Target,
     grant_id: Annotated[str, typer.Argument(metavar="GRANT_ID", help="The standing approval.")],
-    server: Server = DEFAULT_SERVER,
-    token: Token = None,
-    user: User = None,
 ) -> None:
     """Be asked about a tool again.
 
@@ -67,11 +57,9 @@ def revoke(
     Examples:
       teal grants revoke grant_1f
     """
-    # As above.
-    from sk_agents.cli.reaching import reach  # noqa: PLC0415
 
     async def work(client: TealClient) -> Exit:
         await client.revoke(grant_id)
         return Exit.DONE
 
-    raise typer.Exit(reach(Target(server, token, user), work))
+    target.run(work)

@@ -24,39 +24,32 @@ SHORT_PATIENCE = 1.0
 Work = Callable[[TealClient], Awaitable[Exit]]
 
 
-class _UserLink(Link):
-    """Names the user in every request, for servers without proof of who is calling.
-
-    Sends what was typed as far as it is text: a terminal and a shell pass on any bytes.
-    """
+class _TypedLink(Link):
+    """Sends what was typed as far as it is text: a terminal and a shell pass on any bytes."""
 
     def __init__(self, target: Target, give_up_after: float) -> None:
         super().__init__(
             target.server,
             token=target.token,
+            user=target.user,
             give_up_after=give_up_after,
             silence=SILENCE_SECONDS,
             pace=Pace(),
         )
-        self._named = {} if target.user is None else {"user_id": target.user}
 
     async def call(self, request: Request) -> Any:
-        return await super().call(self._with_user(request))
+        return await super().call(_sendable(request))
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncGenerator[ByteStream | None, None]:
-        async with super().stream(self._with_user(request)) as stream:
+        async with super().stream(_sendable(request)) as stream:
             yield stream
-
-    def _with_user(self, request: Request) -> Request:
-        query = {**request.query, **self._named}
-        return replace(request, query=query, body=sendable(request.body))
 
 
 class _Client(TealClient):
     def __init__(self, target: Target, give_up_after: float) -> None:
         super().__init__(target.server)
-        self._link = _UserLink(target, give_up_after)
+        self._link = _TypedLink(target, give_up_after)
 
 
 def client_of(target: Target, *, give_up_after: float = GIVE_UP_AFTER) -> TealClient:
@@ -73,7 +66,7 @@ async def link_of(
     target: Target, *, give_up_after: float = SHORT_PATIENCE
 ) -> AsyncGenerator[Link, None]:
     """For what the client has no word for, such as a server's health."""
-    link = _UserLink(target, give_up_after)
+    link = _TypedLink(target, give_up_after)
     link.open()
     try:
         yield link
@@ -115,6 +108,10 @@ def complain(error: ClientError | ValueError, server: str) -> Exit:
 async def _with_client(target: Target, work: Work) -> Exit:
     async with client_of(target, give_up_after=SHORT_PATIENCE) as client:
         return await work(client)
+
+
+def _sendable(request: Request) -> Request:
+    return replace(request, body=sendable(request.body))
 
 
 def _how_to_start(server: str) -> str:

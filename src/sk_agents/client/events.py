@@ -75,9 +75,14 @@ class ThinkingDelta(Delta):
 
 
 class ToolOutput(EventBase):
-    """What a tool prints while it runs. After a reconnection it begins again from its start."""
+    """What a tool prints while it runs, beginning at character `offset`.
+
+    A tool that is called again prints anew. A server that tells no offset sends, after a
+    reconnection, everything again.
+    """
 
     call_id: str
+    offset: int | None = None
     chunk: str
 
 

@@ -1,22 +1,23 @@
 """Reading an interaction or a chat to its end, over as many connections as that takes.
 
 Stored events come exactly once and in order. Previews are cut to what is new, so that printing
-them one after the other gives the text; only a higher attempt begins it anew.
+them one after the other gives the text; only a higher attempt, or a tool's next call, begins it
+anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Hashable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 from sk_agents.client.errors import ClientError, ProtocolError, ServerUnreachable
 from sk_agents.client.events import (
     AnswerDelta,
     Complete,
-    Delta,
     Event,
     ThinkingDelta,
+    ToolCall,
+    ToolOutput,
     event_of,
     payload_of,
 )
@@ -25,7 +26,7 @@ from sk_agents.client.patience import Patience
 from sk_agents.client.sse_parser import Frame, SseParser
 
 STREAM_END = "stream_end"
-Preview = TypeVar("Preview", bound=Delta)
+Key = tuple[Hashable, ...]
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ class Place:
     interaction_id: str | None = None
     last: int | None = None
     is_over: bool = False
-    _heard: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    _heard: dict[Key, int] = field(default_factory=dict)
 
     def request(self) -> Request:
         if self.interaction_id is not None:
@@ -58,7 +59,7 @@ class Place:
         """The frame's event, or `None` if nothing in it is new."""
         event = event_of(frame, interaction_id=self.interaction_id or "")
         if event.seq is None:
-            return self._unheard(event) if isinstance(event, AnswerDelta | ThinkingDelta) else event
+            return self._unheard(event)
         if self.last is not None and event.seq <= self.last:
             return None
         self.last = event.seq
@@ -66,22 +67,31 @@ class Place:
             if not event.interaction_id:
                 raise ProtocolError("the server began a stream without naming the interaction")
             self.interaction_id, self.opening = event.interaction_id, None
-        if isinstance(event, Complete):
-            self._heard.clear()
-            self.is_over = event.interaction_id == self.interaction_id
+        match event:
+            case Complete():
+                self._heard.clear()
+                self.is_over = event.interaction_id == self.interaction_id
+            case ToolCall():
+                self._heard.pop((ToolOutput, event.id), None)
         return event
 
-    def _unheard(self, delta: Preview) -> Preview | None:
-        key = (type(delta), delta.interaction_id, delta.round, delta.attempt)
+    def _unheard(self, event: Event) -> Event | None:
+        """A preview without what has been heard of its text; `None` if nothing is left."""
+        match event:
+            case AnswerDelta() | ThinkingDelta():
+                key: Key = (type(event), event.interaction_id, event.round, event.attempt)
+                name, text, offset = "content", event.content, event.offset
+            case ToolOutput(offset=int(offset)):
+                key = (ToolOutput, event.call_id)
+                name, text = "chunk", event.chunk
+            case _:
+                return event
         heard = self._heard.get(key, 0)
-        end = delta.offset + len(delta.content)
-        if end <= heard:
+        known = max(0, heard - offset)
+        if known >= len(text):
             return None
-        self._heard[key] = end
-        known = heard - delta.offset
-        if known <= 0:
-            return delta
-        return delta.model_copy(update={"offset": heard, "content": delta.content[known:]})
+        self._heard[key] = offset + len(text)
+        return event.model_copy(update={"offset": heard, name: text[known:]}) if known else event
 
 
 async def follow(link: Link, place: Place) -> AsyncGenerator[list[Event], None]:

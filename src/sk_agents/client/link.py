@@ -81,13 +81,21 @@ class Link:
     it, except those that could then be done twice."""
 
     def __init__(
-        self, base_url: str, *, token: Token, give_up_after: float, silence: float, pace: Pace
+        self,
+        base_url: str,
+        *,
+        token: Token,
+        user: str | None,
+        give_up_after: float,
+        silence: float,
+        pace: Pace,
     ) -> None:
         parts = urlsplit(base_url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"not the address of a server: {base_url!r}")
         self._base_url = base_url.rstrip("/")
         self._token = token
+        self._named = {} if user is None else {"user_id": user}
         self._give_up_after = give_up_after
         self._silence = silence
         self._pace = pace
@@ -178,7 +186,7 @@ class Link:
             response = await self._session.request(
                 request.method,
                 self._base_url + request.path,
-                params=request.query,
+                params={**request.query, **self._named},
                 data=data,
                 headers={**headers, **request.headers},
                 allow_redirects=False,

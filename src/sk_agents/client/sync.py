@@ -88,11 +88,12 @@ class SyncTeal:
         base_url: str,
         *,
         token: Token = None,
+        user: str | None = None,
         give_up_after: float = GIVE_UP_AFTER,
         silence: float = SILENCE_SECONDS,
     ) -> None:
         self.client = TealClient(
-            base_url, token=token, give_up_after=give_up_after, silence=silence
+            base_url, token=token, user=user, give_up_after=give_up_after, silence=silence
         )
         self._thread: LoopThread | None = None
 

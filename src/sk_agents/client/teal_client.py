@@ -27,6 +27,9 @@ PAGE = 50
 class TealClient:
     """Open it with `async with`. `token` may be a function: it is asked before every request.
 
+    `user` says who you are to a development server, which believes it; a server that asks for
+    proof refuses another name than the token's.
+
     What fails for a passing reason is tried again, with growing waits, until `give_up_after`
     seconds have gone by without a sign of life; 0 tries once. A connection that says nothing for
     `silence` seconds counts as lost.
@@ -40,6 +43,7 @@ class TealClient:
         base_url: str,
         *,
         token: Token = None,
+        user: str | None = None,
         give_up_after: float = GIVE_UP_AFTER,
         silence: float = SILENCE_SECONDS,
         pace: Pace | None = None,
@@ -47,6 +51,7 @@ class TealClient:
         self._link = Link(
             base_url,
             token=token,
+            user=user,
             give_up_after=give_up_after,
             silence=silence,
             pace=pace or Pace(),

@@ -8,7 +8,7 @@ not open a gate. Those blocks are kept as they are written; the rooms that enfor
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -19,6 +19,9 @@ from sk_agents.exceptions import ConfigurationError
 logger = logging.getLogger(__name__)
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fill = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+"""An agent's block, given its place in the file, with what the block leaves to somebody else."""
 
 
 class LimitsSpec(BaseModel):
@@ -42,6 +45,16 @@ class ContextSpec(BaseModel):
     reserve: Annotated[int, Field(ge=0)] | None = None
 
 
+class PriceSpec(BaseModel):
+    """What a million tokens of the model cost."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    prompt: NotNegative
+    completion: NotNegative
+    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "USD"
+
+
 class AgentSpec(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
 
@@ -52,6 +65,7 @@ class AgentSpec(BaseModel):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     reasoning_effort: str | None = None
+    openai_agent: str | None = None
     plugins: tuple[str, ...] = ()
     remote_plugins: tuple[str, ...] = ()
     mcp_servers: tuple[dict[str, Any], ...] = ()
@@ -63,19 +77,22 @@ class AgentSpec(BaseModel):
     on_disconnect: Literal["cancel", "continue"] | None = None
     on_reject: Literal["continue", "cancel"] | None = None
     context: ContextSpec = ContextSpec()
+    price: PriceSpec | None = None
 
     @property
     def unknown_keys(self) -> list[str]:
         return sorted(self.model_extra or ())
 
 
-def read_agent_specs(file: AgentFile) -> dict[str, AgentSpec]:
+def read_agent_specs(file: AgentFile, fill: Fill | None = None) -> dict[str, AgentSpec]:
     """The file's agents, by where they stand in it: `spec.agent`, or `spec.agents[0]` and so on.
+
+    Each block is read as `fill` returns it.
 
     Raises:
         ConfigurationError: naming the file and the field.
     """
-    specs = {field: _read(file, field, block) for field, block in _blocks(file)}
+    specs = {field: _read(file, field, block, fill) for field, block in _blocks(file)}
     for field, spec in specs.items():
         if spec.unknown_keys:
             logger.warning(
@@ -103,13 +120,13 @@ def _blocks(file: AgentFile) -> Iterator[tuple[str, Any]]:
         yield f"spec.agents[{position}]", block
 
 
-def _read(file: AgentFile, field: str, block: Any) -> AgentSpec:
+def _read(file: AgentFile, field: str, block: Any, fill: Fill | None) -> AgentSpec:
     if not isinstance(block, Mapping):
         raise _fault(file, field, "must be a mapping")
     # A key without a value, as YAML writes one, is a key left out.
     given = {key: value for key, value in block.items() if value is not None}
     try:
-        return AgentSpec.model_validate(given)
+        return AgentSpec.model_validate(given if fill is None else fill(field, given))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])

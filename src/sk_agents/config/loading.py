@@ -1,4 +1,4 @@
-"""From the name of a class in the configuration to the class.
+"""From the name of a class or another object in the configuration to the thing itself.
 
 Whoever names a module here runs code in this process: that is the operator, so a file that
 anybody on the machine may change is refused.
@@ -47,17 +47,37 @@ def load_class(
         ClassUnusable: it has no such class, or the class is abstract or has another base.
         LoadError: anybody on this machine may change the module's file.
     """
-    install()
     prefix = f"{source}: " if source else ""
-    if is_file_path(module):
-        loaded = _load_file((folder or Path.cwd()) / Path(module).expanduser(), prefix)
-    else:
-        loaded = _load_dotted(module, prefix)
-    return _usable_class(loaded, module, name, base, prefix)
+    return _usable_class(_load(module, prefix, folder), module, name, base, prefix)
+
+
+def load_object(
+    module: str, name: str, *, source: str | None = None, folder: Path | None = None
+) -> object:
+    """What `module` calls `name`; the rest as in `load_class`.
+
+    Raises:
+        ModuleMissing: there is no such module.
+        ModuleBroken: the module exists, and running it fails.
+        ClassUnusable: it has nothing of that name.
+        LoadError: anybody on this machine may change the module's file.
+    """
+    prefix = f"{source}: " if source else ""
+    found: object = getattr(_load(module, prefix, folder), name, None)
+    if found is None:
+        raise ClassUnusable(f"{prefix}module '{module}' has no '{name}'")
+    return found
 
 
 def is_file_path(module: str) -> bool:
     return module.endswith(".py") or os.sep in module
+
+
+def _load(module: str, prefix: str, folder: Path | None) -> ModuleType:
+    install()
+    if is_file_path(module):
+        return _load_file((folder or Path.cwd()) / Path(module).expanduser(), prefix)
+    return _load_dotted(module, prefix)
 
 
 def _usable_class(

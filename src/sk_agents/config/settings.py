@@ -8,12 +8,10 @@ the variable and never repeat its value, which may be a secret.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from dotenv import dotenv_values
 from pydantic import (
     AliasChoices,
     BeforeValidator,
@@ -25,6 +23,8 @@ from pydantic import (
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from sk_agents.config.comma_lists import HostNames, Origins
+from sk_agents.config.dotenv_files import dotenv_files, written_values
+from sk_agents.config.public_paths import own_modules
 from sk_agents.exceptions import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -119,6 +119,15 @@ class Settings(BaseSettings):
         gt=0,
         description="Event streams a user may hold open, else 429. No limit while every request "
         "is the development user.",
+    )
+    max_chats_per_user: int = Field(
+        10_000, gt=0, description="Chats a user may keep; making another is 429."
+    )
+    max_pending_approvals: int = Field(
+        1_000,
+        gt=0,
+        description="Approvals that may wait for a user; over it new runs are 429. No limit while "
+        "every request is the development user.",
     )
     log_level: Level = Field("info", description="debug, info, warning, error or critical.")
     log_format: LogFormat = Field("text", description="`text`, or `json`: one object a line.")
@@ -234,21 +243,15 @@ def load_settings(config_paths: Sequence[Path] = (), **overrides: Any) -> Settin
     if not config_paths and settings.service_config is not None:
         files = dotenv_files([settings.service_config])
         settings = _build(files, given)
-    _warn_of_aliases(_values(files))
-    return settings
+    _warn_of_aliases(written_values(files))
+    modules = {module: getattr(settings, module) for module, _ in PAIRS}
+    return settings.model_copy(update=own_modules(modules, variable))
 
 
 def environment(config_paths: Sequence[Path]) -> dict[str, str]:
     """The environment with the `.env` files' values for what it does not set."""
-    values = _values(dotenv_files(config_paths))
+    values = written_values(dotenv_files(config_paths))
     return {name: value for name, value in values.items() if value is not None}
-
-
-def dotenv_files(config_paths: Iterable[Path]) -> list[Path]:
-    """`.env` beside each config, then the current directory's: a later one wins."""
-    beside = [path if path.is_dir() else path.parent for path in config_paths]
-    files = dict.fromkeys((folder / ".env").absolute() for folder in (*beside, Path.cwd()))
-    return [file for file in files if file.is_file()]
 
 
 def _build(files: Sequence[Path], overrides: Mapping[str, Any]) -> Settings:
@@ -263,7 +266,7 @@ def _build(files: Sequence[Path], overrides: Mapping[str, Any]) -> Settings:
 
 def _aliased_values(files: Sequence[Path]) -> dict[str, Any]:
     """A `TA_` name wins over its alias wherever the two are written."""
-    values = _values(files)
+    values = written_values(files)
     found = {f: values.get(variable(f)) or values.get(alias_variable(f)) for f in ALIASED_FIELDS}
     return {field: value for field, value in found.items() if value}
 
@@ -276,13 +279,6 @@ def _reasons(error: ValidationError) -> Iterable[str]:
             continue
         name = str(problem["loc"][0])
         yield f"{variable(name) if name in Settings.model_fields else name.upper()}: {reason}"
-
-
-def _values(files: Sequence[Path]) -> dict[str, str | None]:
-    values: dict[str, str | None] = {}
-    for file in files:
-        values.update(dotenv_values(file))
-    return values | os.environ
 
 
 def _warn_of_aliases(values: Mapping[str, str | None]) -> None:

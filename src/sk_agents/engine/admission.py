@@ -125,6 +125,8 @@ def _checked(
         case Unchanged():
             _check_seq(head, guard.next_seq)
         case Pending():
+            if guard.exact:
+                _check_seq(head, guard.next_seq)
             _check_pending(guard, head, approval, now)
     return head
 

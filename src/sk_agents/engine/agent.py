@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sk_agents.engine.context import Context
-from sk_agents.engine.models import Message
+from sk_agents.engine.context import Context, tokens
+from sk_agents.engine.models import Message, Price
 from sk_agents.engine.ports import Model, Policy, Toolbox
 
 
@@ -37,10 +37,16 @@ class Agent:
     on_reject: Literal["continue", "cancel"] = "continue"
     limits: Limits = field(default_factory=Limits)
     context: Context = field(default_factory=Context)
+    price: Price | None = None
+    is_attended: bool = True
+    """Whether somebody can be asked about its calls."""
     instructions: tuple[Message, ...] = field(init=False)
     """The system prompt as every prompt starts with it; one object, so that it is encoded once."""
+
+    instruction_tokens: int = field(init=False)
 
     def __post_init__(self) -> None:
         prompt = self.system_prompt
         messages = (Message(role="system", content=prompt),) if prompt else ()
         object.__setattr__(self, "instructions", messages)
+        object.__setattr__(self, "instruction_tokens", tokens(messages))

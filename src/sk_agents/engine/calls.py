@@ -53,7 +53,7 @@ class Call:
 
         A declined question is no refusal: the tool that asked it goes on.
         """
-        if self.approval is None or self.approval.request.kind in {"question", "auth"}:
+        if self.approval is None or self.approval.request.kind == "question":
             return self.waits
         return self.approval.state in _HELD_BACK
 

@@ -15,6 +15,9 @@ from typing import Any
 
 from sk_agents.exceptions import InvalidInput
 
+# Made once: `json.dumps` would make one for each text.
+_written = json.JSONEncoder(ensure_ascii=False).encode
+
 
 def canonical_json(value: Any) -> bytes:
     """The canonical bytes of a JSON value.
@@ -63,15 +66,15 @@ def approval_digest(
 def _pieces(value: Any) -> Iterator[str]:
     match value:
         case None | bool() | str():
-            yield json.dumps(value, ensure_ascii=False)
+            yield _written(value)
         case int():
             yield str(value)
         case float():
             yield _number(value)
-        case Mapping():
+        case dict() | Mapping():
             yield "{"
             for position, key in enumerate(sorted(value, key=_code_units)):
-                yield ("," if position else "") + json.dumps(key, ensure_ascii=False) + ":"
+                yield ("," if position else "") + _written(key) + ":"
                 yield from _pieces(value[key])
             yield "}"
         case list() | tuple():

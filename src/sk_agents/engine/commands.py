@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,6 +10,8 @@ from sk_agents.engine.models import NewThread, UserInput
 
 OnBusy = Literal["reject", "enqueue", "interrupt"]
 OnDisconnect = Literal["cancel", "continue"]
+Admit = Callable[[bool], Awaitable[None]]
+"""Asked when a run is about to begin, and told whether it makes its thread; raises to refuse it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class StartRun:
     on_busy: OnBusy = "reject"
     on_disconnect: OnDisconnect | None = None
     authorization: str | None = None
+    admit: Admit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class EditRun:
     on_busy: OnBusy = "reject"
     on_disconnect: OnDisconnect | None = None
     authorization: str | None = None
+    admit: Admit | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,12 +47,15 @@ class Unchanged:
 class Pending:
     """The approval is undecided and in time; with `overdue`, undecided and past its time.
 
-    `next_seq` is how far the sender has read, as in `Owned`.
+    `next_seq` is how far the sender has read, as in `Owned`; with `exact`, nothing was appended
+    since. Who decides several approvals names the one that is due first: then none is late, and
+    each is as its sender has read.
     """
 
     approval_id: str
     overdue: bool = False
     next_seq: int = 1
+    exact: bool = False
 
 
 Guard = Absent | Owned | Quiet | Unchanged | Pending

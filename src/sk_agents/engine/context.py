@@ -21,6 +21,8 @@ FILL_AFTER = 0.5
 SAID_CHARACTERS = 240
 SUMMARY_CHARACTERS = 8_000
 KEPT_CHARACTERS = 2_000
+# What a message counts beside its text, with room to spare.
+SHORTEST = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ def compaction(
     if not transcript.runs:
         return None
     active = state.run(state.active_run) if state.active_run is not None else None
+    if 2 * (transcript.tokens + overhead) <= context.budget and _is_short(active, context):
+        return None
     rest = overhead + (tokens(run_messages(active)) if active is not None else 0)
     if transcript.tokens + rest <= context.budget:
         return None
@@ -67,6 +71,15 @@ def compaction(
         # As many characters as tokens: about a quarter of the budget.
         summary=summary(_earlier(state), runs[:through], min(SUMMARY_CHARACTERS, context.budget)),
     )
+
+
+def _is_short(run: Run | None, context: Context) -> bool:
+    """Surely less than half of the budget, seen without counting: no character is two tokens."""
+    if run is None or run.calls or run.message is None:
+        return run is None
+    said = run.said or next(run_messages(run))
+    size = len(said.content) + sum(len(part.content) for part in said.parts)
+    return 2 * size < context.budget - SHORTEST
 
 
 def cut_to_fit(messages: Sequence[Message], context: Context) -> Sequence[Message]:

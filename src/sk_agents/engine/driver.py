@@ -41,6 +41,8 @@ class Driver:
         self.authorization = authorization
         self.epoch = known.head.epoch
         self.draining = False
+        # When somebody outside last made it go on.
+        self.moved_at = services.clock.monotonic()
         self.agent: Agent
         self.live: LiveRun
         self._agent_of = agent_of
@@ -65,6 +67,7 @@ class Driver:
 
     def poke(self) -> None:
         """The thread has changed, or we are to stop: look again."""
+        self.moved_at = self.services.clock.monotonic()
         self._changed.set()
         if self._interruptible and self._task is not None and self._must_stop():
             self._interruptible = False
@@ -120,6 +123,8 @@ class Driver:
     def _announce(self) -> None:
         """From now on readers here find all there is to know of this run in memory."""
         self.live = self.services.live[self.thread_id] = LiveRun(self.run.run_id)
+        # Those who wait for it know of no run here that they could listen to.
+        self.services.signals.notify(self.thread_id, local=True)
 
     async def _drive_run(self) -> bool:
         """True when the run has ended, False when somebody else must drive it on."""

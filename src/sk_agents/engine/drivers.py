@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Self
 
 from sk_agents.engine.agent import Agent
@@ -27,6 +28,7 @@ class Drivers:
         self._agents = agents
         self._drivers: dict[str, Driver] = {}
         self._tasks: dict[Driver, asyncio.Task[None]] = {}
+        self._lent: dict[str, str] = {}
         self.abandoned: set[str] = set()
         self.failed: set[str] = set()
         self.left = asyncio.Event()
@@ -80,6 +82,19 @@ class Drivers:
         run = known.state.runs.get(known.state.active_run or "")
         return (run.agent if run else None) or known.head.agent or self.default_agent
 
+    @contextmanager
+    def lending(self, known: KnownThread, authorization: str | None) -> Iterator[None]:
+        """Whoever drives the thread here meanwhile, or begins to, has its user's newest header."""
+        thread_id = known.head.thread_id
+        if authorization is not None:
+            self._lent[thread_id] = authorization
+            if thread_id in self._drivers:
+                self._drivers[thread_id].authorization = authorization
+        try:
+            yield
+        finally:
+            self._lent.pop(thread_id, None)
+
     def drive(self, known: KnownThread, *, authorization: str | None = None) -> None:
         """Drive on what is ours and not driven yet; poke what is."""
         thread_id = known.head.thread_id
@@ -87,13 +102,15 @@ class Drivers:
         driver = self._drivers.get(thread_id)
         head = known.head
         if driver is not None:
+            driver.authorization = authorization or driver.authorization
             driver.poke()
             if driver.epoch >= head.epoch:
                 return
             # It was outrun and only waits for its last tools; the thread has come back to us.
         if head.owner != self._services.owner or head.active_run is None or self.draining:
             return
-        driver = Driver(self._services, known, self.agent_of, authorization=authorization)
+        header = authorization or self._lent.get(thread_id)
+        driver = Driver(self._services, known, self.agent_of, authorization=header)
         task = driver.start()
         self._drivers[thread_id] = driver
         self._tasks[driver] = task
@@ -111,7 +128,7 @@ class Drivers:
             self.abandoned.add(thread_id)
         elif driver.known.head.runnable:
             # Something was queued just before the last run ended.
-            self.drive(driver.known)
+            self.drive(driver.known, authorization=driver.authorization)
             self.left.set()
         if error is None:
             return

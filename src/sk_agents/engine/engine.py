@@ -7,7 +7,7 @@ lease. A surface never waits inside a run: it sends a command and watches the lo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AsyncExitStack, aclosing
 from typing import Self
 
@@ -15,24 +15,21 @@ from sk_agents.engine import deciding, starting
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.cancelling import request_cancel
 from sk_agents.engine.commands import Accepted, CancelRun, DecideApproval, EditRun, StartRun
-from sk_agents.engine.commits import ClaimIfFree, Pending
 from sk_agents.engine.drivers import Drivers
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.lease_keeper import TTL, LeaseKeeper
-from sk_agents.engine.models import Entry, RunStatus
+from sk_agents.engine.models import RunStatus
 from sk_agents.engine.ports import Clock, Ids, Observer, Signals, Store
-from sk_agents.engine.readers import GRACE_SECONDS, Readers
+from sk_agents.engine.readers import GRACE_SECONDS, PERIOD_SECONDS, Readers
 from sk_agents.engine.recovery import Sweeper
 from sk_agents.engine.services import Services
 from sk_agents.engine.shelf import RACES, Shelf
 from sk_agents.engine.state import Run
 from sk_agents.engine.threads import KnownThread, Threads
 from sk_agents.engine.transitions import TERMINAL
-from sk_agents.engine.watch import Item, watch_thread
+from sk_agents.engine.watch import Outlet, Watch
 from sk_agents.exceptions import (
     AlreadyTerminal,
-    ApprovalAlreadyDecided,
-    ApprovalNotFound,
     Conflict,
     InvalidInput,
     LeaseHeld,
@@ -56,6 +53,7 @@ class Engine:
         owner: str,
         lease_ttl: float = TTL,
         disconnect_grace: float = GRACE_SECONDS,
+        reader_period: float = PERIOD_SECONDS,
         observer: Observer | None = None,
     ) -> None:
         lease = LeaseKeeper(store, clock, owner, ttl=lease_ttl)
@@ -65,14 +63,16 @@ class Engine:
         self.shelf = Shelf(self._services)
         self._drivers = Drivers(self._services, agents)
         self._sweeper = Sweeper(self._services, self._drivers, interval=lease_ttl / 5)
-        self._readers = Readers(self._services, self._drivers, self.cancel, disconnect_grace)
+        self._readers = Readers(
+            self._services, self._drivers, self.cancel, disconnect_grace, reader_period
+        )
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self._services.lease)
         await self._stack.enter_async_context(self._drivers)
         await self._stack.enter_async_context(self._sweeper)
-        self._stack.callback(self._readers.close)
+        await self._stack.enter_async_context(self._readers)
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -134,24 +134,26 @@ class Engine:
             return accepted
         raise ThreadBusy(thread_id=command.thread_id)
 
-    async def decide(self, command: DecideApproval) -> bool:
-        """Decide an approval; False if this very request did so before.
+    async def decide(self, command: DecideApproval, *more: DecideApproval) -> bool:
+        """Decide approvals of one run, all or none; False if this very request did so before.
 
         Raises:
-            ApprovalNotFound: no such approval of this user.
+            ApprovalNotFound: no such approval of this user, or not of the same run.
             ApprovalAlreadyDecided, ApprovalExpired, ApprovalMismatch: and nothing was changed.
             InvalidInput, Forbidden: see `deciding.decision_events`.
         """
-        entry = await self.shelf.approval(command.approval_id, command.user_id)
-        named = (command.thread_id or entry.thread_id, command.run_id or entry.run_id)
-        if named != (entry.thread_id, entry.run_id):
-            raise ApprovalNotFound(approval_id=command.approval_id)
-        try:
-            return await self._decide(command, entry)
-        except ApprovalAlreadyDecided:
-            # Somebody was faster, or it was asked anew since: the log knows what became of it.
-            approval = await deciding.past_approval(self._services.store, entry)
-            return deciding.check_open(approval, command)
+        known = await deciding.decide(
+            self._services,
+            self.shelf,
+            (command, *more),
+            self._drivers.agent_of,
+            self._drivers.lending,
+        )
+        if known is None:
+            return False
+        failpoint("approval_decided")
+        self._drivers.drive(known, authorization=command.authorization)
+        return True
 
     async def cancel(self, command: CancelRun) -> RunStatus:
         """Stop a run; its status when this returns.
@@ -190,20 +192,23 @@ class Engine:
         )
 
     def watch(
-        self, thread_id: str, *, after: int = 0, run_id: str | None = None
-    ) -> AsyncGenerator[Sequence[Item], None]:
-        """See `watch_thread`. The caller has checked whose thread it is.
+        self,
+        thread_id: str,
+        *,
+        after: int = 0,
+        run_id: str | None = None,
+        outlet: Outlet | None = None,
+    ) -> Watch:
+        """See `Watch`. The caller has checked whose thread it is.
 
         Who watches a run is its reader: `on_disconnect` says what the last one's leaving means.
         """
-        return self._readers.watch(thread_id, after=after, run_id=run_id)
+        return self._readers.watch(thread_id, after=after, run_id=run_id, outlet=outlet)
 
     async def result(self, accepted: Accepted) -> Run:
         """The run once it has ended or waits for a person."""
         thread_id = accepted.thread_id
-        async with aclosing(
-            watch_thread(self._services, thread_id, after=accepted.after)
-        ) as watched:
+        async with aclosing(Watch(self._services, thread_id, after=accepted.after)) as watched:
             async for _ in watched:
                 known = await self._services.threads.load(thread_id)
                 run = known.state.run(accepted.run_id)
@@ -220,20 +225,6 @@ class Engine:
         known = await self._services.threads.load(thread_id)
         starting.check_owner(known, user_id)
         return known
-
-    async def _decide(self, command: DecideApproval, entry: Entry) -> bool:
-        known = await self._services.threads.load(entry.thread_id)
-        run, call, approval = deciding.asked_call(known, entry)
-        if not deciding.check_open(approval, command):
-            return False
-        agent = self._drivers.agent_of(known)
-        events = deciding.decision_events(known, run, call, command, agent, self._services.ids)
-        guard = Pending(command.approval_id, next_seq=known.state.next_seq)
-        lease = ClaimIfFree(self._services.owner)
-        await self._services.commit(known, guard, *events, lease=lease)
-        failpoint("approval_decided")
-        self._drivers.drive(known, authorization=command.authorization)
-        return True
 
     async def _start(self, command: StartRun) -> Accepted:
         known = self._services.threads.known(command.thread_id)
@@ -283,7 +274,7 @@ class Engine:
             await self.cancel(CancelRun(thread_id, user_id, run_id, reason="interrupt"))
         except AlreadyTerminal:
             return
-        async for _ in watch_thread(self._services, thread_id, after=after, run_id=run_id):
+        async for _ in Watch(self._services, thread_id, after=after, run_id=run_id):
             pass
 
     async def _reload(self, thread_id: str) -> None:

@@ -148,7 +148,7 @@ class ToolFinished(EventBase):
 
 
 class ToolOutcomeUnknown(EventBase):
-    """The call started and its owner was lost or gave up waiting: it may or may not have run."""
+    """The call started and was lost, with its owner or by itself: it may or may not have run."""
 
     type: Literal["tool_outcome_unknown"] = "tool_outcome_unknown"
     call_id: str

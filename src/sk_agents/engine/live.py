@@ -1,12 +1,13 @@
 """What a run is saying right now, before it is stored: previews, for readers in this process.
 
-Readers pull. Each remembers how far it has read; what it missed while it was slow comes as one
-piece. So a slow or absent reader costs nothing, and one that attaches late gets the text so far.
+Readers pull, when they are told that there is more. Each remembers how far it has read; what it
+missed while it was slow comes as one piece. So a slow or absent reader costs nothing, and one that
+attaches late gets the text so far.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -29,6 +30,9 @@ class Delta:
 
 
 StreamKey = tuple[DeltaKind, int, int, str | None]
+Listener = Callable[[], None]
+
+_NOTHING = (0, 0)
 
 
 @dataclass(slots=True)
@@ -44,6 +48,8 @@ class LiveRun:
         self.run_id = run_id
         self._streams: dict[StreamKey, _Stream] = {}
         self._closed_calls: set[str] = set()
+        # Those who have read everything and wait for more.
+        self.listeners: list[Listener] = []
         self._round = 1
         self._attempt = 1
 
@@ -58,6 +64,11 @@ class LiveRun:
     def output(self, call_id: str, text: str) -> None:
         if call_id not in self._closed_calls:
             self._append(("tool_output", 0, 1, call_id), text)
+
+    def tell(self) -> None:
+        """There is more to read."""
+        for listener in self.listeners:
+            listener()
 
     def stored(self, events: Sequence[Event]) -> None:
         """These are about to be shown: no preview of what they hold may follow."""
@@ -77,10 +88,16 @@ class LiveRun:
         stream = self._streams.get(("answer", self._round, self._attempt, None))
         return "".join(stream.chunks) if stream else ""
 
+    def is_ahead_of(self, seen: Mapping[StreamKey, tuple[int, int]]) -> bool:
+        for key, stream in self._streams.items():
+            if len(stream.chunks) > seen.get(key, _NOTHING)[0]:
+                return True
+        return False
+
     def since(self, seen: dict[StreamKey, tuple[int, int]]) -> Iterator[Delta]:
         """What is new to a reader who has `seen` so many chunks and characters of each stream."""
         for key, stream in self._streams.items():
-            count, offset = seen.get(key, (0, 0))
+            count, offset = seen.get(key, _NOTHING)
             if count < len(stream.chunks):
                 kind, number, attempt, call_id = key
                 content = "".join(stream.chunks[count:])

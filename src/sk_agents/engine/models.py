@@ -15,6 +15,9 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HEAD_VERSION = 1
+MILLION = 1_000_000
+# Beyond these the digits of an amount are the processor's, not the price's.
+COST_DIGITS = 12
 
 UtcTime = Annotated[AwareDatetime, AfterValidator(lambda at: at.astimezone(UTC))]
 """A time without a zone is refused; any other zone is turned into UTC."""
@@ -103,9 +106,19 @@ class UserInput(Document):
         return "\n".join(part.content for part in self.parts if part.kind == "text")
 
 
+class Cost(Document):
+    """Money, in a currency of ISO 4217."""
+
+    amount: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
+
+
 class Usage(Document):
+    """`cost` is there if the model had a price when it was asked; it stays what it was then."""
+
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cost: Cost | None = None
 
     @property
     def total_tokens(self) -> int:
@@ -115,7 +128,35 @@ class Usage(Document):
         return Usage(
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             completion_tokens=self.completion_tokens + other.completion_tokens,
+            cost=None if self.cost is other.cost is None else _sum(self, other),
         )
+
+
+def _sum(one: Usage, other: Usage) -> Cost | None:
+    """Known only if the cost of every token is, in one currency."""
+    costs = [usage.cost for usage in (one, other) if usage.total_tokens or usage.cost]
+    known = [cost for cost in costs if cost is not None]
+    if len(known) < len(costs) or len({cost.currency for cost in known}) > 1:
+        return None
+    amount = round(sum(cost.amount for cost in known), COST_DIGITS)
+    return Cost(amount=amount, currency=known[0].currency)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a million tokens cost."""
+
+    prompt: float
+    completion: float
+    currency: str
+
+    def applied(self, usage: Usage) -> Usage:
+        """The usage with its cost; as it is if the model did not count."""
+        if not usage.total_tokens:
+            return usage
+        amount = self.prompt * usage.prompt_tokens + self.completion * usage.completion_tokens
+        cost = Cost(amount=round(amount / MILLION, COST_DIGITS), currency=self.currency)
+        return usage.model_copy(update={"cost": cost})
 
 
 class ToolCall(Document):

@@ -14,14 +14,15 @@ Constructors open nothing: a resource is an async context manager, entered by wh
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol, Self
 
 from sk_agents.engine.commits import Commit, Committed
 from sk_agents.engine.events import Event
+from sk_agents.engine.listing import ThreadPage as ThreadPage
+from sk_agents.engine.listing import ThreadQuery as ThreadQuery
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread, ToolCall, Usage
 from sk_agents.engine.state import Run, ThreadState
 from sk_agents.engine.turns import (
@@ -48,26 +49,6 @@ class Ids(Protocol):
     def new(self) -> str:
         """A UUID in canonical text that was never returned before and cannot be guessed."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadQuery:
-    """`text` matches, without regard to case, the title and what was said in the thread."""
-
-    user_id: str
-    surface: str | None = None
-    session_id: str | None = None
-    text: str | None = None
-    after: str | None = None
-    limit: int = 50
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadPage:
-    """Most recently changed first. `after` continues the listing; `None` at its end."""
-
-    threads: tuple[Thread, ...]
-    after: str | None = None
 
 
 class Store(Protocol):
@@ -169,6 +150,17 @@ class Store(Protocol):
         """Runnable threads without a live owner, the longest untouched first."""
         ...
 
+    async def mark_watched(self, run_ids: Collection[str]) -> None:
+        """Somebody reads these runs now, elsewhere than where they are driven.
+
+        Need not outlive the machine, and is forgotten after a while.
+        """
+        ...
+
+    async def unwatched_for(self, run_id: str) -> float | None:
+        """Seconds since the run was last marked, by the store's clock; `None` if nobody did."""
+        ...
+
     async def delete(self, thread_id: str, *, next_seq: int) -> None:
         """Remove the thread, its log and its entries iff nothing was appended and nobody holds it.
 
@@ -234,12 +226,25 @@ class Toolbox(Protocol):
         """
         ...
 
+    def check_answer(self, schema: Mapping[str, object], answer: object) -> None:
+        """Return iff a question with this schema may be answered so.
+
+        Raises:
+            ToolError: it breaks the schema. The text names the field, for whoever answers.
+        """
+        ...
+
+    async def preview(self, call: ToolCall, context: ToolContext) -> str | None:
+        """What it would change by now, or why it would fail; `None` if its arguments say it all."""
+        ...
+
     def run(
         self, call: ToolCall, context: ToolContext
     ) -> AsyncGenerator[ToolChunk | ToolResult, None]:
         """Run it. The last piece is the `ToolResult`. Closing it cancels what can be cancelled.
 
         Raises:
+            ToolInterrupted: it was begun and broke off; what it did is not known.
             ToolError: the text is for the model. Anything else is shown as a stable code only.
         """
         ...

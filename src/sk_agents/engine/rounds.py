@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sk_agents.engine.context import Context, compaction, cut_to_fit, tokens
+from sk_agents.engine.context import Context, compaction, cut_to_fit
 from sk_agents.engine.events import Answered, Event, ModelRestarted, Thinking
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.models import Message, Usage
@@ -64,7 +64,8 @@ class ModelRound:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         run = driver.run
-        self.number = 1 + max((call.proposal.round for call in run.calls.values()), default=0)
+        rounds = [call.proposal.round for call in run.calls.values()] if run.calls else (0,)
+        self.number = 1 + max(rounds)
         self._attempt = run.attempts.get(self.number, 1)
 
     async def ask(self) -> Reply:
@@ -103,9 +104,7 @@ class ModelRound:
         """Leave out old turns if the prompt would not fit; False if nothing was left out."""
         driver = self._driver
         known = driver.known
-        event = compaction(
-            known.state, known.transcript, context, tokens(driver.agent.instructions)
-        )
+        event = compaction(known.state, known.transcript, context, driver.agent.instruction_tokens)
         if event is None:
             return False
         await driver.commit(event)
@@ -117,7 +116,7 @@ class ModelRound:
 
     async def _stream(self) -> Reply:
         driver = self._driver
-        live, signals, thread_id = driver.live, driver.services.signals, driver.thread_id
+        live = driver.live
         live.begin(self.number, self._attempt)
         reply = Reply(driver.run.run_id, self.number)
         prompt = self._prompt()
@@ -131,7 +130,7 @@ class ModelRound:
                     is_whole = self._take(reply, pieces)
                     if len(reply.text) + len(reply.reasoning) > said:
                         # Also of the last pieces: readers see them while they are being stored.
-                        signals.notify(thread_id, local=True)
+                        live.tell()
                     if is_whole:
                         return reply
             finally:
@@ -157,7 +156,9 @@ class ModelRound:
                 case CallRequested():
                     reply.calls.append(piece)
                 case TurnFinished():
-                    reply.usage, reply.finish_reason = piece.usage, piece.finish_reason
+                    price = self._driver.agent.price
+                    reply.usage = price.applied(piece.usage) if price else piece.usage
+                    reply.finish_reason = piece.finish_reason
                     return True
         return False
 

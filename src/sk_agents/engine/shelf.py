@@ -161,6 +161,10 @@ class Shelf:
         """What waits for this user's decision, by approval id; what just ended is left out."""
         return await self._page("approval", user_id, after, limit, self._asked)
 
+    async def waiting(self, user_id: str, limit: int) -> int:
+        """How many approvals wait for this user, counted up to `limit`."""
+        return len(await self._services.store.open_entries("approval", user_id, limit=limit))
+
     async def asked(self, approval_id: str, user_id: str) -> Asked:
         """One approval as it stands.
 

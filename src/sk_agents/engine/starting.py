@@ -54,9 +54,10 @@ async def begin(services: Services, known: KnownThread, command: StartRun) -> Ac
         SequenceConflict, LeaseHeld: the thread is no longer as `known` says.
     """
     check_new(known, command.run_id)
-    started = _started(services, command, parent=known.state.head_run)
-    after = known.state.next_seq - 1
     guard = Quiet(known.state.next_seq)
+    await _admit(command)
+    started = _started(services, command, parent=known.state.head_run)
+    after = guard.next_seq - 1
     title = _titled(known, command)
     await services.commit(known, guard, started, *title, lease=Claim(services.owner))
     failpoint("run_committed")
@@ -69,6 +70,7 @@ async def create(services: Services, command: StartRun, new: NewThread) -> Known
     Raises:
         ThreadExists: somebody else was faster.
     """
+    await _admit(command, makes_thread=True)
     commit = Commit(
         command.thread_id,
         services.next_commit_id(),
@@ -91,6 +93,8 @@ async def enqueue(services: Services, known: KnownThread, command: StartRun) -> 
         SequenceConflict: the thread is no longer as `known` says.
     """
     check_new(known, command.run_id)
+    guard = Unchanged(known.state.next_seq)
+    await _admit(command)
     waiting = len(known.state.queue)
     if waiting >= MAX_QUEUED:
         raise LimitExceeded(f"{MAX_QUEUED} messages wait in this conversation already.")
@@ -105,8 +109,8 @@ async def enqueue(services: Services, known: KnownThread, command: StartRun) -> 
         response_schema=command.response_schema,
         trace=services.observer.trace(),
     )
-    after = known.state.next_seq - 1
-    await services.commit(known, Unchanged(known.state.next_seq), queued)
+    await services.commit(known, guard, queued)
+    after = guard.next_seq - 1
     return Accepted(known.head.thread_id, command.run_id, after, queued=waiting + 1)
 
 
@@ -119,6 +123,8 @@ async def begin_edit(services: Services, known: KnownThread, command: EditRun) -
     """
     check_new(known, command.run_id)
     edited = edited_run(known, command)
+    guard = Quiet(known.state.next_seq)
+    await _admit(command)
     started = RunStarted(
         run_id=command.run_id,
         message=command.message or edited.message,
@@ -131,8 +137,7 @@ async def begin_edit(services: Services, known: KnownThread, command: EditRun) -
         response_schema=edited.response_schema,
         trace=services.observer.trace(),
     )
-    after = known.state.next_seq - 1
-    guard = Quiet(known.state.next_seq)
+    after = guard.next_seq - 1
     await services.commit(known, guard, started, lease=Claim(services.owner))
     failpoint("edit_committed")
     return Accepted(known.head.thread_id, command.run_id, after)
@@ -165,6 +170,12 @@ def refuse_busy(known: KnownThread) -> None:
 
 
 RETRIED = (SequenceConflict, ThreadExists)
+
+
+async def _admit(command: StartRun | EditRun, *, makes_thread: bool = False) -> None:
+    """May take a while: whoever has looked at a thread before commits to it as it was then."""
+    if command.admit is not None:
+        await command.admit(makes_thread)
 
 
 def _titled(known: KnownThread, command: StartRun) -> tuple[ThreadChanged, ...]:

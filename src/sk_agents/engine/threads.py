@@ -30,7 +30,7 @@ TAIL = 128
 # all of them together.
 THREAD_BYTES = 4_000
 EVENT_BYTES = 1_800
-MAX_BYTES = 16 * 1024 * 1024
+MAX_BYTES = 24 * 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)

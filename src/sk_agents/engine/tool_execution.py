@@ -18,7 +18,7 @@ from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.models import Effect, ToolCall
 from sk_agents.engine.questions import Questions
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec
-from sk_agents.exceptions import ToolError
+from sk_agents.exceptions import ToolError, ToolInterrupted
 
 if TYPE_CHECKING:
     from sk_agents.engine.driver import Driver
@@ -30,13 +30,16 @@ NO_RESULT = "The tool ended without a result (code tool_no_result)."
 # How long a cancelled tool may take to end before it is left behind.
 PARTING_SECONDS = 1.0
 MAX_EXTRA = 64 * 1024
+# How often a harmless tool is started that breaks off each time.
+MAX_ATTEMPTS = 2
 
 
 async def execute(
     driver: Driver, call: Call, wanted: ToolCall, spec: ToolSpec
-) -> ToolFinished | ToolOutcomeUnknown:
+) -> ToolFinished | ToolOutcomeUnknown | None:
     """Run the tool to its end or its limit. Whatever it does, the run goes on.
 
+    `None`: it broke off, and may be started once more since that does no harm.
     It has a task of its own, so that one which will not be cancelled can be left behind.
     """
     run_id = driver.run.run_id
@@ -48,11 +51,16 @@ async def execute(
         is_done = task.done()
     finally:
         await _give_up(task)
+    broke_off = is_done and _broke_off(task)
     if is_done:
         failpoint("tool_effect_done")
+    if spec.effect is Effect.AT_MOST_ONCE and (broke_off or not is_done):
+        reason = "interrupted" if broke_off else "timeout"
+        return ToolOutcomeUnknown(run_id=run_id, call_id=wanted.id, reason=reason)
+    if broke_off and _attempt(driver, wanted) < MAX_ATTEMPTS:
+        return None
+    if is_done:
         outcome, result = _outcome(task, run_id, wanted)
-    elif spec.effect is Effect.AT_MOST_ONCE:
-        return ToolOutcomeUnknown(run_id=run_id, call_id=wanted.id, reason="timeout")
     else:
         text = f"The tool did not finish within {spec.timeout:g} seconds."
         outcome, result = "error", ToolResult(text)
@@ -77,6 +85,10 @@ async def _give_up(task: asyncio.Task[ToolResult | None]) -> None:
         task.cancel()
         task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         await asyncio.wait({task}, timeout=PARTING_SECONDS)
+
+
+def _broke_off(task: asyncio.Task[ToolResult | None]) -> bool:
+    return not task.cancelled() and isinstance(task.exception(), ToolInterrupted)
 
 
 def _outcome(
@@ -116,7 +128,7 @@ async def _collect(
         async for piece in pieces:
             if isinstance(piece, ToolChunk):
                 driver.live.output(wanted.id, piece.content)
-                driver.services.signals.notify(driver.thread_id, local=True)
+                driver.live.tell()
             else:
                 result = piece
     return result
@@ -131,6 +143,11 @@ def _answer(driver: Driver, wanted: ToolCall) -> Any:
 def _key(driver: Driver, wanted: ToolCall) -> str:
     started = driver.run.calls[wanted.id].started
     return started.idempotency_key if started is not None else wanted.id
+
+
+def _attempt(driver: Driver, wanted: ToolCall) -> int:
+    started = driver.run.calls[wanted.id].started
+    return started.attempt if started is not None else 1
 
 
 def printable(text: str) -> str:

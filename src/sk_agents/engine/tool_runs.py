@@ -21,6 +21,7 @@ from sk_agents.engine.events import (
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.late_results import attach_late_result
 from sk_agents.engine.models import ApprovalKind, CallState, Effect, ToolCall
+from sk_agents.engine.previews import with_previews
 from sk_agents.engine.proposals import proposals
 from sk_agents.engine.rounds import Reply
 from sk_agents.engine.tool_execution import execute
@@ -29,6 +30,9 @@ from sk_agents.exceptions import LeaseLost, SequenceConflict
 
 if TYPE_CHECKING:
     from sk_agents.engine.driver import Driver
+
+
+NextStep = tuple[Call, steps.Step, ToolSpec | None]
 
 
 class ToolRuns:
@@ -44,25 +48,25 @@ class ToolRuns:
 
     async def advance(self) -> bool:
         """Take the next step of every call that has one; True if anything was done."""
-        events: list[Event] = []
-        starting: list[tuple[Call, ToolSpec]] = []
-        specs = {spec.name: spec for spec in self._driver.agent.toolbox.specs()}
-        for call in self._driver.run.unresolved_calls:
-            if call.proposal.call_id in self.running:
-                continue
-            spec = specs.get(steps.effective_call(call).name)
-            step = self._step(call, spec)
-            if isinstance(step, steps.Start) and spec is not None:
-                starting.append((call, spec))
-            events.extend(self._events(call, step, spec))
+        next_steps = list(self._next_steps())
+        if self._driver.agent.on_reject == "cancel" and any(map(_is_refusal, next_steps)):
+            # It ends the run: what was allowed beside it must not start any more.
+            next_steps = [one for one in next_steps if _is_refusal(one)]
+        events = [event for one in next_steps for event in self._events(*one)]
+        starting = [
+            (call, spec)
+            for call, step, spec in next_steps
+            if isinstance(step, steps.Start) and spec is not None
+        ]
         if not events:
             return False
+        shown = await with_previews(self._driver, events)
         checked = self._driver.services.clock.monotonic()
         if starting:
             await self._check_lease(checked)
         try:
             # Exactly as seen: after a cancel no tool starts, after a decision none stays behind.
-            await self._driver.commit(*events, exact=True)
+            await self._driver.commit(*shown, exact=True)
         except SequenceConflict:
             return True
         if any(isinstance(event, ApprovalRequested) for event in events):
@@ -110,10 +114,33 @@ class ToolRuns:
                 del self.running[call_id]
                 task.result()
 
+    def _next_steps(self) -> Iterator[NextStep]:
+        unresolved = self._driver.run.unresolved_calls
+        idle = [call for call in unresolved if call.proposal.call_id not in self.running]
+        if not idle:
+            return
+        specs = {spec.name: spec for spec in self._driver.agent.toolbox.specs()}
+        for call in idle:
+            spec = specs.get(steps.effective_call(call).name)
+            yield call, self._step(call, spec), spec
+
     def _step(self, call: Call, spec: ToolSpec | None) -> steps.Step:
         state, policy = self._driver.known.state, self._driver.agent.policy
         verdict = policy.verdict(steps.effective_call(call), spec) if spec is not None else "deny"
-        return steps.next_step(self._driver.thread_id, state, self._driver.run, call, spec, verdict)
+        return steps.next_step(
+            self._driver.thread_id,
+            state,
+            self._driver.run,
+            call,
+            spec,
+            verdict,
+            lacks_authorization=spec is not None and self._lacks_authorization(spec),
+        )
+
+    def _lacks_authorization(self, spec: ToolSpec) -> bool:
+        """Where nobody can be asked for it, the tool itself tells the model."""
+        needs_one = spec.requires_authorization and self._driver.agent.is_attended
+        return needs_one and self._driver.authorization is None
 
     def _events(self, call: Call, step: steps.Step, spec: ToolSpec | None) -> Iterator[Event]:
         run_id, call_id = self._driver.run.run_id, call.proposal.call_id
@@ -163,7 +190,6 @@ class ToolRuns:
         services, run_id = self._driver.services, self._driver.run.run_id
         wanted = steps.effective_call(call)
         lifetime = timedelta(seconds=self._driver.agent.limits.approval_seconds)
-        shown = {"tool_name": wanted.name, "arguments": wanted.arguments}
         choices, schema = _answers(kind, wanted)
         return ApprovalRequested(
             run_id=run_id,
@@ -171,7 +197,7 @@ class ToolRuns:
             call_id=wanted.id,
             kind=kind,
             digest=steps.digest_of(self._driver.thread_id, run_id, wanted, spec),
-            shown=shown,
+            shown=steps.shown_call(wanted),
             choices=choices,
             answer_schema=schema,
             expires_at=services.clock.now() + lifetime,
@@ -192,14 +218,17 @@ class ToolRuns:
             driver.known.head, driver.run, driver.agent.name, wanted
         ) as ended:
             event = await execute(driver, call, wanted, spec)
-            ended(event.outcome if isinstance(event, ToolFinished) else "unknown")
+            ended(_told(event))
         if isinstance(event, ToolFinished):
             self._driver.live.close_call(wanted.id)
             await self._finish(call, event)
             failpoint("tool_finished")
-        else:
+        elif event is not None:
             asked = self._asked(call, "outcome_unknown", spec)
             await self._conclude(call, event, asked)
+        else:
+            # Without a result it is one that `advance` starts again.
+            await self._conclude(call)
 
     async def _check_lease(self, since: float) -> None:
         """Nothing may be started under a lease that another instance may have taken."""
@@ -210,9 +239,12 @@ class ToolRuns:
     async def _conclude(self, call: Call, *events: Event) -> None:
         while True:
             withdrawn = tuple(self._withdrawn(call))
+            if not withdrawn and not events:
+                return
             try:
                 # What is withdrawn may be answered meanwhile.
-                return await self._driver.commit(*withdrawn, *events, exact=bool(withdrawn))
+                await self._driver.commit(*withdrawn, *events, exact=bool(withdrawn))
+                return
             except SequenceConflict:
                 continue
 
@@ -234,6 +266,22 @@ class ToolRuns:
             services, thread_id = self._driver.services, self._driver.thread_id
             await attach_late_result(services, thread_id, finished)
             raise
+
+
+def _told(event: ToolFinished | ToolOutcomeUnknown | None) -> str:
+    """The outcome in an observer's words; breaking off is an error of the attempt."""
+    match event:
+        case ToolFinished():
+            return event.outcome
+        case ToolOutcomeUnknown():
+            return "unknown"
+        case None:
+            return "error"
+
+
+def _is_refusal(one: NextStep) -> bool:
+    """A person said no."""
+    return isinstance(one[1], steps.Refuse) and one[1].by == "human"
 
 
 def _answers(

@@ -7,7 +7,8 @@ from itertools import groupby
 from typing import Any, Literal
 
 from sk_agents.engine.calls import Approval, Call
-from sk_agents.engine.canonical import approval_digest
+from sk_agents.engine.canonical import approval_digest, digest
+from sk_agents.engine.events import ApprovalRequested
 from sk_agents.engine.models import ApprovalState, CallState, DecidedBy, Effect, ToolCall
 from sk_agents.engine.state import Run, ThreadState
 from sk_agents.engine.turns import ToolSpec
@@ -24,9 +25,9 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A person must allow it, or answer it."""
+    """A person must allow it, answer it, or lend it their authorization."""
 
-    kind: Literal["tool", "question"] = "tool"
+    kind: Literal["tool", "question", "auth"] = "tool"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,11 @@ def digest_of(thread_id: str, run_id: str, call: ToolCall, spec: ToolSpec | None
     )
 
 
+def shown_call(call: ToolCall) -> dict[str, Any]:
+    """What a person is shown of a call they are asked about."""
+    return {"tool_name": call.name, "arguments": call.arguments}
+
+
 def grant_for(state: ThreadState, run: Run, tool: str) -> str | None:
     """A standing approval that covers this tool in this run."""
     for grant in state.grants.values():
@@ -121,13 +127,34 @@ def invalid_rounds(run: Run) -> int:
 
 
 def next_step(
+    thread_id: str,
+    state: ThreadState,
+    run: Run,
+    call: Call,
+    spec: ToolSpec | None,
+    verdict: str,
+    *,
+    lacks_authorization: bool = False,
+) -> Step:
+    """`verdict` is the policy's answer for the call as it stands; `spec` the tool as it is now.
+
+    With `lacks_authorization` the tool may not be run before somebody has lent it theirs.
+    """
+    step = _next_step(thread_id, state, run, call, spec, verdict)
+    return Ask("auth") if lacks_authorization and isinstance(step, Start) else step
+
+
+def _next_step(
     thread_id: str, state: ThreadState, run: Run, call: Call, spec: ToolSpec | None, verdict: str
 ) -> Step:
-    """`verdict` is the policy's answer for the call as it stands; `spec` the tool as it is now."""
     if call.proposal.problem is not None:
         return Refuse(None, call.proposal.problem)
     if call.waits:
         return Wait()
+    if call.approval is not None and call.approval.request.kind == "auth":
+        lent = _after_auth(thread_id, run, call, call.approval, spec, verdict)
+        if lent is not None:
+            return lent
     match call.state:
         case CallState.STARTED:
             return _lost(call, spec)
@@ -149,6 +176,24 @@ def next_step(
         return Start()
     grant_id = grant_for(state, run, wanted.name)
     return Start(grant_id=grant_id) if grant_id is not None else Ask()
+
+
+def _after_auth(
+    thread_id: str, run: Run, call: Call, approval: Approval, spec: ToolSpec | None, verdict: str
+) -> Step | None:
+    """What the answer means; `None` if the call is to be looked at as if nobody had been asked."""
+    match approval.state:
+        case ApprovalState.APPROVED if spec is not None and verdict != "deny":
+            attempt = call.started.attempt + 1 if call.started is not None else 1
+            return _approved(thread_id, run, call, approval, spec, attempt)
+        case ApprovalState.REJECTED | ApprovalState.EXPIRED if call.started is None:
+            return _refused(approval)
+        case ApprovalState.REJECTED | ApprovalState.EXPIRED:
+            by: DecidedBy = "human" if approval.state is ApprovalState.REJECTED else "timeout"
+            text = "It was started, and not run again for want of the user's authorization."
+            return Settle(text, "error", by)
+        case _:
+            return None
 
 
 def _refused(approval: Approval) -> Step:
@@ -184,13 +229,36 @@ def _approved(
 ) -> Step:
     decision = approval.decision
     approved = (decision.digest if decision else None) or approval.request.digest
-    if approved != digest_of(thread_id, run.run_id, effective_call(call), spec):
+    is_same = approved == digest_of(thread_id, run.run_id, effective_call(call), spec)
+    if not is_same or not _is_as_shown(thread_id, run, call, approval.request, spec):
         return AskAgain(approval.request.approval_id)
     return Start(attempt, approval_id=approval.request.approval_id)
 
 
+def _is_as_shown(
+    thread_id: str, run: Run, call: Call, request: ApprovalRequested, spec: ToolSpec | None
+) -> bool:
+    """Whether this request would be made again: whoever said yes has read it, not the call."""
+    kind = "question" if spec is not None and spec.question else "tool"
+    if call.state is CallState.UNKNOWN:
+        kind = "outcome_unknown"
+    if request.kind == "auth" and spec is not None and spec.requires_authorization:
+        kind = "auth"
+    asked = effective_call(call)
+    if kind == "tool":
+        # Who changed the arguments was asked about those proposed.
+        asked = asked.model_copy(update={"arguments": call.proposal.arguments})
+    shown = shown_call(asked)
+    return (
+        request.kind == kind
+        and request.digest == digest_of(thread_id, run.run_id, asked, spec)
+        # Not `==`: to Python, true is 1.
+        and digest({name: request.shown.get(name) for name in shown}) == digest(shown)
+    )
+
+
 def _lost(call: Call, spec: ToolSpec | None) -> Step:
-    """Started by somebody who is gone."""
+    """Started without a result: whoever ran it is gone, or it broke off and does no harm."""
     assert call.started is not None
     if spec is not None and spec.effect in (Effect.READ_ONLY, Effect.IDEMPOTENT):
         return Start(call.started.attempt + 1)

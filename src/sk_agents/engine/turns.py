@@ -15,6 +15,7 @@ class ToolSpec:
 
     A call of a `question` is put to the user instead of being asked about: its arguments `choices`
     and `schema`, if it has them, say what may be answered, and it runs once it has its answer.
+    One that `requires_authorization` is not run without the caller's header: they are asked for it.
     """
 
     name: str
@@ -24,6 +25,7 @@ class ToolSpec:
     definition_digest: str = ""
     timeout: float = 60.0
     question: bool = False
+    requires_authorization: bool = False
 
 
 @dataclass(frozen=True, slots=True)

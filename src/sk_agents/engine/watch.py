@@ -5,12 +5,13 @@ A reader only reads. It can come and go, be slow, or read a run that another ins
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from typing import Protocol, Self
 
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.failpoints import announced
 from sk_agents.engine.live import Delta, LiveRun, StreamKey
+from sk_agents.engine.ports import Subscription
 from sk_agents.engine.services import Services
 from sk_agents.engine.transitions import TERMINAL
 from sk_agents.exceptions import RunNotFound, ShuttingDown
@@ -30,76 +31,186 @@ class RunReaders(Protocol):
     def left(self, thread_id: str, run_id: str) -> None: ...
 
 
-async def watch_thread(
-    services: Services,
-    thread_id: str,
-    *,
-    after: int,
-    run_id: str | None = None,
-    readers: RunReaders | None = None,
-) -> AsyncGenerator[Sequence[Item], None]:
-    """What follows `after`, as many items at a time as there are.
+class Outlet(Protocol):
+    """Where previews may go at once while their reader waits, without waking it.
+
+    It is asked whether it is open each time: one whose client is slow closes for a while.
+    """
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def take(self, previews: Sequence[Delta]) -> None: ...
+
+
+class _Place:
+    """How far a reader has read. Called when there is more of what is not stored yet."""
+
+    __slots__ = ("_outlet", "_run_id", "_seen_run", "_services", "_thread_id", "last", "seen")
+
+    def __init__(
+        self,
+        services: Services,
+        thread_id: str,
+        run_id: str | None,
+        last: int,
+        outlet: Outlet | None,
+    ) -> None:
+        self._services = services
+        self._thread_id = thread_id
+        self._run_id = run_id
+        self._outlet = outlet
+        self.seen: dict[StreamKey, tuple[int, int]] = {}
+        self._seen_run = run_id
+        self.last = last
+
+    def live(self) -> LiveRun | None:
+        """The run that is driven here, unless what is stored must be read first."""
+        services, thread_id = self._services, self._thread_id
+        live, known = services.live.get(thread_id), services.threads.known(thread_id)
+        if live is None or known is None or known.state.active_run != live.run_id:
+            return None
+        is_wanted = self._run_id is None or self._run_id == live.run_id
+        return live if is_wanted and known.state.next_seq <= self.last + 1 else None
+
+    def previews(self, live: LiveRun) -> Iterator[Delta]:
+        """What this reader has not seen of them."""
+        if live.run_id != self._seen_run:
+            self._seen_run, self.seen = live.run_id, {}
+        return live.since(self.seen)
+
+    def __call__(self) -> None:
+        live = self.live()
+        if live is None:
+            # The reader has been woken for what comes before it.
+            return
+        outlet = self._outlet
+        if outlet is None or not outlet.is_open:
+            self._services.signals.notify(self._thread_id, local=True)
+        elif previews := [*self.previews(live)]:
+            outlet.take(previews)
+
+
+class Watch:
+    """What follows `after`, as many items at a time as there are. Close it, however it ends.
 
     With `run_id` only that run's, ending with its end; without, the whole thread's, endlessly.
-    `readers` are told of one who reads a run.
+    `readers` are told of one who reads a run. What an `outlet` takes is not given here again.
+    No generator: one is registered with the event loop and taken off again, for every turn.
 
     Raises:
         ThreadNotFound, StateCorrupt: as the store says.
         RunNotFound: the thread has no such run.
         ShuttingDown: this instance closes; another one, or this one restarted, has the rest.
     """
-    seen: dict[StreamKey, tuple[int, int]] = {}
-    seen_run = run_id
-    last = after
-    must_look = services.threads.known(thread_id) is None
-    services.threads.pin(thread_id)
-    if readers is not None and run_id is not None:
-        readers.joined(thread_id, run_id)
+
+    def __init__(
+        self,
+        services: Services,
+        thread_id: str,
+        *,
+        after: int,
+        run_id: str | None = None,
+        readers: RunReaders | None = None,
+        outlet: Outlet | None = None,
+    ) -> None:
+        self._services = services
+        self._thread_id = thread_id
+        self._run_id = run_id
+        self._readers = readers
+        self._place = _Place(services, thread_id, run_id, after, outlet)
+        self._subscription = services.signals.subscribe(thread_id)
+        self._changes: Subscription | None = None
+        self._given: Sequence[Item] = ()
+        self._must_look = False
+        # What the last look found: something stored, and a run that is driven here.
+        self._found = (False, False)
+        self._has_looked = self._has_ended = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sequence[Item]:
+        announced(self._given)
+        try:
+            self._given = () if self._has_ended else await self._next()
+        except BaseException:
+            await self.aclose()
+            raise
+        if self._given:
+            return self._given
+        await self.aclose()
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Let go of the thread. To close it again does nothing."""
+        self._has_ended = True
+        if self._changes is None:
+            return
+        self._changes = None
+        if self._readers is not None and self._run_id is not None:
+            self._readers.left(self._thread_id, self._run_id)
+        self._services.threads.unpin(self._thread_id)
+        await self._subscription.__aexit__(None, None, None)
+
+    async def _next(self) -> Sequence[Item]:
+        """What is new, once there is something; nothing if there will be no more."""
+        changes = self._changes or await self._begin()
+        while True:
+            if self._has_looked and not await self._awaits_more(changes):
+                return ()
+            items = await self._look()
+            if items:
+                return items
+
+    async def _begin(self) -> Subscription:
+        self._must_look = self._services.threads.known(self._thread_id) is None
+        changes = self._changes = await self._subscription.__aenter__()
+        self._services.threads.pin(self._thread_id)
+        if self._readers is not None and self._run_id is not None:
+            self._readers.joined(self._thread_id, self._run_id)
+        return changes
+
+    async def _look(self) -> Sequence[Item]:
+        services, place, run_id = self._services, self._place, self._run_id
+        events = None if self._must_look else _remembered(services, self._thread_id, place.last)
+        if events is None:
+            events = await services.store.events_after(self._thread_id, place.last, PAGE)
+        if events:
+            place.last = events[-1].seq
+        items: list[Item] = [event for event in events if run_id in (None, event.run_id)]
+        self._has_ended = run_id is not None and any(type(item) is RunEnded for item in items)
+        live = place.live()
+        if live is not None:
+            items.extend(place.previews(live))
+        self._found, self._has_looked = (bool(events), live is not None), True
+        return items
+
+    async def _awaits_more(self, changes: Subscription) -> bool:
+        """Wait until there may be something new; False if there will be nothing."""
+        had_events, was_live = self._found
+        if self._run_id is not None and not had_events and not was_live:
+            if await _is_over(self._services, self._thread_id, self._run_id, self._place.last):
+                return False
+        if self._services.closing:
+            raise ShuttingDown
+        has_all = was_live or not had_events
+        self._must_look = has_all and not await _waited(changes, self._place)
+        return True
+
+
+async def _waited(changes: Subscription, place: _Place) -> bool:
+    """Whether there was a signal; until then, previews go to the place's outlet."""
+    live = place.live()
+    if live is None:
+        return await changes.wait(POLL_SECONDS)
+    if live.is_ahead_of(place.seen):
+        return True
+    live.listeners.append(place)
     try:
-        async with services.signals.subscribe(thread_id) as changes:
-            while True:
-                events = None if must_look else _remembered(services, thread_id, last)
-                if events is None:
-                    events = await services.store.events_after(thread_id, last, PAGE)
-                if events:
-                    last = events[-1].seq
-                items: list[Item] = [
-                    event for event in events if run_id is None or event.run_id == run_id
-                ]
-                is_ended = run_id is not None and any(type(item) is RunEnded for item in items)
-                live = _live(services, thread_id, run_id, last)
-                if live is not None:
-                    if live.run_id != seen_run:
-                        seen_run, seen = live.run_id, {}
-                    items.extend(live.since(seen))
-                if items:
-                    yield items
-                    announced(items)
-                if is_ended:
-                    return
-                if run_id is not None and not events and live is None:
-                    if await _is_over(services, thread_id, run_id, last):
-                        return
-                if services.closing:
-                    raise ShuttingDown
-                has_all = live is not None or not events
-                must_look = has_all and not await changes.wait(POLL_SECONDS)
+        return await changes.wait(POLL_SECONDS)
     finally:
-        if readers is not None and run_id is not None:
-            readers.left(thread_id, run_id)
-        services.threads.unpin(thread_id)
-
-
-def _live(services: Services, thread_id: str, run_id: str | None, last: int) -> LiveRun | None:
-    """The run that is driven here, for a reader who has read as far as `last`.
-
-    None to one who is behind: what is stored comes before what follows from it.
-    """
-    live, known = services.live.get(thread_id), services.threads.known(thread_id)
-    if live is None or known is None or known.state.active_run != live.run_id:
-        return None
-    is_wanted = run_id is None or run_id == live.run_id
-    return live if is_wanted and known.state.next_seq <= last + 1 else None
+        live.listeners.remove(place)
 
 
 async def _is_over(services: Services, thread_id: str, run_id: str, last: int) -> bool:

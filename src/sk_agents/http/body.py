@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.types import Message, Receive, Scope
 
 from sk_agents.exceptions import MalformedRequest, SlowRequest, TooLarge, UnsupportedMedia
+from sk_agents.http.exchange import exchange_of
 from sk_agents.http.strict_json import MAX_VALUES, Unacceptable, check_json
 
 T = TypeVar("T")
@@ -61,7 +62,12 @@ async def read_json(
             raise TooLarge
         if length and not is_json:
             raise UnsupportedMedia
-    body = await _read(receive, max_bytes, timeout)
+    exchange = exchange_of(scope)
+    body = exchange.whole_body() if exchange is not None else None
+    if body is None:
+        body = await _read(receive, max_bytes, timeout)
+    elif len(body) > max_bytes:
+        raise TooLarge
     if length is not None and len(body) != length:
         raise MalformedRequest
     if not body and optional:

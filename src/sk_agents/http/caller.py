@@ -185,6 +185,7 @@ def is_loopback(host: str) -> bool:
     return host.lower() == "localhost" if address is None else address.is_loopback
 
 
+@lru_cache(maxsize=64)
 def _is_public_address(host: str | None) -> bool:
     """Only for real addresses: in-process transports put any name here."""
     address = _address(host or "")

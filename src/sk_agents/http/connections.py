@@ -16,8 +16,12 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from secrets import token_hex
 from typing import Any, ClassVar, cast
+from urllib.parse import unquote
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from sk_agents.http.exchange import Exchange
 
 # Files, the store's connections, the model's and the tools'.
 OTHER_FILES = 256
@@ -120,7 +124,37 @@ class BoundedConnection(HttpToolsProtocol):
         self._useless_bytes = 0
         self._forget_timer()
         self.idle.pop(self, None)
-        super().on_headers_complete()
+        self._complete_scope()
+        if not (self.parser.should_upgrade() and self._should_upgrade()):
+            self._begin_exchange()
+
+    def _complete_scope(self) -> None:
+        scope, target = self.scope, httptools.parse_url(self.url)
+        scope["method"] = self.parser.get_method().decode("ascii")
+        version = self.parser.get_http_version()
+        if version != "1.1":
+            scope["http_version"] = version
+        path = target.path.decode("ascii")
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"] = target.path
+        scope["query_string"] = target.query or b""
+
+    def _begin_exchange(self) -> None:
+        is_free = self._is_idle()
+        self.cycle = Exchange(
+            self.scope,  # type: ignore[arg-type]  # the same, under uvicorn's name
+            self.transport,
+            self.flow,
+            self.logger,
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=self.scope["http_version"] != "1.0" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        if is_free:
+            self._start_asgi_task(self.cycle, self.app)
+            return
+        self.flow.pause_reading()
+        self.pipeline.appendleft((self.cycle, self.app))
         if len(self.pipeline) > self.limits.pipelined:
             self._close()
 

@@ -6,7 +6,6 @@ import re
 import secrets
 from itertools import count
 
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADER = "X-Correlation-Id"
@@ -33,7 +32,8 @@ class CorrelationMiddleware:
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[HEADER] = correlation_id
+                others = [pair for pair in message.get("headers", ()) if pair[0] != _RAW_HEADER]
+                message["headers"] = [*others, (_RAW_HEADER, correlation_id.encode())]
             await send(message)
 
         await self.app(scope, receive, send_with_id)

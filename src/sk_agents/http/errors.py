@@ -42,6 +42,8 @@ STATUS_OF: Mapping[type[TealError], HTTPStatus] = {
     exceptions.StoreFull: HTTPStatus.SERVICE_UNAVAILABLE,
     exceptions.StoreError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
+# All other errors are our own mistakes.
+EXPECTED = (TealError, RequestValidationError, HTTPException)
 DEFAULT_RETRY_AFTER = 1
 
 
@@ -77,14 +79,25 @@ def problem(
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    app.add_exception_handler(TealError, _handle_teal_error)
-    app.add_exception_handler(RequestValidationError, _handle_validation_error)
-    app.add_exception_handler(HTTPException, _handle_http_exception)
+    for kind in EXPECTED:
+        app.add_exception_handler(kind, handle_error)
     app.add_exception_handler(Exception, _handle_unknown_error)
 
 
-async def _handle_teal_error(request: Request, error: Exception) -> ProblemResponse:
-    assert isinstance(error, TealError)
+async def handle_error(request: Request, error: Exception) -> ProblemResponse:
+    """The answer to a request that raised one of the errors that are `EXPECTED`."""
+    match error:
+        case TealError():
+            return _teal_problem(request, error)
+        case RequestValidationError():
+            return _validation_problem(request, error)
+        case HTTPException():
+            return _http_problem(request, error)
+        case _:
+            raise error
+
+
+def _teal_problem(request: Request, error: TealError) -> ProblemResponse:
     status = status_of(error)
     detail = str(error)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -105,8 +118,7 @@ def _headers(status: HTTPStatus, error: TealError) -> dict[str, str]:
     return {}
 
 
-async def _handle_validation_error(request: Request, error: Exception) -> ProblemResponse:
-    assert isinstance(error, RequestValidationError)
+def _validation_problem(request: Request, error: RequestValidationError) -> ProblemResponse:
     # Pydantic's `input` and `ctx` would echo what was sent.
     errors = [{key: entry[key] for key in ("loc", "msg", "type")} for entry in error.errors()]
     return problem(
@@ -114,8 +126,7 @@ async def _handle_validation_error(request: Request, error: Exception) -> Proble
     )
 
 
-async def _handle_http_exception(request: Request, error: Exception) -> ProblemResponse:
-    assert isinstance(error, HTTPException)
+def _http_problem(request: Request, error: HTTPException) -> ProblemResponse:
     status = HTTPStatus(error.status_code)
     code = status.phrase.lower().replace(" ", "_").replace("-", "_")
     return problem(request, status, code=code, detail=str(error.detail), headers=error.headers)

@@ -1,4 +1,4 @@
-"""Is the process alive, and can it serve."""
+"""Is the process alive, can it serve, and do streams from it arrive as they are sent."""
 
 from __future__ import annotations
 
@@ -9,14 +9,33 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from sk_agents import __version__
+from sk_agents.http.sse import EventStream, Frames, frame
+from sk_agents.http.streams import StreamSlots
 
 logger = logging.getLogger(__name__)
 
 PING_TIMEOUT = 2.0
+# Enough to tell a stream from an answer that somebody collected first, and soon over.
+BEATS = 5
+BEAT_SECONDS = 0.1
+# Anybody may ask for them, so few are given at a time.
+BEATING_AT_ONCE = 20
+_BEATS = "A few small events, a moment apart: whoever gets them all at once has a proxy before it."
+_BEAT = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {"const": "beat"},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+}
 
 # Returns if the dependency can serve now, raises if it cannot.
 Ping = Callable[[], Awaitable[object]]
@@ -63,7 +82,8 @@ class Health:
         }
 
 
-def health_routes(health: Health) -> APIRouter:
+def health_routes(health: Health, *, streams: int = BEATING_AT_ONCE) -> APIRouter:
+    """So many `streams` are given at a time."""
     router = APIRouter(prefix="/health", tags=["health"])
 
     @router.get("/live")
@@ -75,7 +95,42 @@ def health_routes(health: Health) -> APIRouter:
         report = await health.ready()
         return JSONResponse(report, 200 if report["status"] == "healthy" else 503)
 
+    slots = StreamSlots(streams)
+
+    @router.get(
+        "/stream",
+        response_class=Response,
+        responses={
+            200: {"description": _BEATS, "content": {"text/event-stream": {"schema": _BEAT}}},
+            429: {"description": "Too many ask for it at once."},
+        },
+    )
+    async def stream() -> Response:
+        return HeartBeats(slots)
+
     return router
+
+
+class HeartBeats(Response):
+    """Raises LimitExceeded when it is to be sent and too many are being sent."""
+
+    def __init__(self, slots: StreamSlots) -> None:
+        super().__init__()
+        self._slots = slots
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._slots.held(""):
+            await EventStream(_beats())(scope, receive, send)
+
+
+async def _beats() -> Frames:
+    """Each says how long after the first one it was sent."""
+    began = time.monotonic()
+    for number in range(BEATS):
+        await asyncio.sleep(BEAT_SECONDS if number else 0)
+        sent_ms = round((time.monotonic() - began) * 1000)
+        beat = {"number": number + 1, "of": BEATS, "after_ms": sent_ms}
+        yield [frame("beat", orjson.dumps(beat))]
 
 
 async def _state(name: str, ping: Ping, seconds: float) -> str:

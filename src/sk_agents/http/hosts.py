@@ -80,12 +80,19 @@ class HostGuard:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        sent = [header for header in scope["headers"] if header[0] in _LOOKED_AT]
-        server = scope.get("server")
-        if len(sent) == 1 and self._is_our_host(_only(sent, b"host"), server[0] if server else ""):
+        if self.is_plain(scope):
             await self.app(scope, receive, send)
             return
+        sent = [header for header in scope["headers"] if header[0] in _LOOKED_AT]
         await self._look_closer(scope, receive, send, sent)
+
+    def is_plain(self, scope: Scope) -> bool:
+        """Whether this is a program's request to one of our names: nothing to look at closer."""
+        sent = [header for header in scope["headers"] if header[0] in _LOOKED_AT]
+        if len(sent) != 1 or sent[0][0] != b"host":
+            return False
+        server = scope.get("server")
+        return self._is_our_host(sent[0][1].decode("latin-1"), server[0] if server else "")
 
     async def _look_closer(
         self, scope: Scope, receive: Receive, send: Send, sent: list[tuple[bytes, bytes]]

@@ -7,11 +7,13 @@ are there together leave in one write. What the frames say is not known here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from itertools import cycle
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.types import Receive, Scope, Send
+
+from sk_agents.http.exchange import Exchange, exchange_of
 
 HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -27,12 +29,42 @@ WRITE_SECONDS = 30.0
 # A stream younger than this is not watched over: most are over by then.
 YOUNG_SECONDS = 0.25
 
-Frames = AsyncGenerator[Sequence[bytes], None]
-"""Batches of frames that leave in one write."""
+
+class Frames(Protocol):
+    """Batches of frames that leave in one write; a generator is one."""
+
+    def __aiter__(self) -> AsyncIterator[Sequence[bytes]]: ...
+
+    async def aclose(self) -> None: ...
 
 
 class LastFrames(list[bytes]):
     """A batch after which nothing comes: it leaves together with the end of the response."""
+
+
+class DirectLine:
+    """A way past the frames, for what may leave while nothing is under way.
+
+    Open from the beginning of a stream to its end, while its reader keeps up, on our own server.
+    """
+
+    __slots__ = ("_exchange", "_guard")
+
+    def __init__(self) -> None:
+        self._exchange: Exchange | None = None
+        self._guard: _Guard | None = None
+
+    def begin(self, exchange: Exchange | None, guard: _Guard) -> None:
+        self._exchange, self._guard = exchange, guard
+
+    @property
+    def is_open(self) -> bool:
+        return self._exchange is not None and self._exchange.is_writable
+
+    def write(self, body: bytes) -> None:
+        assert self._exchange is not None and self._guard is not None, "the line is not open"
+        self._guard.note_write()
+        self._exchange.write(body)
 
 
 def frame(event: str, data: bytes, *, seq: int | None = None) -> bytes:
@@ -61,9 +93,11 @@ class EventStream:
         idle_frame: bytes = KEEPALIVE,
         keepalive: float = KEEPALIVE_SECONDS,
         write_timeout: float = WRITE_SECONDS,
+        line: DirectLine | None = None,
     ) -> None:
         self._frames = frames
         self._headers = [*HEADERS, *headers]
+        self._line = line
         self._idle_frames = (KEEPALIVE, idle_frame)
         self._keepalive = keepalive
         self._write_timeout = write_timeout
@@ -71,6 +105,8 @@ class EventStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self._headers})
         guard = _Guard(receive, send, self._idle_frames, self._keepalive, self._write_timeout)
+        if self._line is not None:
+            self._line.begin(exchange_of(scope), guard)
         try:
             last = b""
             async for batch in self._frames:
@@ -122,6 +158,10 @@ class _Guard:
         self._is_writing, self._last_write = True, self._loop.time()
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
         self._is_writing = False
+
+    def note_write(self) -> None:
+        """Somebody else has written to the reader, who keeps up."""
+        self._last_write = self._loop.time()
 
     def close(self) -> None:
         self._timer.cancel()

@@ -9,7 +9,7 @@ import asyncio
 import importlib
 import logging
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -38,7 +38,10 @@ SETTINGS = {
 
 
 class LitellmChat:
-    """A `Model` by its litellm name. `options` go to every call as they are."""
+    """A `Model` by its litellm name. `options` go to every call as they are.
+
+    `trace` gives the `traceparent` of the call that is being made.
+    """
 
     def __init__(
         self,
@@ -48,6 +51,8 @@ class LitellmChat:
         retry: RetryPolicy | None = None,
         pace: Pace | None = None,
         options: Mapping[str, Any] | None = None,
+        *,
+        trace: Callable[[], str | None] | None = None,
     ) -> None:
         self._name = name
         self._key = key
@@ -55,6 +60,7 @@ class LitellmChat:
         self._retry = retry or RetryPolicy()
         self._pace = pace or Pace()
         self._options = options or {}
+        self._trace = trace
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece]]:
         library = await asyncio.to_thread(load_litellm)
@@ -109,6 +115,9 @@ class LitellmChat:
         }
         if self._key is not None:
             request["api_key"] = self._key
+        if self._trace is not None and (trace := self._trace()) is not None:
+            headers = request.get("extra_headers", {})
+            request["extra_headers"] = {**headers, "traceparent": trace}
         return request
 
     def _failure(self, error: Exception) -> ModelError:

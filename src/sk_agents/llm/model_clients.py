@@ -20,7 +20,7 @@ class ModelClients:
     ) -> None:
         """`trace` gives the `traceparent` of the call that is being made."""
         self._pool = pool or Pool()
-        self._trace = trace
+        self.trace = trace
         self._http: HttpClient | None = None
         self._is_open = False
         self._loaded: dict[str, asyncio.Future[Any]] = {}
@@ -58,5 +58,5 @@ class ModelClients:
         if self._http is None:
             if not self._is_open:
                 raise ModelUnavailable("the model clients are closed", is_final=True)
-            self._http = HttpClient(self._pool, self._trace)
+            self._http = HttpClient(self._pool, self.trace)
         return self._http

@@ -118,7 +118,8 @@ def build_model(
             name = model if spec.name.startswith("litellm/") else spec.name
             key = api_key(spec, provider, environ)
             options = {"api_base": spec.base_url} if spec.base_url else {}
-            return LitellmChat(name, key, spec.timeouts, spec.retry, pace, options)
+            trace = clients.trace
+            return LitellmChat(name, key, spec.timeouts, spec.retry, pace, options, trace=trace)
         case "openai_chat":
             return OpenAIChat(clients, endpoint_of(spec, environ), pace)
 

@@ -20,6 +20,7 @@ from sk_agents.persistence.file_log import FileLog, named_thread
 from sk_agents.persistence.file_logs import CHATS, USERS, FileLogs
 from sk_agents.persistence.file_owners import OWNERS
 from sk_agents.persistence.file_tree import TEMPORARY, FileTree, Place, new_temporary_name
+from sk_agents.persistence.file_watches import WATCHED
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ _FOLDERS: tuple[Place, ...] = (
     (CHATS,),
     (USERS,),
     OWNERS,
+    WATCHED,
     THREADS,
     LOCKS,
     *((INDEX, kind) for kind in KINDS),

@@ -8,7 +8,7 @@ done in worker threads, so that a slow disk never stops the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -36,6 +36,7 @@ from sk_agents.persistence.file_owners import FileOwners
 from sk_agents.persistence.file_projection import FileProjection
 from sk_agents.persistence.file_summaries import FileSummaries
 from sk_agents.persistence.file_tree import FileTree, typed
+from sk_agents.persistence.file_watches import FileWatches
 from sk_agents.persistence.listing import page_of, says
 from sk_agents.persistence.record import check_replay, encode_events
 
@@ -59,6 +60,7 @@ class FileStore:
         self._projection = FileProjection(self._tree)
         self._logs = FileLogs(self._tree, self._index, self._projection, single_user)
         self._owners = FileOwners(self._tree, self._clock)
+        self._watches = FileWatches(self._tree, self._clock)
         self._summaries = FileSummaries(self._tree, self._index, self._logs)
         self._workers: ThreadPoolExecutor | None = None
         self._is_trusted = True
@@ -137,6 +139,12 @@ class FileStore:
             return sorted(lost, key=lambda head: (head.updated_at, head.thread_id))[:limit]
 
         return await self._run(read)
+
+    async def mark_watched(self, run_ids: Collection[str]) -> None:
+        await self._run(lambda: self._watches.mark(run_ids))
+
+    async def unwatched_for(self, run_id: str) -> float | None:
+        return await self._run(lambda: self._watches.age(run_id))
 
     async def delete(self, thread_id: str, *, next_seq: int) -> None:
         await self._write(lambda: self._delete(thread_id, next_seq))

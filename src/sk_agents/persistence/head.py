@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -15,12 +16,20 @@ from sk_agents.exceptions import InvalidInput, SchemaTooNew, StateCorrupt
 
 def encode_head(thread: Thread) -> bytes:
     """Raises InvalidInput if the metadata has no JSON form."""
-    if thread.metadata:
+    if not holds_only_text(thread.metadata):
         canonical_json(thread.metadata)  # orjson would make null of NaN, without a word
     try:
         return orjson.dumps(thread._asdict())
     except orjson.JSONEncodeError as error:
         raise InvalidInput("The metadata cannot be written as JSON.") from error
+
+
+def holds_only_text(metadata: Mapping[str, Any]) -> bool:
+    """As most metadata does: nothing in it can go wrong or be changed."""
+    for value in metadata.values():
+        if type(value) is not str:
+            return False
+    return True
 
 
 def head_checksum(thread_id: str, body: bytes) -> int:

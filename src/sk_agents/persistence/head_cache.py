@@ -12,6 +12,7 @@ import apsw
 
 from sk_agents.engine.models import Thread
 from sk_agents.persistence import sqlite_rows as rows
+from sk_agents.persistence.head import holds_only_text
 
 MAX_HEADS = 2_048
 
@@ -36,7 +37,9 @@ class HeadCache:
     def put(self, no: int, thread: Thread) -> None:
         if thread.metadata:
             # Callers hold the head that was returned to them; what they do to it stays theirs.
-            thread = thread._replace(metadata=deepcopy(dict(thread.metadata)))
+            metadata = dict(thread.metadata)
+            own = metadata if holds_only_text(metadata) else deepcopy(metadata)
+            thread = thread._replace(metadata=own)
         self._heads[thread.thread_id] = (no, thread)
         self._heads.move_to_end(thread.thread_id)
         if len(self._heads) > MAX_HEADS:

@@ -7,7 +7,7 @@ Bounded: past its limits a commit is refused with `StoreFull` and nothing is dro
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from datetime import datetime
 from typing import Self
@@ -23,6 +23,7 @@ from sk_agents.persistence.head import encode_head
 from sk_agents.persistence.listing import page_of, says
 from sk_agents.persistence.record import encode_events
 from sk_agents.persistence.thread_log import ThreadLog
+from sk_agents.persistence.watch_marks import age
 
 MAX_THREADS = 100_000
 MAX_BYTES = 512 * 1024 * 1024
@@ -46,6 +47,7 @@ class MemoryStore:
         self._sizes: dict[str, int] = {}
         self._entries: dict[tuple[EntryKind, str], Entry] = {}
         self._alive_until: dict[str, float] = {}
+        self._watched_at: dict[str, float] = {}
         self._bytes = 0
         self._refused = 0
 
@@ -154,6 +156,19 @@ class MemoryStore:
             ]
         lost.sort(key=lambda head: (head.updated_at, head.thread_id))
         return deepcopy(lost[:limit])
+
+    async def mark_watched(self, run_ids: Collection[str]) -> None:
+        now = self._clock.monotonic()
+        with self._lock:
+            old = [run_id for run_id, at in self._watched_at.items() if age(at, now) is None]
+            for run_id in old:
+                del self._watched_at[run_id]
+            self._watched_at.update(dict.fromkeys(run_ids, now))
+
+    async def unwatched_for(self, run_id: str) -> float | None:
+        with self._lock:
+            marked_at = self._watched_at.get(run_id)
+        return age(marked_at, self._clock.monotonic()) if marked_at is not None else None
 
     async def delete(self, thread_id: str, *, next_seq: int) -> None:
         with self._lock:

@@ -1,6 +1,6 @@
-"""Renewals of an owner's lease, from a thread of their own and past a stalled event loop.
+"""Signs of life, written past the event loop: that an owner lives, that a run is read.
 
-A lease need not survive a lost machine, so its commits do not wait for the disk.
+They need not survive a lost machine, so their commits do not wait for the disk.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import apsw
@@ -28,6 +29,11 @@ class LeaseConnection:
         """Raises StoreBusy if no gap between other writers was found in time."""
         with self._lock, translated(self._path):
             rows.renew(self._open(), owner, alive_until)
+
+    def mark_watched(self, run_ids: Collection[str], now: float) -> None:
+        """Raises StoreBusy as `renew` does."""
+        with self._lock, translated(self._path):
+            rows.mark_watched(self._open(), run_ids, now)
 
     def close(self) -> None:
         with self._lock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 
 import apsw
@@ -12,6 +12,7 @@ from sk_agents.engine.models import Entry, EntryKind, Thread
 from sk_agents.exceptions import StateCorrupt, ThreadNotFound
 from sk_agents.persistence.head import decode_head, encode_head, head_checksum
 from sk_agents.persistence.record import Record, checksum, decode_record
+from sk_agents.persistence.watch_marks import AHEAD_SECONDS, KEPT_SECONDS
 
 _PLACE_BITS = 32
 
@@ -169,6 +170,25 @@ def renew(db: apsw.Connection, owner: str, moment: float) -> None:
 
 def retire(db: apsw.Connection, owner: str) -> None:
     db.execute("DELETE FROM owner WHERE owner = ?", (owner,))
+
+
+def mark_watched(db: apsw.Connection, run_ids: Collection[str], now: float) -> None:
+    """In a transaction of its own; drops the marks that say nothing any more."""
+    with db:
+        db.executemany(
+            "INSERT OR REPLACE INTO watched (run_id, at) VALUES (?, ?)",
+            [(run_id, now) for run_id in run_ids],
+        )
+        db.execute(
+            "DELETE FROM watched WHERE at NOT BETWEEN ? AND ?",
+            (now - KEPT_SECONDS, now + AHEAD_SECONDS),
+        )
+
+
+def watched_at(db: apsw.Connection, run_id: str) -> float | None:
+    for (moment,) in db.execute("SELECT at FROM watched WHERE run_id = ?", (run_id,)):
+        return float(moment)
+    return None
 
 
 def delete(db: apsw.Connection, no: int) -> None:

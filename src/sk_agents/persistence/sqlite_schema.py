@@ -85,6 +85,13 @@ MIGRATIONS = (
         SELECT place, commit_id, body, checksum FROM record_by_place ORDER BY place;
     DROP TABLE record_by_place;
     """,
+    # Runs that are read elsewhere than where they are driven.
+    """
+    CREATE TABLE watched (
+        run_id TEXT PRIMARY KEY,
+        at REAL NOT NULL
+    ) WITHOUT ROWID;
+    """,
 )
 
 

@@ -7,7 +7,7 @@ commits in groups; readers have connections of their own and are never blocked b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeVar
@@ -36,6 +36,7 @@ from sk_agents.persistence.record import Record, check_replay, encode_events
 from sk_agents.persistence.sqlite_lease import LeaseConnection
 from sk_agents.persistence.sqlite_listing import list_threads
 from sk_agents.persistence.sqlite_schema import open_for_writing
+from sk_agents.persistence.watch_marks import age
 
 T = TypeVar("T")
 
@@ -52,6 +53,8 @@ class SqliteStore:
         self._readers: ReaderPool | None = None
         self._heads = HeadCache()
         self._lease = LeaseConnection(path)
+        # One of its own: a renewal must not wait for marks.
+        self._marks = LeaseConnection(path)
 
     def __str__(self) -> str:
         return f"sqlite://{self._path}"
@@ -71,6 +74,7 @@ class SqliteStore:
             await self._writer.stop()
             await asyncio.to_thread(self._readers.close)
             self._lease.close()
+            self._marks.close()
             self._connection.close()
             self._writer = self._readers = self._connection = None
 
@@ -129,6 +133,15 @@ class SqliteStore:
             return sorted(lost, key=lambda head: (head.updated_at, head.thread_id))[:limit]
 
         return await self._read(read)
+
+    async def mark_watched(self, run_ids: Collection[str]) -> None:
+        self._live_writer()
+        now = self._clock.monotonic()
+        await asyncio.to_thread(self._marks.mark_watched, run_ids, now)
+
+    async def unwatched_for(self, run_id: str) -> float | None:
+        marked_at = await self._read(lambda db: rows.watched_at(db, run_id))
+        return age(marked_at, self._clock.monotonic()) if marked_at is not None else None
 
     async def delete(self, thread_id: str, *, next_seq: int) -> None:
         def work(db: apsw.Connection) -> None:

@@ -12,7 +12,7 @@ import orjson
 from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sk_agents.exceptions import InvalidInput, TealError
 from sk_agents.http.body import MAX_BYTES_WITH_IMAGES, read_json
@@ -21,7 +21,7 @@ from sk_agents.http.correlation import correlation_id_of
 from sk_agents.http.health import Health
 from sk_agents.http.idempotency import idempotency_key
 from sk_agents.http.ids import canonical_uuid
-from sk_agents.http.sse import EventStream, Frames
+from sk_agents.http.sse import DirectLine, EventStream, Frames
 from sk_agents.tealagents import handle
 from sk_agents.tealagents.errors import failure_response
 from sk_agents.tealagents.models import (
@@ -34,16 +34,39 @@ from sk_agents.tealagents.v1alpha1.agent import Turn
 from sk_agents.tealagents.v1alpha1.config import Served
 from sk_agents.tealagents.v1alpha1.handler import TealAgentsV1Alpha1Handler
 from sk_agents.tealagents.v1alpha1.progress import Progress
+from sk_agents.tealagents.v1alpha1.render import Renderer
 
 MESSAGE: TypeAdapter[UserMessage] = TypeAdapter(UserMessage)
 RESUME: TypeAdapter[ResumeRequest] = TypeAdapter(ResumeRequest)
 
 
-class JsonResponse(Response):
-    media_type = "application/json"
+class JsonResponse:
+    """An ASGI response with nothing to it but its body."""
 
-    def render(self, content: Any) -> bytes:
-        return orjson.dumps(content)
+    def __init__(self, content: Any, status: int = 200) -> None:
+        self._body = orjson.dumps(content, option=orjson.OPT_UTC_Z)
+        self._status = status
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        length = str(len(self._body)).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", length)]
+        await send({"type": "http.response.start", "status": self._status, "headers": headers})
+        await send({"type": "http.response.body", "body": self._body})
+
+
+class _Mouth:
+    """Says what appears of an answer right into its stream."""
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+        self.line = DirectLine()
+
+    @property
+    def is_open(self) -> bool:
+        return self.line.is_open
+
+    def say(self, text: str) -> None:
+        self.line.write(b"".join(self._renderer.frames([text])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +132,7 @@ class Endpoints:
 
     async def ready(self, request: Request) -> ASGIApp:
         report = await self.health.ready()
-        healthy = report["status"] == "healthy"
-        response = JsonResponse(report)
-        response.status_code = 200 if healthy else 503
-        return response
+        return JsonResponse(report, 200 if report["status"] == "healthy" else 503)
 
     async def live(self, request: Request) -> ASGIApp:
         return JsonResponse(self.health.live())
@@ -148,15 +168,16 @@ class Endpoints:
                 return failure_response(request, content)
             case RejectedToolResponse():
                 return JsonResponse(content.model_dump())
-        return JsonResponse(renderer.state(progress))
+        return JsonResponse(renderer.state(progress, content))
 
     def _stream(
         self, request: Request, handler: TealAgentsV1Alpha1Handler, turn: Turn
     ) -> EventStream:
         renderer = handler.renderer(turn.ids, _root(request))
+        mouth = _Mouth(renderer)
 
         async def frames() -> Frames:
-            batches = handler.loop.follow(turn)
+            batches = handler.loop.follow(turn, mouth)
             try:
                 async for pieces in batches:
                     yield renderer.frames(pieces)
@@ -166,7 +187,10 @@ class Endpoints:
                 await batches.aclose()
 
         return EventStream(
-            frames(), idle_frame=renderer.keepalive(), keepalive=self.served.keepalive
+            frames(),
+            idle_frame=renderer.keepalive(),
+            keepalive=self.served.keepalive,
+            line=mouth.line,
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any
 
@@ -71,7 +70,7 @@ def _refusal(request: Request, error: TealError) -> JSONResponse:
         )
     members = {name: error.attributes[name] for name in SHOWN if name in error.attributes}
     if "ids" in error.attributes:
-        members |= asdict(error.attributes["ids"])
+        members |= error.attributes["ids"].fields()
     code = error.attributes.get("code", error.code)
     return _response(
         request, status, code, detail, members=members, headers=_headers(status, error)

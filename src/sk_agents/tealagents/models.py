@@ -60,6 +60,13 @@ class StateIds:
     task_id: str
     request_id: str
 
+    def fields(self) -> dict[str, str]:
+        return {
+            "session_id": self.session_id,
+            "task_id": self.task_id,
+            "request_id": self.request_id,
+        }
+
 
 class Incoming(BaseModel):
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)

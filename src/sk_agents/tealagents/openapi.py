@@ -58,16 +58,17 @@ def get_document_routes(config: TealAgentConfig, operations: Sequence[Operation]
 
 
 def describe(config: TealAgentConfig, operations: Sequence[Operation]) -> dict[str, Any]:
+    about = {"description": config.description} if config.description else {}
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation)
+        method, described = operation.method.lower(), _described(operation)
+        if operation.takes is not None:
+            # What the agent is for belongs to where it is asked.
+            described |= about
+        paths.setdefault(operation.path, {})[method] = described
     return {
         "openapi": "3.1.0",
-        "info": {
-            "title": config.name,
-            "version": config.version,
-            "description": config.description,
-        },
+        "info": {"title": config.name, "version": config.version, **about},
         "paths": paths,
         "components": {
             "schemas": {"Error": _ERROR, **_schemas(operations)},

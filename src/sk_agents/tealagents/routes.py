@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel
+from starlette.requests import Request as HttpRequest
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
+from sk_agents.http.express import ExpressRoute
 from sk_agents.http.health import Health
 from sk_agents.tealagents.endpoints import Endpoints
 from sk_agents.tealagents.errors import Endpoint, guarded
@@ -30,6 +33,17 @@ STREAMED = (TealAgentsPartialResponse, TealAgentsResponse, HitlResponse, Rejecte
 
 
 @dataclass(frozen=True, slots=True)
+class _Served:
+    """An endpoint as a plain ASGI application: errors are answered by the endpoint itself."""
+
+    endpoint: Endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self.endpoint(HttpRequest(scope, receive))
+        await response(scope, receive, send)
+
+
+@dataclass(frozen=True, slots=True)
 class Operation:
     """A route and what can be said about it; `errors` are the statuses besides the good one."""
 
@@ -46,7 +60,7 @@ class Operation:
 
     @property
     def route(self) -> Route:
-        return Route(self.path, guarded(self.endpoint), methods=[self.method])
+        return ExpressRoute(self.path, _Served(guarded(self.endpoint)), methods=[self.method])
 
 
 _TASK = {"task_id": "The request's task; only stores that cannot find a request alone need it."}

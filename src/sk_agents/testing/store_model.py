@@ -128,6 +128,8 @@ class StoreModel:
                 raise errors.SequenceConflict
             case c.Quiet() if self.is_held(commit.thread_id):
                 raise errors.LeaseHeld
+            case c.Pending(next_seq=seq, exact=True) if seq != head["next_seq"]:
+                raise errors.SequenceConflict
             case c.Pending(approval_id, overdue):
                 self._check_pending(commit.thread_id, approval_id, overdue)
 

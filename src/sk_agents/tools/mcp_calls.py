@@ -25,9 +25,17 @@ class LinkLost(Exception):
     """The connection ended before the answer came."""
 
 
+class SessionGone(LinkLost):
+    """The server does not know this connection any more, and took nothing of it."""
+
+
 @dataclass(eq=False, slots=True)
 class LiveCall:
-    """`user` is who the server is told it works for, if it is told at all."""
+    """`user` is who the server is told it works for, if it is told at all.
+
+    Its transport says whether the server may have got the call, and whether it has answered that
+    it does not know the session the call came in.
+    """
 
     server: str
     context: ToolContext
@@ -35,6 +43,8 @@ class LiveCall:
     user: str | None = None
     limit: asyncio.Timeout | None = None
     asked: int = 0
+    is_sent: bool = False
+    is_disowned: bool = False
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def ask(self, text: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:

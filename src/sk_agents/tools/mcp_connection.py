@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import ToolContext
-from sk_agents.exceptions import ToolError
-from sk_agents.tools.mcp_calls import CURRENT, LinkLost, LiveCall, ServerRefused
+from sk_agents.exceptions import ToolError, ToolInterrupted
+from sk_agents.tools.mcp_calls import CURRENT, LinkLost, LiveCall, ServerRefused, SessionGone
 from sk_agents.tools.mcp_config import ServerSpec
 from sk_agents.tools.mcp_offer import Offer, withheld_text
 from sk_agents.tools.mcp_pins import Pins
@@ -101,6 +101,7 @@ class McpConnection:
         """What the server answers.
 
         Raises:
+            ToolInterrupted: the connection was lost after the call was sent.
             ToolError: it cannot be reached, its definition has changed, or the call failed.
         """
         link = await self._reached()
@@ -180,6 +181,8 @@ class McpConnection:
             raise ToolError(self._away()) from error
 
     async def _reached(self) -> Link:
+        if self._link is not None and not self._is_broken:
+            return self._link
         try:
             async with asyncio.timeout(self._patience):
                 while self._link is None or self._is_broken:
@@ -203,11 +206,12 @@ class McpConnection:
                 )
         except LinkLost as error:
             self.broken(str(error))
-            unknown = tool.spec.effect is not Effect.READ_ONLY
+            if isinstance(error, SessionGone) or not live.is_sent:
+                raise ToolError(self._away()) from error
             doubt = " Whether it took effect is not known: check before you repeat it."
-            raise ToolError(
+            raise ToolInterrupted(
                 "The connection to the server was lost while the tool ran."
-                + (doubt if unknown else "")
+                + (doubt if tool.spec.effect is not Effect.READ_ONLY else "")
             ) from error
         except TimeoutError:
             raise ToolError(f"The server did not answer within {live.seconds:g} seconds.") from None

@@ -9,12 +9,14 @@ from urllib.parse import quote
 import httpx2
 from mcp.client import Transport
 from mcp.client._transport import TransportStreams
-from mcp.client.streamable_http import streamable_http_client
+from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 
 from sk_agents.tools.mcp_calls import CURRENT
 from sk_agents.tools.mcp_config import McpServer
 
 MOST_BYTES = 4 * 1024 * 1024
+# Of these it is certain that no byte of the request has left.
+NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 # Left as it is in a user's id; the rest is percent-encoded, since a header is ASCII.
 _PLAIN = "!#$&'()*+,/:;=?@[] "
 
@@ -56,7 +58,7 @@ class _Bounded(httpx2.AsyncBaseTransport):
         self._inner = inner
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        response = await self._inner.handle_async_request(request)
+        response = await self._sent(request)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             raise httpx2.RemoteProtocolError("the answer is compressed, unasked")
@@ -64,6 +66,20 @@ class _Bounded(httpx2.AsyncBaseTransport):
         if not kind.lower().startswith("text/event-stream"):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
             response.stream = _Cut(response.stream)
+        return response
+
+    async def _sent(self, request: httpx2.Request) -> httpx2.Response:
+        call = CURRENT.get()
+        if call is None:
+            return await self._inner.handle_async_request(request)
+        before, call.is_sent = call.is_sent, True
+        try:
+            response = await self._inner.handle_async_request(request)
+        except NOT_SENT:
+            call.is_sent = before
+            raise
+        if response.status_code == 404 and MCP_SESSION_ID in request.headers:
+            call.is_disowned = True
         return response
 
     async def aclose(self) -> None:

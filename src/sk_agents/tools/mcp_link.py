@@ -20,7 +20,7 @@ from mcp.shared.dispatcher import ProgressFnT
 
 from sk_agents import __version__
 from sk_agents.exceptions import ToolError
-from sk_agents.tools.mcp_calls import CURRENT, LinkLost, LiveCall, ServerRefused
+from sk_agents.tools.mcp_calls import CURRENT, LinkLost, LiveCall, ServerRefused, SessionGone
 from sk_agents.tools.mcp_config import ServerSpec
 from sk_agents.tools.mcp_http import http_transport
 from sk_agents.tools.mcp_stdio import stdio_transport
@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 MOST_TOOLS = 512
 MOST_PAGES = 32
-SESSION_GONE = "Session terminated"
 
 
 class Listener(Protocol):
@@ -80,7 +79,8 @@ class Link:
         """What the tool returned.
 
         Raises:
-            LinkLost: the connection ended; nobody knows what the tool did.
+            SessionGone: the server did not take the call.
+            LinkLost: the connection ended; if the call was sent, nobody knows what the tool did.
             ToolError: the server refused the call, or answered something else than it promised.
         """
         try:
@@ -91,7 +91,10 @@ class Link:
                 meta=types.RequestParamsMeta(**meta),  # type: ignore[typeddict-item]  # open keys
             )
         except MCPError as error:
-            if error.code == types.CONNECTION_CLOSED or error.message == SESSION_GONE:
+            call = CURRENT.get()
+            if call is not None and call.is_disowned:
+                raise SessionGone(error.message) from error
+            if error.code == types.CONNECTION_CLOSED:
                 raise LinkLost(error.message) from error
             raise ToolError(f"The server refused the call: {error.message[:500]}") from error
         except (ValueError, RuntimeError) as error:

@@ -44,7 +44,7 @@ class Arguments:
             for name, entry in properties.items()
             if isinstance(entry, Mapping) and entry.get("default") is not None
         }
-        self.check = SchemaCheck(self.schema, _validator(self.schema), defaults).check
+        self.check = SchemaCheck(self.schema, validator_of(self.schema), defaults).check
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
@@ -96,7 +96,8 @@ class _Counter:
         return node
 
 
-def _validator(schema: Mapping[str, Any]) -> Any:
+def validator_of(schema: Mapping[str, Any]) -> Any:
+    """Raises UnusableSchema: it is no JSON Schema."""
     # Only servers with MCP or remote tools need it. It brings no types.
     import jsonschema  # type: ignore[import-untyped]  # noqa: PLC0415
     import referencing  # noqa: PLC0415

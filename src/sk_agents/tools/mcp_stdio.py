@@ -18,12 +18,15 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectSendStream
 from mcp.client import Transport
+from mcp.client._transport import TransportStreams
 from mcp.client.stdio import get_default_environment
+from mcp.shared._context_streams import ContextReceiveStream, create_context_streams
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
+from sk_agents.tools.mcp_calls import CURRENT
 from sk_agents.tools.mcp_config import McpServer
 
 logger = logging.getLogger(__name__)
@@ -36,7 +39,7 @@ LOOK_SECONDS = 0.01
 
 Ended = Callable[[str], None]
 _Inbound = MemoryObjectSendStream[SessionMessage | Exception]
-_Outbound = MemoryObjectReceiveStream[SessionMessage]
+_Outbound = ContextReceiveStream[SessionMessage]
 
 
 def stdio_transport(server: McpServer, folder: Path, ended: Ended) -> Transport:
@@ -47,15 +50,10 @@ def stdio_transport(server: McpServer, folder: Path, ended: Ended) -> Transport:
 @asynccontextmanager
 async def _transport(
     server: McpServer, folder: Path, ended: Ended
-) -> AsyncGenerator[
-    tuple[
-        MemoryObjectReceiveStream[SessionMessage | Exception],
-        MemoryObjectSendStream[SessionMessage],
-    ]
-]:
+) -> AsyncGenerator[TransportStreams]:
     process = await _started(server, folder)
     to_us, inbound = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    outbound, from_us = anyio.create_memory_object_stream[SessionMessage](0)
+    outbound, from_us = create_context_streams[SessionMessage](0)
     tasks = [
         asyncio.create_task(_read(process, to_us, ended)),
         asyncio.create_task(_write(process, from_us, ended)),
@@ -67,7 +65,7 @@ async def _transport(
         inbound.close()
         outbound.close()
         try:
-            await _stop(process)
+            await _stopped(process)
         finally:
             for task in tasks:
                 task.cancel()
@@ -135,6 +133,9 @@ async def _write(process: Process, from_us: _Outbound, ended: Ended) -> None:
     try:
         async with from_us:
             async for item in from_us:
+                call = from_us.last_context.get(CURRENT) if from_us.last_context else None
+                if call is not None:
+                    call.is_sent = True
                 text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
                 process.stdin.write(text.encode() + b"\n")
                 await process.stdin.drain()
@@ -154,6 +155,16 @@ async def _log(process: Process, name: str) -> None:
             return
         text = line.decode(errors="replace").rstrip()[:MOST_LOGGED]
         logger.debug("mcp server says", extra={"server": name, "line": text})
+
+
+async def _stopped(process: Process) -> None:
+    """Also if this is cancelled: a process that nobody waits for would stay behind."""
+    stopping = asyncio.ensure_future(_stop(process))
+    try:
+        await asyncio.shield(stopping)
+    except asyncio.CancelledError:
+        await asyncio.wait({stopping})
+        raise
 
 
 async def _stop(process: Process) -> None:

@@ -77,19 +77,32 @@ class Told:
     """What a running tool has said of its progress, for who watches."""
 
     def __init__(self) -> None:
-        self._chunks: asyncio.Queue[str | None] = asyncio.Queue()
+        self._chunks: list[str] = []
+        self._is_over = False
+        self._news: asyncio.Future[None] | None = None
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        if self._chunks.qsize() < MOST_CHUNKS:
+        if len(self._chunks) < MOST_CHUNKS:
             share = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
-            self._chunks.put_nowait(f"{message} ({share})\n" if message else f"{share}\n")
+            self._chunks.append(f"{message} ({share})\n" if message else f"{share}\n")
+            self._tell()
 
-    def end(self, _: object = None) -> None:
-        self._chunks.put_nowait(None)
+    def end(self) -> None:
+        self._is_over = True
+        self._tell()
 
     async def chunks(self) -> AsyncGenerator[ToolChunk]:
-        while (text := await self._chunks.get()) is not None:
-            yield ToolChunk(text)
+        while self._chunks or not self._is_over:
+            if not self._chunks:
+                self._news = asyncio.get_running_loop().create_future()
+                await self._news
+            said, self._chunks = self._chunks, []
+            for text in said:
+                yield ToolChunk(text)
+
+    def _tell(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
 
 
 class McpTool(Tool):
@@ -130,8 +143,7 @@ class McpTool(Tool):
         self, arguments: dict[str, Any], context: ToolContext
     ) -> AsyncGenerator[ToolChunk | ToolResult]:
         told = Told()
-        task = asyncio.create_task(self._caller.call(self, arguments, context, told))
-        task.add_done_callback(told.end)
+        task = asyncio.create_task(self._called(arguments, context, told))
         try:
             async for chunk in told.chunks():
                 yield chunk
@@ -144,6 +156,14 @@ class McpTool(Tool):
         if result.is_error:
             raise ToolError(text)
         yield ToolResult(text)
+
+    async def _called(
+        self, arguments: dict[str, Any], context: ToolContext, told: Told
+    ) -> mcp_types.CallToolResult:
+        try:
+            return await self._caller.call(self, arguments, context, told)
+        finally:
+            told.end()
 
 
 def offered_names(server: McpServer, names: Iterable[str]) -> dict[str, str]:

@@ -23,7 +23,6 @@ class Tool(ABC):
     origin: str
     """Where it was defined, for messages to the operator."""
     requires_approval: bool | None = None
-    requires_authorization: bool = False
 
     @abstractmethod
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,6 +32,15 @@ class Tool(ABC):
             ToolError: they break the schema. The text is for the model.
         """
 
+    async def preview(self, arguments: dict[str, Any], context: ToolContext) -> str | None:
+        """What a call with checked arguments would change as things are now; `None` if the
+        arguments say it all.
+
+        Raises:
+            ToolError: the call would fail. The text is for whoever is asked.
+        """
+        return None
+
     @abstractmethod
     def run(
         self, arguments: dict[str, Any], context: ToolContext
@@ -40,6 +48,7 @@ class Tool(ABC):
         """Run with checked arguments, which are the tool's to keep; the result comes last.
 
         Raises:
+            ToolInterrupted: it was begun and broke off; what it did is not known.
             ToolError: the text is for the model. Anything else is the tool's failure.
         """
 
@@ -52,6 +61,7 @@ def tool_spec(
     origin: str,
     effect: Effect = Effect.AT_MOST_ONCE,
     timeout: float = DEFAULT_TIMEOUT,
+    requires_authorization: bool = False,
 ) -> ToolSpec:
     """The spec with the digest of everything a model or a reviewer was told about the tool.
 
@@ -75,4 +85,5 @@ def tool_spec(
         effect=effect,
         definition_digest=definition,
         timeout=timeout,
+        requires_authorization=requires_authorization,
     )

@@ -54,7 +54,6 @@ class PluginTool(Tool):
         self._streams = inspect.isasyncgenfunction(function)
         self._blocks = not (self._streams or inspect.iscoroutinefunction(function))
         self.requires_approval = declaration.requires_approval
-        self.requires_authorization = plugin.requires_authorization
         self.spec = tool_spec(
             name=f"{plugin.__name__}-{offered_name(raw)}",
             description=offered_description(raw),
@@ -62,6 +61,7 @@ class PluginTool(Tool):
             origin=self.origin,
             effect=declaration.effect,
             timeout=declaration.timeout,
+            requires_authorization=plugin.requires_authorization,
         )
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,13 +70,13 @@ class PluginTool(Tool):
     async def run(
         self, arguments: dict[str, Any], context: ToolContext
     ) -> AsyncGenerator[ToolChunk | ToolResult]:
-        if self.requires_authorization and context.authorization is None:
+        if self.spec.requires_authorization and context.authorization is None:
             raise ToolError("This tool needs the caller to be signed in.")
         values = self._parameters.values(arguments)
         if self._parameters.context is not None:
             values[self._parameters.context] = context
         collector = ExtraDataCollector()
-        with _contained():
+        with contained():
             if self._streams:
                 pieces = []
                 async with aclosing(self._stream(values, context, collector)) as stream:
@@ -118,7 +118,7 @@ class PluginTool(Tool):
 
 
 @contextmanager
-def _contained() -> Iterator[None]:
+def contained() -> Iterator[None]:
     """A tool may neither end the process nor pass for a cancelled call."""
     try:
         yield

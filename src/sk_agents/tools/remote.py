@@ -168,13 +168,30 @@ def _tools(
 def _document(plugin: RemotePlugin, path: Path, service: Service) -> Document:
     source = plugin.openapi_json_path
     if "://" not in source:
-        return read_document(path.parent / Path(source).expanduser())
+        return read_document(_file(Path(source).expanduser(), path))
     if _origin(source) is None:
         raise ConfigurationError(f"openapi_json_path: {_shown(source)} is not a usable URL")
     # A key for the service is not for whoever keeps its document.
     is_same = plugin.server_url is None or _origin(plugin.server_url) == _origin(source)
     data = _fetch(source, service.headers if is_same else {}, service)
     return parsed_document(data, _shown(source), url=source)
+
+
+def _file(named: Path, catalog: Path) -> Path:
+    """A relative one lies where the catalog does, or else in the current directory, where the
+    public project looks for it.
+
+    Raises:
+        ConfigurationError: it lies in neither.
+    """
+    beside, here = (catalog.parent / named).absolute(), named.absolute()
+    if named.is_absolute() or beside == here or beside.is_file():
+        return beside
+    if not here.is_file():
+        raise ConfigurationError(
+            f"openapi_json_path: there is neither {beside} nor, from the current directory, {here}"
+        )
+    return here
 
 
 def _fetch(url: str, headers: Mapping[str, str], service: Service) -> bytes:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import aiohttp
 from yarl import URL
 
-from sk_agents.exceptions import ToolError
+from sk_agents.exceptions import ToolError, ToolInterrupted
 from sk_agents.tools.addresses import redirect_target
 from sk_agents.tools.remote_operation import Request
 
@@ -69,9 +69,9 @@ class RemoteHttp:
 
     def __init__(self) -> None:
         self._reading = _session(force_close=False)
-        # A kept connection may turn out to be closed when a request is on its way, and aiohttp
-        # repeats some of those by itself. What changes something gets a connection of its own.
-        self._writing = _session(force_close=True)
+        # A kept connection may turn out to be closed when a request is on its way. What changes
+        # something gets a connection of its own, and is sent once.
+        self._writing = _session(_once, force_close=True)
 
     async def close(self) -> None:
         await self._reading.close()
@@ -81,6 +81,8 @@ class RemoteHttp:
         """The service's answer, whatever its status.
 
         Raises:
+            ToolInterrupted: the request was sent and the connection broke, or no answer to a
+                change came in time.
             ToolError: there is none, or it leads where it may not. The text is for the model.
         """
         is_safe = request.method in SAFE_METHODS
@@ -91,9 +93,11 @@ class RemoteHttp:
             raise ToolError("The service cannot be reached; nothing was sent.") from None
         except TimeoutError:
             text = f"The service did not answer within {bounds.seconds:g} seconds."
-            raise ToolError(text if is_safe else f"{text} {UNKNOWN}") from None
+            if is_safe:
+                raise ToolError(text) from None
+            raise ToolInterrupted(f"{text} {UNKNOWN}") from None
         except (aiohttp.ClientError, OSError, ValueError):
-            raise ToolError("The service broke off." if is_safe else UNKNOWN) from None
+            raise ToolInterrupted("The service broke off." if is_safe else UNKNOWN) from None
 
     async def _follow(self, request: Request, headers: Mapping[str, str], bounds: Bounds) -> Answer:
         is_safe = request.method in SAFE_METHODS
@@ -134,12 +138,27 @@ async def fetched(url: str, headers: Mapping[str, str], bounds: Bounds) -> Answe
         await http.close()
 
 
-def _session(*, force_close: bool) -> aiohttp.ClientSession:
+async def _once(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """aiohttp repeats PUT and DELETE by itself when their connection breaks; not so here."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise ToolInterrupted(UNKNOWN) from error
+
+
+def _session(
+    *middlewares: aiohttp.ClientMiddlewareType, force_close: bool
+) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             limit_per_host=CONNECTIONS_PER_HOST, force_close=force_close
         ),
         cookie_jar=aiohttp.DummyCookieJar(),
+        middlewares=middlewares,
         timeout=aiohttp.ClientTimeout(total=None),
         auto_decompress=False,
         # Otherwise a request without a body would claim to have one of unknown kind.

@@ -47,7 +47,6 @@ class RemoteTool(Tool):
     ) -> None:
         self.origin = f"{origin}: {operation.place}"
         self.requires_approval = service.requires_approval
-        self.requires_authorization = service.requires_authorization
         self._operation, self._service, self._clients = operation, service, clients
         reads = operation.method in READING
         schema = operation.schema
@@ -66,6 +65,7 @@ class RemoteTool(Tool):
             effect=Effect.READ_ONLY if reads else Effect.AT_MOST_ONCE,
             # Where the outcome would be unknown, it is the engine that must find out.
             timeout=service.timeout + (MARGIN_SECONDS if reads else 0),
+            requires_authorization=service.requires_authorization,
         )
         # What was approved for one service must not run at another.
         goal = [spec.definition_digest, operation.method, operation.server, operation.path]

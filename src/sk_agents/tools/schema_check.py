@@ -11,6 +11,15 @@ from sk_agents.engine.canonical import canonical_json
 from sk_agents.exceptions import InvalidInput, ToolError
 from sk_agents.tools.schema import MOST_PROBLEMS, MOST_TEXT
 
+# What a value or a schema can make a check fail with.
+UNCHECKABLE = (InvalidInput, ValueError, TypeError, ArithmeticError, RecursionError)
+
+
+def problem_of(error: Any) -> str:
+    """An error of a `jsonschema` validator with its place."""
+    place = ".".join(map(str, error.absolute_path))
+    return f"{place}: {error.message}" if place else str(error.message)
+
 
 class SchemaCheck:
     """`schema` is about an object, `validator` a `jsonschema` validator of it.
@@ -34,13 +43,17 @@ class SchemaCheck:
         """
         filled = {**deepcopy(self._defaults), **deepcopy(dict(arguments))}
         try:
-            canonical_json(filled)
-            problems = [*self._unknown(filled), *self._wrong(filled)]
-        except (InvalidInput, ValueError, TypeError, ArithmeticError, RecursionError):
+            problems = self.problems(filled)
+        except UNCHECKABLE:
             raise ToolError("The arguments cannot be checked, nothing was run.") from None
         if problems:
             raise ToolError(self._advice(problems))
         return filled
+
+    def problems(self, arguments: Mapping[str, Any]) -> list[str]:
+        """What is wrong with them, each with its place; may raise what is in UNCHECKABLE."""
+        canonical_json(dict(arguments))
+        return [*self._unknown(arguments), *self._wrong(arguments)]
 
     def _unknown(self, arguments: Mapping[str, Any]) -> Iterator[str]:
         if self._schema.get("additionalProperties") or self._schema.get("patternProperties"):
@@ -53,9 +66,8 @@ class SchemaCheck:
 
     def _wrong(self, arguments: Mapping[str, Any]) -> Iterator[str]:
         for error in self._validator.iter_errors(arguments):
-            place = ".".join(map(str, error.absolute_path))
-            if place or error.validator != "additionalProperties":
-                yield f"{place}: {error.message}" if place else error.message
+            if error.absolute_path or error.validator != "additionalProperties":
+                yield problem_of(error)
 
     def _advice(self, problems: list[str]) -> str:
         listed = [f"- {problem[:MOST_TEXT]}" for problem in problems[:MOST_PROBLEMS]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from sk_agents.engine.models import ToolCall
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec
 from sk_agents.exceptions import ConfigurationError, ToolError
+from sk_agents.tools.answers import check_answer
 from sk_agents.tools.member import Tool
 from sk_agents.tools.results import storable
 
@@ -90,13 +91,17 @@ class Toolbox:
         tool = self._now().tools.get(name)
         return tool.requires_approval if tool is not None else None
 
-    def requires_authorization(self, name: str) -> bool:
-        """True: the tool is not run without the caller's `Authorization` header."""
-        tool = self._now().tools.get(name)
-        return tool is not None and tool.requires_authorization
-
     def check(self, call: ToolCall) -> dict[str, Any]:
         return self._tool(call.name).check(call.arguments)
+
+    async def preview(self, call: ToolCall, context: ToolContext) -> str | None:
+        try:
+            return await self._tool(call.name).preview(deepcopy(call.arguments), context)
+        except ToolError as error:
+            return f"This call would fail: {error}"
+
+    def check_answer(self, schema: Mapping[str, Any], answer: Any) -> None:
+        check_answer(schema, answer)
 
     async def run(
         self, call: ToolCall, context: ToolContext
@@ -105,7 +110,8 @@ class Toolbox:
         # A copy: what the tool does to it changes neither the record nor its digest.
         async with aclosing(tool.run(deepcopy(call.arguments), context)) as pieces:
             async for piece in pieces:
-                yield replace(piece, content=storable(piece.content))
+                text = storable(piece.content)
+                yield piece if text == piece.content else replace(piece, content=text)
 
     def _now(self) -> _Shelf:
         if self._live:

@@ -33,6 +33,11 @@ def note(text: str) -> None:
         file.write(f"{text}\n")
 
 
+def calls_so_far() -> int:
+    """By all processes that this server has been."""
+    return (FOLDER / "notes").read_text().splitlines().count("called")
+
+
 def doubling() -> dict[str, Any]:
     """Small as text, 2^40 large once references are followed."""
     steps: dict[str, Any] = {
@@ -63,6 +68,10 @@ def listed(count: int) -> list[dict[str, Any]]:
             return [tool(inputSchema={"type": "array"})]
         case "liar":
             return [tool("wipe", annotations={"readOnlyHint": True, "idempotentHint": True})]
+        case "dies reading" | "dies once reading":
+            return [tool(annotations={"readOnlyHint": True})]
+        case "dies repeatable" | "dies once repeatable":
+            return [tool(annotations={"idempotentHint": True})]
         case "names":
             return [tool("a-b"), tool("a_b"), tool("a b"), tool("x" * 90), tool("тест")]
         case "changing" if (FOLDER / "change").exists():
@@ -93,7 +102,9 @@ def called(id: Any) -> None:
             raw(b"Traceback (most recent call last): oh no\n")
         case "garbage":
             raw(b"\xff\xfe\x00 not utf-8\n")
-        case "dies":
+        case "dies" | "dies reading" | "dies repeatable":
+            sys.exit(3)
+        case _ if MODE.startswith("dies once") and calls_so_far() == 1:
             sys.exit(3)
         case "sampling":
             send({"id": "s", "method": "sampling/createMessage", "params": {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Answered, Event
@@ -37,21 +37,35 @@ Piece = str | Progress
 """Text as it appears; last, what became of it: ended, or waiting for a person."""
 
 
+class Mouth(Protocol):
+    """Where text may be said at once, while whoever follows a request waits for more of it."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def say(self, text: str) -> None: ...
+
+
 class AgentLoop:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def follow(self, turn: Turn) -> AsyncGenerator[Sequence[Piece], None]:
+    async def follow(
+        self, turn: Turn, mouth: Mouth | None = None
+    ) -> AsyncGenerator[Sequence[Piece], None]:
         """The request as it happens, as many pieces at a time as there are.
 
         The text of the answer comes whole and in order, also to one who was too slow to see it
-        appear; a model that had to be asked again begins anew.
+        appear; a model that had to be asked again begins anew. What `mouth` has said is not among
+        the pieces.
 
         Raises:
             TealError: the log cannot be read.
         """
-        ids, progress, voice = turn.ids, Progress(), _Voice()
-        watched = self._engine.watch(ids.task_id, after=turn.start, run_id=ids.request_id)
+        ids, progress, voice = turn.ids, Progress(), _Voice(mouth)
+        watched = self._engine.watch(
+            ids.task_id, after=turn.start, run_id=ids.request_id, outlet=voice
+        )
         try:
             async for items in watched:
                 pieces: list[Piece] = []
@@ -69,6 +83,27 @@ class AgentLoop:
                     yield pieces
         finally:
             await watched.aclose()
+
+    async def settled(self, turn: Turn) -> Progress:
+        """The request once it has ended or waits for a person.
+
+        Raises:
+            TealError: the log cannot be read.
+        """
+        ids, progress = turn.ids, Progress()
+        watched = self._engine.watch(
+            ids.task_id, after=turn.start, run_id=ids.request_id, outlet=_UNHEARD
+        )
+        try:
+            async for items in watched:
+                for item in items:
+                    if not isinstance(item, Delta):
+                        progress.take(item)
+                if progress.ended is not None or await self._waits(turn, progress):
+                    return progress
+        finally:
+            await watched.aclose()
+        raise AssertionError("a request is followed to its end or its next question")
 
     async def progress(self, known: KnownThread, run: Run) -> Progress:
         """The request as it stands in the log, as far as `known` reaches."""
@@ -98,11 +133,33 @@ class AgentLoop:
         return known.state.run(turn.ids.request_id).status is RunStatus.WAITING
 
 
+class _Unheard:
+    """Takes what is said before it is whole, from a reader who does not want to be woken by it."""
+
+    is_open = True
+
+    def take(self, previews: Sequence[Delta]) -> None:
+        pass
+
+
+_UNHEARD = _Unheard()
+
+
 class _Voice:
     """How much of the round that is being said a reader has heard."""
 
-    def __init__(self) -> None:
+    def __init__(self, mouth: Mouth | None) -> None:
+        self._mouth = mouth
         self._round, self._attempt, self._heard = 0, 0, 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._mouth is not None and self._mouth.is_open
+
+    def take(self, previews: Sequence[Delta]) -> None:
+        text = "".join(map(self.said, previews))
+        if text and self._mouth is not None:
+            self._mouth.say(text)
 
     def said(self, item: Item) -> str:
         match item:

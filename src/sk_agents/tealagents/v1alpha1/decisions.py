@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sk_agents.engine.calls import Approval, Call
@@ -13,19 +13,17 @@ from sk_agents.exceptions import (
     Conflict,
     InvalidInput,
 )
-from sk_agents.tealagents.models import Decision, ResumeRequest
+from sk_agents.tealagents.models import Action, Decision, ResumeRequest
 from sk_agents.tealagents.v1alpha1.progress import Progress
 
 Wanted = tuple[Approval, Decision]
 
 
 def wanted_decisions(progress: Progress, resume: ResumeRequest, key: str | None) -> list[Wanted]:
-    """What to decide; nothing if this very request, known by its key, has decided it all before.
-
-    Refusals come first: where one ends the run, nothing else may have started by then.
+    """What to decide; nothing if this very request, known by its key, has decided it before.
 
     Raises:
-        InvalidInput: neither an action nor decisions, or both.
+        InvalidInput: neither an action nor decisions, or both; or the key was another request's.
         ApprovalNotFound: a named call is not of this request.
         ApprovalAlreadyDecided, ApprovalMismatch: nothing of this waits, or another pause does.
         Conflict: with the code `pause_required`: which pause is meant is not clear.
@@ -33,8 +31,9 @@ def wanted_decisions(progress: Progress, resume: ResumeRequest, key: str | None)
     if not resume.is_complete:
         raise InvalidInput("Give either an action or decisions.")
     if key is not None and (earlier := _decided_with(progress, key)):
-        left = [(call, a) for call, a in progress.waiting_calls if a.request.seq < min(earlier)]
-        return _ordered(_matched(left, resume))
+        # One resume is one commit: what it has not decided then, it was not about.
+        _check_repeated(resume, earlier)
+        return []
     if resume.pause is not None and resume.pause != progress.pause:
         raise ApprovalMismatch(
             "This request waits for something else by now, or for nothing.",
@@ -53,7 +52,7 @@ def wanted_decisions(progress: Progress, resume: ResumeRequest, key: str | None)
         waiting = _named(progress, resume.decisions)
     if not waiting:
         raise already_decided(progress)
-    return _ordered(_matched(waiting, resume))
+    return _matched(waiting, resume)
 
 
 def recorded(progress: Progress) -> list[dict[str, Any]]:
@@ -64,7 +63,7 @@ def recorded(progress: Progress) -> list[dict[str, Any]]:
             "outcome": decision.outcome,
             "by": decision.by,
             "decided_by": decision.decided_by,
-            "decided_at": decision.at.isoformat(),
+            "decided_at": decision.at.isoformat().replace("+00:00", "Z"),
         }
         for call in progress.calls.values()
         if call.approval is not None and (decision := call.approval.decision) is not None
@@ -103,18 +102,20 @@ def _matched(calls: Iterable[tuple[Call, Approval]], resume: ResumeRequest) -> l
     return matched
 
 
-def _ordered(wanted: list[Wanted]) -> list[Wanted]:
-    """Then the edited ones, which may turn out not to be acceptable."""
-    return sorted(
-        wanted, key=lambda one: (one[1].action == "approve", one[1].edited_arguments is None)
-    )
+def _check_repeated(resume: ResumeRequest, earlier: Mapping[str, Action]) -> None:
+    wanted = {one.tool_call_id: one.action for one in resume.decisions or ()}
+    if resume.action is not None:
+        wanted = dict.fromkeys(earlier, resume.action)
+    if wanted != earlier:
+        raise InvalidInput("This idempotency key was used for another request.")
 
 
-def _decided_with(progress: Progress, key: str) -> list[int]:
-    return [
-        decision.seq
+def _decided_with(progress: Progress, key: str) -> dict[str, Action]:
+    """By the ids of the calls."""
+    return {
+        decision.call_id: "approve" if decision.outcome == "approved" else "reject"
         for call in progress.calls.values()
         if call.approval is not None
         and (decision := call.approval.decision) is not None
         and decision.idempotency_key == key
-    ]
+    }

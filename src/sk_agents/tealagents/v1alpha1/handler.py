@@ -21,8 +21,8 @@ from sk_agents.engine.ports import Ids, ThreadQuery
 from sk_agents.engine.state import Run
 from sk_agents.engine.threads import KnownThread
 from sk_agents.exceptions import (
+    AlreadyTerminal,
     ApprovalAlreadyDecided,
-    ApprovalExpired,
     Conflict,
     NotFound,
     StillRunning,
@@ -38,12 +38,12 @@ from sk_agents.tealagents.models import (
     TealAgentsPartialResponse,
     UserMessage,
 )
-from sk_agents.tealagents.v1alpha1.agent import AgentLoop, Piece, Turn
+from sk_agents.tealagents.v1alpha1.agent import AgentLoop, Turn
 from sk_agents.tealagents.v1alpha1.config import Served
 from sk_agents.tealagents.v1alpha1.decisions import already_decided, wanted_decisions
 from sk_agents.tealagents.v1alpha1.owned import Owned
 from sk_agents.tealagents.v1alpha1.progress import Progress
-from sk_agents.tealagents.v1alpha1.render import Renderer
+from sk_agents.tealagents.v1alpha1.render import STATUSES, Renderer
 from sk_agents.tealagents.v1alpha1.tasks import SURFACE, summary_of, task_of
 
 SESSION_PAGE = 100
@@ -150,21 +150,14 @@ class TealAgentsV1Alpha1Handler:
         Raises:
             StillRunning: it takes longer than a request may wait; it goes on.
         """
-        last: Piece = ""
         try:
-            async with (
-                asyncio.timeout(self._served.request_wait),
-                aclosing(self.loop.follow(turn)) as batches,
-            ):
-                async for pieces in batches:
-                    last = pieces[-1]
+            async with asyncio.timeout(self._served.request_wait):
+                return await self.loop.settled(turn)
         except TimeoutError:
             raise StillRunning(ids=turn.ids) from None
         except TealError as error:
             error.attributes.setdefault("ids", turn.ids)
             raise
-        assert isinstance(last, Progress), "a request is followed to its end or its next question"
-        return last
 
     async def decide(
         self,
@@ -175,7 +168,7 @@ class TealAgentsV1Alpha1Handler:
         key: str | None = None,
         task_id: str | None = None,
     ) -> Turn:
-        """Decide what a resume is about; the request goes on when this returns.
+        """Decide all that a resume is about, or nothing; the request goes on when this returns.
 
         Raises:
             Unauthenticated, RunNotFound: the request is another's, or there is none.
@@ -200,7 +193,11 @@ class TealAgentsV1Alpha1Handler:
         """
         known, run = await self._owned.request(caller, request_id, task_id)
         turn = self._turn(known, run)
-        await self._engine.cancel(CancelRun(turn.ids.task_id, caller.user_id, request_id))
+        try:
+            await self._engine.cancel(CancelRun(turn.ids.task_id, caller.user_id, request_id))
+        except AlreadyTerminal as error:
+            status = STATUSES[error.attributes["status"]]
+            raise AlreadyTerminal(ids=turn.ids, status=status) from None
         return turn, await self.settle(turn)
 
     async def request(
@@ -237,8 +234,8 @@ class TealAgentsV1Alpha1Handler:
         self, caller: Caller, known: KnownThread, run: Run, resume: ResumeRequest, key: str | None
     ) -> None:
         progress = await self.loop.progress(known, run)
-        for number, (approval, wanted) in enumerate(wanted_decisions(progress, resume, key)):
-            command = DecideApproval(
+        commands = [
+            DecideApproval(
                 approval.request.approval_id,
                 caller.user_id,
                 wanted.action == "approve",
@@ -251,14 +248,15 @@ class TealAgentsV1Alpha1Handler:
                 idempotency_key=key,
                 authorization=caller.authorization,
             )
-            try:
-                await self._engine.decide(command)
-            except (ApprovalAlreadyDecided, ApprovalExpired):
-                # Past the first one it was our own refusal that ended the run, or somebody who
-                # decided just this call: what we have decided stands, and the reply tells.
-                if number == 0:
-                    known, run = await self._owned.request(caller, run.run_id, known.head.thread_id)
-                    raise already_decided(await self.loop.progress(known, run)) from None
+            for approval, wanted in wanted_decisions(progress, resume, key)
+        ]
+        if not commands:
+            return
+        try:
+            await self._engine.decide(*commands)
+        except ApprovalAlreadyDecided:
+            known, run = await self._owned.request(caller, run.run_id, known.head.thread_id)
+            raise already_decided(await self.loop.progress(known, run)) from None
 
     def _turn(self, known: KnownThread, run: Run) -> Turn:
         head = known.head

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
 
@@ -50,9 +50,6 @@ class Renderer:
         self._served = served
         self._ids = ids
         self._root = root
-        # Every piece of an answer starts with the same bytes.
-        known = orjson.dumps({**asdict(ids), "source": served.config.source})
-        self._opening = known[:-1] + b',"output_partial":'
 
     def content(self, progress: Progress) -> Content | None:
         """What there is to say of it now; nothing while it runs."""
@@ -64,18 +61,27 @@ class Renderer:
             case RunStatus.FAILED:
                 return self._failure(progress)
             case RunStatus.CANCELLED if progress.is_rejected:
-                return RejectedToolResponse(**asdict(self._ids))
+                return RejectedToolResponse(**self._ids.fields())
             case RunStatus.CANCELLED:
                 partial = progress.cancelled.partial if progress.cancelled else None
                 return self._answer(progress, partial or "")
         return None
 
-    def state(self, progress: Progress) -> dict[str, Any]:
-        """The envelope, with what is in it repeated beside it."""
-        content = self.content(progress)
+    @cached_property
+    def _opening(self) -> bytes:
+        """Every piece of an answer starts with the same bytes."""
+        known = orjson.dumps({**self._ids.fields(), "source": self._served.config.source})
+        return known[:-1] + b',"output_partial":'
+
+    def state(self, progress: Progress, content: Content | None = None) -> dict[str, Any]:
+        """The envelope, with what is in it repeated beside it.
+
+        `content` is what there is to say, if that is known already.
+        """
+        content = content or self.content(progress)
         body = content.model_dump() if content is not None else None
         return {
-            **asdict(self._ids),
+            **self._ids.fields(),
             "status": STATUSES[progress.status],
             "content": body,
             **{key: value for key, value in (body or {}).items() if key not in _IDS},
@@ -91,7 +97,7 @@ class Renderer:
         if isinstance(piece, str):
             source = self._served.config.source
             return TealAgentsPartialResponse(
-                **asdict(self._ids), source=source, output_partial=piece
+                **self._ids.fields(), source=source, output_partial=piece
             )
         return self._canceled() if _is_stopped(piece) else self.outcome(piece)
 
@@ -104,7 +110,7 @@ class Renderer:
         return frame("error", _json(failure))
 
     def keepalive(self) -> bytes:
-        return frame("keepalive", orjson.dumps(asdict(self._ids)))
+        return frame("keepalive", orjson.dumps(self._ids.fields()))
 
     def _frame(self, piece: Piece) -> bytes:
         if isinstance(piece, str):
@@ -120,7 +126,7 @@ class Renderer:
     def _answer(self, progress: Progress, text: str) -> TealAgentsResponse:
         usage = progress.ended.usage if progress.ended is not None else Usage()
         return TealAgentsResponse(
-            **asdict(self._ids),
+            **self._ids.fields(),
             output=text,
             source=self._served.config.source,
             token_usage=TokenUsage(
@@ -133,7 +139,7 @@ class Renderer:
 
     def _question(self, progress: Progress) -> HitlResponse:
         return HitlResponse(
-            **asdict(self._ids),
+            **self._ids.fields(),
             approval_url=self._url("approve", progress.pause),
             rejection_url=self._url("reject", progress.pause),
             tool_calls=[_shown(call, approval) for call, approval in progress.waiting_calls],
@@ -158,7 +164,7 @@ class Renderer:
 
     def _failed(self, text: str, code: str, correlation_id: str | None) -> RequestFailure:
         return RequestFailure(
-            **asdict(self._ids), error=text, code=code, correlation_id=correlation_id
+            **self._ids.fields(), error=text, code=code, correlation_id=correlation_id
         )
 
 

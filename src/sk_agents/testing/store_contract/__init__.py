@@ -30,6 +30,7 @@ from sk_agents.testing.store_contract.search import SearchCases
 from sk_agents.testing.store_contract.shared import SharedCases
 from sk_agents.testing.store_contract.sizes import SizeCases
 from sk_agents.testing.store_contract.texts import TextCases
+from sk_agents.testing.store_contract.watching import WatchingCases
 
 __all__ = [
     "Damage",
@@ -59,6 +60,7 @@ class StoreContract(
     TextCases,
     SizeCases,
     DeletionCases,
+    WatchingCases,
     RaceCases,
 ):
     """What holds for every store while it is open."""

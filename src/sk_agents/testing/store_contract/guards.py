@@ -15,6 +15,7 @@ from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import (
     append,
     append_owned,
+    ask,
     decide,
     decision,
     new_commit,
@@ -117,6 +118,23 @@ class GuardCases(StoreCases):
     async def test_pending_needs_its_approval(self, store: Store) -> None:
         await store.commit(start_run("t"))
         await refused(store, decide("t", "unheard-of"), ApprovalNotFound)
+
+    async def test_pending_takes_several_decisions_iff_nothing_was_appended(
+        self, store: Store
+    ) -> None:
+        head = (await store.commit(start_run("t"))).thread
+        for approval_id in ("a", "b"):
+            head = (await store.commit(ask(head, approval_id))).thread
+        both = (decision("a"), decision("b", "rejected"))
+        for wrong in (head.next_seq - 1, head.next_seq + 1):
+            guard = Pending("a", next_seq=wrong, exact=True)
+            await refused(store, new_commit("t", guard, *both), SequenceConflict)
+        guard = Pending("a", next_seq=head.next_seq, exact=True)
+        committed = await store.commit(new_commit("t", guard, *both))
+        assert [event.seq for event in committed.events] == [head.next_seq, head.next_seq + 1]
+        for approval_id in ("a", "b"):
+            entry = await store.find("approval", approval_id)
+            assert entry is not None and not entry.open
 
     async def test_refused_commit_changes_neither_labels_nor_index(self, store: Store) -> None:
         head = await driven(store)

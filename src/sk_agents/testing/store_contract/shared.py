@@ -96,6 +96,15 @@ class SharedCases(StoreCases):
         with pytest.raises(LeaseLost):
             await store.commit(append_owned(old, thought()))
 
+    async def test_run_marked_through_one_handle_is_watched_for_the_other(
+        self, store: Store, other: Store, clock: SettableClock
+    ) -> None:
+        await store.mark_watched(["r"])
+        clock.advance(3)
+        assert await other.unwatched_for("r") == 3
+        await other.mark_watched(["r"])
+        assert await store.unwatched_for("r") == 0
+
     async def test_commit_sent_again_through_the_other_handle_is_stored_once(
         self, store: Store, other: Store
     ) -> None:

@@ -16,14 +16,9 @@ from typing import Annotated, Any
 from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import ToolContext
 from sk_agents.exceptions import ToolError
+from sk_agents.tools.builtin.differences import unified_diff
 from sk_agents.tools.builtin.function_tool import Offer
-from sk_agents.tools.builtin.text_files import (
-    decoded,
-    edited,
-    lines_of,
-    read_bytes,
-    unified_diff,
-)
+from sk_agents.tools.builtin.text_files import decoded, edited, lines_of, read_bytes
 from sk_agents.tools.builtin.workspace import Workspace, Workspaces, kind_of, parts_of
 
 PLUGIN = "Files"

@@ -11,6 +11,7 @@ from typing import Any
 from sk_agents.engine.canonical import digest
 from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
+from sk_agents.exceptions import ToolError
 from sk_agents.tools.member import Tool, tool_spec
 from sk_agents.tools.schema import parameters_of
 from sk_agents.tools.threads import CallThreads
@@ -23,7 +24,7 @@ class Offer:
     """What is said about a function beside its signature and its docstring.
 
     `asks` is left open only where nothing is written, deleted, executed or sent. `bound_to` is
-    what else an approval is for: the folder, the hosts, the limits.
+    what else an approval is for: the folder, the hosts, the limits. `preview` may block on files.
     """
 
     plugin: str
@@ -59,12 +60,14 @@ class FunctionTool(Tool):
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return self._parameters.check(arguments)
 
-    def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str | None:
-        """What the call would change, for whoever decides on it; `None` if that needs no words.
-
-        Blocks on files.
-        """
-        return self._offer.preview(arguments, context) if self._offer.preview else None
+    async def preview(self, arguments: dict[str, Any], context: ToolContext) -> str | None:
+        shown = self._offer.preview
+        if shown is None:
+            return None
+        try:
+            return await self._threads.run(lambda: shown(arguments, context))
+        except OSError as error:
+            raise ToolError("The workspace cannot be read now.") from error
 
     async def run(
         self, arguments: dict[str, Any], context: ToolContext

@@ -8,13 +8,17 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from pydantic import AfterValidator
+
 from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import ToolContext
 from sk_agents.exceptions import ToolError
+from sk_agents.tools.answers import usable
 from sk_agents.tools.builtin.calculator import calculated
 from sk_agents.tools.builtin.function_tool import Offer
 from sk_agents.tools.results import text_of
 
+_Schema = Annotated[dict[str, Any], AfterValidator(usable)]
 _ZONE = re.compile(r"[A-Za-z0-9_+-]{1,32}(?:/[A-Za-z0-9_+-]{1,32}){0,2}")
 
 
@@ -61,7 +65,7 @@ class UserTools:
         self,
         question: Annotated[str, "What to ask, in full sentences"],
         choices: Annotated[list[str] | None, "The answers to choose from"] = None,
-        schema: Annotated[dict[str, Any] | None, "A JSON schema of the answer"] = None,
+        schema: Annotated[_Schema | None, "A JSON schema of the answer"] = None,
         *,
         context: ToolContext,
     ) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import codecs
-import difflib
 import io
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sk_agents.exceptions import ToolError
@@ -107,13 +105,3 @@ def edited(file: TextFile, old: str, new: str, *, everywhere: bool, path: str) -
 def lines_of(text: str) -> list[str]:
     """Its lines with their ends. Only a line feed ends one; `splitlines` knows many others."""
     return io.StringIO(text, newline="\n").readlines()
-
-
-def unified_diff(before: str, after: str, path: str) -> str:
-    """What would change, as `diff -u` shows it."""
-    return "".join(_diff_lines(before, after, path)) or "(no change)\n"
-
-
-def _diff_lines(before: str, after: str, path: str) -> Iterator[str]:
-    for line in difflib.unified_diff(lines_of(before), lines_of(after), f"a/{path}", f"b/{path}"):
-        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

@@ -1,0 +1,39 @@
+"""Environments with a foreign library in it, for tests that must meet the real one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.demos.served import ROOT
+
+FULL = os.environ.get("TEAL_CHAOS") == "full"
+INSTALL_SECONDS = 400
+
+
+def python_with(folder: Path, *packages: str, overrides: str = "") -> Path:
+    """A Python with our dependencies and the packages; skips where they cannot be installed.
+
+    `overrides` are versions to take in spite of what packages ask for.
+    """
+    uv = Path(sys.executable).parent / "uv"
+    (folder / "overrides.txt").write_text(overrides)
+    python = folder / "environment" / "bin" / "python"
+    for command in (
+        [str(uv), "venv", "--quiet", "--python", sys.executable, str(folder / "environment")],
+        [str(uv), "pip", "install", "--quiet", "--python", str(python)]
+        + ["-r", str(ROOT / "pyproject.toml"), *packages]
+        + ["--override", str(folder / "overrides.txt")],
+    ):
+        environ = {**os.environ, "UV_SYSTEM_CERTS": "1", "UV_PYTHON_DOWNLOADS": "never"}
+        try:
+            subprocess.run(
+                command, env=environ, check=True, capture_output=True, timeout=INSTALL_SECONDS
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            pytest.skip(f"NOT TESTED: {packages[0]} cannot be installed here: {error}")
+    return python

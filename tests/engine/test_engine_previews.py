@@ -1,0 +1,118 @@
+"""Previews that go out while their reader waits: at once, in order, each once."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sk_agents.engine.events import Event, RunEnded
+from sk_agents.engine.live import Delta
+from sk_agents.testing.scripted_model import calls, says
+from tests.engine.kit import THREAD, Talk, talking
+from tests.engine.test_engine_streaming import gated
+
+
+class Page:
+    """All that reaches a client, by either way, in the order in which it does."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.seen: list[Event | Delta] = []
+        self.pushed: list[Delta] = []
+        self.changed = asyncio.Event()
+
+    def take(self, previews: Sequence[Delta]) -> None:
+        assert self.is_open
+        self.pushed += previews
+        self.show(previews)
+
+    def show(self, items: Sequence[Event | Delta]) -> None:
+        self.seen += items
+        self.changed.set()
+
+    @property
+    def text(self) -> str:
+        return "".join(item.content for item in self.seen if isinstance(item, Delta))
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(5):
+            while not holds():
+                self.changed.clear()
+                await self.changed.wait()
+
+
+async def read(talk: Talk, page: Page, after: int) -> None:
+    watched = talk.engine.watch(THREAD, after=after, run_id="r1", outlet=page)
+    async for items in watched:
+        page.show(items)
+
+
+async def test_previews_are_taken_by_an_open_outlet_without_waking_the_reader(
+    tmp_path: Path,
+) -> None:
+    (first, second), turn = gated("Hel", "lo")
+    page = Page()
+    async with talking(tmp_path, script=[turn]) as talk:
+        accepted = await talk.say()
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            group.create_task(read(talk, page, accepted.after))
+            await page.until(lambda: bool(page.seen))
+            first.set()
+            await page.until(lambda: page.text == "Hel")
+            second.set()
+    assert [delta.content for delta in page.pushed] == ["Hel", "lo"]
+    assert [delta.offset for delta in page.pushed] == [0, 3]
+    assert isinstance(page.seen[-1], RunEnded)
+
+
+async def test_what_a_closed_outlet_does_not_take_comes_to_the_reader_once(
+    tmp_path: Path,
+) -> None:
+    (first, second, third), turn = gated("one ", "two ", "three")
+    page = Page()
+    async with talking(tmp_path, script=[turn]) as talk:
+        accepted = await talk.say()
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            group.create_task(read(talk, page, accepted.after))
+            await page.until(lambda: bool(page.seen))
+            first.set()
+            await page.until(lambda: page.text == "one ")
+            page.is_open = False
+            second.set()
+            await page.until(lambda: page.text == "one two ")
+            page.is_open = True
+            third.set()
+    assert page.text == "one two three"
+    assert "two " not in [delta.content for delta in page.pushed]
+
+
+async def test_previews_never_overtake_what_is_stored(tmp_path: Path) -> None:
+    script = [calls(("Files-look", {"text": "x"})), says("One. Two. Three.")]
+    page = Page()
+    async with talking(tmp_path, script=script) as talk:
+        accepted = await talk.say()
+        async with asyncio.timeout(10):
+            await read(talk, page, accepted.after)
+    kinds = ["delta" if isinstance(item, Delta) else item.type for item in page.seen]
+    assert kinds.index("tool_finished") < kinds.index("delta")
+    assert "delta" not in kinds[kinds.index("answered") :]
+    seqs = [item.seq for item in page.seen if not isinstance(item, Delta)]
+    assert seqs == sorted(set(seqs))
+
+
+async def test_each_of_several_readers_gets_the_whole_text(tmp_path: Path) -> None:
+    (first, second), turn = gated("Hel", "lo")
+    pages = [Page(), Page()]
+    pages[1].is_open = False
+    async with talking(tmp_path, script=[turn]) as talk:
+        accepted = await talk.say()
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            for page in pages:
+                group.create_task(read(talk, page, accepted.after))
+            for page in pages:
+                await page.until(lambda page=page: bool(page.seen))  # type: ignore[misc]
+            first.set()
+            for page in pages:
+                await page.until(lambda page=page: page.text == "Hel")  # type: ignore[misc]
+            second.set()
+    assert [page.text for page in pages] == ["Hello", "Hello"]
+    assert not pages[1].pushed
