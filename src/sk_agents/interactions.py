@@ -125,6 +125,7 @@ def spelled_time(moment: datetime) -> str:
 
 
 @lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def chat_thread_id(user_id: str, chat_id: str) -> str:
     """Where a user's chat lies: everybody has chat ids of their own."""
     digest = hashlib.sha256(f"chats\0{user_id}\0{chat_id}".encode()).hexdigest()

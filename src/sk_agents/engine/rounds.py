@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sk_agents.engine.context import Context, compaction, cut_to_fit
+from sk_agents.engine.context import Context, compaction, cut_to_fit, tokens
 from sk_agents.engine.events import Answered, Event, ModelRestarted, Thinking
 from sk_agents.engine.failpoints import failpoint
-from sk_agents.engine.models import Message, Usage
+from sk_agents.engine.models import Usage
 from sk_agents.engine.transcript import conversation
 from sk_agents.engine.turns import (
     CallRequested,
@@ -165,12 +165,11 @@ class ModelRound:
     def _prompt(self) -> Prompt:
         agent = self._driver.agent
         known = self._driver.known
-        messages: Sequence[Message]
         messages = conversation(known.state, known.transcript, agent.instructions)
-        if known.transcript.tokens > agent.context.budget // 2 or self.number > 1:
-            messages = cut_to_fit(messages, agent.context)
+        size = known.transcript.tokens + agent.instruction_tokens + tokens(messages.now)
+        fits = size <= agent.context.budget
         return Prompt(
-            messages=messages,
+            messages=messages if fits else cut_to_fit(messages, agent.context),
             tools=agent.toolbox.specs(),
             temperature=agent.temperature,
             max_tokens=agent.max_tokens,
