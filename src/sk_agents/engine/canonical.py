@@ -8,15 +8,12 @@ One deliberate difference: integers are written in full at any size. A tool argu
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from json.encoder import encode_basestring
 from typing import Any
 
 from sk_agents.exceptions import InvalidInput
-
-# Made once: `json.dumps` would make one for each text.
-_written = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def canonical_json(value: Any) -> bytes:
@@ -27,7 +24,7 @@ def canonical_json(value: Any) -> bytes:
             or one that no reader could take back: nested too deeply, a number of too many digits.
     """
     try:
-        return "".join(_pieces(value)).encode()
+        return _spelt(value).encode()
     except UnicodeEncodeError as error:
         raise InvalidInput("a text holds half of a surrogate pair") from error
     except ValueError as error:
@@ -63,29 +60,35 @@ def approval_digest(
     )
 
 
-def _pieces(value: Any) -> Iterator[str]:
+def _spelt(value: Any) -> str:
     match value:
-        case None | bool() | str():
-            yield _written(value)
+        case str():
+            return encode_basestring(value)
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
         case int():
-            yield str(value)
+            return str(value)
         case float():
-            yield _number(value)
+            return _number(value)
         case dict() | Mapping():
-            yield "{"
-            for position, key in enumerate(sorted(value, key=_code_units)):
-                yield ("," if position else "") + _written(key) + ":"
-                yield from _pieces(value[key])
-            yield "}"
+            members = [f"{encode_basestring(key)}:{_spelt(value[key])}" for key in _sorted(value)]
+            return "{" + ",".join(members) + "}"
         case list() | tuple():
-            yield "["
-            for position, item in enumerate(value):
-                if position:
-                    yield ","
-                yield from _pieces(item)
-            yield "]"
+            return "[" + ",".join([_spelt(item) for item in value]) + "]"
         case _:
             raise InvalidInput(f"{type(value).__name__} is not a JSON value")
+
+
+def _sorted(value: Mapping[Any, Any]) -> list[str]:
+    """By code units, which for ASCII is as Python sorts them."""
+    for key in value:
+        if not isinstance(key, str):
+            raise InvalidInput("an object's key is not a string")
+        if not key.isascii():
+            return sorted(value, key=_code_units)
+    return sorted(value)
 
 
 def _code_units(key: Any) -> bytes:

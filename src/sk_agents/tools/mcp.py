@@ -30,7 +30,7 @@ class McpSource:
         self._tools: tuple[Tool, ...] = ()
 
     def tools(self) -> Sequence[Tool]:
-        offers = tuple(connection.offer.tools for connection in self._connections)
+        offers = tuple([connection.offer.tools for connection in self._connections])
         if offers != self._offers:
             self._offers = offers
             self._tools = tuple(tool for offer in offers for tool in offer)

@@ -114,10 +114,10 @@ class Toolbox:
                 yield piece if text == piece.content else replace(piece, content=text)
 
     def _now(self) -> _Shelf:
-        if self._live:
-            offers = tuple(source.tools() for source in self._live)
-            if any(now is not then for now, then in zip(offers, self._shelf.offers, strict=True)):
-                self._shelf = self._filled(offers)
+        for source, then in zip(self._live, self._shelf.offers, strict=True):
+            if source.tools() is not then:
+                self._shelf = self._filled(tuple(source.tools() for source in self._live))
+                break
         return self._shelf
 
     def _filled(self, offers: tuple[Sequence[Tool], ...]) -> _Shelf:
