@@ -2,7 +2,7 @@
 
 import pytest
 
-from sk_agents.cli.asking import Asking, Decision, time_left
+from sk_agents.cli.asking import PREVIEW_LINES, Asking, Decision, show, time_left
 from sk_agents.cli.keyboard import Keyboard
 from sk_agents.cli.screen import Screen
 from sk_agents.client import ApprovalRequired
@@ -52,6 +52,20 @@ def test_own_name_is_lent_refused_or_left_for_later() -> None:
     assert asked("auth", "maybe", "y") == Decision(True)
     assert asked("auth", "no") == Decision(False)
     assert asked("auth", "w") is None
+
+
+def test_what_a_call_would_change_is_shown_and_does_nothing_to_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    difference = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new \x1b[31m\n" + "+more\n" * 100
+    approval = ApprovalRequired.model_validate(
+        {"approval_id": "a", "call_id": "c", "tool_name": "write_file", "preview": difference}
+    )
+    show(Screen(), approval)
+    shown = capsys.readouterr().out
+    assert "  -old\n  +new \\x1b[31m\n  +more" in shown
+    assert shown.count("+more") == PREVIEW_LINES - 5
+    assert "45 more lines would change" in shown
 
 
 @pytest.mark.parametrize("moment", [None, "nonsense", "2026-01-01T00:00:00"])

@@ -14,7 +14,7 @@ from typing import Any
 
 from sk_agents.cli.keyboard import Keyboard
 from sk_agents.cli.neutral import one_line
-from sk_agents.cli.screen import BAD, DIM, NOTE, WARN, Screen
+from sk_agents.cli.screen import BAD, DIM, GOOD, NOTE, WARN, Screen
 from sk_agents.cli.telling import pretty
 from sk_agents.client import ApprovalRequired, PendingApproval
 from sk_agents.client.decision import Choice, Verdict
@@ -24,6 +24,9 @@ UNKNOWN = ("done", "retry", "give up")
 LENT = ("yes", "no", "wait")
 CHOICES: dict[str, Choice] = {"d": "done", "r": "retry", "g": "give_up"}
 DIGEST_LENGTH = 12
+# More than a screen of a difference is for the page.
+PREVIEW_LINES = 60
+PREVIEW_STYLES = {"+": GOOD, "-": BAD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ def show(screen: Screen, approval: ApprovalRequired | PendingApproval) -> None:
     screen.line(f"⚠ {one_line(approval.tool_name)} {titles[approval.kind]}", WARN)
     for line in pretty(approval.tool_input).splitlines():
         screen.line(f"  {line}")
+    _show_preview(screen, approval.preview or "")
     facts = [f"digest {approval.digest[:DIGEST_LENGTH]}"] if approval.digest else []
     if expiry := time_left(approval.expires_at):
         facts.append(expiry)
@@ -50,6 +54,14 @@ def show(screen: Screen, approval: ApprovalRequired | PendingApproval) -> None:
         screen.line(f"  {', '.join(facts)}", DIM)
     if isinstance(approval, PendingApproval) and approval.late_result is not None:
         screen.line(f"  its result came late: {one_line(approval.late_result)}", DIM)
+
+
+def _show_preview(screen: Screen, difference: str) -> None:
+    lines = difference.splitlines()
+    for line in lines[:PREVIEW_LINES]:
+        screen.line(f"  {line}", PREVIEW_STYLES.get(line[:1], DIM))
+    if len(lines) > PREVIEW_LINES:
+        screen.line(f"  ({len(lines) - PREVIEW_LINES} more lines would change)", NOTE)
 
 
 class Asking:

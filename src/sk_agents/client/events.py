@@ -27,6 +27,13 @@ class Received(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
+class Cost(Received):
+    """Money, if the agent's file says what its model costs."""
+
+    amount: float
+    currency: str
+
+
 class Usage(Received):
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -126,6 +133,8 @@ class ApprovalRequired(EventBase):
     expires_at: str | None = None
     choices: tuple[str, ...] | None = None
     answer_schema: dict[str, Any] | None = Field(default=None, alias="schema")
+    preview: str | None = None
+    """What it would change, as a difference, if its tool can tell."""
 
 
 class Decision(EventBase):
@@ -167,6 +176,7 @@ class Complete(EventBase):
 
     status: Status
     usage: Usage | None = None
+    cost: Cost | None = None
 
 
 class BranchChanged(EventBase):

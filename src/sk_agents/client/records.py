@@ -10,6 +10,7 @@ from sk_agents.client.errors import ProtocolError
 from sk_agents.client.events import (
     Answer,
     ApprovalKind,
+    Cost,
     Received,
     Status,
     Thinking,
@@ -39,6 +40,7 @@ class PendingApproval(Received):
     choices: tuple[str, ...] | None = None
     answer_schema: dict[str, Any] | None = Field(default=None, alias="schema")
     late_result: str | None = None
+    preview: str | None = None
 
 
 class Failure(Received):
@@ -66,6 +68,7 @@ class Interaction(Received):
     """The interaction it was made from by an edit."""
     superseded: bool = False
     usage: Usage | None = None
+    cost: Cost | None = None
     error: Failure | None = None
     approvals: tuple[PendingApproval, ...] = ()
 
