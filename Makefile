@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
 # Tests mostly wait, for processes, browsers and syncs: more of them at once than there are cores.
-WORKERS ?= 4
+WORKERS ?= 6
 ARGS ?=
 LOCAL ?= 1
 

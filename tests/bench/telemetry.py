@@ -96,12 +96,10 @@ def cpu_of_a_turn(
         *(sys.executable, "-m", "tests.bench.engine_turns", model_url),
         *(str(database), str(conversations), "1", str(turns)),
     ]
-    # A coverage measurement would be of files that are gone when it is reported.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
     done = subprocess.run(
         command,
         cwd=ROOT,
-        env={**kept, "PYTHONPATH": str(source)},
+        env={**os.environ, "PYTHONPATH": str(source)},
         stdout=subprocess.PIPE,
         text=True,
         check=True,

@@ -11,7 +11,6 @@ import pytest
 
 from tests.demos.served import ROOT
 
-FULL = os.environ.get("TEAL_CHAOS") == "full"
 INSTALL_SECONDS = 400
 
 

@@ -17,13 +17,14 @@ import pytest
 
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn, calls, says
-from tests.demos.libraries import FULL, INSTALL_SECONDS, python_with
+from tests.demos.libraries import INSTALL_SECONDS, python_with
 from tests.demos.served import ROOT, environment, running
 from tests.requirements import requirement
 
 pytestmark = [
     pytest.mark.timeout(INSTALL_SECONDS + 100),
-    pytest.mark.skipif(not FULL, reason="installs the OpenAI Agents SDK: set TEAL_CHAOS=full"),
+    # Installs the library, which takes a minute.
+    pytest.mark.chaos,
 ]
 
 CONFIG = """

@@ -22,7 +22,7 @@ from sk_agents.engine.turns import TextDelta, TurnFinished
 from sk_agents.exceptions import ModelError
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn, calls, says
-from tests.demos.libraries import FULL, INSTALL_SECONDS, python_with
+from tests.demos.libraries import INSTALL_SECONDS, python_with
 from tests.demos.served import ROOT, environment, running
 
 USAGE = Usage(prompt_tokens=7, completion_tokens=3)
@@ -202,7 +202,7 @@ def with_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.timeout(INSTALL_SECONDS + 100)
-@pytest.mark.skipif(not FULL, reason="installs semantic-kernel: set TEAL_CHAOS=full")
+@pytest.mark.chaos
 def test_same_plugin_file_runs_with_the_real_semantic_kernel(
     tmp_path: Path, with_library: Path
 ) -> None:
@@ -231,7 +231,7 @@ async def factory_served(
 
 
 @pytest.mark.timeout(INSTALL_SECONDS + 100)
-@pytest.mark.skipif(not FULL, reason="installs semantic-kernel: set TEAL_CHAOS=full")
+@pytest.mark.chaos
 async def test_client_of_the_real_library_streams_a_turn_with_a_tool(
     tmp_path: Path, with_library: Path
 ) -> None:
@@ -276,7 +276,7 @@ async def test_client_of_the_real_library_streams_a_turn_with_a_tool(
 
 
 @pytest.mark.timeout(INSTALL_SECONDS + 100)
-@pytest.mark.skipif(not FULL, reason="installs semantic-kernel: set TEAL_CHAOS=full")
+@pytest.mark.chaos
 async def test_client_of_the_real_library_shows_an_image_and_its_provider_s_refusals(
     tmp_path: Path, with_library: Path
 ) -> None:

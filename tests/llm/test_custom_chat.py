@@ -5,7 +5,6 @@ modules, constructors and methods takes its place, in a process of its own.
 """
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
@@ -252,11 +251,7 @@ def run(folder: Path, body: str, main: str = "return await pieces()") -> Any:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", MAIN.format(main=script)],
         cwd=folder,
-        # What is measured here is measured there.
-        env={
-            "PYTHONPATH": str(folder),
-            **{name: value for name, value in os.environ.items() if name.startswith("COV")},
-        },
+        env={"PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
         timeout=60,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from shutil import rmtree
+from threading import Barrier
 
 import apsw
 import pytest
@@ -21,6 +24,7 @@ from sk_agents.exceptions import (
     ThreadNotFound,
 )
 from sk_agents.persistence import group_writer, sqlite_schema
+from sk_agents.persistence.sqlite_schema import MIGRATIONS, open_for_writing
 from sk_agents.persistence.sqlite_store import SqliteStore
 from tests.requirements import requirement
 from tests.stores.sqlite_faults import (
@@ -260,3 +264,17 @@ async def test_a_closed_store_says_so(tmp_path: Path) -> None:
         await store.commit(note("t"))
     with pytest.raises(StoreUnavailable, match="not open"):
         await store.thread("t")
+
+
+def test_several_processes_may_make_the_file_at_once(tmp_path: Path) -> None:
+    """Each finds it empty or made, never half made; many times, since it is a matter of luck."""
+    together = Barrier(8, timeout=30)
+
+    def open_it(number: int) -> int:
+        together.wait()
+        with closing(open_for_writing(tmp_path / str(number) / "teal.sqlite")) as connection:
+            return int(connection.pragma("user_version"))
+
+    with ThreadPoolExecutor(8) as threads:
+        for number in range(25):
+            assert set(threads.map(open_it, [number] * 8)) == {len(MIGRATIONS)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 APPLICATION_ID = 0x7EA1A6E7
 BUSY_MS = 5_000
+RETRY_SECONDS = 0.01
 
 # One migration a version, oldest first; a file's `user_version` counts those it has had.
 MIGRATIONS = (
@@ -107,7 +109,7 @@ def open_for_writing(path: Path) -> apsw.Connection:
         try:
             connection.set_busy_timeout(BUSY_MS)
             _check_identity(connection, path)
-            connection.execute("PRAGMA journal_mode = WAL")
+            _use_wal(connection)
             connection.execute("PRAGMA synchronous = FULL")
             _migrate(connection)
         except BaseException:
@@ -175,12 +177,26 @@ def _make_folder(path: Path) -> None:
         raise StoreUnavailable(f"{path.parent}: the folder cannot be made ({error})") from error
 
 
+def _use_wal(connection: apsw.Connection) -> None:
+    """Whoever makes the file does it; SQLite does not wait by itself for another to be done."""
+    give_up = time.monotonic() + BUSY_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except apsw.BusyError:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(RETRY_SECONDS)
+
+
 def _check_identity(connection: apsw.Connection, path: Path) -> None:
     if connection.readonly("main"):
         raise StoreReadOnly(f"{path}: the database cannot be written")
+    # First: who else fills an empty file says whose it is in the same transaction.
+    is_empty = not connection.pragma("schema_version")
     application = connection.pragma("application_id")
     version = connection.pragma("user_version")
-    is_empty = not connection.pragma("schema_version")
     if application != APPLICATION_ID and not is_empty:
         raise StoreUnavailable(f"{path}: this is another program's database")
     if version > len(MIGRATIONS):

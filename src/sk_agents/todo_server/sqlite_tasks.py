@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
@@ -19,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 # How long another process's lock is waited for.
 BUSY_MS = 5_000
+RETRY_SECONDS = 0.01
 # Marks the file as ours, so that no other one is written to by mistake.
 APPLICATION_ID = 0x70D07A5C
 VERSION = 1
@@ -85,7 +87,7 @@ class SqliteTasks:
         connection = self._connection
         # Before anything is written: the file may be somebody else's.
         self._check_identity()
-        connection.execute("PRAGMA journal_mode = WAL")
+        self._use_wal()
         connection.execute("PRAGMA synchronous = FULL")
         with _transaction(connection):
             if self._check_identity() == 0:
@@ -93,10 +95,23 @@ class SqliteTasks:
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 connection.execute(f"PRAGMA user_version = {VERSION}")
 
+    def _use_wal(self) -> None:
+        """Whoever makes the file does it; SQLite does not wait by itself for another to be done."""
+        give_up = time.monotonic() + self._busy_ms / 1000
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except apsw.BusyError:
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(RETRY_SECONDS)
+
     def _check_identity(self) -> int:
         """The version of its schema; 0 for an empty file."""
-        [(found,)] = self._connection.execute("PRAGMA application_id")
+        # First: who else fills an empty file says whose it is in the same transaction.
         [(tables,)] = self._connection.execute("SELECT count(*) FROM sqlite_schema")
+        [(found,)] = self._connection.execute("PRAGMA application_id")
         if found not in (0, APPLICATION_ID) or (found == 0 and tables):
             raise ConfigurationError(f"{self._path}: this file is not a todo list")
         [(version,)] = self._connection.execute("PRAGMA user_version")
