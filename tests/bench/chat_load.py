@@ -67,6 +67,23 @@ class JsonConversation(asyncio.Protocol):
         self._transport.write(self._asked)
 
 
+class TaskConversation(JsonConversation):
+    """The same, going on with the task that the first reply has made."""
+
+    def _ask(self) -> None:
+        if self._seen:
+            task_id = orjson.loads(self._seen.partition(b"\r\n\r\n")[2])["task_id"]
+            head, _, body = self._asked.partition(b"\r\n\r\n")
+            path, host = head.split(b" ")[1].decode(), _host(head)
+            document = {**orjson.loads(body), "task_id": task_id}
+            self._asked = request(path, host, orjson.dumps(document))
+        super()._ask()
+
+
+def _host(head: bytes) -> str:
+    return head.partition(b"Host: ")[2].partition(b"\r\n")[0].decode()
+
+
 def _length(head: bytes) -> int:
     return int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
 

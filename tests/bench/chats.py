@@ -1,6 +1,8 @@
-"""The whole server over HTTP beside a bare proxy that syncs twice: `teal serve`, as users run it.
+"""The whole server over HTTP beside a proxy that syncs twice: `teal serve`, as users run it.
 
-Each is a process of its own, alone on one core; the model and the load are on the other.
+Each is a process of its own, alone on one core; the model and the load are on the other. The proxy
+is a Starlette application; what it takes without Starlette is shown once, as `bare`, and judges
+nothing.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from tests.bench.turns import cpu_seconds, limit_server
 
 OURS = "/chats/c{}/interactions"
 LIMIT = "/c{}"
+BARE = "/bare/c{}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,10 @@ def measure(
                     ours = row(server.address, server.pid, OURS, conversations, turns)
                 lines.append(_line(pace, limit, ours))
                 found.append((limit, ours))
+        with limit_server(f"{url}/burst", Path(folder) / "bare") as (address, pid):
+            lines.append(
+                f"  bare   {_cells('limit', row(address, pid, BARE, conversations, turns))}"
+            )
         held = _held_kilobytes(f"{url}/held", Path(folder) / "held", streams)
     return Report(
         f"The server beside the limit: 32 tokens a turn, {conversations} conversations",
@@ -168,9 +175,11 @@ def _held_kilobytes(model_url: str, folder: Path, streams: int) -> float:
 
 
 def _line(pace: str, limit: Row, ours: Row) -> str:
-    cells = "   ".join(
+    return f"  {pace:<6} {_cells('limit', limit)}   {_cells('ours', ours)}"
+
+
+def _cells(name: str, row: Row) -> str:
+    return (
         f"{name} {row.turns_per_second:7.0f}/s {row.cpu * 1e3:6.3f} ms"
         f" first {row.alone * 1e3:5.2f}, {row.first * 1e3:6.2f} ms"
-        for name, row in (("limit", limit), ("ours", ours))
     )
-    return f"  {pace:<6} {cells}"

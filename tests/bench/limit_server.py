@@ -1,7 +1,8 @@
 """The least a chat server can do: take a message, sync it, pass the model's stream on, sync again.
 
 No validation, no log, no owner, no tools: nothing that keeps its promises can be cheaper. It is the
-row that ours is measured against.
+row that ours is measured against: an application as one writes it with Starlette, and under `/bare`
+the same without even that, as a plain ASGI callable.
 
 Usage: python -m tests.bench.limit_server MODEL_URL DATABASE
 """
@@ -20,6 +21,8 @@ import apsw
 import orjson
 import uvicorn
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
 from sk_agents.cli.collector import calm_collector
@@ -33,11 +36,10 @@ if TYPE_CHECKING:
     Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 HEADERS = [(b"content-type", b"text/event-stream")]
+DONE = b"event: done\ndata: {}\n\n"
 
 
-class Turn:
-    """The one route, as a plain ASGI application."""
-
+class Turns:
     def __init__(self, model_url: str, database: Path) -> None:
         self._url = model_url
         self._database = database
@@ -58,26 +60,52 @@ class Turn:
             yield
         await self._writer.stop()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = (await receive())["body"]
-        document = orjson.loads(body)
-        chat = scope["path"].encode()
+    async def streamed(self, request: Request) -> StreamingResponse:
+        chat, history = await self._said(request.url.path, await request.body())
+
+        async def frames() -> AsyncIterator[bytes]:
+            texts: list[str] = []
+            async for joined in self._frames(history, texts):
+                yield joined
+            await self._answered(chat, history, texts)
+            yield DONE
+
+        return StreamingResponse(frames(), media_type="text/event-stream")
+
+    async def whole(self, request: Request) -> JSONResponse:
+        chat, history = await self._said(request.url.path, await request.body())
+        texts: list[str] = []
+        async for _ in self._frames(history, texts):
+            pass
+        await self._answered(chat, history, texts)
+        return JSONResponse({"output": "".join(texts)})
+
+    async def bare(self, scope: Scope, receive: Receive, send: Send) -> None:
+        chat, history = await self._said(scope["path"], (await receive())["body"])
+        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        texts: list[str] = []
+        async for joined in self._frames(history, texts):
+            await send({"type": "http.response.body", "body": joined, "more_body": True})
+        await self._answered(chat, history, texts)
+        await send({"type": "http.response.body", "body": DONE})
+
+    async def _said(self, path: str, body: bytes) -> tuple[bytes, list[dict[str, str]]]:
+        chat = path.encode()
         history = self._history.setdefault(chat, [])
-        history.append({"role": "user", "content": document["user_message"]})
+        history.append({"role": "user", "content": orjson.loads(body)["user_message"]})
         await self._store(chat, body)
-        streams = not scope["path"].startswith("/json/")
-        if streams:
-            await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-        text = await self._answer(history, send if streams else None)
+        return chat, history
+
+    async def _answered(self, chat: bytes, history: list[dict[str, str]], texts: list[str]) -> None:
+        text = "".join(texts)
         history.append({"role": "assistant", "content": text})
         await self._store(chat, text.encode())
-        if streams:
-            await send({"type": "http.response.body", "body": b"event: done\ndata: {}\n\n"})
-        else:
-            await _send_json(send, orjson.dumps({"output": text}))
 
-    async def _answer(self, history: list[dict[str, str]], send: Send | None) -> str:
-        texts, rest = [], b""
+    async def _frames(
+        self, history: list[dict[str, str]], texts: list[str]
+    ) -> AsyncIterator[bytes]:
+        """What arrives together leaves together; the texts are collected on the way."""
+        rest = b""
         prompt = orjson.dumps({"model": "bench", "stream": True, "messages": history})
         headers = {"Content-Type": "application/json"}
         async with self._session.post(self._url, data=prompt, headers=headers) as response:
@@ -93,10 +121,8 @@ class Turn:
                         texts.append(content)
                         delta = orjson.dumps({"content": content})
                         frames.append(b"event: answer_delta\ndata: " + delta + b"\n\n")
-                if frames and send is not None:
-                    joined = b"".join(frames)
-                    await send({"type": "http.response.body", "body": joined, "more_body": True})
-        return "".join(texts)
+                if frames:
+                    yield b"".join(frames)
 
     async def _store(self, chat: bytes, body: bytes) -> None:
         await self._writer.run(
@@ -104,18 +130,24 @@ class Turn:
         )
 
 
-async def _send_json(send: Send, body: bytes) -> None:
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+class Bare:
+    """As a class, since Starlette takes functions for its own kind of endpoint."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._turns.bare(scope, receive, send)
 
 
 def main(model_url: str, database: str) -> None:
-    turn = Turn(model_url, Path(database))
-    paths = ("/{chat}", "/json/{chat}")
-    app = Starlette(
-        routes=[Route(path, turn, methods=["POST"]) for path in paths], lifespan=turn.open
-    )
+    turns = Turns(model_url, Path(database))
+    routes = [
+        Route("/bare/{chat}", Bare(turns), methods=["POST"]),
+        Route("/json/{chat}", turns.whole, methods=["POST"]),
+        Route("/{chat}", turns.streamed, methods=["POST"]),
+    ]
+    app = Starlette(routes=routes, lifespan=turns.open)
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     print(listener.getsockname()[1], flush=True)
     config = uvicorn.Config(app, log_config=None, access_log=False, http="httptools")

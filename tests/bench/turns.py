@@ -1,4 +1,4 @@
-"""CPU of a streamed turn of 32 tokens in the engine, beside a bare proxy that syncs twice.
+"""CPU of a streamed turn of 32 tokens in the engine, beside a proxy that syncs twice.
 
 The limit includes its HTTP server, the engine has none here. Each is a process of its own, alone on
 one core; the model and the load are on the other.

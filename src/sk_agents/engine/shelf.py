@@ -71,13 +71,15 @@ class Shelf:
     async def threads(self, query: ThreadQuery) -> ThreadPage:
         return await self._services.store.threads(query)
 
-    async def head(self, thread_id: str, user_id: str) -> Thread:
-        """The thread's head, without its log.
+    async def head(self, thread_id: str, user_id: str, *, lasting: bool = False) -> Thread:
+        """The thread's head, without its log. With `lasting` what we remember will do, for those
+        who only look at what never changes; that it was deleted the next commit finds out.
 
         Raises:
             ThreadNotFound: no such thread of this user.
         """
-        head = await self._services.store.thread(thread_id)
+        known = self._services.threads.known(thread_id) if lasting else None
+        head = known.head if known is not None else await self._services.store.thread(thread_id)
         if head.user_id != user_id:
             raise ThreadNotFound(thread_id=thread_id, owner=head.user_id)
         return head

@@ -27,10 +27,10 @@ class Owned:
         self._served = served
 
     async def head(self, caller: Caller, task_id: str) -> Thread:
-        """The task's head, without what was said in it."""
+        """The task's head as far as it lasts: its owner, session and agent."""
         missing = ThreadNotFound(f"There is no task {task_id}.")
         try:
-            head = await self._engine.shelf.head(task_id, caller.user_id)
+            head = await self._engine.shelf.head(task_id, caller.user_id, lasting=True)
         except ThreadNotFound as error:
             raise self._refusal(error, missing) from None
         if not self.is_ours(head):
