@@ -11,11 +11,11 @@ from sk_agents.chats.collection import collection_routes
 from sk_agents.chats.desk import SURFACE, Desk
 from sk_agents.chats.interactions import PATH, interaction_routes
 from sk_agents.chats.making import making_routes
-from sk_agents.chats.openapi import describe_chats
 from sk_agents.chats.quotas import Quotas
 from sk_agents.chats.talking import Edit, Start
 from sk_agents.chats.views import AgentView
 from sk_agents.http.express import ExpressRoute
+from sk_agents.http.openapi import describe_later
 
 
 def add_chat_routes(app: FastAPI, agents: Callable[[], Sequence[AgentView]]) -> None:
@@ -32,6 +32,13 @@ def add_chat_routes(app: FastAPI, agents: Callable[[], Sequence[AgentView]]) -> 
     app.include_router(collection_routes(desk))
     app.include_router(interaction_routes(desk))
     app.include_router(approval_routes())
+    describe_later(app, _describe)
+
+
+def _describe(app: FastAPI) -> None:
+    # All that it says is made of models, which a server that nobody asks never builds.
+    from sk_agents.chats.openapi import describe_chats  # noqa: PLC0415
+
     describe_chats(app)
 
 

@@ -20,7 +20,7 @@ from fastapi import FastAPI
 from sk_agents.app import create_app
 from sk_agents.cli.collector import calm_collector
 from sk_agents.cli.logs import configure_logs
-from sk_agents.config.agent_file import configured_paths, load_agent_files
+from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
 from sk_agents.config.default_agents import AgentOffer
 from sk_agents.config.settings import Settings, load_settings
 from sk_agents.config.store_url import store_url, without_secrets
@@ -82,7 +82,7 @@ def _serve(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> None:
     app = create_app(settings, offer.files, authorizer=authorizer)
     with _listen(settings.host, settings.port) as listener:
         ready = ready_line(settings, app.state.house, listener, offer)
-        server = _Server(_server_config(app, settings), ready)
+        server = _Server(_server_config(app, settings, offer.files), ready)
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
             runner.run(_run_until_signal(app, server, listener))
 
@@ -158,11 +158,13 @@ def _cannot_listen(host: str, port: int, error: OSError) -> Exception:
             return ConfigurationError(f"TA_HOST: cannot listen on {place}: {error.strerror}")
 
 
-def _server_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+def _server_config(app: FastAPI, settings: Settings, files: Sequence[AgentFile]) -> uvicorn.Config:
     limits = ConnectionLimits(connections=affordable_connections(settings.max_connections))
     return uvicorn.Config(
         app,
         http=bounded_by(limits),
+        # Only these have a websocket, and the library for it takes its time to load.
+        ws="auto" if any(file.api_version.startswith("skagents/") for file in files) else "none",
         # Entered by us, so that a store that cannot be opened is an exception, not a log line.
         lifespan="off",
         log_config=None,

@@ -88,6 +88,9 @@ class BoundedConnection(HttpToolsProtocol):
         # Another protocol has the connection now.
         self._is_deaf = True
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Whoever wants a protocol that is not spoken here gets a plain answer, no log of ours."""
+
     def data_received(self, data: bytes) -> None:
         if self._is_deaf:
             return

@@ -8,7 +8,7 @@ for its schema. Nothing is generated before somebody asks for it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from http import HTTPStatus
 from typing import Any, Literal
@@ -115,14 +115,21 @@ def add_operation(app: FastAPI, path: str, method: str, operation: Mapping[str, 
     _Description.of(app).operations.append((path, method.lower(), operation))
 
 
+def describe_later(app: FastAPI, describe: Callable[[FastAPI], None]) -> None:
+    """Let `describe` add its operations when somebody first asks for them."""
+    _Description.of(app).later.append(describe)
+
+
 class _Description:
     """What is said about one app; asked for instead of `FastAPI.openapi`."""
 
     def __init__(self, app: FastAPI) -> None:
+        self._app = app
         self._generate = app.openapi
         self._generated: dict[str, Any] | None = None
         self._described: dict[str, Any] = {}
         self.operations: list[tuple[str, str, Mapping[str, Any]]] = []
+        self.later: list[Callable[[FastAPI], None]] = []
 
     @classmethod
     def of(cls, app: FastAPI) -> _Description:
@@ -134,6 +141,8 @@ class _Description:
         return description
 
     def openapi(self) -> dict[str, Any]:
+        while self.later:
+            self.later.pop()(self._app)
         generated = self._generate()
         if self._generated is not generated:
             self._generated = generated
