@@ -45,7 +45,7 @@ class InteractionStatus(StrEnum):
 class Word(BaseModel):
     """A value of the wire. An event's type is fixed: only it tells a thought from an answer."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 class ToolCallEvent(Word):

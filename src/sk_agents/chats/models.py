@@ -38,7 +38,9 @@ OnDisconnect = Literal["cancel", "continue"]
 
 
 class Request(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True
+    )
 
 
 class Item(Request):

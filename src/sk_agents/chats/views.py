@@ -16,7 +16,7 @@ from sk_agents.interactions import Interaction, InteractionStatus, interaction_o
 
 
 class View(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 class UsageView(View):

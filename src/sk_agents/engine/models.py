@@ -27,7 +27,9 @@ class Document(BaseModel):
     """A stored value. Unknown fields are ignored, so an older reader survives a newer writer."""
 
     # Written as null, NaN would come back as something else; as NaN, a store can refuse it.
-    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", ser_json_inf_nan="constants", defer_build=True
+    )
 
 
 class RunStatus(StrEnum):

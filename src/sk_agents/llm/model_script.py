@@ -42,7 +42,7 @@ Milliseconds = Annotated[float, Field(ge=0, le=600_000)]
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class ScriptedCall(Strict):

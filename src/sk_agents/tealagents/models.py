@@ -69,7 +69,7 @@ class StateIds:
 
 
 class Incoming(BaseModel):
-    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True, defer_build=True)
 
 
 class UserMessage(Incoming):
@@ -97,7 +97,9 @@ class UserMessage(Incoming):
 class Decision(Incoming):
     """What is to become of one waiting call. `choice` and `answer` are for questions about it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True
+    )
 
     tool_call_id: str = Field(min_length=1, max_length=200)
     action: Action
@@ -116,7 +118,9 @@ class Decision(Incoming):
 class ResumeRequest(Incoming):
     """One action for all calls that wait now, or a decision for each of those named."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True
+    )
 
     action: Action | None = None
     decisions: list[Decision] | None = Field(None, min_length=1, max_length=MAX_DECISIONS)
@@ -135,13 +139,19 @@ class ResumeRequest(Incoming):
         return (self.action is None) is not (self.decisions is None)
 
 
-class TokenUsage(BaseModel):
+class Outgoing(BaseModel):
+    """Built when it is first needed: a start has better things to do."""
+
+    model_config = ConfigDict(defer_build=True)
+
+
+class TokenUsage(Outgoing):
     completion_tokens: int = 0
     prompt_tokens: int = 0
     total_tokens: int = 0
 
 
-class TealAgentsResponse(BaseModel):
+class TealAgentsResponse(Outgoing):
     """A finished request's answer."""
 
     task_id: str
@@ -153,7 +163,7 @@ class TealAgentsResponse(BaseModel):
     extra_data: ExtraData | None = None
 
 
-class TealAgentsPartialResponse(BaseModel):
+class TealAgentsPartialResponse(Outgoing):
     """A piece of an answer as it appears."""
 
     session_id: str
@@ -163,7 +173,7 @@ class TealAgentsPartialResponse(BaseModel):
     source: str | None = None
 
 
-class ToolCallContent(BaseModel):
+class ToolCallContent(Outgoing):
     """A call that waits, exactly as it would run; `arguments` is JSON."""
 
     id: str
@@ -178,7 +188,7 @@ class ToolCallContent(BaseModel):
     choices: list[str] | None = None
 
 
-class HitlResponse(BaseModel):
+class HitlResponse(Outgoing):
     """A request that waits for a person. Both addresses take a POST, with or without a body."""
 
     task_id: str
@@ -190,7 +200,7 @@ class HitlResponse(BaseModel):
     tool_calls: list[ToolCallContent]
 
 
-class RejectedToolResponse(BaseModel):
+class RejectedToolResponse(Outgoing):
     """A request that ended because a person said no."""
 
     task_id: str
@@ -199,7 +209,7 @@ class RejectedToolResponse(BaseModel):
     message: str = "Tool execution rejected."
 
 
-class RequestFailure(BaseModel):
+class RequestFailure(Outgoing):
     """A request that could not go on; `correlation_id` finds it in the logs."""
 
     session_id: str
@@ -213,7 +223,7 @@ class RequestFailure(BaseModel):
 Content = TealAgentsResponse | HitlResponse | RejectedToolResponse | RequestFailure
 
 
-class StateResponse(BaseModel):
+class StateResponse(Outgoing):
     """Every reply to a request. The fields of `content` are repeated beside it."""
 
     model_config = ConfigDict(extra="allow")
@@ -232,14 +242,14 @@ class Request(StateResponse):
     completed_at: Moment | None = None
 
 
-class TaskSummary(BaseModel):
+class TaskSummary(Outgoing):
     task_id: str
     status: TaskStatus
     created_at: Moment
     last_updated_at: Moment
 
 
-class Session(BaseModel):
+class Session(Outgoing):
     """A user's tasks under one session id, the last changed first; `next` continues the list."""
 
     session_id: str

@@ -40,7 +40,9 @@ Seconds = Annotated[float, Field(gt=0, le=3600)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True
+    )
 
 
 class Governance(_Strict):
