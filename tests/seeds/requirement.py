@@ -11,12 +11,6 @@ class Requirement:
     reason: str | None = None
 
 
-ENGINE = "The engine: one loop with streaming, tools, approvals, cancel, edit and recovery"
-CHATS = "The chats API, the command line and the Python client"
-TEAL = "Teal Agents' own APIs"
-TOOLS = "Tools that do real work: MCP, the todo agent, files and code in a sandbox"
-PAGE = "The page"
-
 ENTRA = "Tokens of Entra ID are not verified yet; a user's own authorizer class can verify them."
 FLEET = "Stores that many hosts share (PostgreSQL, Redis, DynamoDB) are not built yet."
 ENCRYPTION = "Encryption of stored conversations is not built yet."
