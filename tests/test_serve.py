@@ -90,6 +90,11 @@ def test_server_says_one_line_answers_and_stops_cleanly(tmp_path: Path, number: 
         assert line.startswith("teal ready at http://127.0.0.1:")
         assert " · agents: One, Two · store: memory: · model: scripted/echo" in line
         assert httpx.get(f"{address}/health/live").json()["alive"] is True
+        for path in ("/", "/health/live", "/health/ready"):
+            # As monitors ask: everything but the body.
+            asked = httpx.head(f"{address}{path}")
+            assert (asked.status_code, asked.content) == (200, b"")
+            assert int(asked.headers["content-length"]) > 0
         ready = httpx.get(f"{address}/health/ready")
         assert (ready.status_code, ready.json()["version"]) == (200, sk_agents.__version__)
         page = httpx.get(address)

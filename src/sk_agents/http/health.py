@@ -86,10 +86,13 @@ def health_routes(health: Health, *, streams: int = BEATING_AT_ONCE) -> APIRoute
     """So many `streams` are given at a time."""
     router = APIRouter(prefix="/health", tags=["health"])
 
+    # Monitors ask with HEAD.
+    @router.head("/live", include_in_schema=False)
     @router.get("/live")
     async def live() -> JSONResponse:
         return JSONResponse(health.live())
 
+    @router.head("/ready", include_in_schema=False)
     @router.get("/ready", responses={503: {"description": "A dependency is down."}})
     async def ready() -> JSONResponse:
         report = await health.ready()

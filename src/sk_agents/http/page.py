@@ -88,7 +88,7 @@ def page_routes(agents: Sequence[str], store: str, built: Path = BUILT) -> APIRo
     plain = _plain(agents, store)
     files: dict[str, PageFile] = {}
 
-    @router.get("/", include_in_schema=False)
+    @router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def home(request: Request) -> Response:
         # Asked for anew each time: building it needs no restart.
         if not (built / INDEX).is_file():
@@ -101,7 +101,7 @@ def page_routes(agents: Sequence[str], store: str, built: Path = BUILT) -> APIRo
         }
         return _answer(request, _read(built / INDEX), headers)
 
-    @router.get(f"/{ASSETS}/{{name}}", include_in_schema=False)
+    @router.api_route(f"/{ASSETS}/{{name}}", methods=["GET", "HEAD"], include_in_schema=False)
     async def asset(request: Request, name: str) -> Response:
         if name not in files:
             # Only what a listing of the folder names is ever opened.
