@@ -22,6 +22,7 @@ VAGUE_MODULES = {"common", "helper", "helpers", "util", "utils"}
 BROAD_EXCEPTS: dict[str, str] = {
     "config/configured.py": "the constructor of a class the operator names",
     "engine/rounds.py": "an operator's own model",
+    "engine/watch.py": "a surface's outlet, called by the run",
     "config/loading.py": "the import of a module the operator names",
     "hitl/policy.py": "the operator's catalog class",
     "tools/schema.py": "the validators and annotations of a plugin",

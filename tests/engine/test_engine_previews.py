@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
+
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.live import Delta
 from sk_agents.testing.scripted_model import calls, says
@@ -116,3 +118,26 @@ async def test_each_of_several_readers_gets_the_whole_text(tmp_path: Path) -> No
             second.set()
     assert [page.text for page in pages] == ["Hello", "Hello"]
     assert not pages[1].pushed
+
+
+async def test_an_outlet_that_breaks_breaks_neither_the_run_nor_its_reader(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(Page):
+        def take(self, previews: Sequence[Delta]) -> None:
+            raise RuntimeError("the handler is closed")
+
+    (first, second), turn = gated("Hel", "lo")
+    page = Broken()
+    async with talking(tmp_path, script=[turn]) as talk:
+        accepted = await talk.say()
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            group.create_task(read(talk, page, accepted.after))
+            await page.until(lambda: bool(page.seen))
+            first.set()
+            second.set()
+    assert [item.type for item in page.seen if not isinstance(item, Delta)][-2:] == [
+        "answered",
+        "run_ended",
+    ]
+    assert "previews lost" in caplog.text

@@ -5,6 +5,7 @@ A reader only reads. It can come and go, be slow, or read a run that another ins
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Protocol, Self
 
@@ -15,6 +16,8 @@ from sk_agents.engine.ports import Subscription
 from sk_agents.engine.services import Services
 from sk_agents.engine.transitions import TERMINAL
 from sk_agents.exceptions import RunNotFound, ShuttingDown
+
+logger = logging.getLogger(__name__)
 
 # Readers of runs driven elsewhere look by themselves this often, should every signal be lost.
 POLL_SECONDS = 1.0
@@ -88,7 +91,10 @@ class _Place:
         if outlet is None or not outlet.is_open:
             self._services.signals.notify(self._thread_id, local=True)
         elif previews := [*self.previews(live)]:
-            outlet.take(previews)
+            try:
+                outlet.take(previews)
+            except Exception:  # it is called by the run, which must outlive its readers
+                logger.exception("previews lost", extra={"run_id": live.run_id})
 
 
 class Watch:

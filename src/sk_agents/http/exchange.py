@@ -76,6 +76,7 @@ class Exchange(RequestResponseCycle):
             and not self.response_complete
             and not self.disconnected
             and not self.flow.write_paused
+            and not self.transport.is_closing()
         )
 
     def write(self, body: bytes) -> None:
