@@ -5,11 +5,16 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from sk_agents.engine.ports import Clock, Store
 from sk_agents.persistence.file_store import FileStore
 from sk_agents.persistence.memory_store import MemoryStore
 from sk_agents.persistence.sqlite_store import SqliteStore
 from sk_agents.testing.store_machine import OpenStore, store_machine
+
+# Long lives and many of them, in full numbers.
+pytestmark = pytest.mark.timeout(1800)
 
 
 def in_a_new_folder(make: Callable[[Path, Clock], Store]) -> OpenStore:
