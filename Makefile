@@ -4,7 +4,9 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
 
+# Companies have authorities of their own, which the machine knows and a package's tools do not.
 export UV_SYSTEM_CERTS := 1
+export NODE_USE_SYSTEM_CA := 1
 export UV_PYTHON_DOWNLOADS := never
 # Without cached bytecode every test process would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
