@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import httpx
@@ -100,6 +101,7 @@ def test_server_says_one_line_answers_and_stops_cleanly(tmp_path: Path, number: 
         page = httpx.get(address)
         assert "<title>Teal Agents</title>" in page.text
         assert page.headers["X-Correlation-Id"]
+        assert parsedate_to_datetime(page.headers["Date"])
         assert httpx.get(f"{address}/nowhere").headers["Content-Type"] == "application/problem+json"
         process.send_signal(number)
         rest, complaints = process.communicate(timeout=10)

@@ -1,14 +1,15 @@
 """Previews that go out while their reader waits: at once, in order, each once."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.live import Delta
-from sk_agents.testing.scripted_model import calls, says
+from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.kit import THREAD, Talk, talking
 from tests.engine.test_engine_streaming import gated
 
@@ -48,19 +49,28 @@ async def read(talk: Talk, page: Page, after: int) -> None:
         page.show(items)
 
 
+@asynccontextmanager
+async def shown(folder: Path, turn: Turn, *pages: Page) -> AsyncIterator[None]:
+    """A run is read into each of the pages until it ends; they have its beginning already."""
+    async with talking(folder, script=[turn]) as talk:
+        accepted = await talk.say()
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            for page in pages:
+                group.create_task(read(talk, page, accepted.after))
+            for page in pages:
+                await page.until(lambda page=page: bool(page.seen))  # type: ignore[misc]
+            yield
+
+
 async def test_previews_are_taken_by_an_open_outlet_without_waking_the_reader(
     tmp_path: Path,
 ) -> None:
     (first, second), turn = gated("Hel", "lo")
     page = Page()
-    async with talking(tmp_path, script=[turn]) as talk:
-        accepted = await talk.say()
-        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-            group.create_task(read(talk, page, accepted.after))
-            await page.until(lambda: bool(page.seen))
-            first.set()
-            await page.until(lambda: page.text == "Hel")
-            second.set()
+    async with shown(tmp_path, turn, page):
+        first.set()
+        await page.until(lambda: page.text == "Hel")
+        second.set()
     assert [delta.content for delta in page.pushed] == ["Hel", "lo"]
     assert [delta.offset for delta in page.pushed] == [0, 3]
     assert isinstance(page.seen[-1], RunEnded)
@@ -71,18 +81,14 @@ async def test_what_a_closed_outlet_does_not_take_comes_to_the_reader_once(
 ) -> None:
     (first, second, third), turn = gated("one ", "two ", "three")
     page = Page()
-    async with talking(tmp_path, script=[turn]) as talk:
-        accepted = await talk.say()
-        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-            group.create_task(read(talk, page, accepted.after))
-            await page.until(lambda: bool(page.seen))
-            first.set()
-            await page.until(lambda: page.text == "one ")
-            page.is_open = False
-            second.set()
-            await page.until(lambda: page.text == "one two ")
-            page.is_open = True
-            third.set()
+    async with shown(tmp_path, turn, page):
+        first.set()
+        await page.until(lambda: page.text == "one ")
+        page.is_open = False
+        second.set()
+        await page.until(lambda: page.text == "one two ")
+        page.is_open = True
+        third.set()
     assert page.text == "one two three"
     assert "two " not in [delta.content for delta in page.pushed]
 
@@ -105,17 +111,11 @@ async def test_each_of_several_readers_gets_the_whole_text(tmp_path: Path) -> No
     (first, second), turn = gated("Hel", "lo")
     pages = [Page(), Page()]
     pages[1].is_open = False
-    async with talking(tmp_path, script=[turn]) as talk:
-        accepted = await talk.say()
-        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-            for page in pages:
-                group.create_task(read(talk, page, accepted.after))
-            for page in pages:
-                await page.until(lambda page=page: bool(page.seen))  # type: ignore[misc]
-            first.set()
-            for page in pages:
-                await page.until(lambda page=page: page.text == "Hel")  # type: ignore[misc]
-            second.set()
+    async with shown(tmp_path, turn, *pages):
+        first.set()
+        for page in pages:
+            await page.until(lambda page=page: page.text == "Hel")  # type: ignore[misc]
+        second.set()
     assert [page.text for page in pages] == ["Hello", "Hello"]
     assert not pages[1].pushed
 
@@ -129,13 +129,9 @@ async def test_an_outlet_that_breaks_breaks_neither_the_run_nor_its_reader(
 
     (first, second), turn = gated("Hel", "lo")
     page = Broken()
-    async with talking(tmp_path, script=[turn]) as talk:
-        accepted = await talk.say()
-        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-            group.create_task(read(talk, page, accepted.after))
-            await page.until(lambda: bool(page.seen))
-            first.set()
-            second.set()
+    async with shown(tmp_path, turn, page):
+        first.set()
+        second.set()
     assert [item.type for item in page.seen if not isinstance(item, Delta)][-2:] == [
         "answered",
         "run_ended",

@@ -64,8 +64,8 @@ class ChatFrames:
         renderer: Renderer,
         *,
         after: int,
-        run_id: str | None = None,
-        previews: Previews | None = None,
+        run_id: str | None,
+        previews: Previews,
     ) -> None:
         self._visit = visit
         self._renderer = renderer

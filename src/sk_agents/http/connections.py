@@ -149,6 +149,7 @@ class BoundedConnection(HttpToolsProtocol):
             self.transport,
             self.flow,
             self.logger,
+            self.server_state.default_headers,
             expect_100_continue=self.expect_100_continue,
             keep_alive=self.scope["http_version"] != "1.0" and self.parser.should_keep_alive(),
             on_response=self.on_response_complete,

@@ -28,7 +28,7 @@ _KNOWN_HEADERS = 256
 
 
 class Exchange(RequestResponseCycle):
-    """Differs from uvicorn's in what it costs: no access log, no default headers."""
+    """Differs from uvicorn's in what it costs; it has no access log."""
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class Exchange(RequestResponseCycle):
         transport: asyncio.Transport,
         flow: FlowControl,
         logger: logging.Logger,
+        default_headers: list[tuple[bytes, bytes]],
         *,
         expect_100_continue: bool,
         keep_alive: bool,
@@ -45,6 +46,7 @@ class Exchange(RequestResponseCycle):
         self.transport = transport
         self.flow = flow
         self.logger = logger
+        self.default_headers = default_headers
         self.message_event = asyncio.Event()
         self.on_response = on_response
         self.disconnected = False
@@ -104,7 +106,7 @@ class Exchange(RequestResponseCycle):
         status = message["status"]
         lines = [STATUS_LINE[status]]
         says_close = False
-        for name, value in message.get("headers", ()):
+        for name, value in (*self.default_headers, *message.get("headers", ())):
             line, role = _header(name, value)
             lines.append(line)
             if role == b"content-length":

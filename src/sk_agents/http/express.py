@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sk_agents.http.errors import EXPECTED, handle_error
 from sk_agents.http.hosts import HostGuard
+from sk_agents.http.shortcut import first_segment
 
 
 class ExpressRoute(Route):
@@ -36,7 +37,7 @@ class Express:
         self._routes: dict[str, list[ExpressRoute]] = {}
         for route in routes:
             if isinstance(route, ExpressRoute):
-                self._routes.setdefault(_first_segment(route.path), []).append(route)
+                self._routes.setdefault(first_segment(route.path), []).append(route)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = self._route(scope) if scope["type"] == "http" else None
@@ -51,13 +52,9 @@ class Express:
 
     def _route(self, scope: Scope) -> ExpressRoute | None:
         path = scope["path"]
-        for route in self._routes.get(_first_segment(path), ()):
+        for route in self._routes.get(first_segment(path), ()):
             found = route.path_regex.match(path)
             if found is not None and scope["method"] in (route.methods or ()):
                 scope["path_params"], scope["endpoint"] = found.groupdict(), route.endpoint
                 return route
         return None
-
-
-def _first_segment(path: str) -> str:
-    return path.split("/", 2)[1] if path.startswith("/") else ""

@@ -19,13 +19,13 @@ class Shortcut(BaseRoute):
     def __init__(self, routes: Sequence[BaseRoute]) -> None:
         self._routes: dict[str, list[BaseRoute]] = {}
         for route in routes:
-            segment = _first_segment(getattr(route, "path", ""))
+            segment = first_segment(getattr(route, "path", ""))
             if segment and "{" not in segment:
                 self._routes.setdefault(segment, []).append(route)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope["type"] == "http":
-            for route in self._routes.get(_first_segment(scope["path"]), ()):
+            for route in self._routes.get(first_segment(scope["path"]), ()):
                 match, child_scope = route.matches(scope)
                 if match is Match.FULL:
                     return match, {**child_scope, _FOUND: route}
@@ -35,5 +35,5 @@ class Shortcut(BaseRoute):
         await scope[_FOUND].handle(scope, receive, send)
 
 
-def _first_segment(path: str) -> str:
+def first_segment(path: str) -> str:
     return path.split("/", 2)[1] if path.startswith("/") else ""
