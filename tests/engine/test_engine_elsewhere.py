@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sk_agents.engine.events import CancelRequested
-from sk_agents.engine.models import RunStatus
+from sk_agents.engine.models import RunStatus, Thread
 from sk_agents.engine.ports import Clock
 from sk_agents.engine.turns import TextDelta
 from sk_agents.exceptions import StoreBusy, StoreFull, TealError
@@ -24,15 +24,21 @@ LONG = 60.0
 
 
 class TellingStore(SqliteStore):
-    """Says what was written and read about readers."""
+    """Says what was written and read about readers. Reading a thread can take long."""
 
     def __init__(self, path: Path, clock: Clock, told: "Told") -> None:
         super().__init__(path, clock=clock)
         self._told = told
+        self.may_read = asyncio.Event()
+        self.may_read.set()
 
-    async def mark_watched(self, run_ids: Collection[str]) -> None:
+    async def thread(self, thread_id: str) -> Thread:
+        await self.may_read.wait()
+        return await super().thread(thread_id)
+
+    async def mark_watched(self, run_ids: Collection[str], *, ago: float = 0.0) -> None:
         self._told.fail()
-        await super().mark_watched(run_ids)
+        await super().mark_watched(run_ids, ago=ago)
         self._told.marks.put_nowait(sorted(run_ids))
 
     async def unwatched_for(self, run_id: str) -> float | None:
@@ -59,6 +65,7 @@ class Instances:
 
     a: Talk
     b: Talk
+    there: TellingStore
     clock: SettableClock
     told: Told
 
@@ -94,7 +101,7 @@ async def two(at: Path, *script: Turn) -> AsyncIterator[Instances]:
         talking(here, setup) as a,
         talking(there, setup, owner="b") as b,
     ):
-        yield Instances(a, b, clock, told)
+        yield Instances(a, b, there, clock, told)
 
 
 @asynccontextmanager
@@ -174,11 +181,13 @@ async def test_who_left_before_a_decision_does_not_end_what_it_continues(tmp_pat
         accepted = await at.a.say(on_disconnect="cancel")
         async with reading(at.b):
             await at.marked()
+            at.there.may_read.clear()
             ask.set()
             assert (await at.a.result(accepted)).status is RunStatus.WAITING
         at.clock.advance(LONG)
         await at.a.decide(*await at.a.approvals("r1"))
-        await at.looked()
+        at.there.may_read.set()
+        await at.marked(1)
         at.clock.advance(LONG)
         await at.looked()
         gate.set()

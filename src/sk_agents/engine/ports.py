@@ -150,10 +150,10 @@ class Store(Protocol):
         """Runnable threads without a live owner, the longest untouched first."""
         ...
 
-    async def mark_watched(self, run_ids: Collection[str]) -> None:
-        """Somebody reads these runs now, elsewhere than where they are driven.
+    async def mark_watched(self, run_ids: Collection[str], *, ago: float = 0.0) -> None:
+        """Somebody read these runs so many seconds ago, elsewhere than where they are driven.
 
-        Need not outlive the machine, and is forgotten after a while.
+        A later mark stays. Need not outlive the machine, and is forgotten after a while.
         """
         ...
 

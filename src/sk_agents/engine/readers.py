@@ -50,7 +50,8 @@ class Readers:
         self._counts: dict[Read, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._untold: set[Read] = set()
+        # When each of them came or left, by the clock.
+        self._untold: dict[Read, float] = {}
         self._news = asyncio.Event()
         self._is_closing = False
 
@@ -155,7 +156,7 @@ class Readers:
     def _tell_soon(self, read: Read) -> None:
         run = self._run(read)
         if run is None or run.phase not in TERMINAL:
-            self._untold.add(read)
+            self._untold[read] = self._services.clock.monotonic()
             self._news.set()
 
     async def _tell_for_ever(self) -> None:
@@ -177,20 +178,22 @@ class Readers:
     async def _tell(self) -> None:
         """Of those who just came or left, whose threads we may not know as they are now."""
         self._news.clear()
-        untold, self._untold = self._untold, set()
+        untold, self._untold = self._untold, {}
         for thread_id, _ in untold:
             with suppress(NotFound, StateCorrupt):
                 await self._services.threads.load(thread_id)
-        await self._mark(list(untold))
+        # Somebody may have moved a run on since its reader left: that one left what was before.
+        await self._mark(list(untold), since=min(untold.values(), default=None))
 
-    async def _mark(self, reads: Sequence[Read]) -> None:
+    async def _mark(self, reads: Sequence[Read], since: float | None = None) -> None:
         runs = [
             read[1]
             for read in reads
             if not self._drivers.is_driven(read[0]) and self._ends_with_readers(read)
         ]
         if runs:
-            await self._services.store.mark_watched(runs)
+            ago = self._services.clock.monotonic() - since if since is not None else 0.0
+            await self._services.store.mark_watched(runs, ago=ago)
 
     async def _look(self) -> None:
         """Tell of all who read here, and end what others have left."""

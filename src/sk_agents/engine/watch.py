@@ -68,13 +68,17 @@ class _Place:
         self.last = last
 
     def live(self) -> LiveRun | None:
-        """The run that is driven here, unless what is stored must be read first."""
+        """The run that is driven here, for a reader who has read exactly what is known of it here.
+
+        One who is behind reads what is stored first; one who is ahead, since a commit is readable
+        before its sender hears of it, may have read what the previews are of.
+        """
         services, thread_id = self._services, self._thread_id
         live, known = services.live.get(thread_id), services.threads.known(thread_id)
         if live is None or known is None or known.state.active_run != live.run_id:
             return None
         is_wanted = self._run_id is None or self._run_id == live.run_id
-        return live if is_wanted and known.state.next_seq <= self.last + 1 else None
+        return live if is_wanted and known.state.next_seq == self.last + 1 else None
 
     def previews(self, live: LiveRun) -> Iterator[Delta]:
         """What this reader has not seen of them."""

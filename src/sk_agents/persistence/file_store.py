@@ -140,8 +140,8 @@ class FileStore:
 
         return await self._run(read)
 
-    async def mark_watched(self, run_ids: Collection[str]) -> None:
-        await self._run(lambda: self._watches.mark(run_ids))
+    async def mark_watched(self, run_ids: Collection[str], *, ago: float = 0.0) -> None:
+        await self._run(lambda: self._watches.mark(run_ids, ago))
 
     async def unwatched_for(self, run_id: str) -> float | None:
         return await self._run(lambda: self._watches.age(run_id))

@@ -18,11 +18,13 @@ class FileWatches:
         self._tree = tree
         self._clock = clock
 
-    def mark(self, run_ids: Collection[str]) -> None:
+    def mark(self, run_ids: Collection[str], ago: float) -> None:
         self._sweep()
-        mark = orjson.dumps({"at": self._clock.monotonic()})
+        mark = orjson.dumps({"at": self._clock.monotonic() - ago})
         for run_id in run_ids:
-            self._tree.write(_place(run_id), mark, durable=False)
+            marked = self.age(run_id)
+            if marked is None or marked > ago:
+                self._tree.write(_place(run_id), mark, durable=False)
 
     def age(self, run_id: str) -> float | None:
         return self._age(_place(run_id))

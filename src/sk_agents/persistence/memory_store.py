@@ -157,13 +157,14 @@ class MemoryStore:
         lost.sort(key=lambda head: (head.updated_at, head.thread_id))
         return deepcopy(lost[:limit])
 
-    async def mark_watched(self, run_ids: Collection[str]) -> None:
+    async def mark_watched(self, run_ids: Collection[str], *, ago: float = 0.0) -> None:
         now = self._clock.monotonic()
         with self._lock:
             old = [run_id for run_id, at in self._watched_at.items() if age(at, now) is None]
             for run_id in old:
                 del self._watched_at[run_id]
-            self._watched_at.update(dict.fromkeys(run_ids, now))
+            for run_id in run_ids:
+                self._watched_at[run_id] = max(now - ago, self._watched_at.get(run_id, now - ago))
 
     async def unwatched_for(self, run_id: str) -> float | None:
         with self._lock:

@@ -30,10 +30,10 @@ class LeaseConnection:
         with self._lock, translated(self._path):
             rows.renew(self._open(), owner, alive_until)
 
-    def mark_watched(self, run_ids: Collection[str], now: float) -> None:
+    def mark_watched(self, run_ids: Collection[str], now: float, ago: float) -> None:
         """Raises StoreBusy as `renew` does."""
         with self._lock, translated(self._path):
-            rows.mark_watched(self._open(), run_ids, now)
+            rows.mark_watched(self._open(), run_ids, now, ago)
 
     def close(self) -> None:
         with self._lock:

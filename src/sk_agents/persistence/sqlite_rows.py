@@ -172,16 +172,17 @@ def retire(db: apsw.Connection, owner: str) -> None:
     db.execute("DELETE FROM owner WHERE owner = ?", (owner,))
 
 
-def mark_watched(db: apsw.Connection, run_ids: Collection[str], now: float) -> None:
+def mark_watched(db: apsw.Connection, run_ids: Collection[str], now: float, ago: float) -> None:
     """In a transaction of its own; drops the marks that say nothing any more."""
     with db:
-        db.executemany(
-            "INSERT OR REPLACE INTO watched (run_id, at) VALUES (?, ?)",
-            [(run_id, now) for run_id in run_ids],
-        )
         db.execute(
             "DELETE FROM watched WHERE at NOT BETWEEN ? AND ?",
             (now - KEPT_SECONDS, now + AHEAD_SECONDS),
+        )
+        db.executemany(
+            "INSERT INTO watched (run_id, at) VALUES (?, ?)"
+            " ON CONFLICT (run_id) DO UPDATE SET at = max(at, excluded.at)",
+            [(run_id, now - ago) for run_id in run_ids],
         )
 
 

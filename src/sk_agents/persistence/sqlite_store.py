@@ -134,10 +134,10 @@ class SqliteStore:
 
         return await self._read(read)
 
-    async def mark_watched(self, run_ids: Collection[str]) -> None:
+    async def mark_watched(self, run_ids: Collection[str], *, ago: float = 0.0) -> None:
         self._live_writer()
         now = self._clock.monotonic()
-        await asyncio.to_thread(self._marks.mark_watched, run_ids, now)
+        await asyncio.to_thread(self._marks.mark_watched, run_ids, now, ago)
 
     async def unwatched_for(self, run_id: str) -> float | None:
         marked_at = await self._read(lambda db: rows.watched_at(db, run_id))

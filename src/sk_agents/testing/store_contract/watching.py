@@ -28,6 +28,19 @@ class WatchingCases(StoreCases):
         clock.advance(2)
         assert await store.unwatched_for("r") == 2
 
+    async def test_mark_may_be_of_earlier(self, store: Store, clock: SettableClock) -> None:
+        await store.mark_watched(["r"], ago=30)
+        clock.advance(1)
+        assert await store.unwatched_for("r") == 31
+
+    async def test_earlier_mark_leaves_a_later_one(
+        self, store: Store, clock: SettableClock
+    ) -> None:
+        await store.mark_watched(["r"])
+        clock.advance(2)
+        await store.mark_watched(["r"], ago=30)
+        assert await store.unwatched_for("r") == 2
+
     async def test_many_runs_are_marked_at_once(self, store: Store, clock: SettableClock) -> None:
         await store.mark_watched(["r", "Run/é 🧭", "r"])
         clock.advance(1)
