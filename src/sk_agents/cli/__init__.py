@@ -10,6 +10,7 @@ import typer
 from sk_agents import __version__
 from sk_agents.cli import agents, approvals, archiving, chats, grants, mcp
 from sk_agents.cli.chat import CHAT_HELP, chat
+from sk_agents.cli.collector import idle_collector
 from sk_agents.cli.doctor import doctor
 from sk_agents.cli.init import init
 
@@ -75,11 +76,12 @@ def serve(
     Exit codes: 0 stopped by a signal, 69 the address is in use, 77 not permitted to
     listen there, 78 bad configuration or a store that cannot be opened.
     """
-    # FastAPI and uvicorn take most of a start; --help and --version do without them.
-    from sk_agents.cli.serve import run  # noqa: PLC0415
-
     overrides = {"host": host, "port": port, "store": store, "log_level": log_level}
-    raise typer.Exit(run(config or [], overrides))
+    with idle_collector():
+        # FastAPI and uvicorn take most of a start; --help and --version do without them.
+        from sk_agents.cli.serve import run  # noqa: PLC0415
+
+        raise typer.Exit(run(config or [], overrides))
 
 
 app.command(help=CHAT_HELP)(chat)
