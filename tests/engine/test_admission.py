@@ -125,7 +125,7 @@ def test_numbered_event_is_a_whole_copy_and_the_sent_one_stays_as_it_was() -> No
     (kept,) = admitted(Unchanged(2), FREE, sent).events
     copied = sent.model_copy(update={"seq": 2, "at": NOW})
     assert (type(kept), kept, repr(kept)) == (type(copied), copied, repr(copied))
-    assert kept.model_fields_set == copied.model_fields_set
+    assert kept.model_fields_set == set(type(sent).model_fields)
     assert kept.model_dump_json() == copied.model_dump_json()
     assert (kept.model_copy(), hash(kept)) == (copied, hash(copied))
     assert (sent.seq, sent) == (0, granted())

@@ -10,7 +10,6 @@ from pydantic import TypeAdapter, ValidationError
 from sk_agents.engine.admission import admit
 from sk_agents.engine.commits import Absent, Commit
 from sk_agents.engine.events import (
-    EVENT_TYPES,
     ApprovalRequested,
     Event,
     EventBase,
@@ -18,9 +17,9 @@ from sk_agents.engine.events import (
     KnownEvent,
     RunStarted,
     Unrecognised,
-    event_from,
 )
 from sk_agents.engine.models import NewThread, Part, UserInput
+from sk_agents.engine.stored_events import EVENT_TYPES, event_from
 from tests.engine.builders import imported, log, moment, one_of_each, started
 from tests.engine.histories import histories, legal_logs
 from tests.requirements import requirement

@@ -1,5 +1,9 @@
 """What an engine keeps of threads at rest: bounded, and no more than a turn needs."""
 
+import gc
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sk_agents.engine.state import ThreadState
@@ -28,6 +32,38 @@ async def test_threads_at_rest_are_forgotten_beyond_the_bound(tmp_path: Path) ->
         assert services.live == {}
         forgotten = await talk.engine.thread("t0", USER)
         assert len(forgotten.state.branch()) == 1
+
+
+async def test_a_thread_is_counted_as_what_it_takes(tmp_path: Path) -> None:
+    names = ("t0", "t1", "t2")
+    script = [says("a word " * 50) for _ in range(60)]
+    async with talking(tmp_path, script=script) as talk:
+        threads = talk.engine._services.threads
+        for number in range(60):
+            await talk.ask(thread=names[number % 3])
+        with traced_memory() as used:
+            for name in names:
+                threads.forget(name)
+                await threads.load(name)
+            counted, before = threads._total, used()
+            for name in names:
+                threads.forget(name)
+            assert threads._total == 0
+            # A model client would keep each message as it sends it, too.
+            assert 0.6 < (before - used()) / counted < 1
+
+
+@contextmanager
+def traced_memory() -> Iterator[Callable[[], int]]:
+    def used() -> int:
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        yield used
+    finally:
+        tracemalloc.stop()
 
 
 @requirement("S001-performance-history")

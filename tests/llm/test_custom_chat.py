@@ -215,8 +215,6 @@ async def pieces(prompt=prompt):
         async for step in model.stream(prompt):
             for entry in step:
                 data = asdict(entry) | {{"kind": type(entry).__name__}}
-                if "usage" in data:
-                    data["usage"] = entry.usage.model_dump()
                 found.append(data)
     except ModelError as error:
         found.append({{"kind": type(error).__name__, "text": str(error)}})

@@ -30,7 +30,7 @@ from sk_agents.engine.events import (
     ToolStarted,
 )
 from sk_agents.engine.live import Delta
-from sk_agents.engine.models import Usage
+from sk_agents.engine.models import Cost, Usage
 from sk_agents.engine.watch import Item
 from sk_agents.http.sse import frame, last_frame
 from sk_agents.interactions import EventType, spelled_time
@@ -196,7 +196,7 @@ class Renderer:
             "usage": usage_payload(event.usage),
         }
         if event.usage.cost is not None:
-            payload["cost"] = dict(event.usage.cost)
+            payload["cost"] = cost_payload(event.usage.cost)
         return "interaction_complete", payload
 
     def _branched(self, event: BranchChanged) -> Named | None:
@@ -253,6 +253,10 @@ def usage_payload(usage: Usage) -> Payload:
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.total_tokens,
     }
+
+
+def cost_payload(cost: Cost) -> Payload:
+    return {"amount": cost.amount, "currency": cost.currency}
 
 
 def spelled(arguments: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sk_agents.chats.render import approval_payload, usage_payload
+from sk_agents.chats.render import approval_payload, cost_payload, usage_payload
 from sk_agents.engine.calls import Approval, Call
 from sk_agents.engine.events import ApprovalDecided
 from sk_agents.engine.models import Part, Thread
@@ -212,7 +212,7 @@ def interaction_view(
         edits=run.edits,
         superseded=not visible,
         usage=UsageView(**usage_payload(run.usage)),
-        cost=CostView(**dict(run.usage.cost)) if run.usage.cost else None,
+        cost=CostView(**cost_payload(run.usage.cost)) if run.usage.cost else None,
         error=ErrorView(
             code=failure.code, message=failure.message, correlation_id=failure.correlation_id
         )

@@ -35,8 +35,9 @@ from sk_agents.engine.events import (
     RunStarted,
     ThreadChanged,
 )
-from sk_agents.engine.models import EPOCH, Entry, EntryKind, NewThread, Thread, ThreadStatus
+from sk_agents.engine.models import Entry, EntryKind, NewThread, Thread, ThreadStatus
 from sk_agents.engine.state import merge_metadata
+from sk_agents.engine.stored_events import numbered
 from sk_agents.exceptions import (
     ApprovalAlreadyDecided,
     ApprovalExpired,
@@ -68,7 +69,7 @@ def admit(
     """
     head = _checked(commit, head, leased=leased, approval=approval, now=now)
     events = tuple(
-        [_numbered(event, seq, now) for seq, event in enumerate(commit.events, head.next_seq)]
+        [numbered(event, seq, now) for seq, event in enumerate(commit.events, head.next_seq)]
     )
     thread = _advanced(head, commit, events, leased=leased, now=now)
     return Admission(thread, events, tuple(_entries(thread, events)))
@@ -84,22 +85,6 @@ def claimed(head: Thread, owner: str, *, leased: bool, now: datetime) -> Thread:
         raise LeaseHeld(thread_id=head.thread_id)
     recoveries = head.recoveries + (head.owner is not None)
     return head._replace(owner=owner, epoch=head.epoch + 1, recoveries=recoveries, updated_at=now)
-
-
-def _numbered(event: Event, seq: int, now: datetime) -> Event:
-    """Numbered, and dated unless it happened elsewhere and brings its date along.
-
-    It is what `model_copy` does, for a quarter of its time: events have neither extra nor private
-    fields, and whoever sent them may have to send them again.
-    """
-    at = now if event.at is EPOCH or event.at == EPOCH else event.at
-    copy = object.__new__(type(event))
-    object.__setattr__(copy, "__dict__", {**event.__dict__, "seq": seq, "at": at})
-    fields_set = event.__pydantic_fields_set__ | {"seq", "at"}
-    object.__setattr__(copy, "__pydantic_fields_set__", fields_set)
-    object.__setattr__(copy, "__pydantic_extra__", None)
-    object.__setattr__(copy, "__pydantic_private__", None)
-    return copy
 
 
 def _checked(

@@ -5,9 +5,7 @@ An event is a fact, numbered and dated by its commit; before, `seq` is 0. Order 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
-
-from pydantic import Field, TypeAdapter
+from typing import Any, Literal
 
 from sk_agents.engine.models import (
     EPOCH,
@@ -284,17 +282,3 @@ KnownEvent = (
     | RunEnded
 )
 Event = KnownEvent | Unrecognised
-
-_KNOWN: TypeAdapter[KnownEvent] = TypeAdapter(Annotated[KnownEvent, Field(discriminator="type")])
-EVENT_TYPES = frozenset(kind.model_fields["type"].default for kind in KnownEvent.__args__)
-
-
-def event_from(document: dict[str, Any]) -> Event:
-    """The event a stored document describes.
-
-    Raises:
-        ValidationError: a known type with a field that does not fit.
-    """
-    if document.get("type") in EVENT_TYPES:
-        return _KNOWN.validate_python(document)
-    return Unrecognised.model_validate(document)

@@ -6,7 +6,7 @@ Wire words (task, chat, interaction, request) are unknown here; each surface re-
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, NamedTuple
@@ -89,7 +89,8 @@ class Durability(StrEnum):
     D3 = "D3"
 
 
-class Part(Document):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
     """One piece of a message: text, an image as a data URI, or a named text file."""
 
     kind: Literal["text", "image", "file"] = "text"
@@ -97,25 +98,28 @@ class Part(Document):
     name: str | None = None
 
 
-class UserInput(Document):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserInput:
     """What a person sent to start a run, with the context their client gave along."""
 
     parts: tuple[Part, ...]
-    context: dict[str, str] = Field(default_factory=dict)
+    context: dict[str, str] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
         return "\n".join(part.content for part in self.parts if part.kind == "text")
 
 
-class Cost(Document):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
     """Money, in a currency of ISO 4217."""
 
     amount: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
 
 
-class Usage(Document):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
     """`cost` is there if the model had a price when it was asked; it stays what it was then."""
 
     prompt_tokens: int = 0
@@ -158,7 +162,7 @@ class Price:
             return usage
         amount = self.prompt * usage.prompt_tokens + self.completion * usage.completion_tokens
         cost = Cost(amount=round(amount / MILLION, COST_DIGITS), currency=self.currency)
-        return usage.model_copy(update={"cost": cost})
+        return replace(usage, cost=cost)
 
 
 class ToolCall(Document):

@@ -166,7 +166,7 @@ class Sweeper:
         restarted = ModelRestarted(
             run_id=run.run_id,
             round=number,
-            attempt=run.attempts.get(number, 1) + 1,
+            attempt=run.attempt(number) + 1,
             reason="recovered",
         )
         guard = Owned(self._services.owner, head.epoch, known.state.next_seq)

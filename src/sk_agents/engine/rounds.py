@@ -66,7 +66,7 @@ class ModelRound:
         run = driver.run
         rounds = [call.proposal.round for call in run.calls.values()] if run.calls else (0,)
         self.number = 1 + max(rounds)
-        self._attempt = run.attempts.get(self.number, 1)
+        self._attempt = run.attempt(self.number)
 
     async def ask(self) -> Reply:
         """The whole reply, previewed to readers as it comes.

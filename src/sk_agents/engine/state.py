@@ -52,14 +52,15 @@ class Run:
     on_disconnect: str | None = None
     response_schema: dict[str, Any] | None = None
     trace: str | None = None
-    thoughts: list[Thinking] = field(default_factory=list)
+    thoughts: tuple[Thinking, ...] = ()
     calls: dict[str, Call] = field(default_factory=dict)
     answer: Answered | None = None
     failure: Failed | None = None
     cancelled: Cancelled | None = None
     cancel_requested: CancelRequested | None = None
     usage: Usage = Usage()
-    attempts: dict[int, int] = field(default_factory=dict)
+    # By round, where it was asked for more than once.
+    attempts: dict[int, int] | None = None
     completed_at: datetime | None = None
     first_seq: int = 0
     last_seq: int = 0
@@ -78,6 +79,10 @@ class Run:
             if unresolved and all(call.waits for call in unresolved):
                 return RunStatus.WAITING
         return self.phase
+
+    def attempt(self, number: int) -> int:
+        """Which one to get an answer to this round is the last."""
+        return self.attempts.get(number, 1) if self.attempts else 1
 
     @property
     def unresolved_calls(self) -> list[Call]:
@@ -254,7 +259,7 @@ def _apply_step(run: Run, event: Event) -> None:
         raise StateCorrupt(f"{event.type} belongs to run {run.run_id}, which is {run.phase}")
     match event:
         case Thinking():
-            run.thoughts.append(event)
+            run.thoughts = (*run.thoughts, event)
         case Answered():
             run.answer = event
         case Failed():
@@ -264,7 +269,7 @@ def _apply_step(run: Run, event: Event) -> None:
         case CancelRequested():
             run.cancel_requested = run.cancel_requested or event
         case ModelRestarted():
-            run.attempts[event.round] = event.attempt
+            run.attempts = {**(run.attempts or {}), event.round: event.attempt}
         case _:
             if isinstance(event, ToolProposed) and event.usage is not None:
                 run.usage += event.usage

@@ -13,11 +13,13 @@ from datetime import datetime
 
 from sk_agents.engine.events import (
     Answered,
+    ApprovalRequested,
     Event,
     RunQueued,
     RunStarted,
     Thinking,
     ToolFinished,
+    ToolProposed,
 )
 from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Store
@@ -28,9 +30,9 @@ PAGE = 500
 TAIL = 128
 # What a cached thread and each of its events take beside their text, measured, and the bound for
 # all of them together.
-THREAD_BYTES = 4_000
-EVENT_BYTES = 1_800
-MAX_BYTES = 24 * 1024 * 1024
+THREAD_BYTES = 2_800
+EVENT_BYTES = 600
+MAX_BYTES = 25 * 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +51,7 @@ class KnownThread:
             if event.seq >= self.state.next_seq:
                 self.state.apply(event)
                 self.tail.append(event)
-                self.weight += EVENT_BYTES + _text_size(event)
+                self.weight += EVENT_BYTES + _size(event)
         if _age(head) >= _age(self.head):
             self.head = head
 
@@ -141,12 +143,17 @@ def _age(head: Thread) -> tuple[int, int, datetime]:
     return head.next_seq, head.epoch, head.updated_at
 
 
-def _text_size(event: Event) -> int:
+def _size(event: Event) -> int:
+    """What it holds beyond what every event does."""
     match event:
         case Answered() | Thinking():
             return 2 * len(event.content)
         case ToolFinished():
             return 2 * len(event.result)
+        case ToolProposed():
+            return EVENT_BYTES + 2 * len(repr(event.arguments))
+        case ApprovalRequested():
+            return EVENT_BYTES + 2 * len(repr(event.shown))
         case RunStarted(message=message) | RunQueued(message=message) if message is not None:
             return 2 * sum(len(part.content) for part in message.parts)
         case _:

@@ -16,8 +16,9 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from sk_agents.engine.events import Event, event_from
+from sk_agents.engine.events import Event
 from sk_agents.engine.models import EPOCH
+from sk_agents.engine.stored_events import event_from
 from sk_agents.exceptions import CommitReused, InvalidInput, SchemaTooNew, StateCorrupt
 
 FORMAT = 1
