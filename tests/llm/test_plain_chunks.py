@@ -74,6 +74,30 @@ def test_any_text_comes_out_as_parsing_would_give_it(texts: list[str], ascii_onl
     assert text == parsed
 
 
+ODD = [
+    encoded("a") + b"\n" + encoded("b"),
+    encoded("a") + b" ",
+    encoded("a") + b"\n",
+    encoded("a").replace(b'"a"', b'"a","x":"b"'),
+    encoded("a").replace(b'"a"', b'"\\"'),
+    encoded("a").replace(b'"a"', b'"\xff"'),
+    encoded("a").replace(b"null", b'"stop"'),
+    encoded("a", usage={"prompt_tokens": 1}),
+    encoded("a")[:-3],
+    encoded("a")[3:],
+    b"[DONE]",
+    b"",
+]
+LIKELY = st.sampled_from(["", " word", "ü😀", '"', "\\", "\n", '","x":"', encoded("a").decode()])
+
+
+@given(events=st.lists(LIKELY.map(encoded) | st.sampled_from(ODD), min_size=1, max_size=8))
+def test_many_chunks_say_what_each_of_them_says(events: list[bytes]) -> None:
+    text, count = taught().text(events, 0)
+    each = [taught().text([event], 0) for event in events[:count]]
+    assert (text, [known for _, known in each]) == ("".join(one for one, _ in each), [1] * count)
+
+
 @pytest.mark.parametrize(
     "other",
     [
