@@ -51,7 +51,7 @@ async def test_assistant_answers_on_the_local_model_without_any_key(tmp_path: Pa
         engine = (await open_house(stack, build_house(settings, offer.files))).main
         new = NewThread("ada", agent="assistant")
         accepted = await engine.start(StartRun("t", "ada", "r", message, new=new))
-        run = await engine.result(accepted)
+        run = await engine.result(accepted.thread_id, accepted.run_id)
     assert run.status is RunStatus.COMPLETED
     assert run.answer is not None and run.answer.content.strip()
 

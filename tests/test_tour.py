@@ -54,7 +54,7 @@ class Visitor:
         """Say it, and see what has become of it when it has ended or waits."""
         accepted = await self.say(text)
         async with asyncio.timeout(10):
-            return await self.engine.result(accepted)
+            return await self.engine.result(accepted.thread_id, accepted.run_id)
 
     async def decide(self, approval_id: str, **fields: Any) -> None:
         fields.setdefault("approved", True)

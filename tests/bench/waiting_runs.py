@@ -68,7 +68,8 @@ async def start_waiting(engine: Engine, numbers: range) -> list[str]:
             command = StartRun(
                 thread_id, "alice", f"run-{number}", MESSAGE, new=NewThread("alice"), fresh=True
             )
-            run = await engine.result(await engine.start(command))
+            accepted = await engine.start(command)
+            run = await engine.result(thread_id, accepted.run_id)
             return run.pending_approvals[0].request.approval_id
 
     return await asyncio.gather(*(one(number) for number in numbers))

@@ -97,7 +97,7 @@ class Talk:
 
     async def result(self, accepted: Accepted) -> Run:
         async with asyncio.timeout(5):
-            return await self.engine.result(accepted)
+            return await self.engine.result(accepted.thread_id, accepted.run_id)
 
     async def ask(self, text: str = "hello", **fields: Any) -> Run:
         """Say it and wait for what becomes of it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from typing import Self
 
 from sk_agents.engine import deciding, starting
@@ -23,6 +23,7 @@ from sk_agents.engine.ports import Clock, Ids, Observer, Signals, Store
 from sk_agents.engine.readers import GRACE_SECONDS, PERIOD_SECONDS, Readers
 from sk_agents.engine.recovery import Sweeper
 from sk_agents.engine.services import Services
+from sk_agents.engine.settling import settled
 from sk_agents.engine.shelf import RACES, Shelf
 from sk_agents.engine.state import Run
 from sk_agents.engine.threads import KnownThread, Threads
@@ -205,16 +206,13 @@ class Engine:
         """
         return self._readers.watch(thread_id, after=after, run_id=run_id, outlet=outlet)
 
-    async def result(self, accepted: Accepted) -> Run:
-        """The run once it has ended or waits for a person."""
-        thread_id = accepted.thread_id
-        async with aclosing(Watch(self._services, thread_id, after=accepted.after)) as watched:
-            async for _ in watched:
-                known = await self._services.threads.load(thread_id)
-                run = known.state.run(accepted.run_id)
-                if run.phase in TERMINAL or run.status is RunStatus.WAITING:
-                    return run
-        raise AssertionError("a thread is watched without end")
+    async def result(self, thread_id: str, run_id: str, *, seconds: float | None = None) -> Run:
+        """See `settled`. Who waits for a run is its reader."""
+        self._readers.joined(thread_id, run_id)
+        try:
+            return await settled(self._services, thread_id, run_id, seconds)
+        finally:
+            self._readers.left(thread_id, run_id)
 
     async def thread(self, thread_id: str, user_id: str) -> KnownThread:
         """The thread as it is now.

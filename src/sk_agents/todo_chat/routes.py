@@ -30,11 +30,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sk_agents.engine.commands import Accepted, StartRun
+from sk_agents.engine.commands import StartRun
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.models import NewThread, Part, RunStatus, UserInput
 from sk_agents.engine.state import Run
-from sk_agents.engine.transitions import TERMINAL
 from sk_agents.exceptions import InvalidInput, StillRunning, ThreadBusy
 from sk_agents.http.body import read_json
 from sk_agents.http.caller import Caller, acting_caller
@@ -102,7 +101,7 @@ async def _answer(request: Request, agent: str | None) -> Response:
     try:
         accepted = await engine.start(_command(caller, session_id, agent, key, body))
         async with asyncio.timeout(settings.request_wait):
-            run = await _settled(engine, caller, accepted)
+            run = await engine.result(accepted.thread_id, accepted.run_id)
     except ThreadBusy as error:
         return _busy(request, session_id, error)
     except TimeoutError:
@@ -145,16 +144,6 @@ def _command(
         on_disconnect="continue",
         authorization=caller.authorization,
     )
-
-
-async def _settled(engine: Engine, caller: Caller, accepted: Accepted) -> Run:
-    """The run once it has ended or waits for a person; a repeated one may have long since."""
-    if accepted.repeated:
-        known = await engine.thread(accepted.thread_id, caller.user_id)
-        run = known.state.run(accepted.run_id)
-        if run.phase in TERMINAL or run.status is RunStatus.WAITING:
-            return run
-    return await engine.result(accepted)
 
 
 def _new_session(caller: Caller, key: str | None) -> str:

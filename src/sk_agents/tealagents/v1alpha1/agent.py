@@ -17,6 +17,7 @@ from sk_agents.engine.live import Delta
 from sk_agents.engine.models import RunStatus
 from sk_agents.engine.state import Run
 from sk_agents.engine.threads import KnownThread
+from sk_agents.engine.transitions import TERMINAL
 from sk_agents.engine.watch import Item
 from sk_agents.tealagents.models import StateIds
 from sk_agents.tealagents.v1alpha1.progress import Progress
@@ -84,26 +85,19 @@ class AgentLoop:
         finally:
             await watched.aclose()
 
-    async def settled(self, turn: Turn) -> Progress:
+    async def settled(self, turn: Turn, seconds: float) -> Progress:
         """The request once it has ended or waits for a person.
 
         Raises:
+            TimeoutError: neither has come within `seconds`.
             TealError: the log cannot be read.
         """
-        ids, progress = turn.ids, Progress()
-        watched = self._engine.watch(
-            ids.task_id, after=turn.start, run_id=ids.request_id, outlet=_UNHEARD
-        )
-        try:
-            async for items in watched:
-                for item in items:
-                    if not isinstance(item, Delta):
-                        progress.take(item)
-                if progress.ended is not None or await self._waits(turn, progress):
-                    return progress
-        finally:
-            await watched.aclose()
-        raise AssertionError("a request is followed to its end or its next question")
+        task_id, request_id = turn.ids.task_id, turn.ids.request_id
+        run = await self._engine.result(task_id, request_id, seconds=seconds)
+        if run.phase in TERMINAL:
+            return Progress.of(run)
+        known = await self._engine.thread(task_id, turn.user_id)
+        return await self.progress(known, known.state.run(request_id))
 
     async def progress(self, known: KnownThread, run: Run) -> Progress:
         """The request as it stands in the log, as far as `known` reaches."""
@@ -131,18 +125,6 @@ class AgentLoop:
             return False
         known = await self._engine.thread(turn.ids.task_id, turn.user_id)
         return known.state.run(turn.ids.request_id).status is RunStatus.WAITING
-
-
-class _Unheard:
-    """Takes what is said before it is whole, from a reader who does not want to be woken by it."""
-
-    is_open = True
-
-    def take(self, previews: Sequence[Delta]) -> None:
-        pass
-
-
-_UNHEARD = _Unheard()
 
 
 class _Voice:

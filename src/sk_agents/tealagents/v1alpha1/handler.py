@@ -6,7 +6,6 @@ that happens afterwards happens in the engine: a caller who stops listening stop
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -151,8 +150,7 @@ class TealAgentsV1Alpha1Handler:
             StillRunning: it takes longer than a request may wait; it goes on.
         """
         try:
-            async with asyncio.timeout(self._served.request_wait):
-                return await self.loop.settled(turn)
+            return await self.loop.settled(turn, self._served.request_wait)
         except TimeoutError:
             raise StillRunning(ids=turn.ids) from None
         except TealError as error:

@@ -28,13 +28,12 @@ class Owned:
 
     async def head(self, caller: Caller, task_id: str) -> Thread:
         """The task's head as far as it lasts: its owner, session and agent."""
-        missing = ThreadNotFound(f"There is no task {task_id}.")
         try:
             head = await self._engine.shelf.head(task_id, caller.user_id, lasting=True)
         except ThreadNotFound as error:
-            raise self._refusal(error, missing) from None
+            raise self._refusal(error, _no_task(task_id)) from None
         if not self.is_ours(head):
-            raise missing
+            raise _no_task(task_id)
         return head
 
     async def request(
@@ -67,3 +66,7 @@ class Owned:
         if "owner" in error.attributes and not self._served.hide_existence:
             return Unauthenticated("This belongs to another user.")
         return missing
+
+
+def _no_task(task_id: str) -> ThreadNotFound:
+    return ThreadNotFound(f"There is no task {task_id}.")

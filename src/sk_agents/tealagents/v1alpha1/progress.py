@@ -21,7 +21,8 @@ from sk_agents.engine.events import (
     ToolProposed,
     ToolStarted,
 )
-from sk_agents.engine.models import RunStatus
+from sk_agents.engine.models import RunStatus, Usage
+from sk_agents.engine.state import Run
 
 
 @dataclass(slots=True)
@@ -36,11 +37,25 @@ class Progress:
     answer: Answered | None = None
     failure: Failed | None = None
     cancelled: Cancelled | None = None
-    ended: RunEnded | None = None
+    ended: RunStatus | None = None
+    usage: Usage = Usage()
     pause: int = 0
     pauses: int = 0
     _is_stopping: bool = False
     _was_answered: bool = True
+
+    @classmethod
+    def of(cls, run: Run) -> Progress:
+        """Of a run that has ended: there is no question any more that was asked anywhere."""
+        return cls(
+            run.calls,
+            run.answer,
+            run.failure,
+            run.cancelled,
+            run.phase,
+            run.usage,
+            _is_stopping=run.cancel_requested is not None,
+        )
 
     def take(self, event: Event) -> None:
         match event:
@@ -64,7 +79,7 @@ class Progress:
             case CancelRequested():
                 self._is_stopping = True
             case RunEnded():
-                self.ended = event
+                self.ended, self.usage = RunStatus(event.status), event.usage
             case _:
                 pass
 
@@ -77,7 +92,7 @@ class Progress:
     @property
     def status(self) -> RunStatus:
         if self.ended is not None:
-            return RunStatus(self.ended.status)
+            return self.ended
         return RunStatus.WAITING if self.is_waiting else RunStatus.RUNNING
 
     @property

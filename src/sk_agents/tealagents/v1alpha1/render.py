@@ -12,7 +12,7 @@ import orjson
 from pydantic import BaseModel
 
 from sk_agents.engine.calls import Approval, Call
-from sk_agents.engine.models import RunStatus, Usage
+from sk_agents.engine.models import RunStatus
 from sk_agents.exceptions import TealError
 from sk_agents.http.sse import frame
 from sk_agents.ska_types import ExtraData, ExtraDataElement, TaskStatus
@@ -124,7 +124,7 @@ class Renderer:
         return frame("final-response", _json(content))
 
     def _answer(self, progress: Progress, text: str) -> TealAgentsResponse:
-        usage = progress.ended.usage if progress.ended is not None else Usage()
+        usage = progress.usage
         return TealAgentsResponse(
             **self._ids.fields(),
             output=text,

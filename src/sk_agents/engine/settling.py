@@ -1,0 +1,66 @@
+"""Waiting for what becomes of a run, without reading along."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sk_agents.engine.models import RunStatus
+from sk_agents.engine.services import Services
+from sk_agents.engine.state import Run
+from sk_agents.engine.threads import KnownThread
+from sk_agents.engine.transitions import TERMINAL
+from sk_agents.engine.watch import POLL_SECONDS
+from sk_agents.exceptions import RunNotFound, ShuttingDown
+
+
+async def settled(
+    services: Services, thread_id: str, run_id: str, seconds: float | None = None
+) -> Run:
+    """The run once it has ended or waits for a person.
+
+    Raises:
+        TimeoutError: neither has come within `seconds`.
+        ThreadNotFound, StateCorrupt: as the store says.
+        RunNotFound: the thread has no such run.
+        ShuttingDown: this instance closes; another one, or this one restarted, has the rest.
+    """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds if seconds is not None else None
+    was_told = True
+    services.threads.pin(thread_id)
+    try:
+        async with services.signals.subscribe(thread_id) as changes:
+            while True:
+                run = _run(await _up_to_date(services, thread_id, was_told), run_id)
+                if run.calls and run.status is RunStatus.WAITING:
+                    # Only a fresh look may say so: what is known may be long decided elsewhere.
+                    run = _run(await services.threads.load(thread_id), run_id)
+                if run.phase in TERMINAL or run.status is RunStatus.WAITING:
+                    return run
+                if services.closing:
+                    raise ShuttingDown
+                left = POLL_SECONDS if end is None else min(POLL_SECONDS, end - loop.time())
+                if left <= 0:
+                    raise TimeoutError
+                was_told = await changes.wait(left)
+    finally:
+        services.threads.unpin(thread_id)
+
+
+async def _up_to_date(services: Services, thread_id: str, was_told: bool) -> KnownThread:
+    """What is known here of a run that is driven here is all there is, unless a signal was lost."""
+    known = services.threads.known(thread_id)
+    if known is not None and was_told and thread_id in services.live:
+        return known
+    known = await services.threads.load(thread_id)
+    if not was_told:
+        # Whoever drove it may have failed at the log: one that cannot be read tells no end either.
+        await services.store.events_after(thread_id, known.state.next_seq - 1, 1)
+    return known
+
+
+def _run(known: KnownThread, run_id: str) -> Run:
+    run = known.state.runs.get(run_id)
+    if run is None:
+        raise RunNotFound(run_id=run_id)
+    return run
