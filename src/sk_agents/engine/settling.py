@@ -7,7 +7,6 @@ import asyncio
 from sk_agents.engine.models import RunStatus
 from sk_agents.engine.services import Services
 from sk_agents.engine.state import Run
-from sk_agents.engine.threads import KnownThread
 from sk_agents.engine.transitions import TERMINAL
 from sk_agents.engine.watch import POLL_SECONDS
 from sk_agents.exceptions import RunNotFound, ShuttingDown
@@ -31,10 +30,7 @@ async def settled(
     try:
         async with services.signals.subscribe(thread_id) as changes:
             while True:
-                run = _run(await _up_to_date(services, thread_id, was_told), run_id)
-                if run.calls and run.status is RunStatus.WAITING:
-                    # Only a fresh look may say so: what is known may be long decided elsewhere.
-                    run = _run(await services.threads.load(thread_id), run_id)
+                run = await _up_to_date(services, thread_id, run_id, was_told)
                 if run.phase in TERMINAL or run.status is RunStatus.WAITING:
                     return run
                 if services.closing:
@@ -47,20 +43,18 @@ async def settled(
         services.threads.unpin(thread_id)
 
 
-async def _up_to_date(services: Services, thread_id: str, was_told: bool) -> KnownThread:
-    """What is known here of a run that is driven here is all there is, unless a signal was lost."""
+async def _up_to_date(services: Services, thread_id: str, run_id: str, was_told: bool) -> Run:
+    """As it is known here, if that is all there is: it has ended, or runs on in this process."""
     known = services.threads.known(thread_id)
-    if known is not None and was_told and thread_id in services.live:
-        return known
+    run = known.state.runs.get(run_id) if known is not None else None
+    if run is not None and was_told:
+        is_running = thread_id in services.live and run.status is not RunStatus.WAITING
+        if run.phase in TERMINAL or is_running:
+            return run
     known = await services.threads.load(thread_id)
     if not was_told:
         # Whoever drove it may have failed at the log: one that cannot be read tells no end either.
         await services.store.events_after(thread_id, known.state.next_seq - 1, 1)
-    return known
-
-
-def _run(known: KnownThread, run_id: str) -> Run:
-    run = known.state.runs.get(run_id)
-    if run is None:
+    if run_id not in known.state.runs:
         raise RunNotFound(run_id=run_id)
-    return run
+    return known.state.runs[run_id]
