@@ -52,7 +52,7 @@ class KnownThread:
                 self.state.apply(event)
                 self.tail.append(event)
                 self.weight += EVENT_BYTES + _size(event)
-        if _age(head) >= _age(self.head):
+        if head.next_seq > self.head.next_seq or _age(head) >= _age(self.head):
             self.head = head
 
     def after(self, seq: int) -> list[Event] | None:

@@ -122,7 +122,9 @@ class Exchange(RequestResponseCycle):
                 lines.append(b"transfer-encoding: chunked\r\n")
         lines.append(b"\r\n")
         self._head = b"".join(lines)
-        asyncio.get_running_loop().call_soon(self._write_head)
+        if self.chunked_encoding:
+            # A stream may have nothing to say for a while; what has a length follows at once.
+            asyncio.get_running_loop().call_soon(self._write_head)
 
     def _write_head(self) -> None:
         if self._head and not self.transport.is_closing():

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sk_agents.engine.models import RunStatus
 from sk_agents.exceptions import InvalidInput, TealError
 from sk_agents.http.body import MAX_BYTES_WITH_IMAGES, read_json
 from sk_agents.http.caller import current_caller
@@ -25,7 +26,6 @@ from sk_agents.http.sse import DirectLine, EventStream, Frames
 from sk_agents.tealagents import handle
 from sk_agents.tealagents.errors import failure_response
 from sk_agents.tealagents.models import (
-    RejectedToolResponse,
     RequestFailure,
     ResumeRequest,
     UserMessage,
@@ -162,13 +162,12 @@ class Endpoints:
         self, request: Request, handler: TealAgentsV1Alpha1Handler, turn: Turn, progress: Progress
     ) -> ASGIApp:
         renderer = handler.renderer(turn.ids, _root(request))
-        content = renderer.outcome(progress)
-        match content:
-            case RequestFailure():
+        if progress.ended is RunStatus.FAILED or progress.is_rejected:
+            content = renderer.outcome(progress)
+            if isinstance(content, RequestFailure):
                 return failure_response(request, content)
-            case RejectedToolResponse():
-                return JsonResponse(content.model_dump())
-        return JsonResponse(renderer.state(progress, content))
+            return JsonResponse(content.model_dump())
+        return JsonResponse(renderer.state(progress))
 
     def _stream(
         self, request: Request, handler: TealAgentsV1Alpha1Handler, turn: Turn

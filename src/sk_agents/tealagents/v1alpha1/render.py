@@ -24,7 +24,6 @@ from sk_agents.tealagents.models import (
     StateIds,
     TealAgentsPartialResponse,
     TealAgentsResponse,
-    TokenUsage,
     ToolCallContent,
 )
 from sk_agents.tealagents.v1alpha1.agent import Piece
@@ -53,18 +52,16 @@ class Renderer:
 
     def content(self, progress: Progress) -> Content | None:
         """What there is to say of it now; nothing while it runs."""
+        said = _said(progress)
+        if said is not None:
+            return TealAgentsResponse(**self._answer(progress, said))
         match progress.status:
-            case RunStatus.COMPLETED:
-                return self._answer(progress, progress.answer.content if progress.answer else "")
             case RunStatus.WAITING:
                 return self._question(progress)
             case RunStatus.FAILED:
                 return self._failure(progress)
-            case RunStatus.CANCELLED if progress.is_rejected:
-                return RejectedToolResponse(**self._ids.fields())
             case RunStatus.CANCELLED:
-                partial = progress.cancelled.partial if progress.cancelled else None
-                return self._answer(progress, partial or "")
+                return RejectedToolResponse(**self._ids.fields())
         return None
 
     @cached_property
@@ -73,19 +70,23 @@ class Renderer:
         known = orjson.dumps({**self._ids.fields(), "source": self._served.config.source})
         return known[:-1] + b',"output_partial":'
 
-    def state(self, progress: Progress, content: Content | None = None) -> dict[str, Any]:
-        """The envelope, with what is in it repeated beside it.
-
-        `content` is what there is to say, if that is known already.
-        """
-        content = content or self.content(progress)
-        body = content.model_dump() if content is not None else None
+    def state(self, progress: Progress) -> dict[str, Any]:
+        """The envelope, with what is in it repeated beside it."""
+        content = self._fields(progress)
         return {
             **self._ids.fields(),
             "status": STATUSES[progress.status],
-            "content": body,
-            **{key: value for key, value in (body or {}).items() if key not in _IDS},
+            "content": content,
+            **{key: value for key, value in (content or {}).items() if key not in _IDS},
         }
+
+    def _fields(self, progress: Progress) -> dict[str, Any] | None:
+        """What the content is made of. Of an answer it is known without making the content."""
+        said = _said(progress)
+        if said is not None:
+            return self._answer(progress, said)
+        content = self.content(progress)
+        return content.model_dump() if content is not None else None
 
     def outcome(self, progress: Progress) -> Content:
         """What is said last: of a request that has ended, or waits for a person."""
@@ -123,19 +124,23 @@ class Renderer:
                 return frame("error", _json(content))
         return frame("final-response", _json(content))
 
-    def _answer(self, progress: Progress, text: str) -> TealAgentsResponse:
+    def _answer(self, progress: Progress, said: str) -> dict[str, Any]:
+        """The fields of a `TealAgentsResponse`, all of them."""
         usage = progress.usage
-        return TealAgentsResponse(
-            **self._ids.fields(),
-            output=text,
-            source=self._served.config.source,
-            token_usage=TokenUsage(
-                completion_tokens=usage.completion_tokens,
-                prompt_tokens=usage.prompt_tokens,
-                total_tokens=usage.total_tokens,
-            ),
-            extra_data=extra_data(progress.calls.values()),
-        )
+        extra = extra_data(progress.calls.values()) if progress.calls else None
+        return {
+            "task_id": self._ids.task_id,
+            "session_id": self._ids.session_id,
+            "request_id": self._ids.request_id,
+            "output": said,
+            "source": self._served.config.source,
+            "token_usage": {
+                "completion_tokens": usage.completion_tokens,
+                "prompt_tokens": usage.prompt_tokens,
+                "total_tokens": usage.total_tokens,
+            },
+            "extra_data": extra.model_dump() if extra is not None else None,
+        }
 
     def _question(self, progress: Progress) -> HitlResponse:
         return HitlResponse(
@@ -204,6 +209,15 @@ def _shown(call: Call, approval: Approval) -> ToolCallContent:
         kind=request.kind,
         choices=list(request.choices) if request.choices is not None else None,
     )
+
+
+def _said(progress: Progress) -> str | None:
+    """The answer, or as much of one as there was when the request was stopped."""
+    if progress.status is RunStatus.COMPLETED:
+        return progress.answer.content if progress.answer else ""
+    if _is_stopped(progress):
+        return (progress.cancelled.partial if progress.cancelled else None) or ""
+    return None
 
 
 def _is_stopped(progress: Progress) -> bool:
