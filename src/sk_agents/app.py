@@ -23,7 +23,7 @@ from sk_agents.config.settings import Settings, load_settings
 from sk_agents.http.caller import CallerCheck
 from sk_agents.http.correlation import CorrelationMiddleware
 from sk_agents.http.errors import install_error_handlers
-from sk_agents.http.express import Express
+from sk_agents.http.express import ExpressApp
 from sk_agents.http.health import Health, health_routes
 from sk_agents.http.hosts import HostGuard, accepted_hosts
 from sk_agents.http.openapi import install_openapi
@@ -73,7 +73,7 @@ def create_app(
                 health.note("mcp", house.clients.mcp.statuses)
             yield
 
-    app = FastAPI(
+    app = ExpressApp(
         title="Teal Agents",
         version=__version__,
         lifespan=lifespan,
@@ -94,7 +94,6 @@ def create_app(
     hosts = accepted_hosts(settings.allowed_hosts, settings.host)
     origins = settings.allowed_origins
     app.add_middleware(HostGuard, hosts=hosts, origins=origins)
-    app.add_middleware(Express, routes=app.router.routes, hosts=hosts, origins=origins)
     app.add_middleware(CorrelationMiddleware)
     telemetry = house.telemetry
     if telemetry is not None:
@@ -109,6 +108,10 @@ def create_app(
     app.include_router(health_routes(health))
     install_openapi(app)
     app.include_router(page_routes([f"{agent.name} {agent.version}" for agent in agents], kind))
+    app.open_short_way(
+        HostGuard(app, hosts=hosts, origins=origins),
+        lambda way: TelemetryMiddleware(way, telemetry.requests) if telemetry is not None else way,
+    )
     app.router.routes.insert(0, Shortcut(app.router.routes))
     return app
 

@@ -25,7 +25,7 @@ from sk_agents.http.body import read_json
 from sk_agents.http.connections import ConnectionLimits, bounded_by
 from sk_agents.http.correlation import CorrelationMiddleware
 from sk_agents.http.errors import install_error_handlers
-from sk_agents.http.express import Express, ExpressRoute
+from sk_agents.http.express import ExpressApp, ExpressRoute
 from sk_agents.http.hosts import HostGuard
 from sk_agents.http.idempotency import idempotency_key
 from sk_agents.http.ids import canonical_uuid, chat_id
@@ -56,7 +56,7 @@ def toy_app(
     slots: StreamSlots | None = None,
 ) -> FastAPI:
     """`state.ran` lists the requests whose work was done."""
-    app = FastAPI(redirect_slashes=False)
+    app = ExpressApp(redirect_slashes=False)
     app.state.ran = []
     held = slots or StreamSlots()
 
@@ -105,9 +105,9 @@ def toy_app(
         Route("/stream", stream, methods=["GET"]),
     ]
     app.add_middleware(HostGuard, hosts=hosts, origins=origins)
-    app.add_middleware(Express, routes=app.router.routes, hosts=hosts, origins=origins)
     app.add_middleware(CorrelationMiddleware)
     install_error_handlers(app)
+    app.open_short_way(HostGuard(app, hosts=hosts, origins=origins), lambda way: way)
     return app
 
 

@@ -28,15 +28,19 @@ class CorrelationMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        correlation_id = correlation_id_of(scope)
+        header = correlation_header(scope)
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 others = [pair for pair in message.get("headers", ()) if pair[0] != _RAW_HEADER]
-                message["headers"] = [*others, (_RAW_HEADER, correlation_id.encode())]
+                message["headers"] = [*others, header]
             await send(message)
 
         await self.app(scope, receive, send_with_id)
+
+
+def correlation_header(scope: Scope) -> tuple[bytes, bytes]:
+    return _RAW_HEADER, correlation_id_of(scope).encode()
 
 
 def correlation_id_of(scope: Scope) -> str:

@@ -81,7 +81,7 @@ def problem(
 def install_error_handlers(app: FastAPI) -> None:
     for kind in EXPECTED:
         app.add_exception_handler(kind, handle_error)
-    app.add_exception_handler(Exception, _handle_unknown_error)
+    app.add_exception_handler(Exception, handle_unknown_error)
 
 
 async def handle_error(request: Request, error: Exception) -> ProblemResponse:
@@ -132,7 +132,7 @@ def _http_problem(request: Request, error: HTTPException) -> ProblemResponse:
     return problem(request, status, code=code, detail=str(error.detail), headers=error.headers)
 
 
-async def _handle_unknown_error(request: Request, error: Exception) -> ProblemResponse:
+async def handle_unknown_error(request: Request, error: Exception) -> ProblemResponse:
     _log(request, error, None)
     return problem(request, 500, code="internal", detail=str(TealError()))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-_EXTENSION = "sk_agents.exchange"
+EXTENSION = "sk_agents.exchange"
 _KNOWN_HEADERS = 256
 
 
@@ -58,9 +58,11 @@ class Exchange(RequestResponseCycle):
         self.response_complete = False
         self.chunked_encoding = None
         self.expected_content_length = 0
+        # Sent with every response, instead of any of the same name.
+        self.headers: tuple[tuple[bytes, bytes], ...] = ()
         # Written together with what follows it, if that comes at once.
         self._head = b""
-        scope["extensions"] = {_EXTENSION: self}
+        scope["extensions"] = {EXTENSION: self}
 
     def whole_body(self) -> bytes | None:
         """The request's body, taken as by `receive`; None if some of it is still to come."""
@@ -86,6 +88,14 @@ class Exchange(RequestResponseCycle):
         head, self._head = self._head, b""
         self.transport.write(b"%b%x\r\n%b\r\n" % (head, len(body), body))
 
+    def reply(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
+        """The whole response at once; False, and nothing was done, if that cannot be."""
+        if self.flow.write_paused or self.disconnected or self.response_started:
+            return False
+        self._begin({"type": "http.response.start", "status": status, "headers": headers})
+        self._go_on({"type": "http.response.body", "body": body})
+        return True
+
     async def send(self, message: ASGISendEvent) -> None:
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
@@ -103,10 +113,12 @@ class Exchange(RequestResponseCycle):
             raise RuntimeError(f"a response cannot begin with {message['type']}")
         self.response_started = True
         self.waiting_for_100_continue = False
-        status = message["status"]
+        status, headers = message["status"], message.get("headers", ())
+        for own, _ in self.headers:
+            headers = [pair for pair in headers if pair[0] != own]
         lines = [STATUS_LINE[status]]
         says_close = False
-        for name, value in (*self.default_headers, *message.get("headers", ())):
+        for name, value in (*self.default_headers, *headers, *self.headers):
             line, role = _header(name, value)
             lines.append(line)
             if role == b"content-length":
@@ -164,7 +176,7 @@ class Exchange(RequestResponseCycle):
 def exchange_of(scope: Scope) -> Exchange | None:
     """The exchange that this request belongs to; None on a server that is not ours."""
     extensions = scope.get("extensions")
-    return extensions.get(_EXTENSION) if extensions else None
+    return extensions.get(EXTENSION) if extensions else None
 
 
 @lru_cache(maxsize=_KNOWN_HEADERS)
