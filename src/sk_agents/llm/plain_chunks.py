@@ -15,7 +15,6 @@ import orjson
 LESSONS = 8
 # No chunk begins like this.
 NO_CHUNK = b"\0"
-_ENDS = (b"", b"\n")
 
 
 def plain_text(chunk: Any) -> str | None:
@@ -59,13 +58,10 @@ class PlainChunks:
         before, after = self._before, self._after
         if not events[start].startswith(before):
             return "", 0
-        several = events[start:]
-        if len(several) > 1 and (simple := self._simple_text(several)) is not None:
-            return simple
         first, last = len(before), -len(after)
         least = first + len(after)
         texts = []
-        for data in several:
+        for data in events[start:]:
             if not (data.startswith(before) and data.endswith(after) and len(data) >= least):
                 break
             texts.append(data[first:last])
@@ -75,25 +71,6 @@ class PlainChunks:
             # More differs than the text: from now on all are parsed.
             self._before, self._lessons = NO_CHUNK, 0
             return "", 0
-
-    def _simple_text(self, events: Sequence[bytes]) -> tuple[str, int] | None:
-        """The same, without a look at each of them, if there is nothing special in their text.
-
-        What stands between two texts cuts all of them apart at once: it ends with a text's closing
-        quote and holds the line's end, of which neither is in a text without escapes.
-        """
-        lines = b"\n".join(events)
-        texts = lines[len(self._before) :].split(self._after + b"\n" + self._before)
-        texts[-1], found, others = texts[-1].partition(self._after)
-        joined = b"".join(texts)
-        if not found or b'"' in joined or b"\\" in joined or b"\n" in joined:
-            return None
-        if others[:1] not in _ENDS or lines.count(b"\n") != len(events) - 1:
-            return None
-        try:
-            return joined.decode(), len(texts)
-        except UnicodeDecodeError:
-            return None
 
 
 def _decoded(texts: Sequence[bytes]) -> str:
