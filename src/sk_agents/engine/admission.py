@@ -23,6 +23,7 @@ from sk_agents.engine.commits import (
     Unchanged,
 )
 from sk_agents.engine.events import (
+    Answered,
     ApprovalDecided,
     ApprovalRequested,
     BranchChanged,
@@ -33,7 +34,11 @@ from sk_agents.engine.events import (
     RunEnded,
     RunQueued,
     RunStarted,
+    Thinking,
     ThreadChanged,
+    ToolFinished,
+    ToolProposed,
+    ToolStarted,
 )
 from sk_agents.engine.models import Entry, EntryKind, NewThread, Thread, ThreadStatus
 from sk_agents.engine.state import merge_metadata
@@ -48,6 +53,9 @@ from sk_agents.exceptions import (
     ThreadExists,
     ThreadNotFound,
 )
+
+# Most events of a run: they neither move a head nor are looked for across threads.
+_UNREMARKABLE = frozenset((Answered, Thinking, ToolFinished, ToolProposed, ToolStarted))
 
 
 def admit(
@@ -164,6 +172,8 @@ def _advanced(
     status, active, tip, queued = head.status, head.active_run, head.head_run, head.queued
     runnable, recoveries, metadata = head.runnable, head.recoveries, head.metadata
     for event in events:
+        if type(event) in _UNREMARKABLE:
+            continue
         match event:
             case RunStarted():
                 status, active, tip = ThreadStatus.RUNNING, event.run_id, event.run_id
@@ -227,6 +237,8 @@ def _entries(thread: Thread, events: Sequence[Event]) -> Iterator[Entry]:
         return Entry(kind, key, thread.thread_id, thread.user_id, event.run_id, is_open, due_at)
 
     for event in events:
+        if type(event) in _UNREMARKABLE:
+            continue
         match event:
             case RunQueued() | RunStarted() if event.message is not None:
                 yield entry("run", event.run_id, is_open=False)

@@ -157,16 +157,17 @@ class Driver:
         while True:
             if self.is_outdated:
                 raise LeaseLost(thread_id=self.thread_id)
-            if self.run.cancel_requested is not None:
+            run = self.run
+            if run.cancel_requested is not None:
                 await self._cancel()
                 return True
             if self.draining:
                 await self._hand_over()
                 return False
-            if self._is_rejected:
+            if run.calls and self._is_rejected:
                 await self._cancel(by="human")
                 return True
-            if self.run.unresolved_calls:
+            if run.calls and run.unresolved_calls:
                 if not await self._resolve():
                     return False
                 continue

@@ -58,7 +58,7 @@ class Exchange(RequestResponseCycle):
         self.response_complete = False
         self.chunked_encoding = None
         self.expected_content_length = 0
-        # Sent with every response, instead of any of the same name.
+        # Sent as they are with every response, instead of any of the same name.
         self.headers: tuple[tuple[bytes, bytes], ...] = ()
         # Written together with what follows it, if that comes at once.
         self._head = b""
@@ -114,11 +114,12 @@ class Exchange(RequestResponseCycle):
         self.response_started = True
         self.waiting_for_100_continue = False
         status, headers = message["status"], message.get("headers", ())
-        for own, _ in self.headers:
-            headers = [pair for pair in headers if pair[0] != own]
         lines = [STATUS_LINE[status]]
+        for own in self.headers:
+            headers = [pair for pair in headers if pair[0] != own[0]]
+            lines.append(b"%b: %b\r\n" % own)
         says_close = False
-        for name, value in (*self.default_headers, *headers, *self.headers):
+        for name, value in (*self.default_headers, *headers):
             line, role = _header(name, value)
             lines.append(line)
             if role == b"content-length":
