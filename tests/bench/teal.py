@@ -45,7 +45,7 @@ def turn_cpu(
     return (cpu_seconds(pid) - before) / done
 
 
-def measure(conversations: int = 64, turns: int = 20, repetitions: int = 5) -> Report:
+def measure(conversations: int = 64, turns: int = 20, repetitions: int = 9) -> Report:
     lines, ratios = [], []
     with (
         tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as folder,

@@ -26,7 +26,7 @@ from sk_agents.engine.listing import ThreadQuery as ThreadQuery
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread, ToolCall, Usage
 from sk_agents.engine.state import Run, ThreadState
 from sk_agents.engine.turns import (
-    ModelPiece,
+    ModelStream,
     Prompt,
     ToolChunk,
     ToolContext,
@@ -199,7 +199,7 @@ class Signals(Protocol):
 class Model(Protocol):
     """A chat model behind one streaming call."""
 
-    def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece], None]:
+    def stream(self, prompt: Prompt) -> ModelStream:
         """The reply: at each step the pieces that arrived together, the last `TurnFinished`.
 
         Whatever may be repeated unnoticed has been retried inside. Closing it cancels.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from sk_agents.engine.models import Effect, Message, Usage
 
@@ -66,6 +66,16 @@ class TurnFinished:
 
 
 ModelPiece = TextDelta | ReasoningDelta | CallRequested | TurnFinished
+
+
+class ModelStream(Protocol):
+    """A reply as it comes. Any asynchronous generator of pieces is one."""
+
+    def __aiter__(self) -> AsyncIterator[Sequence[ModelPiece]]: ...
+
+    def __anext__(self) -> Awaitable[Sequence[ModelPiece]]: ...
+
+    def aclose(self) -> Awaitable[None]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sk_agents.engine.turns import ModelPiece, Prompt, TextDelta, TurnFinished
+from sk_agents.engine.turns import ModelPiece, ModelStream, Prompt, TextDelta, TurnFinished
 from sk_agents.exceptions import ConfigurationError, ModelUnavailable
 from sk_agents.llm.constrained_calls import (
     answer_so_far,
@@ -98,7 +98,7 @@ class LocalModel:
 
 
 async def from_constrained(
-    replies: AsyncGenerator[Sequence[ModelPiece]],
+    replies: ModelStream,
 ) -> AsyncGenerator[Sequence[ModelPiece]]:
     """Answers come as they are written, a call when it is complete."""
     text, shown = "", 0

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import orjson
 
@@ -63,7 +63,7 @@ class OpenAIChat:
 
     def __init__(self, clients: ModelClients, endpoint: Endpoint, pace: Pace | None = None) -> None:
         self._clients = clients
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._pace = pace or Pace()
         self._encoder = RequestEncoder(endpoint.model, endpoint.dialect)
         headers = {"Content-Type": "application/json", "Accept": EVENT_STREAM}
@@ -71,38 +71,28 @@ class OpenAIChat:
             headers["Authorization"] = f"Bearer {endpoint.key}"
         self._target = target("POST", f"{endpoint.base_url}/chat/completions", headers)
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece]]:
-        endpoint = self._endpoint
-        body = self._encoder.encode(prompt)
-        attempts = Attempts(endpoint.retry, self._pace)
-        while True:
-            reply = Reply()
-            response: HttpConnection | None = None
-            try:
-                response = await self._clients.http.send(self._target, body, endpoint.timeouts)
-                await self._check(response)
-                reading = _Reading(reply, endpoint)
-                while not reply.finished:
-                    read = await _read(response, reply)
-                    pieces = reading.feed(read) if read else reading.end()
-                    if pieces:
-                        yield pieces
-                return
-            except OSError as error:
-                failure = _transport_failure(error)
-            except ModelError as error:
-                failure = error
-            finally:
-                if response is not None:
-                    response.release(is_done=reply.finished)
-            if reply.begun:
-                raise _in_the_middle(failure)
-            if not await attempts.may_repeat_after(failure):
-                raise failure
-            logger.info(
-                "the model is asked again",
-                extra={"model": endpoint.model, "attempt": attempts.made, "code": failure.code},
-            )
+    def stream(self, prompt: Prompt) -> _Stream:
+        return _Stream(self, prompt)
+
+    async def ask(self, body: bytes) -> HttpConnection:
+        """The response to this request, whose stream follows. The caller must `release` it.
+
+        Raises:
+            OSError, ModelError: there is none.
+        """
+        response = await self._clients.http.send(self._target, body, self.endpoint.timeouts)
+        try:
+            await self._check(response)
+        except BaseException:
+            response.release(is_done=False)
+            raise
+        return response
+
+    def encode(self, prompt: Prompt) -> bytes:
+        return self._encoder.encode(prompt)
+
+    def attempts(self) -> Attempts:
+        return Attempts(self.endpoint.retry, self._pace)
 
     async def _check(self, response: HttpConnection) -> None:
         """Return iff a stream follows."""
@@ -112,7 +102,7 @@ class OpenAIChat:
                 return
             raise ModelProtocolError("the reply is compressed, which was not asked for")
         body = await _beginning(response)
-        key = self._endpoint.key
+        key = self.endpoint.key
         if response.status != 200:
             header = _header(response, b"retry-after") or None
             wait = parse_retry_after(header, self._pace.clock.now())
@@ -122,6 +112,76 @@ class OpenAIChat:
             if isinstance(document, dict) and document.get("error"):
                 raise error_in_stream(document["error"], key)
         raise ModelProtocolError(f"the reply is {content_type[:64]!r}, not an event stream")
+
+
+class _Stream:
+    """One reply, asked for again as often as that may be. No generator: one is registered with the
+    event loop and taken off again, for every call."""
+
+    def __init__(self, chat: OpenAIChat, prompt: Prompt) -> None:
+        self._chat = chat
+        self._prompt = prompt
+        self._attempts = chat.attempts()
+        self._body = b""
+        self._reply = Reply()
+        self._reading: _Reading | None = None
+        self._response: HttpConnection | None = None
+        self._is_over = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sequence[ModelPiece]:
+        try:
+            while not (self._is_over or self._reply.finished):
+                pieces = await self._next()
+                if pieces:
+                    return pieces
+        except BaseException:
+            await self.aclose()
+            raise
+        await self.aclose()
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        self._is_over = True
+        self._release()
+
+    async def _next(self) -> list[ModelPiece]:
+        """What one read brings; nothing if the model is to be asked again."""
+        try:
+            response, reading = self._response, self._reading
+            if response is None or reading is None:
+                response, reading = await self._begin()
+            read = await _read(response, self._reply)
+            return reading.feed(read) if read else reading.end()
+        except OSError as error:
+            failure = _transport_failure(error)
+        except ModelError as error:
+            failure = error
+        self._release()
+        if self._reply.begun:
+            raise _in_the_middle(failure)
+        if not await self._attempts.may_repeat_after(failure):
+            raise failure
+        made, model = self._attempts.made, self._chat.endpoint.model
+        logger.info(
+            "the model is asked again",
+            extra={"model": model, "attempt": made, "code": failure.code},
+        )
+        return []
+
+    async def _begin(self) -> tuple[HttpConnection, _Reading]:
+        self._body = self._body or self._chat.encode(self._prompt)
+        self._reply = Reply()
+        self._response = await self._chat.ask(self._body)
+        self._reading = _Reading(self._reply, self._chat.endpoint)
+        return self._response, self._reading
+
+    def _release(self) -> None:
+        if self._response is not None:
+            self._response.release(is_done=self._reply.finished)
+            self._response = None
 
 
 class _Reading:
