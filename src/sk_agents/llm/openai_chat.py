@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Self
 
 import orjson
@@ -96,16 +97,16 @@ class OpenAIChat:
 
     async def _check(self, response: HttpConnection) -> None:
         """Return iff a stream follows."""
-        content_type = _header(response, b"content-type").partition(";")[0].strip().lower()
+        content_type = _media_type(response.headers.get(b"content-type", b""))
         if response.status == 200 and content_type == EVENT_STREAM:
-            if _header(response, b"content-encoding") in ("", "identity"):
+            if response.headers.get(b"content-encoding", b"identity") == b"identity":
                 return
             raise ModelProtocolError("the reply is compressed, which was not asked for")
         body = await _beginning(response)
         key = self.endpoint.key
         if response.status != 200:
-            header = _header(response, b"retry-after") or None
-            wait = parse_retry_after(header, self._pace.clock.now())
+            header = response.headers.get(b"retry-after", b"").decode("latin-1")
+            wait = parse_retry_after(header or None, self._pace.clock.now())
             raise refusal(response.status, body, key, retry_after=wait)
         if content_type == "application/json":
             document = _document(body)
@@ -162,12 +163,13 @@ class _Stream:
         self._release()
         if self._reply.begun:
             raise _in_the_middle(failure)
-        if not await self._attempts.may_repeat_after(failure):
+        attempts = self._attempts
+        if not await attempts.may_repeat_after(failure):
             raise failure
-        made, model = self._attempts.made, self._chat.endpoint.model
+        model = self._chat.endpoint.model
         logger.info(
             "the model is asked again",
-            extra={"model": model, "attempt": made, "code": failure.code},
+            extra={"model": model, "attempt": attempts.made, "code": failure.code},
         )
         return []
 
@@ -263,8 +265,9 @@ def _transport_failure(error: OSError) -> ModelError:
     )
 
 
-def _header(response: HttpConnection, name: bytes) -> str:
-    return response.headers.get(name, b"").decode("latin-1")
+@lru_cache(maxsize=64)
+def _media_type(header: bytes) -> str:
+    return header.decode("latin-1").partition(";")[0].strip().lower()
 
 
 async def _read(response: HttpConnection, reply: Reply) -> bytes:
