@@ -9,12 +9,15 @@ from datetime import datetime
 from functools import cache
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from sk_agents.engine.events import Event, EventBase, KnownEvent, Unrecognised
 from sk_agents.engine.models import EPOCH
 
-_KNOWN: TypeAdapter[KnownEvent] = TypeAdapter(Annotated[KnownEvent, Field(discriminator="type")])
+# Built when a log is first read: a start has better things to do.
+_KNOWN: TypeAdapter[KnownEvent] = TypeAdapter(
+    Annotated[KnownEvent, Field(discriminator="type")], config=ConfigDict(defer_build=True)
+)
 EVENT_TYPES = frozenset(kind.model_fields["type"].default for kind in KnownEvent.__args__)
 
 

@@ -49,7 +49,9 @@ Some = Annotated[list[Json], Field(min_length=1, max_length=1000)]
 class Predicate(BaseModel):
     """All of its conditions must hold."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, hide_input_in_errors=True, defer_build=True
+    )
 
     equals: Json = None
     one_of: Some | None = Field(None, alias="in")

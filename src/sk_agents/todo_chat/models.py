@@ -21,7 +21,9 @@ def _spoken(text: str) -> str:
 class ChatRequest(BaseModel):
     """A `session_id` is a chat's id; without one a new conversation begins."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True
+    )
 
     user_message: Annotated[str, AfterValidator(_spoken)]
     session_id: Annotated[str, Field(pattern=r"\A[A-Za-z0-9_-]{1,64}\z")] | None = None
@@ -32,7 +34,7 @@ class ChatRequest(BaseModel):
 class CallView(BaseModel):
     """A tool call; `result` is `None` while it has none."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     name: str
     arguments: dict[str, Any]
@@ -42,7 +44,7 @@ class CallView(BaseModel):
 class PendingApproval(BaseModel):
     """A call or a question that waits for a person: decide it at `/approvals/{approval_id}`."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     approval_id: str
     kind: Literal["tool", "outcome_unknown", "question", "auth"]
@@ -57,7 +59,7 @@ class PendingApproval(BaseModel):
 class ChatReply(BaseModel):
     """`response` is the assistant's message, empty while the turn is paused."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     session_id: str
     request_id: str

@@ -28,7 +28,9 @@ OWN_MODULE, OWN_CLASS = "local_plugin_catalog", "FileBasedPluginCatalog"
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, hide_input_in_errors=True, defer_build=True
+    )
 
 
 class Governance(_Strict):

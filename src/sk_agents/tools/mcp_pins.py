@@ -38,14 +38,14 @@ class Withheld:
 class _Pin(BaseModel):
     """`agreed` is `None` for a tool that came after its server was agreed to."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     agreed: str | None
     seen: str | None = None
 
 
 class _Document(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     v: Literal[1] = 1
     servers: dict[str, dict[str, _Pin]] = {}

@@ -44,7 +44,9 @@ _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 class RemotePlugin(BaseModel):
     """One entry of the catalog."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True
+    )
 
     # The part before the first '-' of a tool's name.
     plugin_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,40}$")]
@@ -74,7 +76,9 @@ class RemotePlugin(BaseModel):
 
 
 class _Document(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True
+    )
 
     remote_plugins: tuple[RemotePlugin, ...]
 
