@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sk_agents.engine.commits import Commit, Committed
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.live import Delta
-from sk_agents.persistence.sqlite_store import SqliteStore
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.kit import THREAD, Talk, talking
+from tests.engine.late_news import LateNews
 from tests.engine.test_engine_streaming import gated
 
 
@@ -141,28 +140,13 @@ async def test_an_outlet_that_breaks_breaks_neither_the_run_nor_its_reader(
     assert "previews lost" in caplog.text
 
 
-class LateNews(SqliteStore):
-    """Stores a run's end before it lets its sender know."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.is_stored, self.may_tell = asyncio.Event(), asyncio.Event()
-
-    async def commit(self, commit: Commit) -> Committed:
-        done = await super().commit(commit)
-        if any(isinstance(event, RunEnded) for event in commit.events):
-            self.is_stored.set()
-            await self.may_tell.wait()
-        return done
-
-
 async def test_who_reads_the_end_before_the_run_hears_of_it_sees_no_preview_after_it(
     tmp_path: Path,
 ) -> None:
     page, (gates, turn) = Page(), gated("Enough.")
     async with (
         asyncio.timeout(10),
-        LateNews(tmp_path / "late.sqlite") as store,
+        LateNews(tmp_path / "late.sqlite", RunEnded) as store,
         talking(store, script=[turn]) as talk,
     ):
         await talk.say()

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.events import ApprovalDecided, ToolFinished, ToolOutcomeUnknown, ToolStarted
+from sk_agents.engine.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ToolFinished,
+    ToolOutcomeUnknown,
+    ToolStarted,
+)
 from sk_agents.engine.models import CallState, Effect, RunStatus
 from sk_agents.engine.turns import Question, ToolContext
 from sk_agents.exceptions import (
@@ -18,6 +24,7 @@ from sk_agents.exceptions import (
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.fake_tools import LOOK, FakeTools, tool
 from tests.engine.kit import SEND_X, Talk, is_asked_anew, talking, waiting
+from tests.engine.late_news import LateNews
 
 
 async def of_unknown_outcome(talk: Talk) -> str:
@@ -176,12 +183,17 @@ async def test_question_of_a_tool_that_broke_off_is_withdrawn(tmp_path: Path) ->
             return "answered"
         assert context.ask is not None
         asking = asyncio.ensure_future(context.ask(Question("Which one?")))
-        await talk.until(lambda state: bool(state.run("r1").pending_approvals))
+        # It is stored, and nobody here knows of it yet.
+        await store.is_stored.wait()
         asking.cancel()
+        store.may_tell.set()
         raise ToolInterrupted
 
     box = FakeTools(tool("Files-look", work))
-    async with talking(tmp_path, script=LOOK_X, tools=box) as talk:
+    async with (
+        LateNews(tmp_path / "late.sqlite", ApprovalRequested) as store,
+        talking(store, script=LOOK_X, tools=box) as talk,
+    ):
         accepted = await talk.say()
         run = await talk.ended(accepted.run_id)
         assert run.status is RunStatus.COMPLETED

@@ -121,10 +121,13 @@ def test_an_application_that_opens_none_has_no_short_way() -> None:
 
 
 @pytest.mark.parametrize("error", RAISED)
-def test_errors_are_answered_alike_on_both_ways(error: str) -> None:
+def test_errors_are_answered_alike_on_both_ways(
+    error: str, caplog: pytest.LogCaptureFixture
+) -> None:
     layered = Layered()
     with layered.served() as client:
         short, long = client.post(f"/fail/{error}"), client.post(f"/fail/{error}", headers=BROWSER)
+    assert ("Traceback" in caplog.text) is (error == "unknown")
     assert (len(layered.short), len(layered.passed)) == (1, 1)
     assert (short.status_code, short.json()) == (long.status_code, long.json())
     assert without_date(short) == without_date(long)

@@ -35,6 +35,13 @@ class Questions:
         self._began = self._now()
         self._waited = 0.0
         self._waiting_since: float | None = None
+        self._committing: asyncio.Task[None] | None = None
+
+    async def settle(self) -> None:
+        """Until whatever was asked is known here, also if its asker did not wait for that."""
+        if self._committing is not None:
+            await asyncio.wait({self._committing})
+            self._committing.cancelled() or self._committing.exception()
 
     def time_left(self) -> float:
         """Seconds until the tool's limit; all of them while a person is asked."""
@@ -53,7 +60,9 @@ class Questions:
         self._waiting_since = self._now()
         try:
             request = self._request(question)
-            await self._driver.commit(request)
+            # Who stops asking half-way must not leave a question that we do not know of.
+            self._committing = asyncio.ensure_future(self._driver.commit(request))
+            await asyncio.shield(self._committing)
             return _answer_of(await self._decided(request.approval_id))
         finally:
             self._waited += self._now() - self._waiting_since

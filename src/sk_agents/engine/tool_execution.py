@@ -51,6 +51,7 @@ async def execute(
         is_done = task.done()
     finally:
         await _give_up(task)
+        await questions.settle()
     broke_off = is_done and _broke_off(task)
     if is_done:
         failpoint("tool_effect_done")

@@ -7,6 +7,7 @@ answers. All else goes the ordinary way.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 
 from fastapi import FastAPI
@@ -19,6 +20,8 @@ from sk_agents.http.errors import EXPECTED, handle_error, handle_unknown_error
 from sk_agents.http.exchange import EXTENSION, exchange_of
 from sk_agents.http.hosts import HostGuard
 from sk_agents.http.shortcut import first_segment
+
+logger = logging.getLogger(__name__)
 
 _END = "sk_agents.express"
 
@@ -77,8 +80,10 @@ class _ShortWay:
         except EXPECTED as error:
             answer = await handle_error(Request(scope), error)
             await answer(scope, receive, send)
-        except Exception as error:
+        except Exception as error:  # a mistake of ours, told once and to whom it matters
             answer = await handle_unknown_error(Request(scope), error)
-            if not exchange.response_started:
-                await answer(scope, receive, send)
-            raise
+            if exchange.response_started:
+                # Cut off, so that what was sent is not taken for the whole.
+                raise
+            logger.exception("unexpected error")
+            await answer(scope, receive, send)
