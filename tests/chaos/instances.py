@@ -94,7 +94,7 @@ class Instance:
     async def ended(self) -> int:
         """Its return code, once it has ended by itself."""
         async with asyncio.timeout(BOUND):
-            await self._reading
+            await asyncio.shield(self._reading)
             return await self.process.wait()
 
     async def _read(self) -> None:
