@@ -23,7 +23,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-EXTENSION = "sk_agents.exchange"
+_EXTENSION = "sk_agents.exchange"
 _KNOWN_HEADERS = 256
 
 
@@ -62,7 +62,7 @@ class Exchange(RequestResponseCycle):
         self.headers: tuple[tuple[bytes, bytes], ...] = ()
         # Written together with what follows it, if that comes at once.
         self._head = b""
-        scope["extensions"] = {EXTENSION: self}
+        scope["extensions"] = {_EXTENSION: self}
 
     def whole_body(self) -> bytes | None:
         """The request's body, taken as by `receive`; None if some of it is still to come."""
@@ -177,7 +177,7 @@ class Exchange(RequestResponseCycle):
 def exchange_of(scope: Scope) -> Exchange | None:
     """The exchange that this request belongs to; None on a server that is not ours."""
     extensions = scope.get("extensions")
-    return extensions.get(EXTENSION) if extensions else None
+    return extensions.get(_EXTENSION) if extensions else None
 
 
 @lru_cache(maxsize=_KNOWN_HEADERS)

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sk_agents.http.correlation import correlation_header
 from sk_agents.http.errors import EXPECTED, handle_error, handle_unknown_error
-from sk_agents.http.exchange import EXTENSION, exchange_of
+from sk_agents.http.exchange import exchange_of
 from sk_agents.http.hosts import HostGuard
 from sk_agents.http.shortcut import first_segment
 
@@ -73,7 +73,8 @@ class _ShortWay:
         return False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = scope["extensions"][EXTENSION]
+        exchange = exchange_of(scope)
+        assert exchange is not None, "others have not come this way"
         exchange.headers = (correlation_header(scope),)
         try:
             await scope[_END](scope, receive, send)

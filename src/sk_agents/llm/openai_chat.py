@@ -99,7 +99,7 @@ class OpenAIChat:
         """Return iff a stream follows."""
         content_type = _media_type(response.headers.get(b"content-type", b""))
         if response.status == 200 and content_type == EVENT_STREAM:
-            if response.headers.get(b"content-encoding", b"identity") == b"identity":
+            if response.headers.get(b"content-encoding", b"") in (b"", b"identity"):
                 return
             raise ModelProtocolError("the reply is compressed, which was not asked for")
         body = await _beginning(response)

@@ -93,11 +93,15 @@ class AgentLoop:
             TealError: the log cannot be read.
         """
         task_id, request_id = turn.ids.task_id, turn.ids.request_id
-        run = await self._engine.result(task_id, request_id, seconds=seconds)
-        if run.phase in TERMINAL:
-            return Progress.of(run)
-        known = await self._engine.thread(task_id, turn.user_id)
-        return await self.progress(known, known.state.run(request_id))
+        while True:
+            run = await self._engine.result(task_id, request_id, seconds=seconds)
+            if run.phase in TERMINAL:
+                return Progress.of(run)
+            known = await self._engine.thread(task_id, turn.user_id)
+            progress = await self.progress(known, known.state.run(request_id))
+            if progress.status is not RunStatus.RUNNING:
+                return progress
+            # Somebody has decided meanwhile: it goes on.
 
     async def progress(self, known: KnownThread, run: Run) -> Progress:
         """The request as it stands in the log, as far as `known` reaches."""
