@@ -40,7 +40,14 @@ from sk_agents.engine.events import (
     ToolProposed,
     ToolStarted,
 )
-from sk_agents.engine.models import Entry, EntryKind, NewThread, Thread, ThreadStatus
+from sk_agents.engine.models import (
+    STATUS_AFTER,
+    Entry,
+    EntryKind,
+    NewThread,
+    Thread,
+    ThreadStatus,
+)
 from sk_agents.engine.state import merge_metadata
 from sk_agents.engine.stored_events import numbered
 from sk_agents.exceptions import (
@@ -183,7 +190,7 @@ def _advanced(
                 queued += 1
                 runnable = runnable or active is None
             case RunEnded() if event.run_id == active:
-                status, active = ThreadStatus(event.status), None
+                status, active = STATUS_AFTER[event.status], None
                 runnable, recoveries = queued > 0, 0
             case RunEnded():
                 queued -= 1

@@ -38,6 +38,7 @@ class Driver:
     ) -> None:
         self.services = services
         self.known = known
+        self.thread_id = known.head.thread_id
         self.authorization = authorization
         self.epoch = known.head.epoch
         self.draining = False
@@ -51,10 +52,6 @@ class Driver:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._interruptible = False
-
-    @property
-    def thread_id(self) -> str:
-        return self.known.head.thread_id
 
     @property
     def run(self) -> Run:
@@ -176,13 +173,14 @@ class Driver:
 
     async def _model_round(self) -> bool:
         """Ask the model once more; True if that ended the run."""
-        model_round = ModelRound(self)
+        run = self.run
+        model_round = ModelRound(self, run)
         if model_round.number > 1:
             failpoint("next_round")
         if model_round.number > self.agent.limits.model_rounds:
             await self._fail("max_rounds", "The model used tools too many times in one turn.")
             return True
-        if tool_steps.invalid_rounds(self.run) >= self.agent.limits.invalid_rounds:
+        if tool_steps.invalid_rounds(run) >= self.agent.limits.invalid_rounds:
             await self._fail("invalid_tool_call", "The model kept asking for calls it cannot make.")
             return True
         self._interruptible = True
@@ -195,7 +193,7 @@ class Driver:
             return False
         finally:
             self._interruptible = False
-        if self.run.cancel_requested is not None:
+        if run.cancel_requested is not None:
             return False
         if reply.calls:
             await self.commit(*self._tools.proposed(reply))

@@ -282,3 +282,18 @@ KnownEvent = (
     | RunEnded
 )
 Event = KnownEvent | Unrecognised
+
+# What happens to a thread; everything else is a step of one of its runs.
+OF_THREAD = frozenset(
+    {
+        RunQueued,
+        RunStarted,
+        RunEnded,
+        Compacted,
+        GrantChanged,
+        BranchChanged,
+        Imported,
+        ThreadChanged,
+        Unrecognised,
+    }
+)

@@ -41,6 +41,10 @@ class _Stream:
     length: int = 0
 
 
+# What a round comes to.
+_ROUND_ENDS = frozenset((Answered, ToolProposed))
+
+
 class LiveRun:
     """The open round of one run: its text, its reasoning, its tools' output."""
 
@@ -72,7 +76,7 @@ class LiveRun:
 
     def stored(self, events: Sequence[Event]) -> None:
         """These are about to be shown: no preview of what they hold may follow."""
-        if any(isinstance(event, Answered | ToolProposed) for event in events):
+        if not _ROUND_ENDS.isdisjoint(map(type, events)):
             self.close_round()
 
     def close_round(self) -> None:

@@ -52,6 +52,12 @@ class ThreadStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+# Made once: an enum takes its time to find a member by its value.
+STATUS_AFTER: Mapping[RunStatus, ThreadStatus] = {
+    status: ThreadStatus(status) for status in RunStatus if status is not RunStatus.QUEUED
+}
+
+
 class Effect(StrEnum):
     """What a second execution of a tool would do. Undeclared means `at_most_once`."""
 

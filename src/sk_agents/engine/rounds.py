@@ -11,6 +11,7 @@ from sk_agents.engine.context import Context, compaction, cut_to_fit, tokens
 from sk_agents.engine.events import Answered, Event, ModelRestarted, Thinking
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.models import Usage
+from sk_agents.engine.state import Run
 from sk_agents.engine.transcript import conversation
 from sk_agents.engine.turns import (
     CallRequested,
@@ -61,9 +62,9 @@ class Reply:
 
 
 class ModelRound:
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, run: Run) -> None:
         self._driver = driver
-        run = driver.run
+        self._run = run
         rounds = [call.proposal.round for call in run.calls.values()] if run.calls else (0,)
         self.number = 1 + max(rounds)
         self._attempt = run.attempt(self.number)
@@ -80,7 +81,7 @@ class ModelRound:
         while True:
             try:
                 with driver.services.observer.model_call(
-                    driver.known.head, driver.run, driver.agent.name, self.number
+                    driver.known.head, self._run, driver.agent.name, self.number
                 ) as replied:
                     reply = await self._stream()
                     replied(reply.usage, reply.finish_reason)
@@ -93,7 +94,7 @@ class ModelRound:
                 self._attempt += 1
                 await self._driver.commit(
                     ModelRestarted(
-                        run_id=self._driver.run.run_id,
+                        run_id=self._run.run_id,
                         round=self.number,
                         attempt=self._attempt,
                         reason=error.code,
@@ -118,7 +119,7 @@ class ModelRound:
         driver = self._driver
         live = driver.live
         live.begin(self.number, self._attempt)
-        reply = Reply(driver.run.run_id, self.number)
+        reply = Reply(self._run.run_id, self.number)
         prompt = self._prompt()
         failpoint("model_called")
         try:
@@ -174,5 +175,5 @@ class ModelRound:
             temperature=agent.temperature,
             max_tokens=agent.max_tokens,
             reasoning_effort=agent.reasoning_effort,
-            response_schema=self._driver.run.response_schema,
+            response_schema=self._run.response_schema,
         )

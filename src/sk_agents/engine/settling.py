@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from sk_agents.engine.models import RunStatus
 from sk_agents.engine.services import Services
 from sk_agents.engine.state import Run
-from sk_agents.engine.transitions import TERMINAL
+from sk_agents.engine.transitions import SETTLED, TERMINAL
 from sk_agents.engine.watch import POLL_SECONDS
 from sk_agents.exceptions import RunNotFound, ShuttingDown
 
@@ -31,7 +30,7 @@ async def settled(
         async with services.signals.subscribe(thread_id) as changes:
             while True:
                 run = await _up_to_date(services, thread_id, run_id, was_told)
-                if run.phase in TERMINAL or run.status is RunStatus.WAITING:
+                if run.status in SETTLED:
                     return run
                 if services.closing:
                     raise ShuttingDown
@@ -48,8 +47,8 @@ async def _up_to_date(services: Services, thread_id: str, run_id: str, was_told:
     known = services.threads.known(thread_id)
     run = known.state.runs.get(run_id) if known is not None else None
     if run is not None and was_told:
-        is_running = thread_id in services.live and run.status is not RunStatus.WAITING
-        if run.phase in TERMINAL or is_running:
+        status = run.status
+        if status in TERMINAL or (thread_id in services.live and status not in SETTLED):
             return run
     known = await services.threads.load(thread_id)
     if not was_told:

@@ -14,6 +14,7 @@ from typing import Any
 from sk_agents.engine import transitions
 from sk_agents.engine.calls import Approval, Call, apply_to_calls
 from sk_agents.engine.events import (
+    OF_THREAD,
     Answered,
     BranchChanged,
     Cancelled,
@@ -32,9 +33,15 @@ from sk_agents.engine.events import (
     Thinking,
     ThreadChanged,
     ToolProposed,
-    Unrecognised,
 )
-from sk_agents.engine.models import Message, RunStatus, ThreadStatus, Usage, UserInput
+from sk_agents.engine.models import (
+    STATUS_AFTER,
+    Message,
+    RunStatus,
+    ThreadStatus,
+    Usage,
+    UserInput,
+)
 from sk_agents.exceptions import StateCorrupt
 
 
@@ -74,7 +81,7 @@ class Run:
 
         A run that was asked to stop waits for nobody: its owner has to end it.
         """
-        if self.phase is RunStatus.RUNNING and self.cancel_requested is None:
+        if self.calls and self.phase is RunStatus.RUNNING and self.cancel_requested is None:
             unresolved = self.unresolved_calls
             if unresolved and all(call.waits for call in unresolved):
                 return RunStatus.WAITING
@@ -112,7 +119,7 @@ class ThreadState:
     @property
     def status(self) -> ThreadStatus:
         if self.active_run is not None:
-            return ThreadStatus(self.runs[self.active_run].status)
+            return STATUS_AFTER[self.runs[self.active_run].status]
         return self.last_status
 
     def branch(self) -> list[Run]:
@@ -144,9 +151,17 @@ class ThreadState:
         if event.seq != self.next_seq:
             raise StateCorrupt(f"event {event.seq} stands where {self.next_seq} is due")
         self.next_seq += 1
+        if type(event) not in OF_THREAD:
+            _apply_step(self.run(event.run_id), event)
+            return
         match event:
-            case RunQueued() | RunStarted() | RunEnded():
-                self._apply_boundary(event)
+            case RunStarted():
+                self._start(event)
+            case RunEnded():
+                self._end(event)
+            case RunQueued():
+                self._add(event, RunStatus.QUEUED, parent=None)
+                self.queue.append(event.run_id)
             case GrantChanged(granted=True):
                 self.grants[event.grant_id] = event
             case GrantChanged():
@@ -162,32 +177,19 @@ class ThreadState:
             case Imported():
                 self.imported.extend(event.items)
                 self.last_status = event.status or self.last_status
-            case Unrecognised():
-                pass
-            case _:
-                _apply_step(self.run(event.run_id), event)
 
-    def _apply_boundary(self, event: RunQueued | RunStarted | RunEnded) -> None:
+    def _start(self, event: RunStarted) -> None:
         known = self.runs.get(event.run_id)
-        match event:
-            case RunQueued():
-                self._add(event, RunStatus.QUEUED, parent=None)
-                self.queue.append(event.run_id)
-            case RunStarted():
-                if self.active_run is not None:
-                    raise StateCorrupt(f"run {event.run_id} starts while another is active")
-                self._check_start(event, known)
-                if known is None:
-                    self._add(event, RunStatus.RUNNING, parent=event.parent_run)
-                else:
-                    known.phase = transitions.step(
-                        transitions.RUN, known.phase, RunStatus.RUNNING, "a run"
-                    )
-                    known.parent_run = event.parent_run
-                    self.queue.remove(event.run_id)
-                self.active_run = self.head_run = event.run_id
-            case RunEnded():
-                self._end(self.run(event.run_id), event)
+        if self.active_run is not None:
+            raise StateCorrupt(f"run {event.run_id} starts while another is active")
+        self._check_start(event, known)
+        if known is None:
+            self._add(event, RunStatus.RUNNING, parent=event.parent_run, edits=event.edits)
+        else:
+            known.phase = transitions.step(transitions.RUN, known.phase, RunStatus.RUNNING, "a run")
+            known.parent_run = event.parent_run
+            self.queue.remove(event.run_id)
+        self.active_run = self.head_run = event.run_id
 
     def _check_start(self, event: RunStarted, known: Run | None) -> None:
         """Parents have ended, so that every chain of them does; a message is said once."""
@@ -198,7 +200,14 @@ class ThreadState:
         if (known is None) is (event.message is None):
             raise StateCorrupt(f"run {event.run_id} starts with no message, or with two")
 
-    def _add(self, event: RunQueued | RunStarted, phase: RunStatus, parent: str | None) -> None:
+    def _add(
+        self,
+        event: RunQueued | RunStarted,
+        phase: RunStatus,
+        *,
+        parent: str | None,
+        edits: str | None = None,
+    ) -> None:
         transitions.step(transitions.RUN, self._phase(event.run_id), phase, "a run")
         self.runs[event.run_id] = Run(
             run_id=event.run_id,
@@ -206,7 +215,7 @@ class ThreadState:
             phase=phase,
             parent_run=parent,
             created_at=event.at,
-            edits=event.edits if isinstance(event, RunStarted) else None,
+            edits=edits,
             idempotency_key=event.idempotency_key,
             request_digest=event.request_digest,
             agent=event.agent,
@@ -221,14 +230,15 @@ class ThreadState:
     def _phase(self, run_id: str) -> RunStatus | None:
         return self.runs[run_id].phase if run_id in self.runs else None
 
-    def _end(self, run: Run, event: RunEnded) -> None:
-        if run.unresolved_calls:
+    def _end(self, event: RunEnded) -> None:
+        run = self.run(event.run_id)
+        if run.calls and run.unresolved_calls:
             raise StateCorrupt(f"run {run.run_id} ends with a call that has no result")
         if run.phase is RunStatus.QUEUED:
             self.queue.remove(run.run_id)
         else:
             self.active_run = None
-            self.last_status = ThreadStatus(event.status)
+            self.last_status = STATUS_AFTER[event.status]
         run.phase = transitions.step(transitions.RUN, run.phase, event.status, "a run")
         run.usage = event.usage
         run.completed_at = event.at
@@ -253,9 +263,7 @@ def merge_metadata(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 
 def _apply_step(run: Run, event: Event) -> None:
-    waits_its_turn = run.phase is RunStatus.QUEUED and isinstance(event, Cancelled)
-    is_possible = waits_its_turn or isinstance(event, LateResult | CancelRequested)
-    if run.phase is not RunStatus.RUNNING and not is_possible:
+    if run.phase is not RunStatus.RUNNING and not _is_possible_at_rest(run, event):
         raise StateCorrupt(f"{event.type} belongs to run {run.run_id}, which is {run.phase}")
     match event:
         case Thinking():
@@ -274,3 +282,9 @@ def _apply_step(run: Run, event: Event) -> None:
             if isinstance(event, ToolProposed) and event.usage is not None:
                 run.usage += event.usage
             apply_to_calls(run.calls, event)
+
+
+def _is_possible_at_rest(run: Run, event: Event) -> bool:
+    if isinstance(event, Cancelled):
+        return run.phase is RunStatus.QUEUED
+    return isinstance(event, LateResult | CancelRequested)

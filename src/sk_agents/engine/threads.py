@@ -7,9 +7,10 @@ a reload, never a wrong write.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from sk_agents.engine.events import (
     Answered,
@@ -145,16 +146,20 @@ def _age(head: Thread) -> tuple[int, int, datetime]:
 
 def _size(event: Event) -> int:
     """What it holds beyond what every event does."""
-    match event:
-        case Answered() | Thinking():
-            return 2 * len(event.content)
-        case ToolFinished():
-            return 2 * len(event.result)
-        case ToolProposed():
-            return EVENT_BYTES + 2 * len(repr(event.arguments))
-        case ApprovalRequested():
-            return EVENT_BYTES + 2 * len(repr(event.shown))
-        case RunStarted(message=message) | RunQueued(message=message) if message is not None:
-            return 2 * sum(len(part.content) for part in message.parts)
-        case _:
-            return 0
+    measure = _SIZES.get(type(event))
+    return measure(event) if measure is not None else 0
+
+
+def _said_size(event: RunStarted | RunQueued) -> int:
+    return 2 * sum(len(part.content) for part in event.message.parts) if event.message else 0
+
+
+_SIZES: Mapping[type[Event], Callable[[Any], int]] = {
+    Answered: lambda event: 2 * len(event.content),
+    Thinking: lambda event: 2 * len(event.content),
+    ToolFinished: lambda event: 2 * len(event.result),
+    ToolProposed: lambda event: EVENT_BYTES + 2 * len(repr(event.arguments)),
+    ApprovalRequested: lambda event: EVENT_BYTES + 2 * len(repr(event.shown)),
+    RunStarted: _said_size,
+    RunQueued: _said_size,
+}

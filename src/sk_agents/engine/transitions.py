@@ -53,6 +53,8 @@ APPROVAL: Mapping[ApprovalState | None, frozenset[ApprovalState]] = {
 S = TypeVar("S", bound=StrEnum)
 
 TERMINAL = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
+# It goes on by itself no more.
+SETTLED = TERMINAL | {RunStatus.WAITING}
 
 
 def step(table: Mapping[S | None, frozenset[S]], old: S | None, new: S, what: str) -> S:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import orjson
 from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json
 
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import EPOCH
@@ -58,7 +59,8 @@ def encode_events(events: Sequence[Event], at: datetime) -> bytes:
             )
             for event in events
         ]
-        body = b'{"v":%d,"at":%s,"events":[%s]}' % (FORMAT, to_json(at), b",".join(bodies))
+        moment = orjson.dumps(at, option=orjson.OPT_UTC_Z)
+        body = b'{"v":%d,"at":%s,"events":[%s]}' % (FORMAT, moment, b",".join(bodies))
         if _is_suspect(body):
             _check_readable(events, body)
     except (PydanticSerializationError, ValueError) as error:
@@ -119,9 +121,9 @@ def _is_suspect(body: bytes) -> bool:
     """Whether it may hold what the serializer lets through and a reader does not: rare, and
     cheaper to look for than to rule out."""
     return (
-        b"NaN" in body
-        or b"Infinity" in body
-        or _REPLACEMENT in body
+        body.find(b"NaN") >= 0
+        or body.find(b"Infinity") >= 0
+        or (not body.isascii() and body.find(_REPLACEMENT) >= 0)
         or body.count(b"{") + body.count(b"[") > _SURELY_SHALLOW
     )
 
