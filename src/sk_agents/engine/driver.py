@@ -14,6 +14,7 @@ from typing import Literal
 from sk_agents.engine import sealing, tool_steps
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.commits import Owned, Park, Release
+from sk_agents.engine.deadline import Deadline
 from sk_agents.engine.events import Event, RunStarted
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.live import LiveRun
@@ -133,7 +134,7 @@ class Driver:
             return False
         self._tools = ToolRuns(self)
         try:
-            async with asyncio.timeout(self.agent.limits.run_seconds):
+            with Deadline(self.agent.limits.run_seconds):
                 return await self._steps()
         except TimeoutError:
             await self._tools.stop()

@@ -77,7 +77,8 @@ class PlainChunks:
         while not run[-1].startswith(before):
             # The end of a stream says more than text.
             run.pop()
-        texts = [data[len(before) : -len(after)] for data in run]
+        first, last = len(before), -len(after)
+        texts = [data[first:last] for data in run]
         if b"%b%b%b" % (before, (after + before).join(texts), after) == b"".join(run):
             return texts
         # Or every few chunks all that follow would be looked at, in vain.

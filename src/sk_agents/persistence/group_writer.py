@@ -89,8 +89,8 @@ class GroupWriter:
         self._calls.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    async def run(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Run `work` in a transaction and return its result once that is on disk.
+    def run(self, work: Callable[[apsw.Connection], T]) -> asyncio.Future[T]:
+        """Run `work` in a transaction; its result is there once that is on disk.
 
         Raises:
             TealError: what `work` raised, or why the transaction failed.
@@ -99,7 +99,7 @@ class GroupWriter:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append(Job(work, future))
         self._ring()
-        return await future
+        return future
 
     def check(self) -> None:
         """Raises what keeps this writer from writing, if anything does."""
