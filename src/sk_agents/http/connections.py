@@ -118,7 +118,10 @@ class BoundedConnection(HttpToolsProtocol):
         self._count_head(len(name) + len(value))
         # What follows a chunked body was not there when the request was checked.
         if self._in_head:
-            super().on_header(name, value)
+            name = name.lower()
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
+            self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if not self.url.startswith(b"/"):

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from fastapi import FastAPI
+from starlette.datastructures import State
 from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -30,11 +32,22 @@ class ExpressRoute(Route):
     """A plain route that may be reached the short way. No other may match the same paths."""
 
 
+class _QuickState(State):
+    """Keeps all as attributes of its own: Starlette's looks for one in vain before it finds it."""
+
+    def __init__(self) -> None:
+        super().__init__(self.__dict__)
+
+
 class ExpressApp(FastAPI):
     """An application with a short way, once it is opened."""
 
     _short_way: _ShortWay | None = None
     _start_of_short_way: ASGIApp
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.state = _QuickState()
 
     def open_short_way(self, guard: HostGuard, around: Callable[[ASGIApp], ASGIApp]) -> None:
         """For the routes there are now. `around` puts before it what no request may go past."""
