@@ -1,6 +1,7 @@
 """Wake-ups inside one process: none is lost, none comes too early."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -51,7 +52,7 @@ async def test_wait_ends_at_its_own_time_whatever_earlier_ones_asked_for(
             assert seconds == 60 or loop.time() - since >= seconds
 
 
-async def test_who_has_left_is_forgotten_with_its_timer(signals: LocalSignals) -> None:
+async def test_who_has_left_is_forgotten_with_its_wait(signals: LocalSignals) -> None:
     async with signals.subscribe("a") as changes:
         waiting = asyncio.create_task(changes.wait(60))
         await asyncio.sleep(0)
@@ -63,3 +64,33 @@ async def test_who_has_left_is_forgotten_with_its_timer(signals: LocalSignals) -
     signals.notify("a")
     async with asyncio.timeout(5), signals.subscribe("a") as later:
         assert await later.wait(0.01) is False
+
+
+async def test_each_of_many_waits_ends_at_its_own_time(signals: LocalSignals) -> None:
+    loop = asyncio.get_running_loop()
+    ended: list[float] = []
+
+    async def wait(seconds: float) -> None:
+        async with signals.subscribe(f"thread {seconds}") as changes:
+            since = loop.time()
+            assert await changes.wait(seconds) is False
+            assert loop.time() - since >= seconds
+            ended.append(seconds)
+
+    times = [0.08, 0.02, 0.06, 0.04, 0.02]
+    async with asyncio.timeout(5):
+        await asyncio.gather(*map(wait, times))
+    assert ended == sorted(times)
+
+
+async def test_waits_that_were_woken_are_not_kept_past_their_time(signals: LocalSignals) -> None:
+    def futures() -> int:
+        return sum(type(kept) is asyncio.Future for kept in gc.get_objects())
+
+    async with asyncio.timeout(5), signals.subscribe("a") as changes:
+        before = futures()
+        for _ in range(100):
+            asyncio.get_running_loop().call_soon(signals.notify, "a")
+            assert await changes.wait(0.02) is True
+        assert await changes.wait(0.05) is False
+        assert futures() - before < 10

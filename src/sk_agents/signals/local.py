@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from heapq import heappop, heappush
+from itertools import count
 from typing import Self
 
 
 class LocalSubscription:
-    """Remembers one wake-up, so that none is lost between two waits.
+    """Remembers one wake-up, so that none is lost between two waits."""
 
-    Has one timer, moved only when it fires or would fire too late: most waits end long before.
-    """
+    __slots__ = ("_alarms", "_neighbours", "_pending", "_thread_id", "_waiter")
 
-    __slots__ = ("_deadline", "_neighbours", "_pending", "_thread_id", "_timer", "_waiter")
-
-    def __init__(self, neighbours: dict[str, list[LocalSubscription]], thread_id: str) -> None:
+    def __init__(
+        self, neighbours: dict[str, list[LocalSubscription]], thread_id: str, alarms: _Alarms
+    ) -> None:
         self._neighbours = neighbours
         self._thread_id = thread_id
+        self._alarms = alarms
         self._pending = False
         self._waiter: asyncio.Future[bool] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._deadline = 0.0
 
     async def __aenter__(self) -> Self:
         self._neighbours.setdefault(self._thread_id, []).append(self)
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         waiting = self._neighbours[self._thread_id]
         waiting.remove(self)
         if not waiting:
@@ -44,29 +42,49 @@ class LocalSubscription:
         if self._pending:
             self._pending = False
             return True
-        loop = asyncio.get_running_loop()
-        self._deadline = loop.time() + seconds
-        if self._timer is None or self._timer.when() > self._deadline:
-            self._set_timer(loop)
-        self._waiter = loop.create_future()
+        self._waiter = self._alarms.waiter(seconds)
         try:
             return await self._waiter
         finally:
             self._waiter = None
 
-    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+
+class _Alarms:
+    """Ends waits when their time is up, all with one timer: most end long before, by a wake-up,
+    and setting a timer and stopping it again takes longer than to let it be."""
+
+    def __init__(self) -> None:
+        # The next one first. The number tells apart what is due at the same moment.
+        self._due: list[tuple[float, int, asyncio.Future[bool]]] = []
+        self._numbers = count()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def waiter(self, seconds: float) -> asyncio.Future[bool]:
+        """It is False after so many seconds, if nobody has made it anything before."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[bool] = loop.create_future()
+        moment = loop.time() + seconds
+        heappush(self._due, (moment, next(self._numbers), waiter))
+        if self._timer is None or self._timer.when() > moment:
+            self._ring_at(moment, loop)
+        return waiter
+
+    def _ring_at(self, moment: float, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = loop.call_at(self._deadline, self._look_at_the_time, loop)
+        self._timer = loop.call_at(moment, self._ring, loop)
 
-    def _look_at_the_time(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
-        if self._waiter is None or self._waiter.done():
-            return
-        if loop.time() < self._deadline:
-            self._set_timer(loop)
-        else:
-            self._waiter.set_result(False)
+        now = loop.time()
+        while self._due:
+            moment, _, waiter = self._due[0]
+            if not waiter.done():
+                if moment > now:
+                    self._ring_at(moment, loop)
+                    return
+                waiter.set_result(False)
+            heappop(self._due)
 
 
 class LocalSignals:
@@ -74,10 +92,11 @@ class LocalSignals:
 
     def __init__(self) -> None:
         self._subscriptions: dict[str, list[LocalSubscription]] = {}
+        self._alarms = _Alarms()
 
     def notify(self, thread_id: str, *, local: bool = False) -> None:
         for subscription in self._subscriptions.get(thread_id, ()):
             subscription.ring()
 
     def subscribe(self, thread_id: str) -> LocalSubscription:
-        return LocalSubscription(self._subscriptions, thread_id)
+        return LocalSubscription(self._subscriptions, thread_id, self._alarms)
