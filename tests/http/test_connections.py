@@ -212,6 +212,28 @@ def test_connection_is_closed_when_its_next_head_does_not_end(edge: Edge) -> Non
         assert wire.send(b"GET / HTTP/1.1\r\n").rest() == b""
 
 
+def test_connection_that_waits_too_long_for_its_next_request_is_closed() -> None:
+    with serving(toy_app(), rest_seconds=0.1) as port, Wire(port) as wire:
+        for _ in range(3):
+            assert status(wire.send(post(GOOD)).until(b"}")) == 200
+        assert wire.rest() == b""
+
+
+def test_next_request_is_not_cut_off_however_long_it_takes() -> None:
+    with serving(toy_app(body_seconds=0.5), rest_seconds=0.1) as port, Wire(port) as wire:
+        assert status(wire.send(post(GOOD)).until(b"}")) == 200
+        assert status(wire.send(post(GOOD)[:-5]).rest()) == 408
+    limits = ConnectionLimits(head_seconds=0.5)
+    with serving(toy_app(), limits, rest_seconds=0.1) as port, Wire(port) as wire:
+        assert status(wire.send(post(GOOD)).until(b"}")) == 200
+        wire.send(post(GOOD)[:10])
+        with Wire(port) as other:
+            # Closed after its rest, so the first one's is over by now.
+            assert status(other.send(post(GOOD)).until(b"}")) == 200
+            assert other.rest() == b""
+        assert status(wire.send(post(GOOD)[10:]).until(b"}")) == 200
+
+
 @pytest.mark.parametrize(
     ("row", "data"),
     [
@@ -343,6 +365,16 @@ async def test_websocket_outlives_the_time_for_a_head(edge: Edge) -> None:
             assert await asyncio.to_thread(idle.rest) == b""
         await socket.send("still there")
         assert await socket.recv() == "still there"
+
+
+async def test_websocket_outlives_the_rest_of_the_request_before_it() -> None:
+    with serving(toy_app(), rest_seconds=0.1) as port, Wire(port) as wire, Wire(port) as other:
+        assert status(wire.send(post(GOOD)).until(b"}")) == 200
+        async with connect(f"ws://localhost:{port}/echo", sock=wire.socket) as socket:
+            assert status(other.send(post(GOOD)).until(b"}")) == 200
+            assert await asyncio.to_thread(other.rest) == b""
+            await socket.send("still there")
+            assert await socket.recv() == "still there"
 
 
 def test_connections_are_no_more_than_the_files_a_process_may_open() -> None:

@@ -134,7 +134,9 @@ def inside(app: FastAPI, base_url: str = "http://test") -> httpx.AsyncClient:
 
 
 @contextmanager
-def serving(app: FastAPI, limits: ConnectionLimits | None = None) -> Iterator[int]:
+def serving(
+    app: FastAPI, limits: ConnectionLimits | None = None, *, rest_seconds: float = 5
+) -> Iterator[int]:
     """The port of a real server with our connections, as `teal serve` has it."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(
@@ -145,6 +147,7 @@ def serving(app: FastAPI, limits: ConnectionLimits | None = None) -> Iterator[in
                 log_config=None,
                 access_log=False,
                 proxy_headers=False,
+                timeout_keep_alive=rest_seconds,  # type: ignore[arg-type]  # any number will do
                 timeout_graceful_shutdown=1,
             )
         )

@@ -62,6 +62,9 @@ class BoundedConnection(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._timer: asyncio.TimerHandle | None = None
+        # Of a connection that waits for its next request; set once for many of them.
+        self._rest: asyncio.TimerHandle | None = None
+        self._rests_until = 0.0
         self._head_bytes = self._head_count = 0
         # What came in since there last was a whole head or a part of a body.
         self._useless_bytes = 0
@@ -81,6 +84,8 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.idle.pop(self, None)
         self._forget_timer()
+        if self._rest is not None:
+            self._rest.cancel()
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self) -> None:
@@ -101,7 +106,7 @@ class BoundedConnection(HttpToolsProtocol):
         if self._useless_bytes > self.limits.head_bytes:
             self._is_too_large = True
             self.send_400_response("")
-        elif self._timer is None and self.timeout_keep_alive_task is None and self._is_idle():
+        elif self._timer is None and self._is_idle():
             self._await_head()
 
     def on_message_begin(self) -> None:
@@ -176,9 +181,18 @@ class BoundedConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self._is_idle() and not self.transport.is_closing():
-            self.idle[self] = None
+        """As uvicorn's, which sets a timer after every response and stops it again."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self.idle[self] = None
+        self._rests_until = self.loop.time() + self.timeout_keep_alive
+        if self._rest is None:
+            self._rest = self.loop.call_at(self._rests_until, self._end_rest)
 
     def send_400_response(self, msg: str) -> None:
         """Called by uvicorn for what its parser does not accept."""
@@ -206,6 +220,16 @@ class BoundedConnection(HttpToolsProtocol):
         self.connections.discard(oldest)
         oldest.transport.close()
         return True
+
+    def _end_rest(self) -> None:
+        """Unless a request is in progress, or its head, which has a timer of its own."""
+        self._rest = None
+        if not self._is_idle() or self._timer is not None or self._is_deaf:
+            return
+        if self.loop.time() < self._rests_until:
+            self._rest = self.loop.call_at(self._rests_until, self._end_rest)
+        else:
+            self.transport.close()
 
     def _await_head(self) -> None:
         self._timer = self.loop.call_later(self.limits.head_seconds, self._close)
