@@ -148,7 +148,7 @@ $(PAGE): $(READY) ui/node_modules/.ready $(PAGE_SOURCES) $(wildcard src/sk_agent
 
 ui/node_modules/.ready: ui/package-lock.json ui/.npmrc | $(UV)
 	@$(NEED_NODE)
-	@echo "installing what the page is built with: 110 MB, once" >&2
+	@echo "installing what the page is built with: 120 MB, once" >&2
 	@$(WITH_NODE) cd ui && npm ci --silent --no-audit --no-fund
 	@touch $@
 

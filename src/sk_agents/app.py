@@ -77,6 +77,7 @@ def create_app(
         title="Teal Agents",
         version=__version__,
         lifespan=lifespan,
+        docs_url=None,
         redoc_url=None,
         # A redirect would drop a body and an Authorization header.
         redirect_slashes=False,

@@ -90,7 +90,7 @@ async def test_page_that_is_not_built_says_how_to_build_it(tmp_path: Path) -> No
 
 def test_licences_of_what_is_in_the_page_go_with_it(built: None) -> None:
     text = (BUILT / "licenses.md").read_text()
-    for name in ("preact", "marked", "dompurify", "highlight.js", "diff"):
+    for name in ("preact", "marked", "dompurify", "highlight.js", "diff", "swagger-ui-dist"):
         assert f"## {name}" in text
 
 

@@ -110,7 +110,7 @@ async def test_document_describes_this_agents_routes_and_no_others(tmp_path: Pat
         for reference in {part.split('"')[0] for part in text.split('"$ref": "')[1:]}:
             assert reference.rpartition("/")[2] in schemas
         page = await at.get(f"{P}/docs", None)
-        assert f"{P}/openapi.json" in page.text
+        assert (page.status_code, "Interface description" in page.text) == (200, True)
 
 
 @requirement("S001-models-module")

@@ -1,7 +1,7 @@
-"""The page at `/`: the built one, or one that says how to build it.
+"""The page at `/`, and the one at every `docs`: as built, or one that says how to build it.
 
-It is the same for everybody and says nothing about users. What it may do is held by its headers:
-scripts and styles come from here alone, and it talks to nobody else.
+They are the same for everybody and say nothing about users. What they may do is held by their
+headers: scripts and styles come from here alone, and they talk to nobody else.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from sk_agents import __version__
 
 BUILT = Path(__file__).parent.parent / "ui_dist"
 INDEX = "index.html"
+REFERENCE = "reference.html"
 ASSETS = "assets"
 
 COMMON_HEADERS = {
@@ -36,6 +37,11 @@ BUILT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types dompurify"
+)
+# Swagger UI has pictures of its own as data.
+REFERENCE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 PERMISSIONS = "camera=(), geolocation=(), microphone=(), payment=(), usb=()"
 # The names of built files change with what is in them.
@@ -73,6 +79,25 @@ run <code>make page</code> in the project, then load this again. Building needs 
 """
 
 
+PLAIN_REFERENCE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Interface description</title>
+</head>
+<body>
+<main>
+<h1>Interface description</h1>
+<p>It is in <a href="openapi.json">openapi.json</a>. The page that shows it is not built:
+run <code>make page</code> in the project, then load this again.</p>
+</main>
+</body>
+</html>
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class PageFile:
     """A built file as it is sent: also smaller, if that is worth it."""
@@ -92,14 +117,12 @@ def page_routes(agents: Sequence[str], store: str, built: Path = BUILT) -> APIRo
     async def home(request: Request) -> Response:
         # Asked for anew each time: building it needs no restart.
         if not (built / INDEX).is_file():
-            policy = {"Content-Security-Policy": PLAIN_POLICY}
-            return HTMLResponse(plain, headers={**COMMON_HEADERS, **policy})
-        headers = {
-            "Content-Security-Policy": BUILT_POLICY,
-            "Permissions-Policy": PERMISSIONS,
-            "Cache-Control": ALWAYS_ASK,
-        }
-        return _answer(request, _read(built / INDEX), headers)
+            return _plain_answer(plain)
+        return _answer(request, _read(built / INDEX), _policy(BUILT_POLICY))
+
+    @router.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
+    async def docs(request: Request) -> Response:
+        return reference_page(request, built)
 
     @router.api_route(f"/{ASSETS}/{{name}}", methods=["GET", "HEAD"], include_in_schema=False)
     async def asset(request: Request, name: str) -> Response:
@@ -114,6 +137,29 @@ def page_routes(agents: Sequence[str], store: str, built: Path = BUILT) -> APIRo
     return router
 
 
+def reference_page(request: Request, built: Path = BUILT) -> Response:
+    """Shows the `openapi.json` that lies beside it."""
+    if not (built / REFERENCE).is_file():
+        return _plain_answer(PLAIN_REFERENCE)
+    # A proxy may have put us under a path of its own.
+    root = escape(str(request.scope.get("root_path", "")).rstrip("/"))
+    text = (built / REFERENCE).read_text().replace(f'"/{ASSETS}/', f'"{root}/{ASSETS}/')
+    return _answer(request, _file(text.encode(), REFERENCE), _policy(REFERENCE_POLICY))
+
+
+def _policy(policy: str) -> dict[str, str]:
+    return {
+        "Content-Security-Policy": policy,
+        "Permissions-Policy": PERMISSIONS,
+        "Cache-Control": ALWAYS_ASK,
+    }
+
+
+def _plain_answer(text: str) -> Response:
+    policy = {"Content-Security-Policy": PLAIN_POLICY}
+    return HTMLResponse(text, headers={**COMMON_HEADERS, **policy})
+
+
 def _answer(request: Request, file: PageFile, headers: Mapping[str, str]) -> Response:
     content = file.content
     sent = {**COMMON_HEADERS, **headers}
@@ -126,8 +172,11 @@ def _answer(request: Request, file: PageFile, headers: Mapping[str, str]) -> Res
 
 
 def _read(path: Path) -> PageFile:
-    content = path.read_bytes()
-    media_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    return _file(path.read_bytes(), path.name)
+
+
+def _file(content: bytes, name: str) -> PageFile:
+    media_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
     zipped = gzip.compress(content, mtime=0) if len(content) >= SMALLEST_ZIPPED else None
     return PageFile(content, zipped, media_type)
 

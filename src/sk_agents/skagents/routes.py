@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from html import escape
 from typing import Any
-from urllib.parse import quote
 
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, TypeAdapter
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
@@ -23,6 +20,7 @@ from sk_agents.exceptions import TealError
 from sk_agents.http.body import MAX_BYTES_WITH_IMAGES, read_json
 from sk_agents.http.caller import current_caller
 from sk_agents.http.health import Health
+from sk_agents.http.page import reference_page
 from sk_agents.http.sse import EventStream
 from sk_agents.skagents.errors import error_response, refusal, told
 from sk_agents.skagents.frames import frames
@@ -157,10 +155,8 @@ def get_description_routes(file: AgentFile, described: APIRouter) -> APIRouter:
         return JSONResponse(document)
 
     @router.get("/docs", include_in_schema=False)
-    async def docs(request: Request) -> HTMLResponse:
-        root = str(request.scope.get("root_path", "")).rstrip("/")
-        url = quote(f"{root}{prefix_of(file)}/openapi.json")
-        return get_swagger_ui_html(openapi_url=url, title=escape(file.name))
+    async def docs(request: Request) -> Response:
+        return reference_page(request)
 
     return router
 

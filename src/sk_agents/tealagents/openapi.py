@@ -8,13 +8,13 @@ from functools import cache
 from http import HTTPStatus
 from typing import Any
 
-from fastapi.openapi.docs import get_swagger_ui_html
 from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from sk_agents.http.page import reference_page
 from sk_agents.tealagents.endpoints import JsonResponse
 from sk_agents.tealagents.models import UUID_PATTERN
 from sk_agents.tealagents.routes import Model, Operation
@@ -46,10 +46,7 @@ def get_document_routes(config: TealAgentConfig, operations: Sequence[Operation]
         return JsonResponse(document())
 
     async def docs(request: Request) -> Response:
-        root = request.scope.get("root_path", "")
-        return get_swagger_ui_html(
-            openapi_url=f"{root}{config.url}/openapi.json", title=config.source
-        )
+        return reference_page(request)
 
     return [
         Route(f"{config.path}/openapi.json", openapi, methods=["GET"]),
