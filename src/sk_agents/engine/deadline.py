@@ -7,7 +7,7 @@ from types import TracebackType
 
 
 class Deadline:
-    """`asyncio.timeout` for the one place that every run goes through, at a third of its cost.
+    """`asyncio.timeout` for the one place that every run goes through, at two thirds of its cost.
 
     Raises:
         TimeoutError: at the end of the `with`, which was cut off when its time was up.

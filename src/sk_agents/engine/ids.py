@@ -14,7 +14,7 @@ _unused: list[bytes] = []
 class RandomIds:
     """UUIDs of version 4: 122 random bits, in canonical text.
 
-    Every run has one, and `str(uuid4())` takes many times as long.
+    Every run has one, and `str(uuid4())` takes longer.
     """
 
     def new(self) -> str:
