@@ -132,7 +132,10 @@ async def served(
         await stack.enter_async_context(app.router.lifespan_context(app))
         transport = httpx.ASGITransport(app)
         http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=BOUND)
-        yield Client(await stack.enter_async_context(http), at)
+        client = Client(await stack.enter_async_context(http), at)
+        if document is None:
+            await _has_tools(http)
+        yield client
 
 
 @asynccontextmanager
@@ -183,7 +186,7 @@ async def instance(agent: Path, folder: Path, store: Path) -> AsyncIterator[Inst
             await process.wait()
 
 
-async def _has_tools(http: httpx.AsyncClient, url: str) -> None:
+async def _has_tools(http: httpx.AsyncClient, url: str = "") -> None:
     """On a busy machine a server may be ready before those it talks to are."""
     async with asyncio.timeout(BOUND):
         while True:
