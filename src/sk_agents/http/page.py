@@ -49,18 +49,24 @@ FOR_GOOD = "public, max-age=31536000, immutable"
 ALWAYS_ASK = "no-cache"
 SMALLEST_ZIPPED = 1024
 
+# For a page that is not built.
 PLAIN = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>Teal Agents</title>
+<title>{title}</title>
 </head>
 <body>
 <main>
-<h1>Teal Agents</h1>
-<p>This server is running, version {version}. Its page is not built:
+<h1>{title}</h1>
+{content}
+</main>
+</body>
+</html>
+"""
+PLAIN_HOME = """<p>This server is running, version {version}. Its page is not built:
 run <code>make page</code> in the project, then load this again. Building needs Node.js, which
 <code>make</code> gets by itself. In a terminal, <code>teal chat</code> does without a page.</p>
 <h2>Agents</h2>
@@ -72,30 +78,9 @@ run <code>make page</code> in the project, then load this again. Building needs 
 <li><a href="/health/ready">Is everything ready?</a></li>
 <li><a href="/openapi.json">Interface description</a></li>
 </ul>
-</nav>
-</main>
-</body>
-</html>
-"""
-
-
-PLAIN_REFERENCE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>Interface description</title>
-</head>
-<body>
-<main>
-<h1>Interface description</h1>
-<p>It is in <a href="openapi.json">openapi.json</a>. The page that shows it is not built:
-run <code>make page</code> in the project, then load this again.</p>
-</main>
-</body>
-</html>
-"""
+</nav>"""
+PLAIN_REFERENCE = """<p>It is in <a href="openapi.json">openapi.json</a>. The page that shows it is
+not built: run <code>make page</code> in the project, then load this again.</p>"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +95,14 @@ class PageFile:
 def page_routes(agents: Sequence[str], store: str, built: Path = BUILT) -> APIRouter:
     """`agents` and `store` are for the plain page; `built` is where the other one is looked for."""
     router = APIRouter()
-    plain = _plain(agents, store)
+    plain = _plain_home(agents, store)
     files: dict[str, PageFile] = {}
 
     @router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def home(request: Request) -> Response:
         # Asked for anew each time: building it needs no restart.
         if not (built / INDEX).is_file():
-            return _plain_answer(plain)
+            return _plain_answer("Teal Agents", plain)
         return _answer(request, _read(built / INDEX), _policy(BUILT_POLICY))
 
     @router.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
@@ -140,7 +125,7 @@ def page_routes(agents: Sequence[str], store: str, built: Path = BUILT) -> APIRo
 def reference_page(request: Request, built: Path = BUILT) -> Response:
     """Shows the `openapi.json` that lies beside it."""
     if not (built / REFERENCE).is_file():
-        return _plain_answer(PLAIN_REFERENCE)
+        return _plain_answer("Interface description", PLAIN_REFERENCE)
     # A proxy may have put us under a path of its own.
     root = escape(str(request.scope.get("root_path", "")).rstrip("/"))
     text = (built / REFERENCE).read_text().replace(f'"/{ASSETS}/', f'"{root}/{ASSETS}/')
@@ -155,9 +140,9 @@ def _policy(policy: str) -> dict[str, str]:
     }
 
 
-def _plain_answer(text: str) -> Response:
-    policy = {"Content-Security-Policy": PLAIN_POLICY}
-    return HTMLResponse(text, headers={**COMMON_HEADERS, **policy})
+def _plain_answer(title: str, content: str) -> Response:
+    headers = {**COMMON_HEADERS, "Content-Security-Policy": PLAIN_POLICY}
+    return HTMLResponse(PLAIN.format(title=title, content=content), headers=headers)
 
 
 def _answer(request: Request, file: PageFile, headers: Mapping[str, str]) -> Response:
@@ -185,9 +170,9 @@ def _listing(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
 
 
-def _plain(agents: Sequence[str], store: str) -> str:
+def _plain_home(agents: Sequence[str], store: str) -> str:
     items = "\n".join(f"<li>{escape(agent)}</li>" for agent in agents)
-    return PLAIN.format(
+    return PLAIN_HOME.format(
         version=escape(__version__),
         agents=f"<ul>\n{items}\n</ul>" if items else "<p>None configured.</p>",
         store=escape(store),

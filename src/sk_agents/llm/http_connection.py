@@ -229,8 +229,8 @@ class HttpConnection(asyncio.Protocol):
             self.headers.clear()
             return
         self.status = status
-        coding = self.headers.get(b"transfer-encoding", b"").lower()
-        self._is_sealed = b"content-length" in self.headers or coding.find(b"chunked") >= 0
+        coding = self.headers.get(b"transfer-encoding", b"")
+        self._is_sealed = b"content-length" in self.headers or b"chunked" in coding.lower()
 
     def on_message_complete(self) -> None:
         if self.status:
