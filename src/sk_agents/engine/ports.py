@@ -71,7 +71,12 @@ class Store(Protocol):
         ...
 
     async def ping(self) -> None:
-        """Return iff the store can serve reads and accept writes now."""
+        """Return iff the store can serve reads and accept writes now: it writes, to see that.
+
+        Raises:
+            StoreFull: no room, perhaps only for what was refused last.
+            StoreBroken: this process must end.
+        """
         ...
 
     async def commit(self, commit: Commit) -> Committed:
@@ -84,7 +89,7 @@ class Store(Protocol):
             Conflict: the guard does not hold (see `admit`), or `CommitReused`: the id was used
                 for other events. Nothing was written.
             ThreadNotFound, ApprovalNotFound: what the guard names does not exist.
-            StoreFull: no room. Nothing was written.
+            StoreFull: no room. Nothing was written; there may be room again later.
             CommitOutcomeUnknown: send the same commit again to learn which.
             InvalidInput: an event cannot be written as JSON.
         """
@@ -104,6 +109,9 @@ class Store(Protocol):
 
         Blocking and safe to call from any thread: the lease keeper is an OS thread, so that a
         stalled event loop is seen as stalled. An owner that never renewed holds no live lease.
+
+        Raises:
+            StoreBroken: what this process wrote may not be kept; others may take its runs over.
         """
         ...
 
