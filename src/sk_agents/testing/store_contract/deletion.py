@@ -105,10 +105,10 @@ class DeletionCases(StoreCases):
                 await store.commit(replace(commit, incarnation=old.incarnation))
             with pytest.raises(ThreadNotFound):
                 await store.events_after("t", 0, incarnation=old.incarnation)
+        assert await snapshot(store, "t") == before
         await store.retire("o")
         with pytest.raises(ThreadNotFound):
             await store.delete("t", next_seq=new.next_seq, incarnation=old.incarnation)
-        assert await snapshot(store, "t") == before
         await store.delete("t", next_seq=new.next_seq, incarnation=new.incarnation)
 
     async def test_every_commit_leaves_the_incarnation_as_it_was(self, store: Store) -> None:
