@@ -1,21 +1,21 @@
 """Drives the active run of one thread: model, tools, model, until it ends or a person must act.
 
-It is the one place where a run is owned. Others change the thread by commits of their own and
-then `poke` the driver.
+It is the one place where a run is owned. Others change the thread by commits of their own; the
+driver listens to the known thread, so it hears of them as soon as any part of this process does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from sk_agents.engine import sealing, tool_steps
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.commits import Owned, Park, Release
 from sk_agents.engine.deadline import Deadline
-from sk_agents.engine.events import Event, RunStarted
+from sk_agents.engine.events import ApprovalDecided, Event, RunStarted
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.live import LiveRun
 from sk_agents.engine.rounds import ModelRound, Reply
@@ -66,6 +66,9 @@ class Driver:
     def poke(self) -> None:
         """The thread has changed, or we are to stop: look again."""
         self.moved_at = self.services.clock.monotonic()
+        self._look_again()
+
+    def _look_again(self) -> None:
         self._changed.set()
         if self._interruptible and self._task is not None and self._must_stop():
             self._interruptible = False
@@ -74,6 +77,12 @@ class Driver:
     def drain(self) -> None:
         self.draining = True
         self.poke()
+
+    def notice(self, events: Sequence[Event]) -> None:
+        """The known thread has taken in these events, or that another has claimed it."""
+        if any(map(_moves_it_on, events)):
+            self.moved_at = self.services.clock.monotonic()
+        self._look_again()
 
     async def commit(
         self, *events: Event, lease: Release | Park | None = None, exact: bool = False
@@ -105,6 +114,7 @@ class Driver:
 
     async def _drive(self) -> None:
         self.services.threads.pin(self.thread_id)
+        self.known.listeners.append(self.notice)
         try:
             while self.known.state.active_run is not None and not self.is_outdated:
                 if self.live.run_id != self.run.run_id:
@@ -116,6 +126,7 @@ class Driver:
         finally:
             if self.services.live.get(self.thread_id) is self.live:
                 del self.services.live[self.thread_id]
+            self.known.listeners.remove(self.notice)
             self.services.threads.unpin(self.thread_id)
 
     def _announce(self) -> None:
@@ -291,3 +302,8 @@ class Driver:
         """The cancellation was ours and has been seen to."""
         if self._task is not None:
             self._task.uncancel()
+
+
+def _moves_it_on(event: Event) -> bool:
+    """Somebody outside has; what a driver withdraws by itself does not."""
+    return isinstance(event, ApprovalDecided) and event.by in ("human", "timeout")

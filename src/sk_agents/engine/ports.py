@@ -119,6 +119,13 @@ class Store(Protocol):
         """
         ...
 
+    async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
+        """The heads of these threads in one read, in any order, each once.
+
+        One that does not exist or is damaged is left out.
+        """
+        ...
+
     async def events_after(self, thread_id: str, seq: int, limit: int = 500) -> Sequence[Event]:
         """The events with a larger `seq`, in order, without gaps, at most `limit` of them.
 

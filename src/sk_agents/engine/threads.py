@@ -36,18 +36,30 @@ EVENT_BYTES = 600
 MAX_BYTES = 25 * 1024 * 1024
 
 
+Listener = Callable[[Sequence[Event]], None]
+
+
 @dataclass(slots=True, eq=False)
 class KnownThread:
-    """`tail` holds the last events, so that readers in this process need not ask the store."""
+    """`tail` holds the last events, so that readers in this process need not ask the store.
+
+    `listeners` are told of everything that is new, whichever part of this process read it: a
+    driver must hear of a cancel also when a reader's look was the first to find it.
+    """
 
     head: Thread
     state: ThreadState = field(default_factory=ThreadState)
     tail: deque[Event] = field(default_factory=lambda: deque(maxlen=TAIL))
     transcript: Transcript = field(default_factory=Transcript)
     weight: int = THREAD_BYTES
+    listeners: list[Listener] = field(default_factory=list)
 
     def take(self, head: Thread, events: Sequence[Event]) -> None:
-        """Apply what is new of these events, which must follow what is known without a gap."""
+        """Apply what is new of these events, which must follow what is known without a gap.
+
+        The one way in which a known thread changes.
+        """
+        known = self.state.next_seq, self.head.epoch
         for event in events:
             if event.seq >= self.state.next_seq:
                 self.state.apply(event)
@@ -55,6 +67,10 @@ class KnownThread:
                 self.weight += EVENT_BYTES + _size(event)
         if head.next_seq > self.head.next_seq or _age(head) >= _age(self.head):
             self.head = head
+        if self.listeners and (self.state.next_seq, self.head.epoch) != known:
+            new = [event for event in events if event.seq >= known[0]]
+            for listener in tuple(self.listeners):
+                listener(new)
 
     def after(self, seq: int) -> list[Event] | None:
         """The events past `seq`, or `None` if the tail does not reach back that far."""
