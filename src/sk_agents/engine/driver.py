@@ -36,11 +36,14 @@ class Driver:
         agent_of: Callable[[KnownThread], Agent],
         *,
         authorization: str | None = None,
+        header_is_lost: bool = False,
     ) -> None:
         self.services = services
         self.known = known
         self.thread_id = known.head.thread_id
         self.authorization = authorization
+        # Nobody came for a run that was given back to whoever holds its header.
+        self.header_is_lost = header_is_lost
         self.epoch = known.head.epoch
         self.draining = False
         # When somebody outside last made it go on.
@@ -232,6 +235,9 @@ class Driver:
             self._changed.clear()
             if await self._tools.advance():
                 continue
+            if not self._tools.running and self._tools.hands_over:
+                await self._hand_over()
+                return False
             if not self._tools.running and self.run.pending_approvals:
                 if await self._park():
                     return False

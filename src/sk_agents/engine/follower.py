@@ -11,10 +11,11 @@ import logging
 from typing import Self
 
 from sk_agents.engine.drivers import Drivers
+from sk_agents.engine.lent_headers import awaits_header
 from sk_agents.engine.models import Thread
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads import KnownThread
-from sk_agents.exceptions import NotFound, StateCorrupt, StoreError
+from sk_agents.exceptions import Conflict, NotFound, StateCorrupt, StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,11 @@ class Follower:
 
     async def look(self) -> None:
         """Take over what others have committed; each driver hears of it from its thread."""
+        await self._look_at_driven()
+        for thread_id in self._drivers.kept_headers:
+            await self._look_for(thread_id)
+
+    async def _look_at_driven(self) -> None:
         driven = {driver.thread_id: driver.known for driver in self._drivers.active}
         if not driven:
             return
@@ -56,6 +62,21 @@ class Follower:
             # Its driver meets the same at its next commit.
             return
         self._services.signals.notify(head.thread_id, local=True)
+
+    async def _look_for(self, thread_id: str) -> None:
+        """Claim a run that another instance has given back to us, who hold its user's header."""
+        try:
+            known = await self._services.threads.load(thread_id)
+            if not awaits_header(known):
+                self._drivers.drop_header(thread_id)
+            elif known.head.owner is None and not self._drivers.draining:
+                await self._services.claim(known)
+                self._drivers.drive(known)
+        except Conflict:
+            # Another instance was faster: it gives the run back as the first one did.
+            pass
+        except (NotFound, StateCorrupt):
+            self._drivers.drop_header(thread_id)
 
     async def _look_for_ever(self) -> None:
         while True:

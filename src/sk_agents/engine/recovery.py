@@ -25,6 +25,7 @@ from sk_agents.engine.deciding import asked_call
 from sk_agents.engine.drivers import Drivers
 from sk_agents.engine.events import ApprovalDecided, ModelRestarted, RunStarted
 from sk_agents.engine.failpoints import failpoint
+from sk_agents.engine.lent_headers import PATIENCE_SECONDS, awaits_header
 from sk_agents.engine.models import Entry, Thread
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads import KnownThread
@@ -124,7 +125,12 @@ class Sweeper:
         if not known.head.runnable or known.head.epoch != head.epoch:
             return
         lacks_agent = not self._drivers.has_agent_of(known)
-        if lacks_agent and not self._is_left(head):
+        if lacks_agent and not self._is_left(head, self._interval * AGENT_PATIENCE):
+            return
+        is_given_back = head.owner is None and awaits_header(known)
+        if is_given_back and head.thread_id in self._drivers.kept_headers:
+            is_given_back = False
+        if is_given_back and not self._is_left(head, PATIENCE_SECONDS):
             return
         claimed = await self._services.claim(known)
         failpoint("claimed")
@@ -140,11 +146,11 @@ class Sweeper:
         except BaseException:
             self._drivers.abandoned.add(head.thread_id)
             raise
-        self._drivers.drive(known)
+        self._drivers.drive(known, header_is_lost=is_given_back)
 
-    def _is_left(self, head: Thread) -> bool:
-        patience = timedelta(seconds=self._interval * AGENT_PATIENCE)
-        return self._services.clock.now() - head.updated_at > patience
+    def _is_left(self, head: Thread, seconds: float) -> bool:
+        """Whether the instance that this run was left to has not come for it in time."""
+        return self._services.clock.now() - head.updated_at > timedelta(seconds=seconds)
 
     async def _start_next(self, known: KnownThread, head: Thread) -> None:
         """The owner that should have started the queue's first run was lost."""
