@@ -93,7 +93,7 @@ bench: $(EXTRAS) ## measure; ARGS="..." goes to the benchmark
 	@$(PY) -m tests.bench $(ARGS)
 
 chaos: $(EXTRAS) ## kill processes mid-write, the full number of times
-	@TEAL_CHAOS=full $(PY) -m pytest -m "not bench" tests/chaos tests/chats tests/stores tests/demos/test_semantic_kernel.py tests/demos/test_agents_sdk.py $(ARGS)
+	@TEAL_CHAOS=full $(PY) -m pytest -m "not bench" tests/chaos tests/crash_images tests/chats tests/stores tests/demos/test_semantic_kernel.py tests/demos/test_agents_sdk.py $(ARGS)
 
 lock: | $(UV) ## resolve requirements.lock anew; ARGS=--upgrade for newer versions
 	$(COMPILE) --group dev pyproject.toml -o requirements.lock $(ARGS)
