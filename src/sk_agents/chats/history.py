@@ -13,7 +13,7 @@ from sk_agents.chats.states import States
 from sk_agents.chats.window import Window, window_of
 from sk_agents.engine.models import RunStatus, Thread
 from sk_agents.engine.state import Run, ThreadState
-from sk_agents.exceptions import MalformedRequest
+from sk_agents.exceptions import MalformedRequest, ThreadNotFound
 
 # A chat with more events is shown from its newest part on.
 MAX_EVENTS = 10_000
@@ -73,7 +73,7 @@ async def chat_document(
         # Waiting as its interactions do, also in the moment before the thread is given up.
         known.head._replace(status=state.status),
         state,
-        state.next_seq - 1,
+        state.last_event,
         shown,
         frozenset(run.run_id for run in state.branch()),
         states,
@@ -94,6 +94,10 @@ async def _part(
 ) -> ChatDocument:
     """The part of a long chat that ends at `before`, without the states: those are too long."""
     last_seq = head.next_seq - 1
+    newest_events = await visit.engine.shelf.events(visit.thread_id, last_seq - 1, 1)
+    if not newest_events:
+        # Deleted since its head was read, and made again with less in it.
+        raise ThreadNotFound(thread_id=visit.thread_id)
     before = before or Place(last_seq + 1, head.head_run)
     for _ in range(MAX_WINDOWS):
         end = min(last_seq, before.seq - 1)
@@ -111,7 +115,9 @@ async def _part(
         if shown or is_first:
             break
     older = None if is_first else str(before)
-    return ChatDocument(head, window.state, last_seq, shown, frozenset(visible), None, older)
+    return ChatDocument(
+        head, window.state, newest_events[0], shown, frozenset(visible), None, older
+    )
 
 
 def _path(window: Window, tip: str | None) -> tuple[set[str], str | None]:

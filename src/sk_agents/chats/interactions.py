@@ -41,8 +41,7 @@ def interaction_routes(desk: Desk) -> APIRouter:
         """
         visit = await desk.visit(request)
         known, run = await _found(visit, request)
-        position = streams.cursor(request.scope["headers"], request.query_params.getlist("after"))
-        streams.check_cursor(position, known.state.next_seq)
+        position = await streams.place_of(request, visit, known.state)
         if streams.has_seen_its_end(run, position):
             return Response(status_code=204)
         streams.check_accept(request.scope)
