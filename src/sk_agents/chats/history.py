@@ -13,7 +13,7 @@ from sk_agents.chats.states import States
 from sk_agents.chats.window import Window, window_of
 from sk_agents.engine.models import RunStatus, Thread
 from sk_agents.engine.state import Run, ThreadState
-from sk_agents.exceptions import MalformedRequest, ThreadNotFound
+from sk_agents.exceptions import MalformedRequest
 
 # A chat with more events is shown from its newest part on.
 MAX_EVENTS = 10_000
@@ -94,18 +94,13 @@ async def _part(
 ) -> ChatDocument:
     """The part of a long chat that ends at `before`, without the states: those are too long."""
     last_seq = head.next_seq - 1
-    newest_events = await visit.engine.shelf.events(visit.thread_id, last_seq - 1, 1)
-    if not newest_events:
-        # Deleted since its head was read, and made again with less in it.
-        raise ThreadNotFound(thread_id=visit.thread_id)
+    [last] = await visit.engine.shelf.events(head, last_seq - 1, 1)
     before = before or Place(last_seq + 1, head.head_run)
     for _ in range(MAX_WINDOWS):
         end = min(last_seq, before.seq - 1)
         start = max(0, end - WINDOW_EVENTS)
         # What begins here may end further on.
-        events = await visit.engine.shelf.events(
-            visit.thread_id, start, end - start + WINDOW_EVENTS
-        )
+        events = await visit.engine.shelf.events(head, start, end - start + WINDOW_EVENTS)
         window = window_of(events)
         runs = [run for run in window.state.runs.values() if run.first_seq <= end]
         visible, tip = _path(window, before.tip or (runs[-1].run_id if runs else None))
@@ -115,9 +110,7 @@ async def _part(
         if shown or is_first:
             break
     older = None if is_first else str(before)
-    return ChatDocument(
-        head, window.state, newest_events[0], shown, frozenset(visible), None, older
-    )
+    return ChatDocument(head, window.state, last, shown, frozenset(visible), None, older)
 
 
 def _path(window: Window, tip: str | None) -> tuple[set[str], str | None]:

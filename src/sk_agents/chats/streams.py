@@ -16,7 +16,8 @@ from sk_agents.chats.desk import Visit
 from sk_agents.chats.render import Renderer, stream_end
 from sk_agents.engine.events import RunEnded
 from sk_agents.engine.live import Delta
-from sk_agents.engine.state import Run, ThreadState
+from sk_agents.engine.state import Run
+from sk_agents.engine.threads import KnownThread
 from sk_agents.engine.transitions import TERMINAL
 from sk_agents.exceptions import CursorAhead, CursorExpired, TealError, ThreadNotFound
 from sk_agents.http.sse import DirectLine, EventStream, LastFrames
@@ -132,18 +133,18 @@ class HeldStream(Response):
 
 
 async def renderer_at(
-    visit: Visit, state: ThreadState, position: int, *, whole_chat: bool = False
+    visit: Visit, known: KnownThread, position: int, *, whole_chat: bool = False
 ) -> Renderer:
     """A renderer for a stream that begins after `position`."""
     renderer = Renderer(visit.chat_id, whole_chat=whole_chat)
     begun = [
         run.first_seq
-        for run in state.runs.values()
+        for run in known.state.runs.values()
         if run.calls and run.first_seq <= position and not has_seen_its_end(run, position)
     ]
     seq = min(begun, default=position + 1) - 1
     while seq < position:
-        page = await visit.engine.shelf.events(visit.thread_id, seq, min(PAGE, position - seq))
+        page = await visit.engine.shelf.events(known.head, seq, min(PAGE, position - seq))
         if not page:
             break
         renderer.learn([event for event in page if event.seq <= position])
@@ -151,7 +152,7 @@ async def renderer_at(
     return renderer
 
 
-async def place_of(request: Request, visit: Visit, state: ThreadState) -> int | None:
+async def place_of(request: Request, visit: Visit, known: KnownThread) -> int | None:
     """The number of the event after which the reader wants to go on, if it names one.
 
     Raises:
@@ -162,10 +163,10 @@ async def place_of(request: Request, visit: Visit, state: ThreadState) -> int | 
     cursor = cursor_of(request.scope["headers"], request.query_params.getlist("after"))
     if cursor is None:
         return None
-    if cursor.seq >= state.next_seq:
+    if cursor.seq >= known.state.next_seq:
         raise CursorAhead
     if cursor.tag is not None:
-        page = await visit.engine.shelf.events(visit.thread_id, cursor.seq - 1, 1)
+        page = await visit.engine.shelf.events(known.head, cursor.seq - 1, 1)
         if not page or not cursor.names(page[0]):
             raise CursorExpired
     return cursor.seq
