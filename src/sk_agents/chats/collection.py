@@ -104,7 +104,7 @@ def collection_routes(desk: Desk) -> APIRouter:
         streams.check_accept(request.scope)
         after = state.next_seq - 1 if position is None else position
         renderer = await streams.renderer_at(visit, known, after, whole_chat=True)
-        stream = streams.live_stream(visit, renderer, after=after)
+        stream = streams.live_stream(visit, renderer, after=after, incarnation=known.incarnation)
         return streams.HeldStream(desk.slots, visit.caller.user_id, stream)
 
     @router.get("/chats/{chat_id}/branches")

@@ -67,13 +67,14 @@ class ChatFrames:
         *,
         after: int,
         run_id: str | None,
+        incarnation: str | None,
         previews: Previews,
     ) -> None:
         self._visit = visit
         self._renderer = renderer
         self._run_id = run_id
         self._watch = visit.engine.watch(
-            visit.thread_id, after=after, run_id=run_id, outlet=previews
+            visit.thread_id, after=after, run_id=run_id, incarnation=incarnation, outlet=previews
         )
         self._has_ended = False
 
@@ -107,11 +108,18 @@ class ChatFrames:
 
 
 def live_stream(
-    visit: Visit, renderer: Renderer, *, after: int, run_id: str | None = None
+    visit: Visit,
+    renderer: Renderer,
+    *,
+    after: int,
+    run_id: str | None = None,
+    incarnation: str | None = None,
 ) -> EventStream:
-    """The response that sends what follows `after`."""
+    """The response that sends what follows `after`; the other arguments are those of `Watch`."""
     previews = Previews(renderer)
-    frames = ChatFrames(visit, renderer, after=after, run_id=run_id, previews=previews)
+    frames = ChatFrames(
+        visit, renderer, after=after, run_id=run_id, incarnation=incarnation, previews=previews
+    )
     return EventStream(frames, line=previews.line)
 
 
