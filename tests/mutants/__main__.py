@@ -9,6 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.mutants.equivalent import is_equivalent
@@ -67,7 +68,9 @@ def chosen_modules(names: Sequence[str] | None) -> list[str]:
     ]
 
 
+@cache
 def source_of(module: str) -> str:
+    """As it is when a run begins: the tree may be worked on meanwhile."""
     return (ROOT / "src" / "sk_agents" / (module.replace(".", "/") + ".py")).read_text()
 
 

@@ -2,7 +2,7 @@
 
 Not touched, since no decision is in them: annotations, decorators, docstrings, imports, assertions,
 parts of f-strings, log lines, the points where a test may kill the process, and the named numbers
-of a module: those are chosen, and a test of one would only repeat it.
+of a module or a class: those are chosen, and a test of one would only repeat it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.FloorDiv: ast.Mult,
     ast.Div: ast.Mult,
 }
+NAMED = (ast.Assign, ast.AnnAssign)
 # Names whose calls say or measure something and decide nothing.
 REMARKS = {"logger", "failpoint", "warnings"}
 
@@ -81,7 +82,9 @@ Change = tuple[str, ast.expr | ast.stmt, str]
 def mutants(module: str, source: str) -> list[Mutant]:
     """Every mutant of this source, in the order of its lines."""
     tree = ast.parse(source)
-    tree.body = [one for one in tree.body if not isinstance(one, ast.Assign | ast.AnnAssign)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef):
+            node.body = [one for one in node.body if not isinstance(one, NAMED)]
     starts = [0]
     for line in source.encode().splitlines(keepends=True):
         starts.append(starts[-1] + len(line))

@@ -61,6 +61,7 @@ def test_mistake_is_made_in_its_place_only(operator: str, before: str, after: li
         "x = f'{a < 1}'",
         "SIZE = 2 * 1024",
         "SIZE: int = 2",
+        "class A:\n    size: int = 2",
     ],
 )
 def test_what_decides_nothing_is_left_alone(source: str) -> None:
