@@ -17,7 +17,6 @@ from sk_agents.engine.events import (
     ToolStarted,
 )
 from sk_agents.engine.models import Effect, NewThread, RunStatus, Thread
-from sk_agents.engine.turns import TextDelta
 from sk_agents.exceptions import StateCorrupt, StoreUnavailable, TealError
 from sk_agents.persistence.memory_store import MemoryStore
 from sk_agents.testing import SettableClock
@@ -25,7 +24,7 @@ from sk_agents.testing.commits import new_commit
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine import builders as b
 from tests.engine.fake_tools import FakePolicy, FakeTools, tool
-from tests.engine.kit import THREAD, USER, Talk, endings, talking
+from tests.engine.kit import THREAD, USER, Setup, endings, talking
 
 LEASE = 15.0
 LOOKED = b.proposed(plugin_name="Files", function_name="look", arguments={})
@@ -292,20 +291,30 @@ async def test_instance_that_closes_starts_no_queued_run() -> None:
 
 async def test_instance_that_closes_ends_a_cancelled_run_and_leaves_the_next_to_others() -> None:
     store = MemoryStore()
-    half: Turn = [TextDelta("Once"), asyncio.Event()]
-    async with talking(store, script=[half, says("two")]) as talk:
+    gate, reached = asyncio.Event(), asyncio.Event()
+
+    async def hold(arguments: dict[str, object], context: object) -> str:
+        reached.set()
+        await gate.wait()
+        return "sent"
+
+    tools = FakeTools(tool("Mail-send", hold, effect=Effect.AT_MOST_ONCE))
+    setup = Setup([calls(("Mail-send", {})), says("two")], tools, FakePolicy(lambda call: "allow"))
+    async with talking(store, setup) as talk:
         await talk.say("1")
+        async with asyncio.timeout(5):
+            await reached.wait()
         await talk.say("2", on_busy="enqueue")
-        await until_asked(talk)
-        cancelled = asyncio.ensure_future(talk.cancel("r1"))
+        await talk.cancel("r1")
+        # The run now waits for its tool; then it ends.
         talk.engine.drain()
-        await cancelled
+        gate.set()
         await talk.parked()
+        assert endings(await talk.log()) == [RunStatus.CANCELLED]
         head = await store.thread(THREAD)
+        assert (head.active_run, head.runnable, head.queued) == (None, True, 1)
         assert len(talk.prompts) == 1
-        assert (head.runnable, head.queued) == (True, 1)
-    async with talking(store, script=[says("two")], owner="b") as there:
-        await there.ended("r1")
+    async with talking(store, setup, owner="b") as there:
         assert (await there.ended("r2")).status is RunStatus.COMPLETED
 
 
@@ -324,11 +333,3 @@ async def until_waited_for(event: asyncio.Event) -> None:
             return
         await asyncio.sleep(0)
     raise AssertionError("nobody waits for it")
-
-
-async def until_asked(talk: Talk) -> None:
-    """Until the model speaks."""
-    async with asyncio.timeout(5):
-        async for items in talk.engine.watch(THREAD):
-            if any(getattr(item, "content", None) for item in items):
-                return
