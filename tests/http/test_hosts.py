@@ -196,6 +196,22 @@ async def test_allowed_site_may_ask_before_it_sends() -> None:
     assert "POST" in response.headers["Access-Control-Allow-Methods"]
 
 
+async def test_allowed_sites_options_request_that_asks_for_no_method_is_answered_by_the_route() -> (
+    None
+):
+    response = await get(toy_app(origins=[FRIEND]), method="OPTIONS", Origin=FRIEND)
+    assert response.status_code == 405
+    assert response.headers["Access-Control-Allow-Origin"] == FRIEND
+    assert "Access-Control-Allow-Methods" not in response.headers
+
+
+async def test_other_request_that_names_a_method_is_no_preflight() -> None:
+    headers = {"Origin": FRIEND, "Access_Control_Request_Method": "POST"}
+    response = await get(toy_app(origins=[FRIEND]), **headers)
+    assert response.status_code == 200
+    assert "Access-Control-Allow-Methods" not in response.headers
+
+
 async def test_two_origins_are_refused() -> None:
     async with inside(toy_app(origins=[FRIEND]), OURS) as client:
         response = await client.get("/chats/c", headers=[("Origin", OURS), ("Origin", FRIEND)])
