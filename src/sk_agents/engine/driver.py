@@ -23,7 +23,13 @@ from sk_agents.engine.services import Services
 from sk_agents.engine.state import Run
 from sk_agents.engine.threads import KnownThread
 from sk_agents.engine.tool_runs import ToolRuns
-from sk_agents.exceptions import InvalidInput, LeaseLost, ModelError, SequenceConflict
+from sk_agents.exceptions import (
+    InvalidInput,
+    LeaseLost,
+    ModelError,
+    SequenceConflict,
+    ThreadNotFound,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +87,8 @@ class Driver:
         """Commit as the owner, one at a time.
 
         Raises:
-            LeaseLost: another instance has taken over; this one may not write.
+            LeaseLost: another instance has taken over, or deleted the thread; this one may not
+                write.
             SequenceConflict: `exact`, and something was appended. Our state is up to date again.
         """
         async with self._lock:
@@ -92,11 +99,14 @@ class Driver:
             except SequenceConflict:
                 await self.services.threads.load(self.thread_id)
                 raise
+            except ThreadNotFound as error:
+                self.known.is_gone = True
+                raise LeaseLost(thread_id=self.thread_id) from error
 
     @property
     def is_outdated(self) -> bool:
-        """Somebody has claimed the thread after us."""
-        return self.known.head.epoch > self.epoch
+        """Another owner has claimed the thread after us, or it was deleted."""
+        return self.known.head.epoch > self.epoch or self.known.is_gone
 
     def _must_stop(self) -> bool:
         active = self.known.state.active_run

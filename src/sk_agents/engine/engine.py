@@ -235,6 +235,13 @@ class Engine:
             self._drivers.drive(made, authorization=command.authorization)
             return Accepted(command.thread_id, command.run_id, after=0)
         starting.check_owner(known, command.user_id)
+        try:
+            return await self._start_on(known, command)
+        except ThreadNotFound as error:
+            # What was known here was deleted elsewhere: look again, and make it if it may be made.
+            raise SequenceConflict(thread_id=command.thread_id) from error
+
+    async def _start_on(self, known: KnownThread, command: StartRun) -> Accepted:
         if before := starting.repeated(known, command):
             return before
         if starting.busy_with(known) is not None:

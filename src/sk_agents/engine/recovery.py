@@ -20,6 +20,7 @@ from datetime import timedelta
 from typing import Self, TypeVar
 
 from sk_agents.engine import sealing
+from sk_agents.engine.admission import same_thread
 from sk_agents.engine.commits import ClaimIfFree, Owned, Pending, Release
 from sk_agents.engine.deciding import asked_call
 from sk_agents.engine.driver import Driver
@@ -34,6 +35,7 @@ from sk_agents.exceptions import (
     NotFound,
     StateCorrupt,
     StoreError,
+    ThreadNotFound,
 )
 
 logger = logging.getLogger(__name__)
@@ -201,10 +203,15 @@ class Sweeper:
 
     async def _look_at(self, driver: Driver) -> None:
         """What others did to a run we drive, should no signal have told us."""
-        head = await self._services.store.thread(driver.thread_id)
-        if head.next_seq > driver.known.state.next_seq or head.epoch > driver.epoch:
-            await self._services.threads.catch_up(driver.known, head)
-            self._services.signals.notify(driver.thread_id, local=True)
+        try:
+            head = await self._services.store.thread(driver.thread_id)
+            same_thread(driver.thread_id, head, driver.known.incarnation)
+            if head.next_seq > driver.known.state.next_seq or head.epoch > driver.epoch:
+                await self._services.threads.catch_up(driver.known, head)
+                self._services.signals.notify(driver.thread_id, local=True)
+                driver.poke()
+        except ThreadNotFound:
+            driver.known.is_gone = True
             driver.poke()
 
     def _unsettled(self) -> list[str]:
