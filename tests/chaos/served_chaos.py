@@ -195,8 +195,13 @@ class Site:
             yield from member.failed_starts
 
     def _tracebacks(self) -> list[str]:
-        found = [match[0] for path in self.logs for match in TRACEBACK.finditer(path.read_text())]
-        return [f"a server logged: {text}" for text in sorted(set(found))]
+        """Their ends: where it was, and what."""
+        found = {
+            tuple(match[0].splitlines()[-4:])
+            for path in self.logs
+            for match in TRACEBACK.finditer(path.read_text())
+        }
+        return ["a server logged: " + " ".join(map(str.strip, lines)) for lines in sorted(found)]
 
 
 def _unended(log: Sequence[Event]) -> bool:
