@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import re
 import time
@@ -228,7 +229,8 @@ async def open_site(folder: Path, store: str) -> AsyncIterator[Site]:
         servers = [Server(folder, agent, store=store, log=log) for log in logs]
         for server in servers:
             # The plugin imports the ledger's words, and the processes start elsewhere.
-            server.environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+            paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+            server.environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         fleet = Fleet(servers)
         stack.push_async_callback(fleet.close)
         await fleet.start()
