@@ -63,6 +63,9 @@ from sk_agents.exceptions import (
 
 # Most events of a run: they neither move a head nor are looked for across threads.
 _UNREMARKABLE = frozenset((Answered, Thinking, ToolFinished, ToolProposed, ToolStarted))
+# What its owner only commits when a run has come further. A start alone is none: the tool may be
+# what takes its owner down each time.
+_PROGRESS = frozenset((Answered, Thinking, ToolFinished, ToolProposed))
 
 
 def admit(
@@ -216,6 +219,8 @@ def _advanced(
                 status = event.status or status
             case _:
                 pass
+    if recoveries and isinstance(commit.guard, Owned):
+        recoveries *= _PROGRESS.isdisjoint(map(type, events))
     owner, epoch = _holder(head, commit, leased=leased)
     if isinstance(commit.lease, Park):
         status, runnable = ThreadStatus.WAITING, False

@@ -120,6 +120,13 @@ class Store(Protocol):
         """
         ...
 
+    async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
+        """The heads of these threads in one read, in any order, each once.
+
+        One that does not exist or is damaged is left out.
+        """
+        ...
+
     async def events_after(
         self, thread_id: str, seq: int, limit: int = 500, *, incarnation: str | None = None
     ) -> Sequence[Event]:

@@ -38,16 +38,23 @@ EVENT_BYTES = 600
 MAX_BYTES = 25 * 1024 * 1024
 
 
+Listener = Callable[[Sequence[Event]], None]
+
+
 @dataclass(slots=True, eq=False)
 class KnownThread:
-    """`tail` holds the last events, so that readers in this process need not ask the store."""
+    """`tail` holds the last events, so that readers in this process need not ask the store.
+
+    `listeners` are told of everything that is new, whichever part of this process read it: a
+    driver must hear of a cancel also when a reader's look was the first to find it.
+    """
 
     head: Thread
     state: ThreadState = field(default_factory=ThreadState)
     tail: deque[Event] = field(default_factory=lambda: deque(maxlen=TAIL))
     transcript: Transcript = field(default_factory=Transcript)
     weight: int = THREAD_BYTES
-    # It was deleted; another thread may have its id by now.
+    listeners: list[Listener] = field(default_factory=list)
     is_gone: bool = False
 
     @property
@@ -55,7 +62,11 @@ class KnownThread:
         return self.head.incarnation
 
     def take(self, head: Thread, events: Sequence[Event]) -> None:
-        """Apply what is new of these events, which must follow what is known without a gap."""
+        """Apply what is new of these events, which must follow what is known without a gap.
+
+        The one way in which a known thread changes.
+        """
+        known = self.state.next_seq, self.head.epoch
         for event in events:
             if event.seq >= self.state.next_seq:
                 self.state.apply(event)
@@ -63,6 +74,17 @@ class KnownThread:
                 self.weight += EVENT_BYTES + _size(event)
         if head.next_seq > self.head.next_seq or _age(head) >= _age(self.head):
             self.head = head
+        if self.listeners and (self.state.next_seq, self.head.epoch) != known:
+            self._tell([event for event in events if event.seq >= known[0]])
+
+    def lose(self) -> None:
+        """The thread was deleted; another may have its id."""
+        self.is_gone = True
+        self._tell(())
+
+    def _tell(self, events: Sequence[Event]) -> None:
+        for listener in tuple(self.listeners):
+            listener(events)
 
     def after(self, seq: int) -> list[Event] | None:
         """The events past `seq`, or `None` if the tail does not reach back that far."""
@@ -134,7 +156,7 @@ class Threads:
         """The thread was deleted: tell those who still hold what was known of it."""
         known = self._known.get(thread_id)
         if known is not None:
-            known.is_gone = True
+            known.lose()
             self.forget(thread_id)
 
     def keep(self, known: KnownThread) -> None:

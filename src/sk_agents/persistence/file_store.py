@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeVar
@@ -24,7 +24,9 @@ from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     LeaseHeld,
+    NotFound,
     SequenceConflict,
+    StateCorrupt,
     StoreBusy,
     StoreUnavailable,
     ThreadNotFound,
@@ -100,6 +102,16 @@ class FileStore:
 
     async def thread(self, thread_id: str) -> Thread:
         return await self._run(lambda: self._logs.get(thread_id).head)
+
+    async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
+        def read() -> list[Thread]:
+            heads = []
+            for thread_id in set(thread_ids):
+                with suppress(NotFound, StateCorrupt, OSError):
+                    heads.append(self._logs.get(thread_id).head)
+            return heads
+
+        return await self._run(read)
 
     async def events_after(
         self, thread_id: str, seq: int, limit: int = 500, *, incarnation: str | None = None

@@ -105,6 +105,11 @@ class MemoryStore:
         with self._lock:
             return deepcopy(self._log(thread_id).known_head())
 
+    async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
+        with self._lock:
+            logs = [log for key in set(thread_ids) if (log := self._logs.get(key)) is not None]
+            return deepcopy([log.head for log in logs if log.head is not None])
+
     async def events_after(
         self, thread_id: str, seq: int, limit: int = 500, *, incarnation: str | None = None
     ) -> Sequence[Event]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 
 import apsw
+import orjson
 
 from sk_agents.engine.admission import same_thread
 from sk_agents.engine.events import Event
@@ -37,6 +38,19 @@ def known_head(db: apsw.Connection, thread_id: str) -> tuple[int, Thread]:
     return found
 
 
+def heads(db: apsw.Connection, thread_ids: Collection[str]) -> list[Thread]:
+    """Of those that exist and are not damaged."""
+    return list(
+        _undamaged(
+            db.execute(
+                "SELECT thread_id, head, checksum FROM thread"
+                " WHERE thread_id IN (SELECT value FROM json_each(?))",
+                (orjson.dumps(list(thread_ids)).decode(),),
+            )
+        )
+    )
+
+
 def insert_head(db: apsw.Connection, thread: Thread) -> int:
     body = encode_head(thread)
     db.execute(
@@ -64,9 +78,11 @@ def update_head(db: Writer, no: int, thread: Thread) -> None:
 
 def runnable(db: apsw.Connection) -> Iterator[Thread]:
     """Heads that want an owner. A damaged one is not offered: nobody could drive it."""
-    for thread_id, body, check in db.execute(
-        "SELECT thread_id, head, checksum FROM thread WHERE runnable"
-    ):
+    return _undamaged(db.execute("SELECT thread_id, head, checksum FROM thread WHERE runnable"))
+
+
+def _undamaged(rows: Iterable[tuple[str, bytes, int]]) -> Iterator[Thread]:
+    for thread_id, body, check in rows:
         try:
             yield decode_head(thread_id, body, check)
         except StateCorrupt:

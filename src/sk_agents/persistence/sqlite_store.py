@@ -109,6 +109,9 @@ class SqliteStore:
     async def thread(self, thread_id: str) -> Thread:
         return await self._read(lambda db: rows.known_head(db, thread_id)[1])
 
+    async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
+        return await self._read(lambda db: rows.heads(db, thread_ids))
+
     async def events_after(
         self, thread_id: str, seq: int, limit: int = 500, *, incarnation: str | None = None
     ) -> Sequence[Event]:

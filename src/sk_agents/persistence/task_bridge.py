@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
@@ -98,6 +99,12 @@ class TaskBridgeStore(MemoryStore):
     async def thread(self, thread_id: str) -> Thread:
         await self._reach(thread_id)
         return await super().thread(thread_id)
+
+    async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
+        for thread_id in set(thread_ids):
+            with suppress(StateCorrupt):
+                await self._reach(thread_id)
+        return await super().heads(thread_ids)
 
     async def events_after(
         self, thread_id: str, seq: int, limit: int = 500, *, incarnation: str | None = None

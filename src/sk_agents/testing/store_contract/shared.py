@@ -76,6 +76,14 @@ class SharedCases(StoreCases):
         assert await every_event(store, "t") == await every_event(other, "t")
         assert await other.find("run", "run-1") == await store.find("run", "run-1")
 
+    async def test_heads_show_what_was_committed_through_the_other_handle(
+        self, store: Store, other: Store
+    ) -> None:
+        head = (await store.commit(start_run("t", owner="o"))).thread
+        assert list(await other.heads(["t"])) == [head]
+        moved = (await store.commit(append_owned(head, thought()))).thread
+        assert list(await other.heads(["t"])) == [moved]
+
     async def test_lease_renewed_through_one_handle_holds_for_the_other(
         self, store: Store, other: Store, clock: SettableClock
     ) -> None:
