@@ -1,4 +1,7 @@
-"""Does something to one of a fleet's instances every second: kills it, or stops it for a while."""
+"""Does something to one of a fleet's instances every second: kills it, or stops it for a while.
+
+An instance that is just starting is left alone, or a slow machine would never have one at work.
+"""
 
 from __future__ import annotations
 

@@ -29,9 +29,10 @@ from tests.chaos.histories import Frame, History
 from tests.chaos.ledger import Ledger, running_ledger
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.paced_model import PacedModel, write_paced_agent
+from tests.chaos.scale import trials
 from tests.chaos.server_process import Server
 
-INSTANCES = 3
+INSTANCES = trials(full=3, small=2)
 LASTING, FLEETING = 12, 4
 # A lease's 15 seconds, a sweep, the slowest tool and answer, a queue of them: G4's bound.
 SETTLING = 120.0

@@ -1,6 +1,6 @@
 """Three instances and twenty clients, in peace and while an instance is hit every second.
 
-The figures are printed; `-s` shows them. `TEAL_CHAOS_SEED` and `TEAL_CHAOS_SECONDS` choose another
+In `make test` fewer of both, for a few seconds, and nothing is measured. The figures are printed; `-s` shows them. `TEAL_CHAOS_SEED` and `TEAL_CHAOS_SECONDS` choose another
 course of events and another length. What clients and nemesis do follows from the seed; when it
 happens, as with all real processes, does not.
 """
@@ -17,7 +17,7 @@ from tests.chaos.scale import FULL, trials
 from tests.chaos.served_chaos import Report, open_site, percentile
 
 SEED = os.environ.get("TEAL_CHAOS_SEED", "1")
-SECONDS = float(os.environ.get("TEAL_CHAOS_SECONDS", trials(full=600, small=10)))
+SECONDS = float(os.environ.get("TEAL_CHAOS_SECONDS", trials(full=600, small=6)))
 PEACEFUL_SECONDS = min(SECONDS, 120)
 CLIENTS = trials(full=20, small=6)
 # What was ordered elsewhere takes effect so soon in a run whose owner lives.
@@ -45,6 +45,7 @@ async def test_nothing_is_lost_or_done_twice_whatever_happens_to_the_instances(
         assert percentile(report.decisions, 0.99) <= EFFECTIVE_SECONDS
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("store", ["sqlite", "file"])
 async def test_cancels_and_decisions_at_any_instance_take_effect_while_others_read(
@@ -52,6 +53,5 @@ async def test_cancels_and_decisions_at_any_instance_take_effect_while_others_re
 ) -> None:
     report = await experiment(tmp_path, store, PEACEFUL_SECONDS, in_peace=True)
     assert report.problems == []
-    if FULL:
-        assert percentile(report.cancels, 0.99) <= EFFECTIVE_SECONDS
-        assert percentile(report.decisions, 0.99) <= EFFECTIVE_SECONDS
+    assert percentile(report.cancels, 0.99) <= EFFECTIVE_SECONDS
+    assert percentile(report.decisions, 0.99) <= EFFECTIVE_SECONDS
