@@ -150,7 +150,8 @@ def break_down(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_stateless_answers_stay_the_same_when_tealagents_is_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = [says(name) for name in ("Old", "New", "Stateful", "Old", "New")]
+    names = ("Old", "New", "Stateful", "Old", "New")
+    script: list[Turn | Exception] = [says(name) for name in names]
     async with serving(tmp_path, script) as (client, model):
         before = [await ask(client, name) for name in ("Old", "New")]
         await ask(client, "Stateful")
