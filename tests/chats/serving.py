@@ -27,8 +27,9 @@ from sk_agents.persistence.owner import new_owner
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn
+from tests.patience import seconds
 
-TIMEOUT = 20.0
+TIMEOUT = seconds(20)
 PLUGINS = """
 import asyncio
 from collections.abc import AsyncIterator
