@@ -104,7 +104,7 @@ def collection_routes(desk: Desk) -> APIRouter:
         streams.check_cursor(position, state.next_seq)
         streams.check_accept(request.scope)
         after = state.next_seq - 1 if position is None else position
-        renderer = await streams.renderer_at(visit, state, after, whole_chat=True)
+        renderer = await streams.renderer_at(visit, state, after)
         stream = streams.live_stream(visit, renderer, after=after)
         return streams.HeldStream(desk.slots, visit.caller.user_id, stream)
 

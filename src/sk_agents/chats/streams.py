@@ -131,21 +131,29 @@ class HeldStream(Response):
 
 
 async def renderer_at(
-    visit: Visit, state: ThreadState, position: int, *, whole_chat: bool = False
+    visit: Visit, state: ThreadState, position: int, *, run_id: str | None = None
 ) -> Renderer:
-    """A renderer for a stream that begins after `position`."""
-    renderer = Renderer(visit.chat_id, whole_chat=whole_chat)
-    begun = [
-        run.first_seq
+    """A renderer for a stream of one run, or of the whole chat, that begins after `position`.
+
+    It learns only of the runs that the stream still has to show. The log between two of their
+    events may belong to a run that the reader has seen to its end: a message that was queued while
+    a tool ran began before that tool's result, which nothing here must try to render.
+    """
+    renderer = Renderer(visit.chat_id, whole_chat=run_id is None)
+    begun = {
+        run.run_id: run.first_seq
         for run in state.runs.values()
-        if run.calls and run.first_seq <= position and not has_seen_its_end(run, position)
-    ]
-    seq = min(begun, default=position + 1) - 1
+        if run_id in (None, run.run_id)
+        and run.calls
+        and run.first_seq <= position
+        and not has_seen_its_end(run, position)
+    }
+    seq = min(begun.values(), default=position + 1) - 1
     while seq < position:
         page = await visit.engine.shelf.events(visit.thread_id, seq, min(PAGE, position - seq))
         if not page:
             break
-        renderer.learn([event for event in page if event.seq <= position])
+        renderer.learn([event for event in page if event.run_id in begun])
         seq = page[-1].seq
     return renderer
 
