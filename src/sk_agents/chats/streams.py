@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 MAX_CURSOR_DIGITS = 18
 PAGE = 1000
+PAGE_BYTES = 1024 * 1024
 _ACCEPTED = ("text/event-stream", "text/*", "*/*")
 
 
@@ -150,7 +151,9 @@ async def renderer_at(
     }
     seq = min(begun.values(), default=position + 1) - 1
     while seq < position:
-        page = await visit.engine.shelf.events(visit.thread_id, seq, min(PAGE, position - seq))
+        page = await visit.engine.shelf.events(
+            visit.thread_id, seq, min(PAGE, position - seq), max_bytes=PAGE_BYTES
+        )
         if not page:
             break
         renderer.learn([event for event in page if event.run_id in begun])

@@ -84,9 +84,12 @@ class Shelf:
             raise ThreadNotFound(thread_id=thread_id, owner=head.user_id)
         return head
 
-    async def events(self, thread_id: str, after: int, limit: int) -> Sequence[Event]:
+    async def events(
+        self, thread_id: str, after: int, limit: int, *, max_bytes: int | None = None
+    ) -> Sequence[Event]:
         """A part of the log. The caller has checked whose thread it is."""
-        return await self._services.store.events_after(thread_id, after, limit)
+        store = self._services.store
+        return await store.events_after(thread_id, after, limit, max_bytes=max_bytes)
 
     async def make(self, thread_id: str, new: NewThread) -> Thread:
         """An empty thread.

@@ -100,8 +100,12 @@ class FileStore:
     async def thread(self, thread_id: str) -> Thread:
         return await self._run(lambda: self._logs.get(thread_id).head)
 
-    async def events_after(self, thread_id: str, seq: int, limit: int = 500) -> Sequence[Event]:
-        return await self._run(lambda: self._logs.get(thread_id).events_after(max(seq, 0), limit))
+    async def events_after(
+        self, thread_id: str, seq: int, limit: int = 500, *, max_bytes: int | None = None
+    ) -> Sequence[Event]:
+        return await self._run(
+            lambda: self._logs.get(thread_id).events_after(max(seq, 0), limit, max_bytes)
+        )
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
         return await self._run(lambda: self._find(kind, key))

@@ -15,6 +15,7 @@ from typing import Self
 from sk_agents.engine.admission import claimed
 from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commits import Commit, Committed, Pending
+from sk_agents.engine.event_size import within
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
 from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
@@ -105,9 +106,12 @@ class MemoryStore:
         with self._lock:
             return deepcopy(self._log(thread_id).known_head())
 
-    async def events_after(self, thread_id: str, seq: int, limit: int = 500) -> Sequence[Event]:
+    async def events_after(
+        self, thread_id: str, seq: int, limit: int = 500, *, max_bytes: int | None = None
+    ) -> Sequence[Event]:
         with self._lock:
-            return deepcopy(self._log(thread_id).after(seq, limit))
+            events = self._log(thread_id).after(seq, limit)
+            return deepcopy(events if max_bytes is None else within(events, max_bytes))
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
         with self._lock:

@@ -109,8 +109,12 @@ class SqliteStore:
     async def thread(self, thread_id: str) -> Thread:
         return await self._read(lambda db: rows.known_head(db, thread_id)[1])
 
-    async def events_after(self, thread_id: str, seq: int, limit: int = 500) -> Sequence[Event]:
-        return await self._read(lambda db: rows.events_after(db, thread_id, max(seq, 0), limit))
+    async def events_after(
+        self, thread_id: str, seq: int, limit: int = 500, *, max_bytes: int | None = None
+    ) -> Sequence[Event]:
+        return await self._read(
+            lambda db: rows.events_after(db, thread_id, max(seq, 0), limit, max_bytes)
+        )
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
         return await self._read(lambda db: rows.entry(db, kind, key))

@@ -97,9 +97,11 @@ class TaskBridgeStore(MemoryStore):
         await self._reach(thread_id)
         return await super().thread(thread_id)
 
-    async def events_after(self, thread_id: str, seq: int, limit: int = 500) -> Sequence[Event]:
+    async def events_after(
+        self, thread_id: str, seq: int, limit: int = 500, *, max_bytes: int | None = None
+    ) -> Sequence[Event]:
         await self._reach(thread_id)
-        return await super().events_after(thread_id, seq, limit)
+        return await super().events_after(thread_id, seq, limit, max_bytes=max_bytes)
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
         found = await super().find(kind, key)
