@@ -33,6 +33,7 @@
     ├── StateCorrupt                   one thread's record is damaged; the others work
     ├── StoreError                     the store as a whole cannot serve
     │   ├── StoreUnavailable
+    │   │   └── StoreBroken            what is kept cannot be known: the process must end
     │   ├── StoreBusy
     │   ├── StoreReadOnly
     │   ├── CommitOutcomeUnknown
@@ -231,6 +232,10 @@ class StoreError(TealError):
 
 class StoreUnavailable(StoreError):
     """The store cannot be reached or opened."""
+
+
+class StoreBroken(StoreUnavailable):
+    """The disk refused to sync: this process cannot know what is kept and must end."""
 
 
 class StoreBusy(StoreError):

@@ -8,24 +8,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, repeat
 from typing import Literal
 
 from sk_agents.engine import sealing, tool_steps
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.commits import Owned, Park, Release
+from sk_agents.engine.commits import Commit, Committed, Owned, Park, Release
 from sk_agents.engine.deadline import Deadline
 from sk_agents.engine.events import ApprovalDecided, Event, RunStarted
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.live import LiveRun
 from sk_agents.engine.rounds import ModelRound, Reply
-from sk_agents.engine.services import Services
+from sk_agents.engine.services import STORE_TROUBLE, Services
 from sk_agents.engine.state import Run
 from sk_agents.engine.threads import KnownThread
 from sk_agents.engine.tool_runs import ToolRuns
-from sk_agents.exceptions import InvalidInput, LeaseLost, ModelError, SequenceConflict
+from sk_agents.exceptions import (
+    InvalidInput,
+    LeaseLost,
+    ModelError,
+    SchemaTooNew,
+    SequenceConflict,
+    StoreBroken,
+)
 
 logger = logging.getLogger(__name__)
+
+# Between two tries of a commit that the store does not take, in seconds.
+PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 
 class Driver:
@@ -56,6 +68,7 @@ class Driver:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._interruptible = False
+        self._deadline: Deadline | None = None
 
     @property
     def run(self) -> Run:
@@ -100,10 +113,54 @@ class Driver:
             state = self.known.state
             guard = Owned(self.services.owner, self.epoch, state.next_seq, exact)
             try:
-                await self.services.commit(self.known, guard, *events, lease=lease)
+                commit = self.services.new_commit(self.known, guard, events, lease)
+                done = await self._send(commit)
             except SequenceConflict:
                 await self.services.threads.load(self.thread_id)
                 raise
+            await self.services.learn(self.known, done)
+
+    async def _send(self, commit: Commit) -> Committed:
+        """Send it until the store takes it: what a model has said and a tool has done is not to be
+        lost because a disk is full for a while. Another owner's claim ends that, and draining."""
+        try:
+            return await self.services.send(commit)
+        except (StoreBroken, SchemaTooNew):
+            raise
+        except STORE_TROUBLE as error:
+            if self.draining:
+                raise
+            name = type(error).__name__
+            extra = {"thread_id": self.thread_id, "error": name}
+            logger.warning("the store does not take a run's commit: trying again", extra=extra)
+        with self._held_up():
+            for pause in chain(PAUSES, repeat(PAUSES[-1])):
+                await asyncio.sleep(pause)
+                try:
+                    return await self.services.send(commit)
+                except (StoreBroken, SchemaTooNew):
+                    raise
+                except STORE_TROUBLE:
+                    if self.draining:
+                        raise
+                if pause == PAUSES[-1]:
+                    self.services.stuck.add(self.thread_id)
+                    self.services.signals.notify(self.thread_id, local=True)
+        raise AssertionError("the pauses have no end")
+
+    @contextmanager
+    def _held_up(self) -> Iterator[None]:
+        """While the store takes nothing. It does not count as the run's time."""
+        deadline, self._deadline = self._deadline, None
+        if deadline is not None:
+            deadline.pause()
+        try:
+            yield
+        finally:
+            self.services.stuck.discard(self.thread_id)
+            self._deadline = deadline
+            if deadline is not None:
+                deadline.resume()
 
     @property
     def is_outdated(self) -> bool:
@@ -148,7 +205,8 @@ class Driver:
             return False
         self._tools = ToolRuns(self)
         try:
-            with Deadline(self.agent.limits.run_seconds):
+            self._deadline = Deadline(self.agent.limits.run_seconds)
+            with self._deadline:
                 return await self._steps()
         except TimeoutError:
             await self._tools.stop()
@@ -163,6 +221,7 @@ class Driver:
                 await self._tools.abandon()
             # It knows us and we know it: without this the two would live until the collector comes.
             del self._tools
+            self._deadline = None
         return True
 
     async def _steps(self) -> bool:

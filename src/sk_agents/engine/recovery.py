@@ -27,13 +27,14 @@ from sk_agents.engine.events import ApprovalDecided, ModelRestarted, RunStarted
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.lent_headers import PATIENCE_SECONDS, awaits_header
 from sk_agents.engine.models import Entry, Thread
-from sk_agents.engine.services import Services
+from sk_agents.engine.services import STORE_TROUBLE, Services
 from sk_agents.engine.threads import KnownThread
 from sk_agents.exceptions import (
     Conflict,
     NotFound,
     StateCorrupt,
     StoreError,
+    StoreFull,
 )
 
 logger = logging.getLogger(__name__)
@@ -87,7 +88,8 @@ class Sweeper:
         while True:
             try:
                 await self.sweep()
-            except StoreError as error:
+            except STORE_TROUBLE as error:
+                self._services.look_at(error)
                 logger.warning("sweep failed", extra={"error": type(error).__name__})
                 self._drivers.left.clear()
             pause = self._interval * random.uniform(0.5, 1.5)
@@ -114,7 +116,7 @@ class Sweeper:
                 logger.error("damaged thread left alone", extra={"thread_id": thread_id})
                 self._damaged.add(thread_id)
                 self._drivers.abandoned.discard(thread_id)
-            case StoreError():
+            case StoreError() | StoreFull():
                 raise error
             case _:
                 extra = {"thread_id": thread_id}
