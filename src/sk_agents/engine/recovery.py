@@ -26,6 +26,7 @@ from sk_agents.engine.drivers import Drivers
 from sk_agents.engine.events import ApprovalDecided, ModelRestarted, RunStarted
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.lent_headers import PATIENCE_SECONDS, awaits_header
+from sk_agents.engine.lifetimes import has_passed
 from sk_agents.engine.models import Entry, Thread
 from sk_agents.engine.services import STORE_TROUBLE, Services
 from sk_agents.engine.threads import KnownThread
@@ -192,7 +193,13 @@ class Sweeper:
 
     async def _expire(self, entry: Entry) -> None:
         known = await self._services.threads.load(entry.thread_id)
-        run, call, _ = asked_call(known, entry)
+        run, call, approval = asked_call(known, entry)
+        if not has_passed(approval.request, self._services.clock):
+            logger.warning(
+                "an approval is due by the wall clock only: it stays open",
+                extra={"approval_id": entry.key},
+            )
+            return
         expired = ApprovalDecided(
             run_id=run.run_id,
             approval_id=entry.key,

@@ -205,6 +205,7 @@ class ToolRuns:
             choices=choices,
             answer_schema=schema,
             expires_at=services.clock.now() + lifetime,
+            asked_uptime=services.clock.monotonic(),
         )
 
     def _dispatch(self, call: Call, spec: ToolSpec, checked: float) -> None:
