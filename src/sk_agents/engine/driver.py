@@ -57,6 +57,7 @@ class Driver:
         # Nobody came for a run that was given back to whoever holds its header.
         self.header_is_lost = header_is_lost
         self.epoch = known.head.epoch
+        self._run_id = known.state.active_run or ""
         self.draining = False
         # When somebody outside last made it go on.
         self.moved_at = services.clock.monotonic()
@@ -72,7 +73,8 @@ class Driver:
 
     @property
     def run(self) -> Run:
-        return self.known.state.run(self.known.state.active_run or "")
+        """The one that is driven, also once another instance has ended it."""
+        return self.known.state.run(self._run_id)
 
     def start(self) -> asyncio.Task[None]:
         self._announce()
@@ -168,16 +170,16 @@ class Driver:
         return self.known.head.epoch > self.epoch
 
     def _must_stop(self) -> bool:
-        active = self.known.state.active_run
-        cancelled = active is not None and self.run.cancel_requested is not None
-        return self.draining or cancelled or self.is_outdated
+        is_cancelled = self.run.cancel_requested is not None
+        return self.draining or is_cancelled or self.is_outdated
 
     async def _drive(self) -> None:
         self.services.threads.pin(self.thread_id)
         self.known.listeners.append(self.notice)
         try:
             while self.known.state.active_run is not None and not self.is_outdated:
-                if self.live.run_id != self.run.run_id:
+                self._run_id = self.known.state.active_run
+                if self.live.run_id != self._run_id:
                     self._announce()
                 with self.services.observer.driving(self.known.head, self.known.state):
                     has_ended = await self._drive_run()
@@ -238,7 +240,7 @@ class Driver:
             if run.calls and self._is_rejected:
                 await self._cancel(by="human")
                 return True
-            if run.calls and run.unresolved_calls:
+            if run.open_calls:
                 if not await self._resolve():
                     return False
                 continue
@@ -270,7 +272,7 @@ class Driver:
         if run.cancel_requested is not None:
             return False
         if reply.calls:
-            await self.commit(*self._tools.proposed(reply))
+            await self.commit(*await self._tools.proposed(reply))
             failpoint("calls_proposed")
             return False
         failpoint("before_answer")
@@ -290,7 +292,7 @@ class Driver:
 
     async def _resolve(self) -> bool:
         """Bring calls to their results; False when only people can do that."""
-        while self.run.unresolved_calls and not self._must_stop() and not self._is_rejected:
+        while self.run.open_calls and not self._must_stop() and not self._is_rejected:
             self._changed.clear()
             if await self._tools.advance():
                 continue
@@ -307,7 +309,7 @@ class Driver:
     @property
     def _is_rejected(self) -> bool:
         """Whether a person's no ends this agent's run."""
-        return self.agent.on_reject == "cancel" and tool_steps.is_rejected(self.run)
+        return self.agent.on_reject == "cancel" and self.run.is_refused
 
     async def _park(self) -> bool:
         try:

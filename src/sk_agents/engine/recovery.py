@@ -169,7 +169,7 @@ class Sweeper:
         run = known.state.run(known.state.active_run or "")
         if run.unresolved_calls or run.cancel_requested is not None:
             return
-        number = 1 + max((call.proposal.round for call in run.calls.values()), default=0)
+        number = 1 + run.rounds
         restarted = ModelRestarted(
             run_id=run.run_id,
             round=number,
