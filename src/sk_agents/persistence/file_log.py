@@ -15,7 +15,7 @@ import os
 import stat
 import threading
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -52,6 +52,7 @@ class Known:
     stamp: Stamp | None = None
     size: int = 0
     next_seq: int = 1
+    incarnation: str = ""
     head: bytes = b""
     first_seqs: array[int] = field(default_factory=lambda: array("q"))
     offsets: array[int] = field(default_factory=lambda: array("q"))
@@ -62,6 +63,8 @@ class Known:
         self, commit_id: str | None, next_seq: int, entries: Sequence[Entry], head: bytes
     ) -> None:
         """One more line, which starts at `size`."""
+        if not self.offsets:
+            self.incarnation = orjson.loads(head).get("incarnation", "")
         if commit_id is not None and next_seq > self.next_seq:
             self.commits[commit_id] = len(self.offsets)
         self.offsets.append(self.size)
@@ -73,24 +76,30 @@ class Known:
 
     def is_behind(self, before: Known) -> bool:
         """Whether this is the log that was known before, and shorter."""
-        is_same = before.first_commit is not None and self.first_commit == before.first_commit
+        is_same = (self.incarnation, self.first_commit) == (before.incarnation, before.first_commit)
         return is_same and self.next_seq < before.next_seq
 
     @property
     def first_commit(self) -> str | None:
         return next(iter(self.commits), None)
 
-    def lines_after(self, seq: int, limit: int) -> range:
+    def lines_after(self, seq: int, limit: int, max_bytes: int | None) -> range:
         """The numbers of the lines that hold these events, perhaps with one line too many."""
         first = bisect_left(self.first_seqs, seq + 1)
         if first == len(self.first_seqs) or self.first_seqs[first] > seq + 1:
             first = max(first - 1, 0)
-        return range(first, bisect_left(self.first_seqs, seq + limit + 1))
+        end = bisect_left(self.first_seqs, seq + limit + 1)
+        if max_bytes is not None and first < end:
+            # The line with the first event is one of them, however long it and the one before are.
+            least = bisect_right(self.first_seqs, seq + 1)
+            end = min(end, max(least, bisect_left(self.offsets, self.offsets[first] + max_bytes)))
+        return range(first, end)
 
 
-def line_place(thread_id: str, first_seq: int, offset: int) -> str:
-    """What a line's checksums cover beside its bytes."""
-    return f"{thread_id}\n{first_seq}\n{offset}"
+def line_place(thread_id: str, first_seq: int, offset: int, incarnation: str = "") -> str:
+    """What a line's checksums cover beside its bytes; the first line says the incarnation."""
+    place = f"{thread_id}\n{first_seq}\n{offset}"
+    return f"{place}\n{incarnation}" if incarnation and offset else place
 
 
 class FileLog:
@@ -141,6 +150,10 @@ class FileLog:
             raise ThreadNotFound(thread_id=self.thread_id)
         return stamp_of(found)
 
+    def is_current(self) -> bool:
+        """Whether the file is as it was read. Raises ThreadNotFound."""
+        return self.current_stamp() == self._known.stamp
+
     def refresh(self) -> None:
         """Know all that is durable now.
 
@@ -148,7 +161,7 @@ class FileLog:
             ThreadNotFound: there is no such log any more.
             StateCorrupt: something in it is damaged.
         """
-        if self.current_stamp() == self._known.stamp:
+        if self.is_current():
             return
         with self._held(), self._opened(os.O_RDWR) as fd, locked(fd, fcntl.LOCK_SH):
             self._take_in(fd)
@@ -181,7 +194,8 @@ class FileLog:
         """
         known = self._known
         payload = encode_line(commit_id, known.next_seq, head, entries, body)
-        line = seal(line_place(self.thread_id, known.next_seq, known.size), payload)
+        place = line_place(self.thread_id, known.next_seq, known.size, known.incarnation)
+        line = seal(place, payload)
         if os.fstat(fd).st_size > known.size:
             # The tail of a writer that was killed: nobody was told about it. Its sectors must be
             # gone before others are written in their place.
@@ -209,11 +223,11 @@ class FileLog:
             return None
         return record_of(self.thread_id, next(self._lines(known, range(number, number + 1))))
 
-    def events_after(self, seq: int, limit: int) -> list[Event]:
+    def events_after(self, seq: int, limit: int, max_bytes: int | None = None) -> list[Event]:
         """Only what was known at the last refresh. Raises StateCorrupt."""
         known = self._known
         events: list[Event] = []
-        for line in self._lines(known, known.lines_after(seq, limit)):
+        for line in self._lines(known, known.lines_after(seq, limit, max_bytes)):
             record = record_of(self.thread_id, line)
             events.extend(event for event in record.events if event.seq > seq)
         return events[:limit]
@@ -222,37 +236,51 @@ class FileLog:
         if not numbers:
             return
         with self._opened(os.O_RDONLY) as fd, open(fd, "rb", closefd=False) as stream:
-            if known.stamp is None or os.fstat(fd).st_ino != known.stamp[0]:
-                # It was deleted and made again since.
-                raise ThreadNotFound(thread_id=self.thread_id)
             stream.seek(known.offsets[numbers[0]])
             for number in numbers:
-                line = self._next_line(stream, known.first_seqs[number], known.offsets[number])
+                line = self._next_line(
+                    stream, known.first_seqs[number], known.offsets[number], known.incarnation
+                )
                 if line is None:
                     raise StateCorrupt("The log was cut.", thread_id=self.thread_id)
                 yield line
 
-    def _next_line(self, stream: BinaryIO, first_seq: int, offset: int) -> Line | None:
+    def _next_line(
+        self, stream: BinaryIO, first_seq: int, offset: int, incarnation: str
+    ) -> Line | None:
+        place = line_place(self.thread_id, first_seq, offset, incarnation)
         try:
-            payload = read_sealed(stream, line_place(self.thread_id, first_seq, offset))
+            payload = read_sealed(stream, place)
         except StateCorrupt as error:
             raise StateCorrupt(str(error), thread_id=self.thread_id, seq=first_seq) from None
         return None if payload is None else decode_line(self.thread_id, payload)
 
     def _take_in(self, fd: int) -> None:
-        found = os.fstat(fd)
-        stamp = stamp_of(found)
-        before = known = self._known
-        if known.stamp is None or known.stamp[0] != stamp[0] or stamp[1] <= known.stamp[1]:
-            # Another file, or the same one changed otherwise than by appending.
-            known = Known()
+        stamp = stamp_of(os.fstat(fd))
+        before = self._known
+        seen = before.stamp
+        if seen is not None and seen[0] == stamp[0] and seen[1] < stamp[1]:
+            try:
+                return self._read_on(fd, before, stamp)
+            except StateCorrupt:
+                # The log of a thread that was made again can have a deleted one's inode and be
+                # longer: only read from its beginning does it say whether it is damaged.
+                pass
+        self._read_on(fd, Known(), stamp)
+        if self._known.is_behind(before):
+            self._known = before
+            raise lost_events(self.thread_id, before.next_seq - 1)
+
+    def _read_on(self, fd: int, known: Known, stamp: Stamp) -> None:
+        """Take in what follows `known`; what is then known takes its place."""
+        is_new = not known.offsets
         is_whole = False
         try:
             with open(fd, "rb", closefd=False, buffering=1 << 18) as stream:
                 stream.seek(known.size)
                 while known.size < stamp[1] and self._take_in_line(known, stream):
                     pass
-            if _is_in_doubt(found) or before.stamp is None:
+            if is_new or _is_in_doubt(os.fstat(fd)):
                 self._settle(fd, known)
                 stamp = stamp_of(os.fstat(fd))
             is_whole = len(known.offsets) > 0
@@ -261,9 +289,6 @@ class FileLog:
             self._known = known if is_whole else Known()
         if not is_whole:
             raise StateCorrupt("The log has lost its first line.", thread_id=self.thread_id)
-        if known.is_behind(before):
-            self._known = before
-            raise lost_events(self.thread_id, before.next_seq - 1)
 
     def _settle(self, fd: int, known: Known) -> None:
         """Make sure that the last line is on the disk; those before were when it was written."""
@@ -283,7 +308,7 @@ class FileLog:
 
     def _take_in_line(self, known: Known, stream: BinaryIO) -> bool:
         try:
-            line = self._next_line(stream, known.next_seq, known.size)
+            line = self._next_line(stream, known.next_seq, known.size, known.incarnation)
         except StateCorrupt:
             stream.seek(known.size)
             if is_torn(stream.read(), known.size):

@@ -32,6 +32,23 @@ class ReadingCases(StoreCases):
                 page = await store.events_after("t", offset, limit)
                 assert list(page) == list(log[offset : offset + limit])
 
+    async def test_a_page_bounded_in_bytes_has_at_least_one_event_and_skips_none(
+        self, store: Store
+    ) -> None:
+        await written(store)
+        log = await store.events_after("t", 0)
+        for offset in range(sum(SIZES)):
+            for room in (1, 300, 1_000, 10**9):
+                page = await store.events_after("t", offset, max_bytes=room)
+                assert page and list(page) == list(log[offset : offset + len(page)])
+
+    async def test_a_page_bounded_in_bytes_reads_little_of_a_large_log(self, store: Store) -> None:
+        head = (await store.commit(create("t"))).thread
+        for _ in range(10):
+            head = (await store.commit(append(head, thought("x" * 10_000)))).thread
+        page = await store.events_after("t", 0, max_bytes=25_000)
+        assert 1 <= len(page) <= 4
+
     async def test_reading_one_by_one_gives_the_whole_log(self, store: Store) -> None:
         await written(store)
         assert await every_event(store, "t", page=1) == list(await store.events_after("t", 0))
@@ -70,3 +87,27 @@ class ReadingCases(StoreCases):
         await every_event(store, "t")
         await store.orphans()
         assert await store.thread("t") == head
+
+    async def test_heads_of_many_threads_come_in_one_read(self, store: Store) -> None:
+        heads = [(await store.commit(start_run(f"t{n}", f"run-{n}"))).thread for n in range(20)]
+        heads[3] = (await store.commit(append(heads[3], thought()))).thread
+        found = await store.heads([head.thread_id for head in heads[:12]])
+        assert {head.thread_id: head for head in found} == {
+            head.thread_id: head for head in heads[:12]
+        }
+        assert len(found) == 12
+
+    async def test_heads_leave_out_what_does_not_exist(self, store: Store) -> None:
+        head = (await store.commit(start_run("t"))).thread
+        gone = (await store.commit(start_run("gone", "run-2"))).thread
+        await store.delete("gone", next_seq=gone.next_seq)
+        assert list(await store.heads(["nothing", "t", "gone", "", "t", "é/🧭"])) == [head]
+
+    async def test_heads_of_no_threads_are_none(self, store: Store) -> None:
+        await store.commit(start_run("t"))
+        assert list(await store.heads([])) == []
+
+    async def test_heads_show_who_has_claimed_a_thread(self, store: Store) -> None:
+        await store.commit(start_run("t", owner="o"))
+        claimed = await store.claim("t", "p")
+        assert list(await store.heads(["t"])) == [claimed]
