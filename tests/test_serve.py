@@ -108,7 +108,6 @@ def test_server_says_one_line_answers_and_stops_cleanly(tmp_path: Path, number: 
     assert (process.returncode, rest, complaints) == (0, "", "")
 
 
-@requirement("S004-13-monitoring")
 def test_default_store_is_a_database_in_the_users_data_folder(tmp_path: Path) -> None:
     with serving(tmp_path) as (process, line, address):
         path = tmp_path / ".local/share/teal-agents/teal.sqlite"
@@ -135,7 +134,7 @@ async def test_tasks_of_the_default_store_survive_a_restart(
         assert (await stored(StoreTasks(store), "kept")).items == task("kept").items
 
 
-@requirement("S004-9.1-single-instance", "S000-state-providers")
+@requirement("S004-9.1-single-instance")
 @pytest.mark.parametrize("store", ["memory:", "sqlite://{}/teal.sqlite", "file://{}/chats"])
 def test_one_process_serves_alone_from_any_store(tmp_path: Path, store: str) -> None:
     with serving(tmp_path, "--store", store.format(tmp_path)) as (_, line, address):

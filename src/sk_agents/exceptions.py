@@ -12,6 +12,7 @@
     ├── InvalidInput                   understood, but not acceptable
     ├── MalformedRequest               not understood
     │   └── CursorAhead
+    ├── CursorExpired                  the event to go on from is not in the log any more
     ├── UnsupportedMedia               a kind of body nobody here reads
     ├── TooLarge                       more bytes than a request may have
     ├── SlowRequest                    its body did not arrive in time
@@ -145,6 +146,10 @@ class MalformedRequest(TealError):
 
 class CursorAhead(MalformedRequest):
     """This conversation has not come as far as the given event id."""
+
+
+class CursorExpired(TealError):
+    """This conversation was restored or made again: read it again, and go on from there."""
 
 
 class UnsupportedMedia(TealError):

@@ -32,6 +32,7 @@ from sk_agents.exceptions import (
     SchemaTooNew,
     SequenceConflict,
     StoreBroken,
+    ThreadNotFound,
 )
 
 logger = logging.getLogger(__name__)
@@ -97,7 +98,7 @@ class Driver:
         self.poke()
 
     def notice(self, events: Sequence[Event]) -> None:
-        """The known thread has taken in these events, or that another has claimed it."""
+        """The known thread has taken in these events, or that it was claimed or deleted."""
         if any(map(_moves_it_on, events)):
             self.moved_at = self.services.clock.monotonic()
         self._look_again()
@@ -108,7 +109,8 @@ class Driver:
         """Commit as the owner, one at a time.
 
         Raises:
-            LeaseLost: another instance has taken over; this one may not write.
+            LeaseLost: another instance has taken over, or deleted the thread; this one may not
+                write.
             SequenceConflict: `exact`, and something was appended. Our state is up to date again.
         """
         async with self._lock:
@@ -116,11 +118,13 @@ class Driver:
             guard = Owned(self.services.owner, self.epoch, state.next_seq, exact)
             try:
                 commit = self.services.new_commit(self.known, guard, events, lease)
-                done = await self._send(commit)
+                await self.services.learn(self.known, await self._send(commit))
             except SequenceConflict:
                 await self.services.threads.load(self.thread_id)
                 raise
-            await self.services.learn(self.known, done)
+            except ThreadNotFound as error:
+                self.known.lose()
+                raise LeaseLost(thread_id=self.thread_id) from error
 
     async def _send(self, commit: Commit) -> Committed:
         """Send it until the store takes it: what a model has said and a tool has done is not to be
@@ -166,8 +170,8 @@ class Driver:
 
     @property
     def is_outdated(self) -> bool:
-        """Somebody has claimed the thread after us."""
-        return self.known.head.epoch > self.epoch
+        """Another owner has claimed the thread after us, or it was deleted."""
+        return self.known.head.epoch > self.epoch or self.known.is_gone
 
     def _must_stop(self) -> bool:
         is_cancelled = self.run.cancel_requested is not None

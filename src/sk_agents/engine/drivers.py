@@ -125,7 +125,7 @@ class Drivers:
         if driver is not None:
             driver.authorization = authorization or driver.authorization
             driver.poke()
-            if driver.epoch >= head.epoch:
+            if driver.epoch >= head.epoch and not driver.is_outdated:
                 return
             # It was outrun and only waits for its last tools; the thread has come back to us.
         if head.owner != self._services.owner or head.active_run is None or self.draining:

@@ -214,13 +214,16 @@ class Engine:
         *,
         after: int = 0,
         run_id: str | None = None,
+        incarnation: str | None = None,
         outlet: Outlet | None = None,
     ) -> Watch:
         """See `Watch`. The caller has checked whose thread it is.
 
         Who watches a run is its reader: `on_disconnect` says what the last one's leaving means.
         """
-        return self._readers.watch(thread_id, after=after, run_id=run_id, outlet=outlet)
+        return self._readers.watch(
+            thread_id, after=after, run_id=run_id, incarnation=incarnation, outlet=outlet
+        )
 
     async def result(self, thread_id: str, run_id: str, *, seconds: float | None = None) -> Run:
         """See `settled`. Who waits for a run is its reader."""
@@ -251,6 +254,13 @@ class Engine:
             self._drivers.drive(made, authorization=command.authorization)
             return Accepted(command.thread_id, command.run_id, after=0)
         starting.check_owner(known, command.user_id)
+        try:
+            return await self._start_on(known, command)
+        except ThreadNotFound as error:
+            # What was known here was deleted elsewhere: look again, and make it if it may be made.
+            raise SequenceConflict(thread_id=command.thread_id) from error
+
+    async def _start_on(self, known: KnownThread, command: StartRun) -> Accepted:
         if before := starting.repeated(known, command):
             return before
         if starting.busy_with(known) is not None:

@@ -49,10 +49,9 @@ class Follower:
             return
         for head in await self._services.store.heads(driven):
             known = driven[head.thread_id]
-            if known.head.created_at != head.created_at:
-                # Another thread under the same id: the driver of the old one may not commit to it.
-                continue
-            if head.next_seq > known.state.next_seq or head.epoch > known.head.epoch:
+            if head.incarnation != known.incarnation:
+                known.lose()
+            elif head.next_seq > known.state.next_seq or head.epoch > known.head.epoch:
                 await self._take_over(known, head)
 
     async def _take_over(self, known: KnownThread, head: Thread) -> None:

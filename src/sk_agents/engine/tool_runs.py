@@ -254,7 +254,7 @@ class ToolRuns:
     async def _check_lease(self, since: float) -> None:
         """Nothing may be started under a lease that another instance may have taken."""
         driver = self._driver
-        if not await driver.services.holds(driver.thread_id, driver.epoch, since=since):
+        if not await driver.services.holds(driver.known, driver.epoch, since=since):
             raise LeaseLost(thread_id=driver.thread_id)
 
     async def _conclude(self, call: Call, *events: Event) -> None:
