@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Protocol, Self
 
+from sk_agents.engine.event_size import within
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.failpoints import announced
 from sk_agents.engine.live import Delta, LiveRun, StreamKey
@@ -16,13 +17,15 @@ from sk_agents.engine.ports import Subscription
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads import KnownThread
 from sk_agents.engine.transitions import TERMINAL
-from sk_agents.exceptions import RunNotFound, ShuttingDown
+from sk_agents.exceptions import RunNotFound, ShuttingDown, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
 # Readers of runs driven elsewhere look by themselves this often, should every signal be lost.
 POLL_SECONDS = 1.0
 PAGE = 500
+# A reader holds no more of a log than this at a time, and one event: many may be stuck at once.
+PAGE_BYTES = 64 * 1024
 
 Item = Event | Delta
 
@@ -130,6 +133,7 @@ class Watch:
         ThreadNotFound, StateCorrupt: as the store says, or the thread was deleted and made again.
         RunNotFound: the thread has no such run.
         ShuttingDown: this instance closes; another one, or this one restarted, has the rest.
+        StoreUnavailable: the run's driver has more to tell, which the store does not take now.
     """
 
     def __init__(
@@ -216,8 +220,13 @@ class Watch:
         events = None if self._must_look else self._remembered()
         if events is None:
             events = await services.store.events_after(
-                self._thread_id, place.last, PAGE, incarnation=place.incarnation
+                self._thread_id,
+                place.last,
+                PAGE,
+                incarnation=place.incarnation,
+                max_bytes=PAGE_BYTES,
             )
+        events = within(events, PAGE_BYTES)
         if events:
             place.last = events[-1].seq
         items: list[Item] = [event for event in events if run_id in (None, event.run_id)]
@@ -236,6 +245,8 @@ class Watch:
                 return False
         if self._services.closing:
             raise ShuttingDown
+        if self._thread_id in self._services.stuck:
+            raise StoreUnavailable
         has_all = was_live or not had_events
         self._must_look = has_all and not await _waited(changes, self._place)
         return True
