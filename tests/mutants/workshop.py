@@ -10,10 +10,12 @@ import importlib
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import cache_from_source
@@ -54,8 +56,8 @@ class Baseline:
     failed: list[str]
     lines: dict[str, dict[int, list[str]]]
 
-    def tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests that execute what is mutated, the quickest first."""
+    def tests_of(self, mutant: Mutant, killers: Counter[str]) -> list[str]:
+        """The tests that execute what is mutated: those that killed most before, then by time."""
         lines = self.lines.get(mutant.module, {})
         found = {
             test
@@ -64,7 +66,8 @@ class Baseline:
         }
         if "" in found:
             found = {test for tests in lines.values() for test in tests}
-        return sorted(found - {"", *self.failed}, key=lambda test: self.seconds.get(test, 0.0))
+        tests = found - {"", *self.failed}
+        return sorted(tests, key=lambda test: (-killers[test], self.seconds.get(test, 0.0)))
 
 
 def load_libraries() -> None:
@@ -134,6 +137,12 @@ class Running:
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.started
+
+    @property
+    def failed_test(self) -> str | None:
+        """The test that failed, as pytest's summary names it."""
+        found = re.findall(r"^FAILED (.+?)(?: - .*)?$", self.output.read_text(), re.MULTILINE)
+        return found[-1] if found else None
 
     def end(self) -> int | None:
         """End it and what it started; its exit code, `None` if it was still at work."""
