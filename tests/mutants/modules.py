@@ -9,7 +9,11 @@ ENCODING = (
     "tests/engine/test_head.py",
     "tests/stores/test_sqlite_store.py",
 )
-SQLITE = ("tests/stores/test_sqlite_store.py", "tests/stores/test_sqlite_faults.py")
+SQLITE = (
+    "tests/stores/test_group_writer.py",
+    "tests/stores/test_sqlite_store.py",
+    "tests/stores/test_sqlite_faults.py",
+)
 FILES = (
     "tests/stores/test_file_store.py",
     "tests/stores/test_file_store_contract.py",
