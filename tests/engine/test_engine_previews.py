@@ -206,7 +206,13 @@ async def test_who_comes_while_the_end_is_being_stored_sees_no_preview_of_it(end
 
 async def test_what_the_model_reasons_is_previewed_as_it_comes(tmp_path: Path) -> None:
     gates = [asyncio.Event() for _ in range(3)]
-    thoughts = [ReasoningDelta("Hm."), gates[0], TextDelta("Well"), gates[1], ReasoningDelta("Oh.")]
+    thoughts: Turn = [
+        ReasoningDelta("Hm."),
+        gates[0],
+        TextDelta("Well"),
+        gates[1],
+        ReasoningDelta("Oh."),
+    ]
     turn: Turn = [*thoughts, gates[2], *says(".")]
     page = Page()
     async with shown(tmp_path, turn, page):

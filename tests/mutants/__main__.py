@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -200,8 +202,12 @@ def main(arguments: Sequence[str]) -> int:
             say(f"{module:32} {count:5}")
         return 0
     load_libraries()
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        workshops = [Workshop(Path(folder) / str(number)) for number in range(AT_ONCE)]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mutants-")))
+        workshops = [
+            stack.enter_context(Workshop(folder / str(number))) for number in range(AT_ONCE)
+        ]
         learned = learn(workshops, sorted({one.module for one in some}))
         verdicts: list[Verdict] = []
         for verdict in try_all(workshops, some, learned):

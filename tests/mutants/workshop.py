@@ -22,7 +22,7 @@ from importlib.util import cache_from_source
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import coverage
 import pytest
@@ -80,6 +80,7 @@ class Workshop:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._running: Running | None = None
         folder.mkdir()
         for name in COPIED:
             place = ROOT / name
@@ -108,7 +109,8 @@ class Workshop:
     def learn(self, tests: Sequence[str], modules: Sequence[str]) -> Running:
         """Run the tests on the unchanged package; `baseline` has what was learned."""
         files = {module: str(self.source(module)) for module in modules}
-        return Running(self, _learn, list(tests), files)
+        self._running = Running(self, _learn, list(tests), files)
+        return self._running
 
     def baseline(self) -> Baseline:
         learned = json.loads((self.folder / "learned.json").read_text())
@@ -120,7 +122,16 @@ class Workshop:
 
     def run(self, tests: Sequence[str]) -> Running:
         """Run these tests until the first that fails."""
-        return Running(self, _run, list(tests))
+        self._running = Running(self, _run, list(tests))
+        return self._running
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Whoever is interrupted leaves nothing running."""
+        if self._running is not None:
+            self._running.end()
 
 
 class Running:

@@ -71,7 +71,7 @@ def keep(name: str, error: Exception | None = None) -> Work:
 
 def failed_sync() -> apsw.IOError:
     error = apsw.IOError("disk I/O error")
-    error.extendedresult = apsw.SQLITE_IOERR_FSYNC
+    vars(error)["extendedresult"] = apsw.SQLITE_IOERR_FSYNC
     return error
 
 
