@@ -299,7 +299,8 @@ def test_only_tool_output_is_cut_however_long_a_message_is() -> None:
 
 def test_output_that_need_not_be_cut_is_kept_whole() -> None:
     messages = [output(1, 3_000), output(2, 40_000), output(3, 3_000)]
-    context = Context(window=12_000, reserve=0)
+    context = Context(window=7_000, reserve=0)
+    assert tokens(messages) > context.budget
     cut = cut_to_fit(messages, context)
     assert tokens(cut) <= context.budget
     assert [cut[0], cut[2]] == [messages[0], messages[2]]

@@ -1,6 +1,7 @@
 """Stores that do not answer, leases that run out, instances that close: nothing is done twice."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -154,6 +155,15 @@ async def test_instance_closes_in_time_though_a_tool_does_not_end(
             await talk.say()
             await gate.wait()
     assert gate.was_cancelled
+
+
+async def test_instance_that_has_closed_leaves_nothing_at_work() -> None:
+    before = asyncio.all_tasks()
+    async with talking(MemoryStore(), script=[says("hi")]) as talk:
+        assert (await talk.ask()).status is RunStatus.COMPLETED
+        assert asyncio.all_tasks() != before
+    assert asyncio.all_tasks() == before
+    assert "leases" not in {thread.name for thread in threading.enumerate()}
 
 
 async def test_instance_closes_though_the_store_is_away() -> None:
