@@ -261,10 +261,10 @@ async def test_more_orphans_than_are_taken_on_at_once_are_all_recovered() -> Non
             assert (await talk.ended("r1", thread=thread)).status is RunStatus.COMPLETED
 
 
-async def test_run_dropped_by_a_failing_store_is_given_back_and_taken_up_again() -> None:
+async def test_answer_is_stored_once_the_store_is_back() -> None:
     store = TroubledStore()
     gate = asyncio.Event()
-    script: list[Turn] = [[gate, *says("lost")], says("kept")]
+    script: list[Turn] = [[gate, *says("kept")]]
     async with talking(store, script=script, lease_ttl=0.5) as talk:
         accepted = await talk.say()
         store.before_commit = [StoreUnavailable()]
@@ -272,7 +272,7 @@ async def test_run_dropped_by_a_failing_store_is_given_back_and_taken_up_again()
         run = await talk.result(accepted)
         assert run.answer is not None
         assert run.answer.content == "kept"
-        assert restarts(await talk.log()) == [(1, 2, "recovered")]
+        assert len(talk.prompts) == 1
 
 
 async def test_run_whose_driver_breaks_ends_as_failed_and_the_thread_goes_on() -> None:

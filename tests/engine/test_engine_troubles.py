@@ -157,6 +157,19 @@ async def test_instance_closes_in_time_though_a_tool_does_not_end(
     assert gate.was_cancelled
 
 
+async def test_ordinary_turns_leave_no_warning_and_nothing_to_settle(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = MemoryStore()
+    script = [calls(("Files-look", {})), says("one"), says("two")]
+    async with talking(store, script=script) as talk:
+        await talk.say("1")
+        await talk.say("2", on_busy="enqueue")
+        assert (await talk.ended("r2")).status is RunStatus.COMPLETED
+        await talk.parked()
+    assert [record.message for record in caplog.records] == []
+
+
 async def test_instance_that_has_closed_leaves_nothing_at_work() -> None:
     before = asyncio.all_tasks()
     async with talking(MemoryStore(), script=[says("hi")]) as talk:

@@ -102,6 +102,26 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(-1)",
     ),
     Equivalent(
+        "persistence.record",
+        'or body.find(b"Infinity") >= 0',
+        "shift constant",
+        "it only chooses the careful way to read a record, which reads every record alike",
+        "(-1)",
+    ),
+    Equivalent(
+        "persistence.file_tree",
+        "time.sleep(pause)",
+        "drop statement",
+        "it would wait for the lock without a pause, and as long",
+    ),
+    Equivalent(
+        "persistence.sqlite_store",
+        "first_seq = 1 if isinstance(commit.guard, Absent) else commit.guard.next_seq",
+        "shift constant",
+        "no event has the number 0",
+        "(0)",
+    ),
+    Equivalent(
         "persistence.sqlite_store",
         "if self._writer and self._readers and self._connection:",
         "drop operand",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-ENGINE = ("tests/engine",)
+ENGINE = ("tests/engine", "tests/telemetry/test_observer.py")
 CONTRACT = ("tests/engine", "tests/stores/test_memory_store.py")
 ENCODING = (
     "tests/engine/test_record.py",

@@ -17,6 +17,7 @@ from sk_agents.exceptions import (
     StoreUnavailable,
 )
 from sk_agents.persistence.group_writer import GroupWriter
+from sk_agents.persistence.sqlite_files import SqliteFiles
 
 Work = Callable[[apsw.Connection], Any]
 
@@ -26,9 +27,12 @@ class Kept:
 
     def __init__(self, path: Path) -> None:
         self.database = apsw.Connection(str(path))
+        self.database.pragma("journal_mode", "wal")
         self.database.execute("CREATE TABLE kept (name TEXT)")
         self.began = self.undone = 0
-        self.writer = GroupWriter(self.database, path, began=self._begin, undone=self._undo)
+        self.writer = GroupWriter(
+            self.database, path, SqliteFiles(path), began=self._begin, undone=self._undo
+        )
 
     def _begin(self, connection: apsw.Connection) -> None:
         self.began += 1
