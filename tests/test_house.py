@@ -153,6 +153,12 @@ def test_only_listed_files_catch_everything() -> None:
     assert found == BROAD_EXCEPTS.keys()
 
 
+def test_no_source_file_uses_wait_for() -> None:
+    """Until Python 3.12 it swallows a cancellation that comes with its result."""
+    used = re.compile(r"asyncio\.wait_for\(")
+    assert [str(p) for p in SOURCE.rglob("*.py") if used.search(p.read_text())] == []
+
+
 @requirement("S001-tests-coverage")
 def test_check_holds_a_coverage_floor_of_80_percent() -> None:
     coverage = pyproject()["tool"]["coverage"]

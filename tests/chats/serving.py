@@ -192,6 +192,11 @@ class Frame:
     def is_durable(self) -> bool:
         return bool(self.id)
 
+    @property
+    def seq(self) -> int:
+        """The place in the log that its id begins with."""
+        return int(self.id.partition("-")[0])
+
 
 async def _frames(source: httpx_sse.EventSource) -> AsyncIterator[Frame]:
     last = ""

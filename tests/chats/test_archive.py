@@ -46,7 +46,7 @@ def undated(chat: Any) -> Any:
     return {
         key: value
         for key, value in chat.items()
-        if key not in ("created_at", "updated_at", "last_seq")
+        if key not in ("created_at", "updated_at", "last_seq", "last_event_id")
     }
 
 

@@ -219,9 +219,11 @@ def delete(db: apsw.Connection, no: int) -> None:
     db.execute("DELETE FROM thread WHERE no = ?", (no,))
 
 
-def touch(db: apsw.Connection) -> None:
-    """A write that changes nothing, to see that one is possible."""
-    db.execute("DELETE FROM owner WHERE owner = ''")
+def touch(db: apsw.Connection, room: int) -> None:
+    """Write a page, and `room` bytes beside: a row that is of no owner."""
+    db.execute(
+        "INSERT OR REPLACE INTO owner (owner, alive_until) VALUES ('', zeroblob(?))", (room,)
+    )
 
 
 def _entries(db: apsw.Connection, where: str, values: tuple[object, ...]) -> Iterator[Entry]:
