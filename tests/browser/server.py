@@ -14,7 +14,9 @@ from typing import Any
 import httpx
 import yaml
 
-TIMEOUT = 20.0
+from tests.patience import seconds
+
+TIMEOUT = seconds(20)
 
 
 class Server:

@@ -106,6 +106,26 @@ async def test_a_chats_stream_replays_all_branches_and_names_whose_each_frame_is
     assert whole[-len(part) :] == part and len(part) < len(whole)
 
 
+async def test_a_message_queued_while_a_tool_waited_can_be_gone_on_from_at_every_place(
+    tmp_path: Path,
+) -> None:
+    script = [calls(("Mail-send", {"to": "bob"})), says("Sent."), *TURN]
+    async with serving(tmp_path, script) as served:
+        asked = (await served.say_until("approval_required", "first"))[-1].data
+        body = {"on_busy": "enqueue", "on_disconnect": "continue"}
+        queued = id_of(await served.say_until("interaction_queued", "second", body=body))
+        await served.decide(asked)
+        frames = durable(await served.follow(queued))
+        url = f"/chats/c/interactions/{queued}/events"
+        for number, frame in enumerate(frames[:-1], 1):
+            assert await served.read("GET", f"{url}?after={frame.id}") == frames[number:]
+        whole = await replay(served)
+        for place in range(1, int(frames[-1].id)):
+            part = await replay(served, str(place))
+            assert whole[-len(part) :] == part
+    assert ("tool_result", queued) in whole
+
+
 async def test_a_chats_stream_without_a_cursor_begins_now_and_shows_everything_after(
     tmp_path: Path,
 ) -> None:

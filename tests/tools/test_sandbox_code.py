@@ -18,6 +18,7 @@ from sk_agents.tools.sandbox.plans import Limits
 from sk_agents.tools.sandbox.walls import Sandbox, candidates, failure
 from sk_agents.tools.threads import CallThreads
 from sk_agents.tools.toolbox import Toolbox
+from tests.missing import lacks
 from tests.requirements import requirement
 from tests.tools.calls import CONTEXT, call, pieces, result
 
@@ -27,7 +28,7 @@ def has_walls() -> None:
     try:
         Sandbox().check()
     except ConfigurationError as error:
-        pytest.skip(f"NOT SHOWN HERE: {error}")
+        lacks("sandbox", f"NOT SHOWN HERE: {error}")
 
 
 pytestmark = pytest.mark.usefixtures("has_walls")

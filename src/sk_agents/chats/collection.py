@@ -103,7 +103,7 @@ def collection_routes(desk: Desk) -> APIRouter:
         position = await streams.place_of(request, visit, known)
         streams.check_accept(request.scope)
         after = state.next_seq - 1 if position is None else position
-        renderer = await streams.renderer_at(visit, known, after, whole_chat=True)
+        renderer = await streams.renderer_at(visit, known, after)
         stream = streams.live_stream(visit, renderer, after=after, incarnation=known.incarnation)
         return streams.HeldStream(desk.slots, visit.caller.user_id, stream)
 

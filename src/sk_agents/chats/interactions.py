@@ -46,7 +46,7 @@ def interaction_routes(desk: Desk) -> APIRouter:
             return Response(status_code=204)
         streams.check_accept(request.scope)
         after = max(position or 0, run.first_seq - 1)
-        renderer = await streams.renderer_at(visit, known, after)
+        renderer = await streams.renderer_at(visit, known, after, run_id=run.run_id)
         stream = streams.live_stream(
             visit, renderer, after=after, run_id=run.run_id, incarnation=known.incarnation
         )

@@ -26,6 +26,7 @@ from sk_agents.http.streams import StreamSlots
 logger = logging.getLogger(__name__)
 
 PAGE = 1000
+PAGE_BYTES = 1024 * 1024
 _ACCEPTED = ("text/event-stream", "text/*", "*/*")
 
 
@@ -141,21 +142,31 @@ class HeldStream(Response):
 
 
 async def renderer_at(
-    visit: Visit, known: KnownThread, position: int, *, whole_chat: bool = False
+    visit: Visit, known: KnownThread, position: int, *, run_id: str | None = None
 ) -> Renderer:
-    """A renderer for a stream that begins after `position`."""
-    renderer = Renderer(visit.chat_id, whole_chat=whole_chat)
-    begun = [
-        run.first_seq
+    """A renderer for a stream of one run, or of the whole chat, that begins after `position`.
+
+    It learns only of the runs that the stream still has to show. The log between two of their
+    events may belong to a run that the reader has seen to its end: a message that was queued while
+    a tool ran began before that tool's result, which nothing here must try to render.
+    """
+    renderer = Renderer(visit.chat_id, whole_chat=run_id is None)
+    begun = {
+        run.run_id: run.first_seq
         for run in known.state.runs.values()
-        if run.calls and run.first_seq <= position and not has_seen_its_end(run, position)
-    ]
-    seq = min(begun, default=position + 1) - 1
+        if run_id in (None, run.run_id)
+        and run.calls
+        and run.first_seq <= position
+        and not has_seen_its_end(run, position)
+    }
+    seq = min(begun.values(), default=position + 1) - 1
     while seq < position:
-        page = await visit.engine.shelf.events(known.head, seq, min(PAGE, position - seq))
+        page = await visit.engine.shelf.events(
+            known.head, seq, min(PAGE, position - seq), max_bytes=PAGE_BYTES
+        )
         if not page:
             break
-        renderer.learn([event for event in page if event.seq <= position])
+        renderer.learn([event for event in page if event.run_id in begun])
         seq = page[-1].seq
     return renderer
 

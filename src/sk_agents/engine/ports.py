@@ -136,9 +136,17 @@ class Store(Protocol):
         ...
 
     async def events_after(
-        self, thread_id: str, seq: int, limit: int = 500, *, incarnation: str | None = None
+        self,
+        thread_id: str,
+        seq: int,
+        limit: int = 500,
+        *,
+        incarnation: str | None = None,
+        max_bytes: int | None = None,
     ) -> Sequence[Event]:
         """The events with a larger `seq`, in order, without gaps, at most `limit` of them.
+
+        With `max_bytes` it reads no further once it has about as many bytes; one event at least.
 
         Raises:
             ThreadNotFound: no such thread, or not of this `incarnation`.

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Protocol, Self
 
+from sk_agents.engine.event_size import within
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.failpoints import announced
 from sk_agents.engine.live import Delta, LiveRun, StreamKey
@@ -23,6 +24,8 @@ logger = logging.getLogger(__name__)
 # Readers of runs driven elsewhere look by themselves this often, should every signal be lost.
 POLL_SECONDS = 1.0
 PAGE = 500
+# A reader holds no more of a log than this at a time, and one event: many may be stuck at once.
+PAGE_BYTES = 64 * 1024
 
 Item = Event | Delta
 
@@ -216,8 +219,13 @@ class Watch:
         events = None if self._must_look else self._remembered()
         if events is None:
             events = await services.store.events_after(
-                self._thread_id, place.last, PAGE, incarnation=place.incarnation
+                self._thread_id,
+                place.last,
+                PAGE,
+                incarnation=place.incarnation,
+                max_bytes=PAGE_BYTES,
             )
+        events = within(events, PAGE_BYTES)
         if events:
             place.last = events[-1].seq
         items: list[Item] = [event for event in events if run_id in (None, event.run_id)]

@@ -133,10 +133,18 @@ class SqliteStore:
         return await self._read(lambda db: rows.heads(db, thread_ids))
 
     async def events_after(
-        self, thread_id: str, seq: int, limit: int = 500, *, incarnation: str | None = None
+        self,
+        thread_id: str,
+        seq: int,
+        limit: int = 500,
+        *,
+        incarnation: str | None = None,
+        max_bytes: int | None = None,
     ) -> Sequence[Event]:
         return await self._read(
-            lambda db: rows.events_after(db, thread_id, max(seq, 0), limit, incarnation)
+            lambda db: rows.events_after(
+                db, thread_id, max(seq, 0), limit, incarnation=incarnation, max_bytes=max_bytes
+            )
         )
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:

@@ -99,7 +99,10 @@ class Connection {
       const { done, value } = await reader.read();
       this.heard = Date.now();
       if (done) return;
-      const found = parser.push(value).map(frameOf).filter((frame) => frame !== null);
+      const found = parser
+        .push(value)
+        .map(frameOf)
+        .filter((frame) => frame !== null);
       if (found.length) yield found;
     }
   }

@@ -41,7 +41,7 @@ export class ChatSession implements Runs {
 
   /** What is shown, oldest first; those that wait for their turn come last. */
   readonly visible = computed(() => {
-    this.shape.value;
+    void this.shape.value;
     const waiting = [...this.all()].filter((run) => run.queued && !run.isSketch);
     return [...pathTo(this, this.head.value), ...waiting.map((run) => run.id)];
   });
@@ -50,7 +50,7 @@ export class ChatSession implements Runs {
 
   /** The run that is under way, if any. */
   readonly active = computed(() => {
-    this.shape.value;
+    void this.shape.value;
     for (const run of this.runs.values()) {
       if (!isOver(run.value) && !run.value.queued) return run.value;
     }
