@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import resource
 import socket
 from collections.abc import Iterator
@@ -279,6 +280,27 @@ def test_z1_counted_body_is_refused_at_the_limit(edge: Edge) -> None:
 def test_h17_old_protocol_is_answered_and_closed(edge: Edge) -> None:
     answer = edge.ask(post(GOOD).replace(b"HTTP/1.1", b"HTTP/1.0"))
     assert (status(answer), answer_body(answer)) == (200, {"content": "hello"})
+
+
+def test_h17_stream_for_an_old_client_is_sent_plain_until_it_closes(edge: Edge) -> None:
+    """Chunks came with HTTP/1.1: an older client would take their sizes for text."""
+    asked = request("GET", "/stream?user=alice").replace(b"HTTP/1.1", b"HTTP/1.0")
+    with Wire(edge.port) as wire:
+        answer = wire.send(asked).until(b": keepalive\n\n")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head
+    assert body.startswith(b"event: hello\ndata: {}\n\n: keepalive\n\n")
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"), [("Accept: */*", [b"keep-alive"]), ("Connection: close", [b"close"])]
+)
+def test_a_stream_says_one_thing_of_its_connection(
+    edge: Edge, asked: str, expected: list[bytes]
+) -> None:
+    with Wire(edge.port) as wire:
+        answer = wire.send(request("GET", "/stream?user=alice", asked)).until(b"\r\n\r\n")
+    assert re.findall(rb"\r\nconnection: (\S+)", answer) == expected
 
 
 def test_h17_requests_sent_ahead_are_answered_in_order(edge: Edge) -> None:
