@@ -405,6 +405,18 @@ def test_a_request_without_its_rest_ends_with_its_connection(edge: Edge) -> None
     assert edge.app.state.ran == []
 
 
+def test_a_request_that_has_not_come_whole_is_refused_when_the_server_ends() -> None:
+    app = toy_app()
+    with ExitStack() as stack:
+        with serving(app) as port:
+            wire = stack.enter_context(Wire(port))
+            wire.send(post(GOOD)[:-3])
+            # What was sent before is read before.
+            assert Edge(port, app).serves()
+        assert status(wire.rest()) == 503
+    assert app.state.ran == [("c", "hello")]
+
+
 @pytest.mark.parametrize("ahead", [b"", post(GOOD)], ids=["alone", "with a request sent ahead"])
 def test_a_stream_whose_client_leaves_is_let_go(ahead: bytes) -> None:
     slots = StreamSlots()
