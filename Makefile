@@ -57,7 +57,7 @@ LACKS_MODEL = [ "$(LOCAL)" != 0 ] && [ ! $(LOCAL_MODEL) -nt $(READY) ] \
 	known = settings.load_settings(); offer = asyncio.run(wiring.default_offer(known)); \
 	sys.exit(bool(offer.remark and not known.service_config))' 2>/dev/null
 
-.PHONY: help setup serve page test check lint-page docs bench chaos lock release clean
+.PHONY: help setup serve page test check lint-page docs bench chaos mutants lock release clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -110,7 +110,10 @@ endif
 	@$(PY) -m tests.bench $(ARGS)
 
 chaos: $(EXTRAS) ## kill processes mid-write, the full number of times
-	@TEAL_CHAOS=full $(PY) -m pytest -m "not bench" tests/chaos tests/chats tests/stores tests/demos/test_semantic_kernel.py tests/demos/test_agents_sdk.py $(ARGS)
+	@TEAL_CHAOS=full $(PY) -m pytest -m "not bench" tests/chaos tests/crash_images tests/chats tests/stores tests/demos/test_semantic_kernel.py tests/demos/test_agents_sdk.py $(ARGS)
+
+mutants: $(EXTRAS) ## make mistakes in a copy and see that tests notice; ARGS="--seed 1 --count 100"
+	@$(PY) -m tests.mutants $(ARGS)
 
 lock: | $(UV) ## resolve requirements.lock anew; ARGS=--upgrade for newer versions
 	$(COMPILE) --group dev pyproject.toml -o requirements.lock $(ARGS)

@@ -20,7 +20,7 @@ SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
 
 SURFACES = {"chats", "skagents", "tealagents", "todo_chat"}
 BACK_ROOMS = {"authorization", "hitl", "llm", "persistence", "signals", "tools"}
-WORDS = {"exceptions", "interactions", "ska_types"}
+WORDS = {"exceptions", "interactions", "private_files", "ska_types"}
 # The seeds name this abstract class and its place; who checks callers must know it.
 AUTHORIZER = {"authorization.request_authorizer"}
 # What every part of the front door stands on.
@@ -46,7 +46,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "agent_assembly": {"config", "engine"} | BACK_ROOMS | WORDS,
     "plugin_catalog": {"tools.catalog"},
     "extra_data_collector": {"ska_types"},
-    "todo_server": {"exceptions"},
+    "todo_server": {"exceptions", "private_files"},
     **{surface: {"config", "engine", "http"} | WORDS for surface in SURFACES},
     **{room: CONFIGURED | {"engine"} | WORDS for room in BACK_ROOMS},
     # The packaged agents' own plugins: they know what any plugin's author may know.
@@ -60,6 +60,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "interactions": {"engine", "exceptions", "ska_types"},
     "ska_types": {"engine.models", "exceptions"},
     "exceptions": set(),
+    "private_files": set(),
     "__init__": set(),
 }
 LIBRARIES: Mapping[str, set[str]] = {

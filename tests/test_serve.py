@@ -41,7 +41,8 @@ BOUND = seconds(60)
 def environment(folder: Path, **values: str) -> dict[str, str]:
     """The real one without settings, with a home of its own."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TA_", "TEAL_", "XDG_"))}
-    return {**inherited, "HOME": str(folder), **values}
+    # What a first request imports takes its time, and is not to be told here.
+    return {**inherited, "HOME": str(folder), "TA_LOOP_HELD_SECONDS": "0", **values}
 
 
 def command(*arguments: str) -> list[str]:
@@ -109,6 +110,34 @@ def test_server_says_one_line_answers_and_stops_cleanly(tmp_path: Path, number: 
         process.send_signal(number)
         rest, complaints = process.communicate(timeout=BOUND)
     assert (process.returncode, rest, complaints) == (0, "", "")
+
+
+@requirement("S004-13-monitoring")
+def test_a_log_that_nobody_reads_holds_up_neither_requests_nor_the_end(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(AGENT.format(name="One"))
+    # At this level every line is written; a pipe holds about 500 of them.
+    with serving(tmp_path, str(tmp_path), *STORE, TA_LOG_LEVEL="debug") as (process, _, address):
+        send_nonsense(address, 1_000)
+        assert httpx.get(f"{address}/health/live", timeout=10).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=10) == 0
+
+
+def test_a_line_that_comes_again_and_again_is_left_out_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(AGENT.format(name="One"))
+    with serving(tmp_path, str(tmp_path), *STORE) as (process, _, address):
+        send_nonsense(address, 1_000)
+        process.send_signal(signal.SIGTERM)
+        _, complaints = process.communicate(timeout=10)
+    assert 0 < complaints.count("Invalid HTTP request received.") < 900
+
+
+def send_nonsense(address: str, times: int) -> None:
+    host, port = address.removeprefix("http://").split(":")
+    for _ in range(times):
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            connection.sendall(b"nonsense\r\n\r\n")
+            assert connection.recv(12) == b"HTTP/1.1 400"
 
 
 def test_default_store_is_a_database_in_the_users_data_folder(tmp_path: Path) -> None:
