@@ -279,7 +279,9 @@ def test_version_is_printed() -> None:
 
 
 def test_help_shows_examples() -> None:
-    shown = subprocess.run(command("serve", "--help"), capture_output=True, text=True, timeout=BOUND)
+    shown = subprocess.run(
+        command("serve", "--help"), capture_output=True, text=True, timeout=BOUND
+    )
     assert "teal serve agents/config.yaml --port 0" in shown.stdout
 
 
