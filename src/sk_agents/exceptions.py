@@ -11,7 +11,7 @@
     │   └── ThreadNotFound, RunNotFound, ApprovalNotFound, GrantNotFound
     ├── InvalidInput                   understood, but not acceptable
     ├── MalformedRequest               not understood
-    │   └── CursorAhead
+    │   └── CursorAhead, InvalidCursor
     ├── UnsupportedMedia               a kind of body nobody here reads
     ├── TooLarge                       more bytes than a request may have
     ├── SlowRequest                    its body did not arrive in time
@@ -143,6 +143,10 @@ class MalformedRequest(TealError):
 
 class CursorAhead(MalformedRequest):
     """This conversation has not come as far as the given event id."""
+
+
+class InvalidCursor(MalformedRequest):
+    """The cursor is none that a listing gave as its `next`."""
 
 
 class UnsupportedMedia(TealError):

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from sk_agents.chats import streams
 from sk_agents.chats.archive import archive
 from sk_agents.chats.chat_document import DocumentResponse
-from sk_agents.chats.desk import SURFACE, Desk, Visit, body_of, busy, engine_of
+from sk_agents.chats.desk import SURFACE, Desk, Visit, busy, engine_of
 from sk_agents.chats.history import Place, chat_document
 from sk_agents.chats.models import BranchChoice, ChatChange
 from sk_agents.chats.views import (
@@ -27,7 +27,9 @@ from sk_agents.chats.views import (
 from sk_agents.engine.events import Event
 from sk_agents.engine.ports import ThreadQuery
 from sk_agents.exceptions import ThreadBusy
+from sk_agents.http.body import body_of
 from sk_agents.http.caller import acting_caller
+from sk_agents.http.streams import HeldStream
 
 MAX_PAGE = 100
 EXPORT_PAGE = 1000
@@ -106,7 +108,7 @@ def collection_routes(desk: Desk) -> APIRouter:
         after = state.next_seq - 1 if position is None else position
         renderer = await streams.renderer_at(visit, state, after)
         stream = streams.live_stream(visit, renderer, after=after)
-        return streams.HeldStream(desk.slots, visit.caller.user_id, stream)
+        return HeldStream(desk.slots, visit.caller.user_id, stream)
 
     @router.get("/chats/{chat_id}/branches")
     async def branches(request: Request) -> BranchList:

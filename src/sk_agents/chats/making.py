@@ -11,9 +11,8 @@ from pydantic import TypeAdapter
 from starlette.requests import Request
 
 from sk_agents.chats.archive import Archive, restored
-from sk_agents.chats.desk import SURFACE, Desk, body_of, engine_of, request_digest
+from sk_agents.chats.desk import SURFACE, Desk, engine_of, request_digest
 from sk_agents.chats.models import NewChat
-from sk_agents.chats.quotas import Quotas
 from sk_agents.chats.views import ChatSummary, chat_summary
 from sk_agents.engine.models import NewThread, Thread
 from sk_agents.engine.shelf import Shelf
@@ -25,9 +24,11 @@ from sk_agents.exceptions import (
     ThreadExists,
     ThreadNotFound,
 )
+from sk_agents.http.body import body_of
 from sk_agents.http.caller import Caller, acting_caller
 from sk_agents.http.idempotency import idempotency_key
 from sk_agents.http.ids import chat_id as checked_chat_id
+from sk_agents.http.quotas import Quotas
 from sk_agents.interactions import chat_thread_id
 
 # The label under which a chat remembers the request that made it.

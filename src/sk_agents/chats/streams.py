@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 
 from sk_agents.chats.desk import Visit
 from sk_agents.chats.render import Renderer, stream_end
@@ -18,7 +17,6 @@ from sk_agents.engine.state import Run, ThreadState
 from sk_agents.engine.transitions import TERMINAL
 from sk_agents.exceptions import CursorAhead, MalformedRequest, TealError, ThreadNotFound
 from sk_agents.http.sse import DirectLine, EventStream, LastFrames
-from sk_agents.http.streams import StreamSlots
 
 logger = logging.getLogger(__name__)
 
@@ -112,23 +110,6 @@ def live_stream(
     previews = Previews(renderer)
     frames = ChatFrames(visit, renderer, after=after, run_id=run_id, previews=previews)
     return EventStream(frames, line=previews.line)
-
-
-class HeldStream(Response):
-    """Sends a stream while it holds one of the user's slots.
-
-    Raises LimitExceeded when it is to be sent and the user has no slot left; nothing is sent then.
-    """
-
-    def __init__(self, slots: StreamSlots, user_id: str, stream: EventStream) -> None:
-        super().__init__()
-        self._slots = slots
-        self._user_id = user_id
-        self._stream = stream
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._slots.held(self._user_id):
-            await self._stream(scope, receive, send)
 
 
 async def renderer_at(

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import TypeAdapter, ValidationError
+from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
 from sk_agents.exceptions import MalformedRequest, SlowRequest, TooLarge, UnsupportedMedia
@@ -34,6 +35,30 @@ _ABOUT_BODY = frozenset(
     (b"content-encoding", b"content-length", b"content-type", b"transfer-encoding")
 )
 _UTF_8 = (b"utf-8", b'"utf-8"')
+
+
+async def body_of(
+    request: Request,
+    adapter: TypeAdapter[T],
+    *,
+    optional: bool = False,
+    images: bool = False,
+    max_values: int = MAX_VALUES,
+) -> T:
+    """The request's body within the server's limits; it may be larger if it may have images.
+
+    The way in which every surface reads bodies. Raises as `read_json`.
+    """
+    limits = request.app.state.limits
+    return await read_json(
+        request.scope,
+        request.receive,
+        adapter,
+        optional=optional,
+        max_bytes=limits.image_body_bytes if images else limits.body_bytes,
+        timeout=limits.body_seconds,
+        max_values=max_values,
+    )
 
 
 async def read_json(
