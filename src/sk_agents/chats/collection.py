@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import TypeAdapter
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response, StreamingResponse
 
 from sk_agents.chats import streams
 from sk_agents.chats.archive import archive
@@ -32,7 +33,8 @@ from sk_agents.http.caller import acting_caller
 from sk_agents.http.streams import HeldStream
 
 MAX_PAGE = 100
-EXPORT_PAGE = 1000
+EXPORT_PAGE = 100
+EXPORT_BYTES = 256 * 1024
 
 _CHANGE = TypeAdapter(ChatChange)
 _BRANCH = TypeAdapter(BranchChoice)
@@ -133,17 +135,25 @@ def collection_routes(desk: Desk) -> APIRouter:
     async def export(request: Request) -> Response:
         """The whole chat as a document for `POST /chats/import`."""
         visit = await desk.visit(request)
-        name = f"attachment; filename={visit.chat_id}.json"
-        return JSONResponse(await _archive(visit), headers={"Content-Disposition": name})
+        known = await visit.engine.thread(visit.thread_id, visit.caller.user_id)
+        pages = _pages(visit, known.state.next_seq - 1)
+        return StreamingResponse(
+            archive(known.head, known.state, pages),
+            media_type="application/json",
+            headers={"Content-Disposition": f"attachment; filename={visit.chat_id}.json"},
+        )
 
     return router
 
 
-async def _archive(visit: Visit) -> dict[str, object]:
-    known = await visit.engine.thread(visit.thread_id, visit.caller.user_id)
-    events: list[Event] = []
+async def _pages(visit: Visit, last_seq: int) -> AsyncIterator[Sequence[Event]]:
+    """The log as far as it goes now, a part at a time."""
     seq = 0
-    while page := await visit.engine.shelf.events(visit.thread_id, seq, EXPORT_PAGE):
-        events.extend(page)
+    while seq < last_seq:
+        page = await visit.engine.shelf.events(
+            visit.thread_id, seq, min(EXPORT_PAGE, last_seq - seq), max_bytes=EXPORT_BYTES
+        )
+        if not page:
+            return
+        yield page
         seq = page[-1].seq
-    return archive(known.head, known.state, events)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import NAMESPACE_URL, uuid4, uuid5
@@ -64,7 +65,8 @@ def making_routes(desk: Desk) -> APIRouter:
         chosen = checked_chat_id(chat_id) if chat_id is not None else None
         body = await body_of(request, _ARCHIVE, images=True, max_values=MAX_ARCHIVE_VALUES)
         labels = _labels(body.title, key, request_digest(f"import {chosen}", body) if key else None)
-        events = restored(body, desk.has_agent)
+        # A hundred thousand events take seconds; others go on meanwhile.
+        events = await asyncio.to_thread(restored, body, desk.has_agent)
         shelf = engine_of(request.scope).shelf
         new = _new(caller, chosen, key, desk.agent(body.agent), labels)
         try:

@@ -26,6 +26,8 @@ T = TypeVar("T")
 MAX_BYTES = 1024 * 1024
 MAX_BYTES_WITH_IMAGES = 12 * 1024 * 1024
 BODY_SECONDS = 30.0
+# What is larger takes milliseconds to be read.
+LARGE = 256 * 1024
 # A long list of wrong items would make a longer list of errors.
 MAX_ERRORS = 20
 # A key is named in an error only if it looks like one: nothing else of the input is repeated.
@@ -99,6 +101,9 @@ async def read_json(
         body = b"{}"
     elif body and not is_json:
         raise UnsupportedMedia
+    if len(body) > LARGE:
+        # Others go on while this one is read.
+        return await asyncio.to_thread(_parsed, body, adapter, max_values)
     return _parsed(body, adapter, max_values)
 
 
