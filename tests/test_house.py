@@ -15,7 +15,6 @@ from tests.requirements import requirement
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "sk_agents"
-MAX_LINES = 300
 VAGUE_MODULES = {"common", "helper", "helpers", "util", "utils"}
 
 # Files that may catch everything, each with the foreign code that runs there.
@@ -143,14 +142,6 @@ def test_version_is_the_same_in_the_package_and_its_metadata() -> None:
 def test_no_module_has_a_vague_name() -> None:
     modules = [*SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
     assert [path for path in modules if path.stem in VAGUE_MODULES] == []
-
-
-def test_no_source_file_is_too_long() -> None:
-    lengths = {
-        str(path.relative_to(SOURCE)): len(path.read_text().splitlines())
-        for path in SOURCE.rglob("*.py")
-    }
-    assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}
 
 
 def test_only_listed_files_catch_everything() -> None:

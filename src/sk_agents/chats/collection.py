@@ -104,7 +104,7 @@ def collection_routes(desk: Desk) -> APIRouter:
         streams.check_cursor(position, state.next_seq)
         streams.check_accept(request.scope)
         after = state.next_seq - 1 if position is None else position
-        renderer = await streams.renderer_at(visit, state, after, whole_chat=True)
+        renderer = await streams.renderer_at(visit, known, after, whole_chat=True)
         stream = streams.live_stream(visit, renderer, after=after)
         return streams.HeldStream(desk.slots, visit.caller.user_id, stream)
 
@@ -141,7 +141,7 @@ async def _archive(visit: Visit) -> dict[str, object]:
     known = await visit.engine.thread(visit.thread_id, visit.caller.user_id)
     events: list[Event] = []
     seq = 0
-    while page := await visit.engine.shelf.events(visit.thread_id, seq, EXPORT_PAGE):
+    while page := await visit.engine.shelf.events(known.head, seq, EXPORT_PAGE):
         events.extend(page)
         seq = page[-1].seq
     return archive(known.head, known.state, events)

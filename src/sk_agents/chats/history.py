@@ -99,9 +99,7 @@ async def _part(
         end = min(last_seq, before.seq - 1)
         start = max(0, end - WINDOW_EVENTS)
         # What begins here may end further on.
-        events = await visit.engine.shelf.events(
-            visit.thread_id, start, end - start + WINDOW_EVENTS
-        )
+        events = await visit.engine.shelf.events(head, start, end - start + WINDOW_EVENTS)
         window = window_of(events)
         runs = [run for run in window.state.runs.values() if run.first_seq <= end]
         visible, tip = _path(window, before.tip or (runs[-1].run_id if runs else None))

@@ -47,7 +47,7 @@ def interaction_routes(desk: Desk) -> APIRouter:
             return Response(status_code=204)
         streams.check_accept(request.scope)
         after = max(position or 0, run.first_seq - 1)
-        renderer = await streams.renderer_at(visit, known.state, after)
+        renderer = await streams.renderer_at(visit, known, after)
         stream = streams.live_stream(visit, renderer, after=after, run_id=run.run_id)
         return streams.HeldStream(desk.slots, visit.caller.user_id, stream)
 

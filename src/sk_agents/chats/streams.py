@@ -14,7 +14,8 @@ from sk_agents.chats.desk import Visit
 from sk_agents.chats.render import Renderer, stream_end
 from sk_agents.engine.events import RunEnded
 from sk_agents.engine.live import Delta
-from sk_agents.engine.state import Run, ThreadState
+from sk_agents.engine.state import Run
+from sk_agents.engine.threads import KnownThread
 from sk_agents.engine.transitions import TERMINAL
 from sk_agents.exceptions import CursorAhead, MalformedRequest, TealError, ThreadNotFound
 from sk_agents.http.sse import DirectLine, EventStream, LastFrames
@@ -131,18 +132,18 @@ class HeldStream(Response):
 
 
 async def renderer_at(
-    visit: Visit, state: ThreadState, position: int, *, whole_chat: bool = False
+    visit: Visit, known: KnownThread, position: int, *, whole_chat: bool = False
 ) -> Renderer:
     """A renderer for a stream that begins after `position`."""
     renderer = Renderer(visit.chat_id, whole_chat=whole_chat)
     begun = [
         run.first_seq
-        for run in state.runs.values()
+        for run in known.state.runs.values()
         if run.calls and run.first_seq <= position and not has_seen_its_end(run, position)
     ]
     seq = min(begun, default=position + 1) - 1
     while seq < position:
-        page = await visit.engine.shelf.events(visit.thread_id, seq, min(PAGE, position - seq))
+        page = await visit.engine.shelf.events(known.head, seq, min(PAGE, position - seq))
         if not page:
             break
         renderer.learn([event for event in page if event.seq <= position])

@@ -90,13 +90,18 @@ LeaseChange = Claim | ClaimIfFree | Release | Park
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """`commit_id` is unique per thread: sent again, it answers what it did the first time."""
+    """`commit_id` is unique per thread: sent again, it answers what it did the first time.
+
+    `incarnation` is that of the thread as its sender knows it: a thread that was deleted and made
+    again is another one, whatever its guard says. `None` means the thread that is there.
+    """
 
     thread_id: str
     commit_id: str
     guard: Guard
     events: tuple[Event, ...] = ()
     lease: LeaseChange | None = None
+    incarnation: str | None = None
 
     @property
     def asks_who_leads(self) -> bool:

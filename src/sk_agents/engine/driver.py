@@ -1,21 +1,21 @@
 """Drives the active run of one thread: model, tools, model, until it ends or a person must act.
 
-It is the one place where a run is owned. Others change the thread by commits of their own and
-then `poke` the driver.
+It is the one place where a run is owned. Others change the thread by commits of their own; the
+driver listens to the known thread, so it hears of them as soon as any part of this process does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from sk_agents.engine import sealing, tool_steps
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.commits import Owned, Park, Release
 from sk_agents.engine.deadline import Deadline
-from sk_agents.engine.events import Event, RunStarted
+from sk_agents.engine.events import ApprovalDecided, Event, RunStarted
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.live import LiveRun
 from sk_agents.engine.rounds import ModelRound, Reply
@@ -23,7 +23,13 @@ from sk_agents.engine.services import Services
 from sk_agents.engine.state import Run
 from sk_agents.engine.threads import KnownThread
 from sk_agents.engine.tool_runs import ToolRuns
-from sk_agents.exceptions import InvalidInput, LeaseLost, ModelError, SequenceConflict
+from sk_agents.exceptions import (
+    InvalidInput,
+    LeaseLost,
+    ModelError,
+    SequenceConflict,
+    ThreadNotFound,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -36,11 +42,14 @@ class Driver:
         agent_of: Callable[[KnownThread], Agent],
         *,
         authorization: str | None = None,
+        header_is_lost: bool = False,
     ) -> None:
         self.services = services
         self.known = known
         self.thread_id = known.head.thread_id
         self.authorization = authorization
+        # Nobody came for a run that was given back to whoever holds its header.
+        self.header_is_lost = header_is_lost
         self.epoch = known.head.epoch
         self.draining = False
         # When somebody outside last made it go on.
@@ -66,6 +75,9 @@ class Driver:
     def poke(self) -> None:
         """The thread has changed, or we are to stop: look again."""
         self.moved_at = self.services.clock.monotonic()
+        self._look_again()
+
+    def _look_again(self) -> None:
         self._changed.set()
         if self._interruptible and self._task is not None and self._must_stop():
             self._interruptible = False
@@ -75,13 +87,20 @@ class Driver:
         self.draining = True
         self.poke()
 
+    def notice(self, events: Sequence[Event]) -> None:
+        """The known thread has taken in these events, or that it was claimed or deleted."""
+        if any(map(_moves_it_on, events)):
+            self.moved_at = self.services.clock.monotonic()
+        self._look_again()
+
     async def commit(
         self, *events: Event, lease: Release | Park | None = None, exact: bool = False
     ) -> None:
         """Commit as the owner, one at a time.
 
         Raises:
-            LeaseLost: another instance has taken over; this one may not write.
+            LeaseLost: another instance has taken over, or deleted the thread; this one may not
+                write.
             SequenceConflict: `exact`, and something was appended. Our state is up to date again.
         """
         async with self._lock:
@@ -92,11 +111,14 @@ class Driver:
             except SequenceConflict:
                 await self.services.threads.load(self.thread_id)
                 raise
+            except ThreadNotFound as error:
+                self.known.lose()
+                raise LeaseLost(thread_id=self.thread_id) from error
 
     @property
     def is_outdated(self) -> bool:
-        """Somebody has claimed the thread after us."""
-        return self.known.head.epoch > self.epoch
+        """Another owner has claimed the thread after us, or it was deleted."""
+        return self.known.head.epoch > self.epoch or self.known.is_gone
 
     def _must_stop(self) -> bool:
         active = self.known.state.active_run
@@ -105,6 +127,7 @@ class Driver:
 
     async def _drive(self) -> None:
         self.services.threads.pin(self.thread_id)
+        self.known.listeners.append(self.notice)
         try:
             while self.known.state.active_run is not None and not self.is_outdated:
                 if self.live.run_id != self.run.run_id:
@@ -116,6 +139,7 @@ class Driver:
         finally:
             if self.services.live.get(self.thread_id) is self.live:
                 del self.services.live[self.thread_id]
+            self.known.listeners.remove(self.notice)
             self.services.threads.unpin(self.thread_id)
 
     def _announce(self) -> None:
@@ -221,6 +245,9 @@ class Driver:
             self._changed.clear()
             if await self._tools.advance():
                 continue
+            if not self._tools.running and self._tools.hands_over:
+                await self._hand_over()
+                return False
             if not self._tools.running and self.run.pending_approvals:
                 if await self._park():
                     return False
@@ -291,3 +318,8 @@ class Driver:
         """The cancellation was ours and has been seen to."""
         if self._task is not None:
             self._task.uncancel()
+
+
+def _moves_it_on(event: Event) -> bool:
+    """Somebody outside has; what a driver withdraws by itself does not."""
+    return isinstance(event, ApprovalDecided) and event.by in ("human", "timeout")

@@ -17,6 +17,7 @@ from sk_agents.engine.cancelling import request_cancel
 from sk_agents.engine.commands import Accepted, CancelRun, DecideApproval, EditRun, StartRun
 from sk_agents.engine.drivers import Drivers
 from sk_agents.engine.failpoints import failpoint
+from sk_agents.engine.follower import Follower
 from sk_agents.engine.lease_keeper import TTL, LeaseKeeper
 from sk_agents.engine.models import RunStatus
 from sk_agents.engine.ports import Clock, Ids, Observer, Signals, Store
@@ -64,6 +65,7 @@ class Engine:
         self.shelf = Shelf(self._services)
         self._drivers = Drivers(self._services, agents)
         self._sweeper = Sweeper(self._services, self._drivers, interval=lease_ttl / 5)
+        self._follower = Follower(self._services, self._drivers)
         self._readers = Readers(
             self._services, self._drivers, self.cancel, disconnect_grace, reader_period
         )
@@ -73,6 +75,7 @@ class Engine:
         await self._stack.enter_async_context(self._services.lease)
         await self._stack.enter_async_context(self._drivers)
         await self._stack.enter_async_context(self._sweeper)
+        await self._stack.enter_async_context(self._follower)
         await self._stack.enter_async_context(self._readers)
         return self
 
@@ -235,6 +238,13 @@ class Engine:
             self._drivers.drive(made, authorization=command.authorization)
             return Accepted(command.thread_id, command.run_id, after=0)
         starting.check_owner(known, command.user_id)
+        try:
+            return await self._start_on(known, command)
+        except ThreadNotFound as error:
+            # What was known here was deleted elsewhere: look again, and make it if it may be made.
+            raise SequenceConflict(thread_id=command.thread_id) from error
+
+    async def _start_on(self, known: KnownThread, command: StartRun) -> Accepted:
         if before := starting.repeated(known, command):
             return before
         if starting.busy_with(known) is not None:

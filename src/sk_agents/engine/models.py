@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-HEAD_VERSION = 1
+HEAD_VERSION = 2
 MILLION = 1_000_000
 # Beyond these the digits of an amount are the processor's, not the price's.
 COST_DIGITS = 12
@@ -225,6 +225,8 @@ class Thread(NamedTuple):
     `runnable` says that an owner has work to do; together with `owner` it is all that recovery
     looks at. `epoch` grows at each claim, so a stale owner can be told from the present one.
     `recoveries` counts the claims of a lost owner's work since a run last moved on by itself.
+    `incarnation` is the id of the commit that made the thread: it tells a thread from one that
+    was deleted and had the same id. Threads made before version 2 of this row have an empty one.
     """
 
     thread_id: str
@@ -246,6 +248,7 @@ class Thread(NamedTuple):
     created_at: datetime
     updated_at: datetime
     expires_at: datetime | None = None
+    incarnation: str = ""
     version: int = HEAD_VERSION
 
 

@@ -83,7 +83,8 @@ class Store(Protocol):
         Raises:
             Conflict: the guard does not hold (see `admit`), or `CommitReused`: the id was used
                 for other events. Nothing was written.
-            ThreadNotFound, ApprovalNotFound: what the guard names does not exist.
+            ThreadNotFound: there is no thread of this id and this incarnation.
+            ApprovalNotFound: what the guard names does not exist.
             StoreFull: no room. Nothing was written.
             CommitOutcomeUnknown: send the same commit again to learn which.
             InvalidInput: an event cannot be written as JSON.
@@ -119,11 +120,20 @@ class Store(Protocol):
         """
         ...
 
-    async def events_after(self, thread_id: str, seq: int, limit: int = 500) -> Sequence[Event]:
+    async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
+        """The heads of these threads in one read, in any order, each once.
+
+        One that does not exist or is damaged is left out.
+        """
+        ...
+
+    async def events_after(
+        self, thread_id: str, seq: int, limit: int = 500, *, incarnation: str | None = None
+    ) -> Sequence[Event]:
         """The events with a larger `seq`, in order, without gaps, at most `limit` of them.
 
         Raises:
-            ThreadNotFound: no such thread.
+            ThreadNotFound: no such thread, or not of this `incarnation`.
             StateCorrupt: a record in this range is damaged, missing or moved.
         """
         ...
@@ -161,12 +171,14 @@ class Store(Protocol):
         """Seconds since the run was last marked, by the store's clock; `None` if nobody did."""
         ...
 
-    async def delete(self, thread_id: str, *, next_seq: int) -> None:
+    async def delete(
+        self, thread_id: str, *, next_seq: int, incarnation: str | None = None
+    ) -> None:
         """Remove the thread, its log and its entries iff nothing was appended and nobody holds it.
 
         Raises:
             SequenceConflict, LeaseHeld: the condition does not hold.
-            ThreadNotFound: no such thread.
+            ThreadNotFound: no such thread, or not of this `incarnation`.
         """
         ...
 

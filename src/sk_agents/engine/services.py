@@ -76,7 +76,9 @@ class Services:
         Raises:
             Conflict, StoreError: as `Store.commit`.
         """
-        commit = Commit(known.head.thread_id, self.next_commit_id(), guard, events, lease)
+        commit = Commit(
+            known.head.thread_id, self.next_commit_id(), guard, events, lease, known.incarnation
+        )
         done = await self.send(commit)
         await self.learn(known, done)
         return done
@@ -97,11 +99,14 @@ class Services:
                 self._may_have_claimed(commit.thread_id)
             raise
 
-    async def holds(self, thread_id: str, epoch: int, *, since: float) -> bool:
+    async def holds(self, known: KnownThread, epoch: int, *, since: float) -> bool:
         """Whether the lease taken at `epoch`, ours at `since`, is ours for some time to come."""
         if self.lease.is_fresh and self.lease.has_held_since(since):
             return True
-        return await self.lease.freshen() and (await self.store.thread(thread_id)).epoch == epoch
+        if not await self.lease.freshen():
+            return False
+        head = await self.store.thread(known.head.thread_id)
+        return (head.epoch, head.incarnation) == (epoch, known.incarnation)
 
     async def claim(self, known: KnownThread) -> Thread:
         """Take over an orphan.
@@ -111,6 +116,9 @@ class Services:
         """
         try:
             head = await self.store.claim(known.head.thread_id, self.owner)
+            if head.incarnation != known.incarnation:
+                # What was claimed is not what was lost: the sweeper drives it or gives it back.
+                self._may_have_claimed(head.thread_id)
             await self.threads.catch_up(known, head)
         except (Conflict, NotFound, StateCorrupt):
             raise

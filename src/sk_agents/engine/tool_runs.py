@@ -40,6 +40,8 @@ class ToolRuns:
         self._driver = driver
         self.running: dict[str, asyncio.Task[None]] = {}
         self._harmless: set[str] = set()
+        self.hands_over = False
+        """Whether a call waits for the instance that holds the header it was lent."""
 
     def proposed(self, reply: Reply) -> Iterator[Event]:
         """A round's proposals with, in the same commit, everything that needs no waiting."""
@@ -49,6 +51,7 @@ class ToolRuns:
     async def advance(self) -> bool:
         """Take the next step of every call that has one; True if anything was done."""
         next_steps = list(self._next_steps())
+        self.hands_over = any(isinstance(step, steps.HandOver) for _, step, _ in next_steps)
         if self._driver.agent.on_reject == "cancel" and any(map(_is_refusal, next_steps)):
             # It ends the run: what was allowed beside it must not start any more.
             next_steps = [one for one in next_steps if _is_refusal(one)]
@@ -135,6 +138,7 @@ class ToolRuns:
             spec,
             verdict,
             lacks_authorization=spec is not None and self._lacks_authorization(spec),
+            may_hand_over=not self._driver.header_is_lost,
         )
 
     def _lacks_authorization(self, spec: ToolSpec) -> bool:
@@ -170,7 +174,7 @@ class ToolRuns:
                 yield ToolFinished(
                     run_id=run_id, call_id=call_id, outcome=settled, by=by, result=text
                 )
-            case steps.Wait():
+            case steps.Wait() | steps.HandOver():
                 pass
 
     def _started(self, call: Call, step: steps.Start, spec: ToolSpec | None) -> ToolStarted:
@@ -233,7 +237,7 @@ class ToolRuns:
     async def _check_lease(self, since: float) -> None:
         """Nothing may be started under a lease that another instance may have taken."""
         driver = self._driver
-        if not await driver.services.holds(driver.thread_id, driver.epoch, since=since):
+        if not await driver.services.holds(driver.known, driver.epoch, since=since):
             raise LeaseLost(thread_id=driver.thread_id)
 
     async def _conclude(self, call: Call, *events: Event) -> None:

@@ -14,6 +14,7 @@ from sk_agents.engine.failpoints import announced
 from sk_agents.engine.live import Delta, LiveRun, StreamKey
 from sk_agents.engine.ports import Subscription
 from sk_agents.engine.services import Services
+from sk_agents.engine.threads import KnownThread
 from sk_agents.engine.transitions import TERMINAL
 from sk_agents.exceptions import RunNotFound, ShuttingDown
 
@@ -49,7 +50,16 @@ class Outlet(Protocol):
 class _Place:
     """How far a reader has read. Called when there is more of what is not stored yet."""
 
-    __slots__ = ("_outlet", "_run_id", "_seen_run", "_services", "_thread_id", "last", "seen")
+    __slots__ = (
+        "_outlet",
+        "_run_id",
+        "_seen_run",
+        "_services",
+        "_thread_id",
+        "incarnation",
+        "last",
+        "seen",
+    )
 
     def __init__(
         self,
@@ -66,6 +76,12 @@ class _Place:
         self.seen: dict[StreamKey, tuple[int, int]] = {}
         self._seen_run = run_id
         self.last = last
+        self.incarnation: str | None = None
+
+    def known(self) -> KnownThread | None:
+        """What is known here of the thread that is read, not of one that has its id by now."""
+        known = self._services.threads.known(self._thread_id)
+        return known if known is not None and known.incarnation == self.incarnation else None
 
     def live(self) -> LiveRun | None:
         """The run that is driven here, for a reader who has read exactly what is known of it here.
@@ -74,7 +90,7 @@ class _Place:
         before its sender hears of it, may have read what the previews are of.
         """
         services, thread_id = self._services, self._thread_id
-        live, known = services.live.get(thread_id), services.threads.known(thread_id)
+        live, known = services.live.get(thread_id), self.known()
         if live is None or known is None or known.state.active_run != live.run_id:
             return None
         is_wanted = self._run_id is None or self._run_id == live.run_id
@@ -109,7 +125,7 @@ class Watch:
     No generator: one is registered with the event loop and taken off again, for every turn.
 
     Raises:
-        ThreadNotFound, StateCorrupt: as the store says.
+        ThreadNotFound, StateCorrupt: as the store says, or the thread was deleted and made again.
         RunNotFound: the thread has no such run.
         ShuttingDown: this instance closes; another one, or this one restarted, has the rest.
     """
@@ -174,18 +190,27 @@ class Watch:
                 return items
 
     async def _begin(self) -> Subscription:
-        self._must_look = self._services.threads.known(self._thread_id) is None
+        services, thread_id = self._services, self._thread_id
+        known = services.threads.known(thread_id)
+        if known is None or thread_id not in services.live:
+            # Only what this process drives is known to be there still.
+            self._place.incarnation = (await services.store.thread(thread_id)).incarnation
+        else:
+            self._place.incarnation = known.incarnation
+        self._must_look = self._place.known() is None
         changes = self._changes = await self._subscription.__aenter__()
-        self._services.threads.pin(self._thread_id)
+        services.threads.pin(thread_id)
         if self._readers is not None and self._run_id is not None:
             self._readers.joined(self._thread_id, self._run_id)
         return changes
 
     async def _look(self) -> Sequence[Item]:
         services, place, run_id = self._services, self._place, self._run_id
-        events = None if self._must_look else _remembered(services, self._thread_id, place.last)
+        events = None if self._must_look else self._remembered()
         if events is None:
-            events = await services.store.events_after(self._thread_id, place.last, PAGE)
+            events = await services.store.events_after(
+                self._thread_id, place.last, PAGE, incarnation=place.incarnation
+            )
         if events:
             place.last = events[-1].seq
         items: list[Item] = [event for event in events if run_id in (None, event.run_id)]
@@ -200,13 +225,29 @@ class Watch:
         """Wait until there may be something new; False if there will be nothing."""
         had_events, was_live = self._found
         if self._run_id is not None and not had_events and not was_live:
-            if await _is_over(self._services, self._thread_id, self._run_id, self._place.last):
+            if await self._is_over(self._run_id):
                 return False
         if self._services.closing:
             raise ShuttingDown
         has_all = was_live or not had_events
         self._must_look = has_all and not await _waited(changes, self._place)
         return True
+
+    async def _is_over(self, run_id: str) -> bool:
+        """Whether the reader, having read so far, has nothing of this run left to wait for."""
+        known, last = self._place.known(), self._place.last
+        if known is None or known.state.next_seq <= last:
+            known = await self._services.threads.load(self._thread_id)
+        run = known.state.runs.get(run_id)
+        if run is None:
+            raise RunNotFound(run_id=run_id)
+        return run.phase in TERMINAL and known.state.next_seq == last + 1
+
+    def _remembered(self) -> Sequence[Event] | None:
+        """What is new, if this process drives the run or at least knows more than the reader."""
+        known = self._place.known()
+        events = known.after(self._place.last) if known is not None else None
+        return events if events or self._thread_id in self._services.live else None
 
 
 async def _waited(changes: Subscription, place: _Place) -> bool:
@@ -221,21 +262,3 @@ async def _waited(changes: Subscription, place: _Place) -> bool:
         return await changes.wait(POLL_SECONDS)
     finally:
         live.listeners.remove(place)
-
-
-async def _is_over(services: Services, thread_id: str, run_id: str, last: int) -> bool:
-    """Whether a reader who has read as far as `last` has nothing of this run left to wait for."""
-    known = services.threads.known(thread_id)
-    if known is None or known.state.next_seq <= last:
-        known = await services.threads.load(thread_id)
-    run = known.state.runs.get(run_id)
-    if run is None:
-        raise RunNotFound(run_id=run_id)
-    return run.phase in TERMINAL and known.state.next_seq == last + 1
-
-
-def _remembered(services: Services, thread_id: str, last: int) -> Sequence[Event] | None:
-    """What follows `last`, if this process drives the run or at least knows more than that."""
-    known = services.threads.known(thread_id)
-    events = known.after(last) if known is not None else None
-    return events if events or thread_id in services.live else None

@@ -48,6 +48,7 @@ class Known:
     stamp: Stamp | None = None
     size: int = 0
     next_seq: int = 1
+    incarnation: str = ""
     head: bytes = b""
     first_seqs: array[int] = field(default_factory=lambda: array("q"))
     offsets: array[int] = field(default_factory=lambda: array("q"))
@@ -58,6 +59,8 @@ class Known:
         self, commit_id: str | None, next_seq: int, entries: Sequence[Entry], head: bytes
     ) -> None:
         """One more line, which starts at `size`."""
+        if not self.offsets:
+            self.incarnation = orjson.loads(head).get("incarnation", "")
         if commit_id is not None and next_seq > self.next_seq:
             self.commits[commit_id] = len(self.offsets)
         self.offsets.append(self.size)
@@ -75,9 +78,10 @@ class Known:
         return range(first, bisect_left(self.first_seqs, seq + limit + 1))
 
 
-def line_place(thread_id: str, first_seq: int, offset: int) -> str:
-    """What a line's checksums cover beside its bytes."""
-    return f"{thread_id}\n{first_seq}\n{offset}"
+def line_place(thread_id: str, first_seq: int, offset: int, incarnation: str = "") -> str:
+    """What a line's checksums cover beside its bytes; the first line says the incarnation."""
+    place = f"{thread_id}\n{first_seq}\n{offset}"
+    return f"{place}\n{incarnation}" if incarnation and offset else place
 
 
 class FileLog:
@@ -166,7 +170,8 @@ class FileLog:
         """
         known = self._known
         payload = encode_line(commit_id, known.next_seq, head, entries, body)
-        line = seal(line_place(self.thread_id, known.next_seq, known.size), payload)
+        place = line_place(self.thread_id, known.next_seq, known.size, known.incarnation)
+        line = seal(place, payload)
         if os.fstat(fd).st_size > known.size:
             # The tail of a writer that was killed: nobody was told about it.
             os.ftruncate(fd, known.size)
@@ -204,25 +209,38 @@ class FileLog:
         with self._opened(os.O_RDONLY) as fd, open(fd, "rb", closefd=False) as stream:
             stream.seek(known.offsets[numbers[0]])
             for number in numbers:
-                line = self._next_line(stream, known.first_seqs[number], known.offsets[number])
+                line = self._next_line(
+                    stream, known.first_seqs[number], known.offsets[number], known.incarnation
+                )
                 if line is None:
                     raise StateCorrupt("The log was cut.", thread_id=self.thread_id)
                 yield line
 
-    def _next_line(self, stream: BinaryIO, first_seq: int, offset: int) -> Line | None:
+    def _next_line(
+        self, stream: BinaryIO, first_seq: int, offset: int, incarnation: str
+    ) -> Line | None:
+        place = line_place(self.thread_id, first_seq, offset, incarnation)
         try:
-            payload = read_sealed(stream, line_place(self.thread_id, first_seq, offset))
+            payload = read_sealed(stream, place)
         except StateCorrupt as error:
             raise StateCorrupt(str(error), thread_id=self.thread_id, seq=first_seq) from None
         return None if payload is None else decode_line(self.thread_id, payload)
 
     def _take_in(self, fd: int) -> None:
         stamp = stamp_of(os.fstat(fd))
-        known = self._known
-        if known.stamp is None or known.stamp[0] != stamp[0] or stamp[1] <= known.stamp[1]:
-            # Another file, or the same one changed otherwise than by appending.
-            known = Known()
         make_durable(fd)
+        seen = self._known.stamp
+        if seen is not None and seen[0] == stamp[0] and seen[1] < stamp[1]:
+            try:
+                return self._read_on(fd, self._known, stamp)
+            except StateCorrupt:
+                # The log of a thread that was made again can have a deleted one's inode and be
+                # longer: only read from its beginning does it say whether it is damaged.
+                pass
+        self._read_on(fd, Known(), stamp)
+
+    def _read_on(self, fd: int, known: Known, stamp: Stamp) -> None:
+        """Take in what follows `known`; what is then known takes its place."""
         is_whole = False
         try:
             with open(fd, "rb", closefd=False, buffering=1 << 18) as stream:
@@ -237,7 +255,7 @@ class FileLog:
             raise StateCorrupt("The log has lost its first line.", thread_id=self.thread_id)
 
     def _take_in_line(self, known: Known, stream: BinaryIO) -> bool:
-        line = self._next_line(stream, known.next_seq, known.size)
+        line = self._next_line(stream, known.next_seq, known.size, known.incarnation)
         if line is None:
             return False
         if line.first_seq != known.next_seq or line.next_seq < line.first_seq:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeVar
 
-from sk_agents.engine.admission import admit, claimed
+from sk_agents.engine.admission import admit, claimed, same_thread
 from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commits import Admission, Commit, Committed, Pending
 from sk_agents.engine.events import Event, RunEnded
@@ -23,7 +24,9 @@ from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     LeaseHeld,
+    NotFound,
     SequenceConflict,
+    StateCorrupt,
     StoreBusy,
     StoreUnavailable,
     ThreadNotFound,
@@ -100,8 +103,25 @@ class FileStore:
     async def thread(self, thread_id: str) -> Thread:
         return await self._run(lambda: self._logs.get(thread_id).head)
 
-    async def events_after(self, thread_id: str, seq: int, limit: int = 500) -> Sequence[Event]:
-        return await self._run(lambda: self._logs.get(thread_id).events_after(max(seq, 0), limit))
+    async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
+        def read() -> list[Thread]:
+            heads = []
+            for thread_id in set(thread_ids):
+                with suppress(NotFound, StateCorrupt, OSError):
+                    heads.append(self._logs.get(thread_id).head)
+            return heads
+
+        return await self._run(read)
+
+    async def events_after(
+        self, thread_id: str, seq: int, limit: int = 500, *, incarnation: str | None = None
+    ) -> Sequence[Event]:
+        def read() -> list[Event]:
+            log = self._logs.get(thread_id)
+            same_thread(thread_id, log.head, incarnation)
+            return log.events_after(max(seq, 0), limit)
+
+        return await self._run(read)
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
         return await self._run(lambda: self._find(kind, key))
@@ -146,8 +166,10 @@ class FileStore:
     async def unwatched_for(self, run_id: str) -> float | None:
         return await self._run(lambda: self._watches.age(run_id))
 
-    async def delete(self, thread_id: str, *, next_seq: int) -> None:
-        await self._write(lambda: self._delete(thread_id, next_seq))
+    async def delete(
+        self, thread_id: str, *, next_seq: int, incarnation: str | None = None
+    ) -> None:
+        await self._write(lambda: self._delete(thread_id, next_seq, incarnation))
 
     def metrics(self) -> Mapping[str, float]:
         return {
@@ -167,16 +189,14 @@ class FileStore:
             log = self._logs.find(commit.thread_id)
             if log is None:
                 committed = self._create(commit, body, now)
-                if committed is not None:
-                    return committed
-                continue
-            try:
-                return self._append(log, commit, body, now)
-            except ThreadNotFound:
-                self._logs.drop(commit.thread_id)
+            else:
+                committed = self._append(log, commit, body, now)
+            if committed is not None:
+                return committed
         raise StoreBusy("The thread comes and goes too quickly.", thread_id=commit.thread_id)
 
     def _create(self, commit: Commit, body: bytes, now: datetime) -> Committed | None:
+        """None if there is such a log already."""
         admission = admit(commit, None, leased=False, approval=None, now=now)
         head = self._logs.create(commit.commit_id, admission.thread, admission.entries, body)
         if head is None:
@@ -184,8 +204,14 @@ class FileStore:
         self._commits += 1
         return Committed(head, admission.events)
 
-    def _append(self, log: FileLog, commit: Commit, body: bytes, now: datetime) -> Committed:
-        with log.writing() as fd:
+    def _append(self, log: FileLog, commit: Commit, body: bytes, now: datetime) -> Committed | None:
+        """None if there is no such log any more."""
+        with ExitStack() as stack:
+            try:
+                fd = stack.enter_context(log.writing())
+            except ThreadNotFound:
+                self._logs.drop(commit.thread_id)
+                return None
             record = log.record(commit.commit_id)
             if record is not None:
                 return Committed(log.head, check_replay(record, commit.events))
@@ -231,11 +257,11 @@ class FileStore:
             says(head, log.events_after(seq, _PAGE), text) for seq in range(0, log.next_seq, _PAGE)
         )
 
-    def _delete(self, thread_id: str, next_seq: int) -> None:
+    def _delete(self, thread_id: str, next_seq: int, incarnation: str | None) -> None:
         with self._tree.locked(self._index.lock_of(thread_id)):
             log = self._logs.get(thread_id)
             with log.writing():
-                head = log.head
+                head = same_thread(thread_id, log.head, incarnation)
                 if head.next_seq != next_seq:
                     raise SequenceConflict(thread_id=thread_id, next_seq=head.next_seq)
                 if self._owners.holds(head):

@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 
 import apsw
 
-from sk_agents.engine.admission import admit, claimed
+from sk_agents.engine.admission import admit, claimed, same_thread
 from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commits import (
     Absent,
@@ -109,8 +109,15 @@ class SqliteStore:
     async def thread(self, thread_id: str) -> Thread:
         return await self._read(lambda db: rows.known_head(db, thread_id)[1])
 
-    async def events_after(self, thread_id: str, seq: int, limit: int = 500) -> Sequence[Event]:
-        return await self._read(lambda db: rows.events_after(db, thread_id, max(seq, 0), limit))
+    async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
+        return await self._read(lambda db: rows.heads(db, thread_ids))
+
+    async def events_after(
+        self, thread_id: str, seq: int, limit: int = 500, *, incarnation: str | None = None
+    ) -> Sequence[Event]:
+        return await self._read(
+            lambda db: rows.events_after(db, thread_id, max(seq, 0), limit, incarnation)
+        )
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
         return await self._read(lambda db: rows.entry(db, kind, key))
@@ -143,9 +150,12 @@ class SqliteStore:
         marked_at = await self._read(lambda db: rows.watched_at(db, run_id))
         return age(marked_at, self._clock.monotonic()) if marked_at is not None else None
 
-    async def delete(self, thread_id: str, *, next_seq: int) -> None:
+    async def delete(
+        self, thread_id: str, *, next_seq: int, incarnation: str | None = None
+    ) -> None:
         def work(db: apsw.Connection) -> None:
             no, head = rows.known_head(db, thread_id)
+            same_thread(thread_id, head, incarnation)
             if head.next_seq != next_seq:
                 raise SequenceConflict(thread_id=thread_id, next_seq=head.next_seq)
             if self._is_leased(db, head):
@@ -170,8 +180,8 @@ class SqliteStore:
         else:
             rows.update_head(self._cursor, no, thread)
         if events:
-            place = no, thread.thread_id, events[0].seq
-            rows.insert_record(self._cursor, *place, commit.commit_id, body)
+            first_seq = events[0].seq
+            rows.insert_record(self._cursor, no, thread, first_seq, commit.commit_id, body)
         for entry in admission.entries:
             rows.upsert_entry(self._cursor, no, entry)
         self._heads.put(no, thread)
@@ -214,4 +224,4 @@ def _sent_before(db: apsw.Connection, no: int, head: Thread, commit: Commit) -> 
     first_seq = 1 if isinstance(commit.guard, Absent) else commit.guard.next_seq
     if first_seq >= head.next_seq:
         return None
-    return rows.record_of(db, no, head.thread_id, commit.commit_id, first_seq)
+    return rows.record_of(db, no, head, commit.commit_id, first_seq)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sk_agents.engine.ports import Store, ThreadQuery
@@ -82,6 +84,42 @@ class DeletionCases(StoreCases):
         assert (committed.thread.next_seq, committed.thread.epoch) == (2, 0)
         assert [event.run_id for event in await every_event(store, "t")] == ["run-2"]
         assert await store.find("run", "run-1") is None
+
+    async def test_thread_made_again_takes_nothing_meant_for_the_deleted_one(
+        self, store: Store
+    ) -> None:
+        store.renew("o", 60)
+        old = (await store.commit(start_run("t", "run-1", owner="o"))).thread
+        await store.retire("o")
+        await store.delete("t", next_seq=old.next_seq)
+        store.renew("o", 60)
+        new = (await store.commit(start_run("t", "run-2", owner="o"))).thread
+        assert (new.next_seq, new.epoch, new.owner) == (old.next_seq, old.epoch, old.owner)
+        before = await snapshot(store, "t")
+        for commit in (
+            append_owned(old, thought()),
+            append_owned(old, thought(), next_seq=old.next_seq),
+            append(old, thought()),
+        ):
+            with pytest.raises(ThreadNotFound):
+                await store.commit(replace(commit, incarnation=old.incarnation))
+            with pytest.raises(ThreadNotFound):
+                await store.events_after("t", 0, incarnation=old.incarnation)
+        assert await snapshot(store, "t") == before
+        await store.retire("o")
+        with pytest.raises(ThreadNotFound):
+            await store.delete("t", next_seq=new.next_seq, incarnation=old.incarnation)
+        await store.delete("t", next_seq=new.next_seq, incarnation=new.incarnation)
+
+    async def test_every_commit_leaves_the_incarnation_as_it_was(self, store: Store) -> None:
+        made = (await store.commit(start_run("t"))).thread
+        assert made.incarnation
+        head = (await store.commit(append(made, thought()))).thread
+        claimed = await store.claim("t", "o")
+        stored = await store.thread("t")
+        assert {head.incarnation, claimed.incarnation, stored.incarnation} == {made.incarnation}
+        page = await store.events_after("t", 0, incarnation=made.incarnation)
+        assert [event.seq for event in page] == [1, 2]
 
     async def test_deletion_leaves_the_other_threads(self, store: Store) -> None:
         await store.commit(create("t", run_started("run-1"), approval("a")))

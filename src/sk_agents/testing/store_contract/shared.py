@@ -11,6 +11,7 @@ from sk_agents.engine.ports import Store
 from sk_agents.exceptions import LeaseHeld, LeaseLost
 from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import (
+    append,
     append_owned,
     approval,
     ask,
@@ -75,6 +76,14 @@ class SharedCases(StoreCases):
         assert await every_event(store, "t") == await every_event(other, "t")
         assert await other.find("run", "run-1") == await store.find("run", "run-1")
 
+    async def test_heads_show_what_was_committed_through_the_other_handle(
+        self, store: Store, other: Store
+    ) -> None:
+        head = (await store.commit(start_run("t", owner="o"))).thread
+        assert list(await other.heads(["t"])) == [head]
+        moved = (await store.commit(append_owned(head, thought()))).thread
+        assert list(await other.heads(["t"])) == [moved]
+
     async def test_lease_renewed_through_one_handle_holds_for_the_other(
         self, store: Store, other: Store, clock: SettableClock
     ) -> None:
@@ -138,6 +147,21 @@ class SharedCases(StoreCases):
         await store.delete("t", next_seq=head.next_seq)
         assert (await other.commit(start_run("t", "run-2"))).thread.next_seq == 2
         assert [event.run_id for event in await every_event(store, "t")] == ["run-2"]
+
+    async def test_handle_with_an_old_picture_sees_a_thread_made_again_as_it_is(
+        self, store: Store, other: Store
+    ) -> None:
+        for life in range(20):
+            # Longer each time, as a log that only grew would be.
+            made = await store.commit(start_run("t", f"run-{life}"))
+            head = made.thread
+            for _ in range(life):
+                head = (await store.commit(append(head, thought()))).thread
+            assert await other.thread("t") == head
+            log = await every_event(other, "t")
+            assert {event.run_id for event in log[:1]} == {f"run-{life}"}
+            assert log == await every_event(store, "t")
+            await store.delete("t", next_seq=head.next_seq)
 
     async def test_decision_is_not_made_twice_by_a_handle_with_an_old_picture(
         self, store: Store, other: Store
