@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from sk_agents.chats.render import Renderer
 from sk_agents.client.sse_parser import Frame, SseParser
+from sk_agents.engine.agent import Limits
 from sk_agents.engine.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 # A decision or a cancel takes effect within this time while the owner of the run lives.
 BOUND = 2.0
 TALKING = {"start", "enqueue", "interrupt", "edit", "regenerate"}
+# What makes a chat that is not there.
+MAKING = {"start", "enqueue", "interrupt"}
 DECIDING = {"approve", "approve_edited", "reject"}
 WORD = re.compile(r"\bm\d+\b")
 ONCE = {"Mail-send", "Mail-post"}
@@ -337,6 +340,9 @@ def decisions_take_effect_in_time(world: World) -> Iterator[str]:
         else:
             continue
         end = done.completed + BOUND + slack
+        if done.kind == "cancel" and _runs_a_tool(life, done):
+            # Its outcome is waited for, for a while: else it would be unknown.
+            end += Limits().cancel_grace_seconds
         owner = life.owner_at(done.completed)
         if effective <= end or _is_disturbed(world, owner, done, end):
             continue
@@ -346,6 +352,18 @@ def decisions_take_effect_in_time(world: World) -> Iterator[str]:
             f"{done.kind} of {done.run_id} at i{done.instance} was told at {done.completed:.3f} "
             f"and took effect at {effective:.3f}; {owner} drives the run"
         )
+
+
+def _runs_a_tool(life: Life, done: Done) -> bool:
+    assert done.completed is not None
+    running = set()
+    for event in life.log():
+        if event.run_id == done.run_id and life.stored[event.seq] <= done.completed:
+            if isinstance(event, ToolStarted):
+                running.add(event.call_id)
+            elif isinstance(event, ToolFinished):
+                running.discard(event.call_id)
+    return bool(running)
 
 
 def _is_disturbed(world: World, owner: str | None, done: Done, end: float) -> bool:
@@ -375,6 +393,9 @@ def _obeyed(life: Life, done: Done) -> float:
     for event in life.log():
         if isinstance(event, ApprovalDecided) and event.approval_id == done.approval.approval_id:
             decided = event.seq
+        elif not decided and isinstance(event, CancelRequested) and event.run_id == done.run_id:
+            # The run was being stopped already: nothing goes on.
+            return 0.0
         elif decided and (
             getattr(event, "call_id", None) == done.approval.call_id
             or (isinstance(event, RunEnded | CancelRequested) and event.run_id == done.run_id)
@@ -396,7 +417,7 @@ def refusals_are_deserved(world: World) -> Iterator[str]:
     for done in world.users.done:
         if done.code.startswith("500"):
             yield f"{done.kind} was answered with {done.code}"
-        if done.kind in ("start", "enqueue", "interrupt") and "thread_not_found" in done.code:
+        if done.kind in MAKING and done.acknowledged is None and "thread_not_found" in done.code:
             yield f"{done.kind} at i{done.instance} was answered with {done.code}"
         if done.outcome == "unknown" and done.acknowledged is None and not world.plan.faults:
             if done.kind not in ("watch", "resume") and done.code:

@@ -7,20 +7,19 @@ lives, with the virtual time of each change. A thread that was deleted can still
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar
+from inspect import iscoroutinefunction
+from typing import Any
 
 from sk_agents.engine.commits import Absent, Commit, Committed
 from sk_agents.engine.events import Event
-from sk_agents.engine.models import Entry, EntryKind, Thread
-from sk_agents.engine.ports import Store, ThreadPage, ThreadQuery
+from sk_agents.engine.models import Thread
+from sk_agents.engine.ports import Store
 from sk_agents.exceptions import CommitOutcomeUnknown, StoreFull, StoreUnavailable
 from tests.simulation.virtual_loop import Process
 from tests.simulation.virtual_threads import running_loop
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -110,7 +109,7 @@ class Trouble:
 
 
 class StorePort:
-    """Implements `Store` for one process by passing on to `inner`."""
+    """Implements `Store` for one process by passing on to `inner`, whatever methods that has."""
 
     def __init__(
         self, inner: Store, process: Process, shadow: Shadow, trouble: Trouble, latency: float
@@ -123,17 +122,25 @@ class StorePort:
         self._latency = latency
 
     def __getattr__(self, name: str) -> Any:
-        """What other stores may offer beside the port's own methods."""
-        return getattr(self._inner, name)
+        """Whatever is asked of a store beside a commit: slow, and away when the store is."""
+        passed = getattr(self._inner, name)
+        if not iscoroutinefunction(passed):
+            return passed
+
+        async def asked(*arguments: Any, **options: Any) -> Any:
+            await self._delay()
+            self._check()
+            result = await passed(*arguments, **options)
+            await self._delay()
+            return result
+
+        return asked
 
     async def __aenter__(self) -> StorePort:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         return None
-
-    async def ping(self) -> None:
-        await self._passed(self._inner.ping)
 
     async def commit(self, commit: Commit) -> Committed:
         trouble = self._trouble
@@ -170,56 +177,12 @@ class StorePort:
         self._check()
         self._inner.renew(owner, ttl)
 
-    async def retire(self, owner: str) -> None:
-        await self._passed(lambda: self._inner.retire(owner))
-
-    async def thread(self, thread_id: str) -> Thread:
-        return await self._passed(lambda: self._inner.thread(thread_id))
-
-    async def events_after(self, thread_id: str, seq: int, limit: int = 500) -> Sequence[Event]:
-        return await self._passed(lambda: self._inner.events_after(thread_id, seq, limit))
-
-    async def find(self, kind: EntryKind, key: str) -> Entry | None:
-        return await self._passed(lambda: self._inner.find(kind, key))
-
-    async def open_entries(
-        self, kind: EntryKind, user_id: str, *, after: str | None = None, limit: int = 100
-    ) -> Sequence[Entry]:
-        return await self._passed(
-            lambda: self._inner.open_entries(kind, user_id, after=after, limit=limit)
-        )
-
-    async def overdue(self, kind: EntryKind, limit: int = 100) -> Sequence[Entry]:
-        return await self._passed(lambda: self._inner.overdue(kind, limit))
-
-    async def threads(self, query: ThreadQuery) -> ThreadPage:
-        return await self._passed(lambda: self._inner.threads(query))
-
-    async def orphans(self, limit: int = 100) -> Sequence[Thread]:
-        return await self._passed(lambda: self._inner.orphans(limit))
-
-    async def mark_watched(self, run_ids: Collection[str], *, ago: float = 0.0) -> None:
-        await self._passed(lambda: self._inner.mark_watched(run_ids, ago=ago))
-
-    async def unwatched_for(self, run_id: str) -> float | None:
-        return await self._passed(lambda: self._inner.unwatched_for(run_id))
-
-    async def delete(self, thread_id: str, *, next_seq: int, **more: Any) -> None:
+    async def delete(self, thread_id: str, *, next_seq: int, **options: Any) -> None:
         await self._delay()
         self._check()
-        await self._inner.delete(thread_id, next_seq=next_seq, **more)
+        await self._inner.delete(thread_id, next_seq=next_seq, **options)
         self._shadow.note_end(thread_id, next_seq)
         await self._delay()
-
-    def metrics(self) -> Mapping[str, float]:
-        return self._inner.metrics()
-
-    async def _passed(self, call: Callable[[], Awaitable[T]]) -> T:
-        await self._delay()
-        self._check()
-        result = await call()
-        await self._delay()
-        return result
 
     async def _delay(self) -> None:
         random = running_loop().random
