@@ -124,6 +124,13 @@ async def test_header_of_absurd_length_is_refused() -> None:
     assert response.status_code == 401
 
 
+@pytest.mark.parametrize(("more", "status"), [(0, 200), (1, 401)])
+async def test_longest_header_is_taken_and_one_letter_more_is_not(more: int, status: int) -> None:
+    header = "Bearer alice".ljust(16 * 1024 + more, "x")
+    app = application(Own(lambda header: "alice"))
+    assert (await get(app, {"Authorization": header})).status_code == status
+
+
 @requirement("S001-authorizer-sync-class")
 async def test_plain_method_coroutine_and_awaitable_all_work() -> None:
     class Coroutine(RequestAuthorizer):

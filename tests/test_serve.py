@@ -38,7 +38,8 @@ STORE = ("--store", "memory:")
 def environment(folder: Path, **values: str) -> dict[str, str]:
     """The real one without settings, with a home of its own."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TA_", "TEAL_", "XDG_"))}
-    return {**inherited, "HOME": str(folder), **values}
+    # What a first request imports takes its time, and is not to be told here.
+    return {**inherited, "HOME": str(folder), "TA_LOOP_HELD_SECONDS": "0", **values}
 
 
 def command(*arguments: str) -> list[str]:
@@ -109,6 +110,33 @@ def test_server_says_one_line_answers_and_stops_cleanly(tmp_path: Path, number: 
 
 
 @requirement("S004-13-monitoring")
+def test_a_log_that_nobody_reads_holds_up_neither_requests_nor_the_end(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(AGENT.format(name="One"))
+    # At this level every line is written; a pipe holds about 500 of them.
+    with serving(tmp_path, str(tmp_path), *STORE, TA_LOG_LEVEL="debug") as (process, _, address):
+        send_nonsense(address, 1_000)
+        assert httpx.get(f"{address}/health/live", timeout=10).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=10) == 0
+
+
+def test_a_line_that_comes_again_and_again_is_left_out_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(AGENT.format(name="One"))
+    with serving(tmp_path, str(tmp_path), *STORE) as (process, _, address):
+        send_nonsense(address, 1_000)
+        process.send_signal(signal.SIGTERM)
+        _, complaints = process.communicate(timeout=10)
+    assert 0 < complaints.count("Invalid HTTP request received.") < 900
+
+
+def send_nonsense(address: str, times: int) -> None:
+    host, port = address.removeprefix("http://").split(":")
+    for _ in range(times):
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            connection.sendall(b"nonsense\r\n\r\n")
+            assert connection.recv(12) == b"HTTP/1.1 400"
+
+
 def test_default_store_is_a_database_in_the_users_data_folder(tmp_path: Path) -> None:
     with serving(tmp_path) as (process, line, address):
         path = tmp_path / ".local/share/teal-agents/teal.sqlite"
@@ -135,7 +163,7 @@ async def test_tasks_of_the_default_store_survive_a_restart(
         assert (await stored(StoreTasks(store), "kept")).items == task("kept").items
 
 
-@requirement("S004-9.1-single-instance", "S000-state-providers")
+@requirement("S004-9.1-single-instance")
 @pytest.mark.parametrize("store", ["memory:", "sqlite://{}/teal.sqlite", "file://{}/chats"])
 def test_one_process_serves_alone_from_any_store(tmp_path: Path, store: str) -> None:
     with serving(tmp_path, "--store", store.format(tmp_path)) as (_, line, address):

@@ -12,6 +12,7 @@
     ├── InvalidInput                   understood, but not acceptable
     ├── MalformedRequest               not understood
     │   └── CursorAhead
+    ├── CursorExpired                  the event to go on from is not in the log any more
     ├── UnsupportedMedia               a kind of body nobody here reads
     ├── TooLarge                       more bytes than a request may have
     ├── SlowRequest                    its body did not arrive in time
@@ -33,6 +34,7 @@
     ├── StateCorrupt                   one thread's record is damaged; the others work
     ├── StoreError                     the store as a whole cannot serve
     │   ├── StoreUnavailable
+    │   │   └── StoreBroken            what is kept cannot be known: the process must end
     │   ├── StoreBusy
     │   ├── StoreReadOnly
     │   ├── CommitOutcomeUnknown
@@ -145,6 +147,10 @@ class CursorAhead(MalformedRequest):
     """This conversation has not come as far as the given event id."""
 
 
+class CursorExpired(TealError):
+    """This conversation was restored or made again: read it again, and go on from there."""
+
+
 class UnsupportedMedia(TealError):
     """The body must be JSON: application/json in UTF-8, not compressed."""
 
@@ -231,6 +237,10 @@ class StoreError(TealError):
 
 class StoreUnavailable(StoreError):
     """The store cannot be reached or opened."""
+
+
+class StoreBroken(StoreUnavailable):
+    """The disk refused to sync: this process cannot know what is kept and must end."""
 
 
 class StoreBusy(StoreError):

@@ -48,7 +48,7 @@ class Server:
 @contextmanager
 def our_server(model_url: str, folder: Path) -> Iterator[Server]:
     """Two agents on a SQLite file."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     files = [write_agent(folder, name, model_url) for name in ("one", "two")]
     command = [
         *(sys.executable, "-m", "sk_agents", "serve", *map(str, files), "--port", "0"),

@@ -32,7 +32,7 @@ async def answered(server: Server, chat: str, crowd: int) -> float:
     interaction = seen.partition(b'"interaction_id":"')[2].partition(b'"')[0].decode()
     began = time.perf_counter()
     path = f"/chats/{chat}/interactions/{interaction}/events"
-    others = [_open(host, int(port), path) for _ in range(crowd)]
+    others = [open_reader(host, int(port), path) for _ in range(crowd)]
     slow = asyncio.create_task(_read_slowly(others[::2]))
     tail = b""
     while not tail.endswith(END):
@@ -46,7 +46,8 @@ async def answered(server: Server, chat: str, crowd: int) -> float:
     return seconds
 
 
-def _open(host: str, port: int, path: str) -> socket.socket:
+def open_reader(host: str, port: int, path: str) -> socket.socket:
+    """Asks, and reads nothing by itself."""
     opened = socket.socket()
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
     opened.connect((host, port))

@@ -28,14 +28,14 @@ def turn(number: int, parent: int | None, padding: int = 0) -> list[Event]:
     ]
 
 
-async def fill(folder: Path, events: list[Event]) -> None:
-    """Write chat `c` into the SQLite file of a server that is not running."""
+async def fill(folder: Path, events: list[Event], *, at_once: int = 3000) -> None:
+    """Write chat `c` into the SQLite file of a server that is not running, by so large commits."""
     thread_id = chat_thread_id("dummyuser", "c")
     new = NewThread("dummyuser", wire_id="c", surface="chats", agent="helper")
     async with open_store(f"sqlite:///{folder}/chats.sqlite") as store:
-        for start in range(0, len(events), 3000):
+        for start in range(0, len(events), at_once):
             guard = Unchanged(start + 1) if start else Absent(new)
-            part = tuple(events[start : start + 3000])
+            part = tuple(events[start : start + at_once])
             await store.commit(Commit(thread_id, f"fill {start}", guard, part))
 
 

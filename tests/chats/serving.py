@@ -23,12 +23,14 @@ from sk_agents.config.settings import Settings
 from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.ids import RandomIds
+from sk_agents.http.connections import ConnectionLimits, bounded_by
 from sk_agents.persistence.owner import new_owner
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn
+from tests.patience import seconds
 
-TIMEOUT = 20.0
+TIMEOUT = seconds(20)
 PLUGINS = """
 import asyncio
 from collections.abc import AsyncIterator
@@ -192,6 +194,11 @@ class Frame:
     def is_durable(self) -> bool:
         return bool(self.id)
 
+    @property
+    def seq(self) -> int:
+        """The place in the log that its id begins with."""
+        return int(self.id.partition("-")[0])
+
 
 async def _frames(source: httpx_sse.EventSource) -> AsyncIterator[Frame]:
     last = ""
@@ -233,11 +240,13 @@ async def serving(
     authorizer: RequestAuthorizer | None = None,
     store: str | None = None,
     grace: float | None = None,
+    limits: ConnectionLimits | None = None,
     **settings: Any,
 ) -> AsyncIterator[Served]:
     """One agent named `helper` on a SQLite file in `folder`, unless `store` says otherwise.
 
-    With `grace` a run of which nobody reads is given that many seconds.
+    With `grace` a run of which nobody reads is given that many seconds; with `limits` it listens
+    as `teal serve` does.
     """
     async with ScriptedModelServer(script) as model:
         path = write_agent(folder / "helper", model.base_url, **(agent or {}))
@@ -245,7 +254,7 @@ async def serving(
         configured = Settings(store=url, **settings)
         app = create_app(configured, load_agent_files([path]), authorizer=authorizer)
         async with AsyncExitStack() as stack:
-            address = await stack.enter_async_context(listening(app))
+            address = await stack.enter_async_context(listening(app, limits))
             if grace is not None:
                 await stack.enter_async_context(_impatient(app, grace))
             client = httpx.AsyncClient(base_url=address, timeout=TIMEOUT)
@@ -271,14 +280,18 @@ async def _impatient(app: FastAPI, grace: float) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def listening(app: FastAPI) -> AsyncIterator[str]:
-    """The application behind a real socket; its address."""
+async def listening(app: FastAPI, limits: ConnectionLimits | None = None) -> AsyncIterator[str]:
+    """The application behind a real socket; its address. With `limits` on our own connections."""
     # Only for a socket of this protocol does asyncio switch off the waiting for fuller packets.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     listener.listen(100)
     config = uvicorn.Config(
-        app, http="httptools", lifespan="off", log_config=None, timeout_graceful_shutdown=1
+        app,
+        http="httptools" if limits is None else bounded_by(limits),
+        lifespan="off",
+        log_config=None,
+        timeout_graceful_shutdown=1,
     )
     server = _Server(config)
     async with app.router.lifespan_context(app):

@@ -68,6 +68,22 @@ async def test_reader_of_a_deleted_thread_sees_nothing_of_the_one_made_again(
                 await anext(watch)
 
 
+async def test_place_in_a_thread_is_no_place_in_one_made_again_before_the_reading_began(
+    tmp_path: Path,
+) -> None:
+    async with two("sqlite", tmp_path, script=[says("one")] * 3) as (a, b):
+        await b.ask(SECRET, run_id="old")
+        known = await b.engine.thread(THREAD, USER)
+        place = known.state.next_seq - 1
+        watch = b.engine.watch(THREAD, after=place, incarnation=known.incarnation)
+        await a.engine.delete(THREAD, USER)
+        await a.ask("new", run_id="new")
+        await a.ask("newer", run_id="newer")
+        with pytest.raises(ThreadNotFound):
+            async with asyncio.timeout(5):
+                await anext(watch)
+
+
 async def test_owner_that_was_stopped_does_not_touch_the_thread_made_again(
     tmp_path: Path,
 ) -> None:

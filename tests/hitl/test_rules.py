@@ -86,6 +86,8 @@ def test_mistake_stops_the_start_with_file_field_and_reason(block: Any, reason: 
         (rule(tool="Flies-*"), r"config.yaml: approvals.rules\[1\].tool: no tool is called"),
         (rule(when={"paht": {"exists": False}}), r"rules\[1\].when: 'Files-\*' has no argument"),
         (rule(when={"/to/ctiy": {"exists": True}}), "has no argument '/to/ctiy'"),
+        (rule(when={"/copies/city": {"exists": True}}), "has no argument '/copies/city'"),
+        (rule(when={"/copies/0/ctiy": {"exists": True}}), "has no argument '/copies/0/ctiy'"),
     ],
 )
 def test_rule_that_can_apply_to_no_tool_stops_the_start(block: Any, reason: str) -> None:
@@ -96,6 +98,7 @@ def test_rule_that_can_apply_to_no_tool_stops_the_start(block: Any, reason: str)
 
 def test_rule_that_can_apply_is_accepted() -> None:
     when = {"/to/next/city": {"exists": True}, "/labels/anything": {"exists": True}}
+    when["/copies/0/city"] = {"exists": True}
     approvals = read_approvals(rule(when=when), path=FILE)
     refuse_strays(approvals, [READ, WRITE], path=FILE)
 

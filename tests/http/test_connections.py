@@ -3,6 +3,7 @@
 import asyncio
 import json
 import resource
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -13,6 +14,7 @@ from fastapi import FastAPI
 from websockets.asyncio.client import connect
 
 from sk_agents.http.connections import OTHER_FILES, ConnectionLimits, affordable_connections
+from sk_agents.http.streams import StreamSlots
 from tests.http.toy import (
     MAX_BYTES,
     Wire,
@@ -310,11 +312,86 @@ def test_garbage_after_a_request_does_not_spoil_its_answer(edge: Edge) -> None:
     assert (status(answer), answer_body(answer)) == (200, {"content": "hello"})
 
 
-def test_upgrade_to_what_we_do_not_speak_loses_no_body_silently(edge: Edge) -> None:
+H2C = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAA")
+OFFERS = {
+    "length": post(GOOD, *H2C),
+    "chunked": chunked(*H2C, body=chunks(GOOD[:7], GOOD[7:])),
+    "no body": request("GET", "/chats/c", *H2C),
+    "a protocol nobody knows": post(GOOD, "Connection: upgrade", "Upgrade: mystery"),
+}
+
+
+@pytest.mark.parametrize("sent", OFFERS.values(), ids=OFFERS)
+@pytest.mark.parametrize("piece", [1, 150, 10_000])
+def test_an_offer_of_another_protocol_is_answered_as_if_there_were_none(
+    edge: Edge, sent: bytes, piece: int
+) -> None:
     with Wire(edge.port) as wire:
-        wire.send(post(GOOD, "Connection: Upgrade", "Upgrade: h2c"))
-        assert status(wire.until(b"}")) == 400
+        for start in range(0, len(sent), piece):
+            wire.send(sent[start : start + piece])
+        assert status(wire.until(b"}")) == 200
+        # The connection goes on, and knows where the request ended.
+        wire.send(post(b'{"content":"next"}'))
+        assert status(wire.until(b"}")) == 200
+    said = [content for _, content in edge.app.state.ran]
+    assert said[-1] == "next" and said[:-1] in ([], ["hello"])
+
+
+def test_a_body_behind_an_offer_of_another_protocol_is_bounded_like_any_other(edge: Edge) -> None:
+    too_large = b'{"content":"%b"}' % (b"x" * MAX_BYTES)
+    with Wire(edge.port) as wire:
+        assert status(wire.send(post(too_large, *H2C)).until(b"}")) == 413
+    with Wire(edge.port) as wire:
+        assert status(wire.send(post(b"", *H2C, "Content-Length: 9") + b"{").until(b"}")) == 408
+
+
+def test_a_client_that_has_ended_its_side_gets_its_answer(edge: Edge) -> None:
+    edge.app.state.may_answer.clear()
+    with Wire(edge.port) as wire:
+        wire.send(post(GOOD, target="/late")).socket.shutdown(socket.SHUT_WR)
+        # Written to find out whether the client has left: so the server knows that it has ended.
+        wire.until(b"HTTP/1.1 100 Continue\r\n\r\n")
+        edge.app.state.may_answer.set()
+        answer = wire.rest()
+    assert b"HTTP/1.1 200" in answer
+    assert answer.endswith(b'{"content":"late"}')
+
+
+def test_a_client_that_has_ended_its_side_gets_the_answers_to_all_it_sent_ahead(edge: Edge) -> None:
+    with Wire(edge.port) as wire:
+        wire.send(post(GOOD) * 3 + post(GOOD)[:-3]).socket.shutdown(socket.SHUT_WR)
+        answer = wire.rest()
+    assert answer.count(b"HTTP/1.1 200") == 3
+    assert edge.app.state.ran == [("c", "hello")] * 3
+
+
+def test_a_client_that_has_ended_its_side_goes_on_reading_its_stream() -> None:
+    slots = StreamSlots()
+    with serving(toy_app(slots=slots)) as port, Wire(port) as wire:
+        wire.send(request("GET", "/stream?user=alice")).socket.shutdown(socket.SHUT_WR)
+        wire.until(b"hello")
+        # The comments that look for clients who have left.
+        wire.until(b": keepalive")
+        wire.until(b": keepalive")
+        assert slots.by_user == {"alice": 1}
+
+
+def test_a_request_without_its_rest_ends_with_its_connection(edge: Edge) -> None:
+    with Wire(edge.port) as wire:
+        wire.send(post(GOOD)[:-3]).socket.shutdown(socket.SHUT_WR)
+        assert wire.rest() == b""
     assert edge.app.state.ran == []
+
+
+@pytest.mark.parametrize("ahead", [b"", post(GOOD)], ids=["alone", "with a request sent ahead"])
+def test_a_stream_whose_client_leaves_is_let_go(ahead: bytes) -> None:
+    slots = StreamSlots()
+    with serving(toy_app(slots=slots)) as port:
+        with Wire(port) as wire:
+            wire.send(request("GET", "/stream?user=alice")).until(b"hello")
+            wire.send(ahead)
+            assert slots.by_user == {"alice": 1}
+        eventually(lambda: not slots.by_user)
 
 
 def test_h20_idle_connections_make_room_for_a_good_client() -> None:

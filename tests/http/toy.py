@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import uvicorn
@@ -29,11 +29,13 @@ from sk_agents.http.express import ExpressApp, ExpressRoute
 from sk_agents.http.hosts import HostGuard
 from sk_agents.http.idempotency import idempotency_key
 from sk_agents.http.ids import canonical_uuid, chat_id
-from sk_agents.http.sse import EventStream
+from sk_agents.http.sse import EventStream, Frames, LastFrames
 from sk_agents.http.streams import StreamSlots
 
 MAX_BYTES = 2000
 PATIENCE = 10.0
+# More than a connection's buffers hold.
+FLOOD = 8 * 1024 * 1024
 
 
 class Message(BaseModel):
@@ -55,9 +57,10 @@ def toy_app(
     body_seconds: float = PATIENCE,
     slots: StreamSlots | None = None,
 ) -> FastAPI:
-    """`state.ran` lists the requests whose work was done."""
+    """`state.ran` lists the requests whose work was done; `/late` waits for `state.may_answer`."""
     app = ExpressApp(redirect_slashes=False)
     app.state.ran = []
+    app.state.may_answer = threading.Event()
     held = slots or StreamSlots()
 
     async def say(request: Request) -> JSONResponse:
@@ -90,6 +93,16 @@ def toy_app(
     async def stream(request: Request) -> Response:
         return _Held(held, request.query_params["user"])
 
+    async def flood(request: Request) -> Response:
+        return _Held(held, request.query_params["user"], _FLOODS[request.query_params["kind"]]())
+
+    async def late(request: Request) -> JSONResponse:
+        await asyncio.to_thread(app.state.may_answer.wait, PATIENCE)
+        return JSONResponse({"content": "late"})
+
+    async def file(request: Request) -> Response:
+        return Response(b"x" * FLOOD)
+
     async def echo(websocket: WebSocket) -> None:
         await websocket.accept()
         async for text in websocket.iter_text():
@@ -103,6 +116,9 @@ def toy_app(
         Route("/anything", anything, methods=["POST"]),
         Route("/seen", seen, methods=["GET", "POST"]),
         Route("/stream", stream, methods=["GET"]),
+        Route("/flood", flood, methods=["GET"]),
+        Route("/late", late, methods=["POST"]),
+        Route("/file", file, methods=["GET"]),
     ]
     app.add_middleware(HostGuard, hosts=hosts, origins=origins)
     app.add_middleware(CorrelationMiddleware)
@@ -112,20 +128,43 @@ def toy_app(
 
 
 class _Held(Response):
-    """A stream without an end, in a slot of its user."""
+    """A stream in a slot of its user; without an end, unless it is given another."""
 
-    def __init__(self, slots: StreamSlots, user: str) -> None:
+    def __init__(self, slots: StreamSlots, user: str, frames: Frames | None = None) -> None:
         self._slots = slots
         self._user = user
+        self._frames = frames
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        frames = self._frames or _endless()
         with self._slots.held(self._user):
-            await EventStream(_endless())(scope, receive, send)
+            await EventStream(frames, keepalive=0.05)(scope, receive, send)
 
 
 async def _endless() -> AsyncGenerator[Sequence[bytes], None]:
     yield [b"event: hello\ndata: {}\n\n"]
     await asyncio.Event().wait()
+
+
+async def _many_frames() -> Frames:
+    while True:
+        yield [b"data: %b\n\n" % (b"x" * 1000)] * 64
+
+
+async def _one_frame_then_silence() -> Frames:
+    yield [b"data: %b\n\n" % (b"x" * FLOOD)]
+    await asyncio.Event().wait()
+
+
+async def _all_in_the_last_frame() -> Frames:
+    yield LastFrames([b"data: %b\n\n" % (b"x" * FLOOD)])
+
+
+_FLOODS = {
+    "many frames": _many_frames,
+    "one frame, then silence": _one_frame_then_silence,
+    "all in the last frame": _all_in_the_last_frame,
+}
 
 
 def inside(app: FastAPI, base_url: str = "http://test") -> httpx.AsyncClient:
@@ -166,7 +205,7 @@ class Wire:
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
 
-    def __enter__(self) -> Wire:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:

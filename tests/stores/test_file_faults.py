@@ -25,6 +25,7 @@ from sk_agents.persistence.file_store import FileStore
 from sk_agents.persistence.file_tree import FileTree
 from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import append, run_ended, start_run, thought
+from tests.missing import lacks
 
 ANN = "ann"
 
@@ -245,8 +246,9 @@ async def test_file_in_the_place_of_the_store_is_named(tmp_path: Path) -> None:
         assert str(root) in str(error)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user to be refused")
 async def test_folder_that_may_not_be_written_is_named(tmp_path: Path, root: Path) -> None:
+    if os.geteuid() != 0:
+        lacks("root", "needs a second user to be refused")
     os.mkdir(root, mode=0o755)
     for folder in (tmp_path, *tmp_path.parents[:2]):
         os.chmod(folder, 0o755)

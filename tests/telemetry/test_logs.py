@@ -35,8 +35,15 @@ def _root_logger_as_before() -> Iterator[None]:
     uvicorn.setLevel(uvicorn_level)
 
 
+def written(capsys: Captured) -> str:
+    """All that was logged, once it is there."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+    return capsys.readouterr().err
+
+
 def entries(capsys: Captured) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    return [json.loads(line) for line in written(capsys).splitlines()]
 
 
 @requirement("S000-request-traceability", "S004-13-logging")
@@ -74,7 +81,7 @@ def test_json_line_of_a_request_carries_correlation_and_trace_id(
 def test_text_stays_for_people(capsys: Captured) -> None:
     configure_logs("info")
     logger.info("the store is open", extra={"store": "memory:"})
-    line = capsys.readouterr().err
+    line = written(capsys)
     assert line.endswith("INFO sk_agents.test: the store is open store='memory:'\n")
 
 
@@ -89,7 +96,7 @@ def test_secrets_are_not_written(capsys: Captured, log_format: Any) -> None:
         raise ValueError(reason)
     except ValueError:
         logger.exception("failed")
-    text = capsys.readouterr().err
+    text = written(capsys)
     assert "canary" not in text
     assert text.count(HIDDEN) >= 4
     assert "ValueError" in text and "test_logs.py" in text

@@ -100,12 +100,11 @@ def collection_routes(desk: Desk) -> APIRouter:
         visit = await desk.visit(request)
         known = await visit.engine.thread(visit.thread_id, visit.caller.user_id)
         state = known.state
-        position = streams.cursor(request.scope["headers"], request.query_params.getlist("after"))
-        streams.check_cursor(position, state.next_seq)
+        position = await streams.place_of(request, visit, known)
         streams.check_accept(request.scope)
         after = state.next_seq - 1 if position is None else position
-        renderer = await streams.renderer_at(visit, known, after, whole_chat=True)
-        stream = streams.live_stream(visit, renderer, after=after)
+        renderer = await streams.renderer_at(visit, known, after)
+        stream = streams.live_stream(visit, renderer, after=after, incarnation=known.incarnation)
         return streams.HeldStream(desk.slots, visit.caller.user_id, stream)
 
     @router.get("/chats/{chat_id}/branches")

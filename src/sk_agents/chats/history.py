@@ -73,7 +73,7 @@ async def chat_document(
         # Waiting as its interactions do, also in the moment before the thread is given up.
         known.head._replace(status=state.status),
         state,
-        state.next_seq - 1,
+        state.last_event,
         shown,
         frozenset(run.run_id for run in state.branch()),
         states,
@@ -94,6 +94,7 @@ async def _part(
 ) -> ChatDocument:
     """The part of a long chat that ends at `before`, without the states: those are too long."""
     last_seq = head.next_seq - 1
+    [last] = await visit.engine.shelf.events(head, last_seq - 1, 1)
     before = before or Place(last_seq + 1, head.head_run)
     for _ in range(MAX_WINDOWS):
         end = min(last_seq, before.seq - 1)
@@ -109,7 +110,7 @@ async def _part(
         if shown or is_first:
             break
     older = None if is_first else str(before)
-    return ChatDocument(head, window.state, last_seq, shown, frozenset(visible), None, older)
+    return ChatDocument(head, window.state, last, shown, frozenset(visible), None, older)
 
 
 def _path(window: Window, tip: str | None) -> tuple[set[str], str | None]:

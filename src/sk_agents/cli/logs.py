@@ -1,22 +1,30 @@
 """Logs on standard error: one line an entry, for people or as JSON for machines.
 
 Neither holds a secret that is known, and the text of an error, which may hold anything, is only
-written where somebody looks for faults: at the level debug.
+written where somebody looks for faults: at the level debug. Nothing that logs ever waits for the
+reader of the log, and what a client can cause again and again is not written each time.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import sys
+import threading
 import traceback
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from time import monotonic
 from types import TracebackType
-from typing import Literal
+from typing import Literal, TextIO
 
+from sk_agents.telemetry.line_writer import COUNTS, LineWriter
 from sk_agents.telemetry.log_ids import log_ids
 from sk_agents.telemetry.redaction import Redactor
 from sk_agents.telemetry.sent_logs import extras
+
+logger = logging.getLogger(__name__)
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
@@ -79,6 +87,85 @@ class JsonFormatter(logging.Formatter):
 
 
 FORMATTERS = {"text": FactsFormatter, "json": JsonFormatter}
+# So many lines of one message in so many seconds; those beyond are counted.
+MOST_ALIKE = 100
+ALIKE_SECONDS = 10.0
+MOST_MESSAGES = 1_000
+
+
+class QueuedHandler(logging.Handler):
+    """Formats at once, in the context of the caller, and leaves the writing to a `LineWriter`."""
+
+    def __init__(self, stream: TextIO, *, is_limited: bool) -> None:
+        super().__init__()
+        self._writer = LineWriter(stream, self._notice)
+        self._repeats = Repeats() if is_limited else None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            if self._repeats is not None:
+                if not self._repeats.admit((record.name, record.levelno, str(record.msg))):
+                    return
+                for message, number in self._repeats.told():
+                    text = f"{number} more of the last {ALIKE_SECONDS:g} s left out: {message}"
+                    self._writer.put(self._line(text))
+            self._writer.put(self.format(record))
+        except Exception:
+            self.handleError(record)
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+        super().close()
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Python's own writes to standard error, and that may wait."""
+        self._writer.put(self._line(f"a line of {record.name} could not be formatted"))
+
+    def _notice(self, dropped: int) -> str:
+        return self._line(f"{dropped} lines dropped: they were not read in time")
+
+    def _line(self, text: str) -> str:
+        record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None)
+        return self.format(record)
+
+
+class Repeats:
+    """How often each message was written lately. What is remembered is bounded."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._seen: Counter[tuple[str, int, str]] = Counter()
+        self._told: list[tuple[str, int]] = []
+
+    def admit(self, message: tuple[str, int, str]) -> bool:
+        """Whether this one is to be written."""
+        if self._clock() - self._began > ALIKE_SECONDS:
+            self._begin_anew()
+        if message not in self._seen and len(self._seen) >= MOST_MESSAGES:
+            self._begin_anew()
+        self._seen[message] += 1
+        if self._seen[message] > MOST_ALIKE:
+            COUNTS.repeated += 1
+            return False
+        return True
+
+    def told(self) -> Sequence[tuple[str, int]]:
+        """What was left out before: a message and how often. Each is told once."""
+        told, self._told = self._told, []
+        return told
+
+    def _begin_anew(self) -> None:
+        self._began = self._clock()
+        self._told += [
+            (message, number - MOST_ALIKE)
+            for (_, _, message), number in self._seen.items()
+            if number > MOST_ALIKE
+        ]
+        self._seen.clear()
 
 
 def configure_logs(
@@ -88,12 +175,36 @@ def configure_logs(
     secrets: Iterable[str] = (),
 ) -> None:
     """Write from now on so; `secrets` are values that must not appear."""
-    handler = logging.StreamHandler()
+    root = logging.getLogger()
+    for old in root.handlers:
+        if isinstance(old, QueuedHandler):
+            old.close()
+    handler = QueuedHandler(sys.stderr, is_limited=level != "debug")
     formatter = FORMATTERS[log_format]
     handler.setFormatter(formatter(Redactor(secrets), with_texts=level == "debug"))
-    root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     if root.level > logging.DEBUG:
         # Its start and stop messages repeat the ready line.
         logging.getLogger("uvicorn").setLevel(max(root.level, logging.WARNING))
+
+
+def log_what_python_prints() -> None:
+    """Warnings, and errors that nobody can catch: Python writes them to standard error itself."""
+    logging.captureWarnings(True)
+    sys.unraisablehook = _log_unraisable
+    threading.excepthook = _log_of_thread
+
+
+def _log_unraisable(found: sys.UnraisableHookArgs) -> None:
+    logger.error("an error that could not be raised", exc_info=_exc_info(found))
+
+
+def _log_of_thread(found: threading.ExceptHookArgs) -> None:
+    if found.exc_type is not SystemExit:
+        logger.error("a thread ended by an error", exc_info=_exc_info(found))
+
+
+def _exc_info(found: sys.UnraisableHookArgs | threading.ExceptHookArgs) -> ExcInfo:
+    error = found.exc_value
+    return (type(error), error, found.exc_traceback) if error is not None else (None, None, None)

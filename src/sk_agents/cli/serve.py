@@ -7,19 +7,19 @@ import errno
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-import typer
 import uvicorn
 from fastapi import FastAPI
 
 from sk_agents.app import create_app
 from sk_agents.cli.collector import calm_collector
-from sk_agents.cli.logs import configure_logs
+from sk_agents.cli.logs import configure_logs, log_what_python_prints
 from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
 from sk_agents.config.default_agents import AgentOffer
 from sk_agents.config.settings import Settings, load_settings
@@ -27,10 +27,13 @@ from sk_agents.config.store_url import store_url, without_secrets
 from sk_agents.exceptions import ConfigurationError, StoreError
 from sk_agents.http.caller import check_bind_address
 from sk_agents.http.connections import ConnectionLimits, affordable_connections, bounded_by
+from sk_agents.telemetry.line_writer import LineWriter, print_line
+from sk_agents.telemetry.loop_watchdog import LoopWatchdog
 from sk_agents.telemetry.redaction import secret_values
 from sk_agents.wiring import House, build_authorizer, default_offer
 
 BACKLOG = 2048
+UNSENT_BYTES = 128 * 1024
 # An open stream is cut after this many seconds of shutting down.
 GRACE_SECONDS = 10
 
@@ -64,7 +67,7 @@ def run(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> ExitCode:
 
 
 def _fail(code: ExitCode, error: Exception) -> ExitCode:
-    typer.echo(f"teal: {error}", err=True)
+    print_line(sys.stderr, f"teal: {error}")
     return code
 
 
@@ -73,6 +76,7 @@ def _serve(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> None:
     settings = load_settings(config_paths, **overrides)
     secrets = secret_values(settings, os.environ)
     configure_logs(settings.log_level, settings.log_format, secrets=secrets)
+    log_what_python_prints()
     offer = _offer(config_paths, settings)
     if offer.is_default:
         # The plugins of our own agents lie beside their files.
@@ -135,6 +139,9 @@ def _listener(family: int, address: tuple[Any, ...]) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            # Its connections inherit it. Without, the kernel takes megabytes for a stuck client.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind(address)
@@ -159,7 +166,10 @@ def _cannot_listen(host: str, port: int, error: OSError) -> Exception:
 
 
 def _server_config(app: FastAPI, settings: Settings, files: Sequence[AgentFile]) -> uvicorn.Config:
-    limits = ConnectionLimits(connections=affordable_connections(settings.max_connections))
+    limits = ConnectionLimits(
+        connections=affordable_connections(settings.max_connections),
+        write_seconds=settings.write_timeout,
+    )
     return uvicorn.Config(
         app,
         http=bounded_by(limits),
@@ -181,6 +191,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, ready: str) -> None:
         super().__init__(config)
         self._ready = ready
+        self._output = LineWriter(sys.stdout)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -190,12 +201,17 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started and not self.should_exit:
             calm_collector()
-            typer.echo(self._ready)
+            self._output.put(self._ready)
 
 
 async def _run_until_signal(app: FastAPI, server: _Server, listener: socket.socket) -> None:
     with _stopping(app, server):
-        async with app.router.lifespan_context(app):
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(app.router.lifespan_context(app))
+            if (seconds := app.state.settings.loop_held_seconds) > 0:
+                telemetry = app.state.house.telemetry
+                held = telemetry.loop_held if telemetry is not None else None
+                await stack.enter_async_context(LoopWatchdog(seconds, held))
             await server.serve(sockets=[listener])
 
 

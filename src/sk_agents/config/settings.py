@@ -131,6 +131,19 @@ class Settings(BaseSettings):
     )
     log_level: Level = Field("info", description="debug, info, warning, error or critical.")
     log_format: LogFormat = Field("text", description="`text`, or `json`: one object a line.")
+    loop_held_seconds: float = Field(
+        0.05,
+        ge=0,
+        le=60,
+        description="What holds up the server for longer is logged with its place in the code; "
+        "0 for never.",
+    )
+    write_timeout: float = Field(
+        30.0,
+        gt=0,
+        description="Seconds in which a client must take what is written to it; after that it is "
+        "cut off.",
+    )
     disconnect_grace: float = Field(
         30.0,
         ge=0,

@@ -201,13 +201,16 @@ class Engine:
         *,
         after: int = 0,
         run_id: str | None = None,
+        incarnation: str | None = None,
         outlet: Outlet | None = None,
     ) -> Watch:
         """See `Watch`. The caller has checked whose thread it is.
 
         Who watches a run is its reader: `on_disconnect` says what the last one's leaving means.
         """
-        return self._readers.watch(thread_id, after=after, run_id=run_id, outlet=outlet)
+        return self._readers.watch(
+            thread_id, after=after, run_id=run_id, incarnation=incarnation, outlet=outlet
+        )
 
     async def result(self, thread_id: str, run_id: str, *, seconds: float | None = None) -> Run:
         """See `settled`. Who waits for a run is its reader."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal
 
 from sk_agents.engine.events import Answered, Event, ToolProposed
@@ -33,12 +34,25 @@ StreamKey = tuple[DeltaKind, int, int, str | None]
 Listener = Callable[[], None]
 
 _NOTHING = (0, 0)
+# A reader is given no more text than this at once, and one chunk.
+MOST_CHARACTERS = 32 * 1024
 
 
 @dataclass(slots=True)
 class _Stream:
     chunks: list[str] = field(default_factory=list)
     length: int = 0
+
+    def end_of_piece(self, count: int, offset: int) -> int:
+        """Up to which chunk a reader is given, who has so many chunks and characters already."""
+        if self.length - offset <= MOST_CHARACTERS:
+            return len(self.chunks)
+        size = 0
+        for end, chunk in enumerate(islice(self.chunks, count, None), count):
+            size += len(chunk)
+            if size > MOST_CHARACTERS and end > count:
+                return end
+        return len(self.chunks)
 
 
 # What a round comes to.
@@ -104,8 +118,9 @@ class LiveRun:
             count, offset = seen.get(key, _NOTHING)
             if count < len(stream.chunks):
                 kind, number, attempt, call_id = key
-                content = "".join(stream.chunks[count:])
-                seen[key] = (len(stream.chunks), stream.length)
+                end = stream.end_of_piece(count, offset)
+                content = "".join(stream.chunks[count:end])
+                seen[key] = (end, offset + len(content))
                 yield Delta(kind, self.run_id, content, offset, number, attempt, call_id)
 
     def _append(self, key: StreamKey, text: str) -> None:

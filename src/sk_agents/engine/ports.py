@@ -71,7 +71,12 @@ class Store(Protocol):
         ...
 
     async def ping(self) -> None:
-        """Return iff the store can serve reads and accept writes now."""
+        """Return iff the store can serve reads and accept writes now: it writes, to see that.
+
+        Raises:
+            StoreFull: no room, perhaps only for what was refused last.
+            StoreBroken: this process must end.
+        """
         ...
 
     async def commit(self, commit: Commit) -> Committed:
@@ -85,7 +90,7 @@ class Store(Protocol):
                 for other events. Nothing was written.
             ThreadNotFound: there is no thread of this id and this incarnation.
             ApprovalNotFound: what the guard names does not exist.
-            StoreFull: no room. Nothing was written.
+            StoreFull: no room. Nothing was written; there may be room again later.
             CommitOutcomeUnknown: send the same commit again to learn which.
             InvalidInput: an event cannot be written as JSON.
         """
@@ -105,6 +110,9 @@ class Store(Protocol):
 
         Blocking and safe to call from any thread: the lease keeper is an OS thread, so that a
         stalled event loop is seen as stalled. An owner that never renewed holds no live lease.
+
+        Raises:
+            StoreBroken: what this process wrote may not be kept; others may take its runs over.
         """
         ...
 
@@ -128,9 +136,17 @@ class Store(Protocol):
         ...
 
     async def events_after(
-        self, thread_id: str, seq: int, limit: int = 500, *, incarnation: str | None = None
+        self,
+        thread_id: str,
+        seq: int,
+        limit: int = 500,
+        *,
+        incarnation: str | None = None,
+        max_bytes: int | None = None,
     ) -> Sequence[Event]:
         """The events with a larger `seq`, in order, without gaps, at most `limit` of them.
+
+        With `max_bytes` it reads no further once it has about as many bytes; one event at least.
 
         Raises:
             ThreadNotFound: no such thread, or not of this `incarnation`.

@@ -16,6 +16,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Self, TypeVar
 
@@ -74,6 +75,9 @@ class Sweeper:
         self._drivers.left.clear()
         store = self._services.store
         await self._each(self._settle, self._unsettled())
+        if self._drivers.draining:
+            # What is claimed now would be driven by nobody until this instance has ended.
+            return
         await self._each(self._expire, await store.overdue("approval", BATCH))
         orphans = [
             head
@@ -91,10 +95,10 @@ class Sweeper:
                 logger.warning("sweep failed", extra={"error": type(error).__name__})
                 self._drivers.left.clear()
             pause = self._interval * random.uniform(0.5, 1.5)
-            try:
-                await asyncio.wait_for(self._drivers.left.wait(), pause)
-            except TimeoutError:
-                continue
+            with suppress(TimeoutError):
+                # Not `wait_for`: until Python 3.12 it may swallow the cancellation that ends us.
+                async with asyncio.timeout(pause):
+                    await self._drivers.left.wait()
 
     async def _each(self, work: Callable[[T], Awaitable[None]], items: Sequence[T]) -> None:
         """One thread's trouble must not keep the others waiting."""

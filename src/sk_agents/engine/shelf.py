@@ -84,14 +84,16 @@ class Shelf:
             raise ThreadNotFound(thread_id=thread_id, owner=head.user_id)
         return head
 
-    async def events(self, thread: Thread, after: int, limit: int) -> Sequence[Event]:
+    async def events(
+        self, thread: Thread, after: int, limit: int, *, max_bytes: int | None = None
+    ) -> Sequence[Event]:
         """A part of the log of this very thread. The caller has checked whose thread it is.
 
         Raises:
             ThreadNotFound: it was deleted since.
         """
         return await self._services.store.events_after(
-            thread.thread_id, after, limit, incarnation=thread.incarnation
+            thread.thread_id, after, limit, incarnation=thread.incarnation, max_bytes=max_bytes
         )
 
     async def make(self, thread_id: str, new: NewThread) -> Thread:

@@ -115,6 +115,7 @@ class ThreadState:
     imported: list[ImportedItem] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
     last_status: ThreadStatus = ThreadStatus.IDLE
+    last_event: Event | None = None
 
     @property
     def status(self) -> ThreadStatus:
@@ -151,6 +152,7 @@ class ThreadState:
         if event.seq != self.next_seq:
             raise StateCorrupt(f"event {event.seq} stands where {self.next_seq} is due")
         self.next_seq += 1
+        self.last_event = event
         if type(event) not in OF_THREAD:
             _apply_step(self.run(event.run_id), event)
             return

@@ -7,22 +7,13 @@ a reload, never a wrong write.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from sk_agents.engine.admission import same_thread
-from sk_agents.engine.events import (
-    Answered,
-    ApprovalRequested,
-    Event,
-    RunQueued,
-    RunStarted,
-    Thinking,
-    ToolFinished,
-    ToolProposed,
-)
+from sk_agents.engine.event_size import EVENT_BYTES, size_of
+from sk_agents.engine.events import Event
 from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Store
 from sk_agents.engine.state import ThreadState
@@ -31,10 +22,8 @@ from sk_agents.exceptions import ThreadNotFound
 
 PAGE = 500
 TAIL = 128
-# What a cached thread and each of its events take beside their text, measured, and the bound for
-# all of them together.
+# What a cached thread takes beside its events, measured, and the bound for all of them together.
 THREAD_BYTES = 2_800
-EVENT_BYTES = 600
 MAX_BYTES = 25 * 1024 * 1024
 
 
@@ -71,7 +60,7 @@ class KnownThread:
             if event.seq >= self.state.next_seq:
                 self.state.apply(event)
                 self.tail.append(event)
-                self.weight += EVENT_BYTES + _size(event)
+                self.weight += EVENT_BYTES + size_of(event)
         if head.next_seq > self.head.next_seq or _age(head) >= _age(self.head):
             self.head = head
         if self.listeners and (self.state.next_seq, self.head.epoch) != known:
@@ -197,24 +186,3 @@ class Threads:
 def _age(head: Thread) -> tuple[int, int, datetime]:
     """Reads may overtake each other, and a claim or a release adds no event."""
     return head.next_seq, head.epoch, head.updated_at
-
-
-def _size(event: Event) -> int:
-    """What it holds beyond what every event does."""
-    measure = _SIZES.get(type(event))
-    return measure(event) if measure is not None else 0
-
-
-def _said_size(event: RunStarted | RunQueued) -> int:
-    return 2 * sum(len(part.content) for part in event.message.parts) if event.message else 0
-
-
-_SIZES: Mapping[type[Event], Callable[[Any], int]] = {
-    Answered: lambda event: 2 * len(event.content),
-    Thinking: lambda event: 2 * len(event.content),
-    ToolFinished: lambda event: 2 * len(event.result),
-    ToolProposed: lambda event: EVENT_BYTES + 2 * len(repr(event.arguments)),
-    ApprovalRequested: lambda event: EVENT_BYTES + 2 * len(repr(event.shown)),
-    RunStarted: _said_size,
-    RunQueued: _said_size,
-}

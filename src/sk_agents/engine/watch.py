@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Protocol, Self
 
+from sk_agents.engine.event_size import within
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.failpoints import announced
 from sk_agents.engine.live import Delta, LiveRun, StreamKey
@@ -23,6 +24,8 @@ logger = logging.getLogger(__name__)
 # Readers of runs driven elsewhere look by themselves this often, should every signal be lost.
 POLL_SECONDS = 1.0
 PAGE = 500
+# A reader holds no more of a log than this at a time, and one event: many may be stuck at once.
+PAGE_BYTES = 64 * 1024
 
 Item = Event | Delta
 
@@ -121,6 +124,8 @@ class Watch:
     """What follows `after`, as many items at a time as there are. Close it, however it ends.
 
     With `run_id` only that run's, ending with its end; without, the whole thread's, endlessly.
+    `incarnation` names the thread in which `after` is a place; without, it is the one that is there
+    when the reading begins.
     `readers` are told of one who reads a run. What an `outlet` takes is not given here again.
     No generator: one is registered with the event loop and taken off again, for every turn.
 
@@ -137,6 +142,7 @@ class Watch:
         *,
         after: int,
         run_id: str | None = None,
+        incarnation: str | None = None,
         readers: RunReaders | None = None,
         outlet: Outlet | None = None,
     ) -> None:
@@ -145,6 +151,7 @@ class Watch:
         self._run_id = run_id
         self._readers = readers
         self._place = _Place(services, thread_id, run_id, after, outlet)
+        self._place.incarnation = incarnation
         self._subscription = services.signals.subscribe(thread_id)
         self._changes: Subscription | None = None
         self._given: Sequence[Item] = ()
@@ -191,12 +198,8 @@ class Watch:
 
     async def _begin(self) -> Subscription:
         services, thread_id = self._services, self._thread_id
-        known = services.threads.known(thread_id)
-        if known is None or thread_id not in services.live:
-            # Only what this process drives is known to be there still.
-            self._place.incarnation = (await services.store.thread(thread_id)).incarnation
-        else:
-            self._place.incarnation = known.incarnation
+        if self._place.incarnation is None:
+            self._place.incarnation = await self._incarnation()
         self._must_look = self._place.known() is None
         changes = self._changes = await self._subscription.__aenter__()
         services.threads.pin(thread_id)
@@ -204,13 +207,25 @@ class Watch:
             self._readers.joined(self._thread_id, self._run_id)
         return changes
 
+    async def _incarnation(self) -> str:
+        known = self._services.threads.known(self._thread_id)
+        if known is None or self._thread_id not in self._services.live:
+            # Only what this process drives is known to be there still.
+            return (await self._services.store.thread(self._thread_id)).incarnation
+        return known.incarnation
+
     async def _look(self) -> Sequence[Item]:
         services, place, run_id = self._services, self._place, self._run_id
         events = None if self._must_look else self._remembered()
         if events is None:
             events = await services.store.events_after(
-                self._thread_id, place.last, PAGE, incarnation=place.incarnation
+                self._thread_id,
+                place.last,
+                PAGE,
+                incarnation=place.incarnation,
+                max_bytes=PAGE_BYTES,
             )
+        events = within(events, PAGE_BYTES)
         if events:
             place.last = events[-1].seq
         items: list[Item] = [event for event in events if run_id in (None, event.run_id)]

@@ -1,31 +1,35 @@
-"""A server's connections, bounded: how many, how long a head may take, how large it may be.
+"""A server's connections, bounded: how many, how long a head may take, how large it may be, how
+long a client may leave what is written to it.
 
 uvicorn's own protocol keeps a connection that never sends a request, reads headers without end
-and takes fields that follow a chunked body for headers. Its limit on concurrency refuses everybody
-alike when it is reached; here the connection that has been idle longest makes room. What requests
-mean is not known here.
+and takes fields that follow a chunked body for headers. It waits for ever for a client that takes
+nothing, and takes one that has said all for one that has left. Its limit on concurrency refuses
+everybody alike when it is reached; here the connection that has been idle longest makes room. What
+requests mean is not known here.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import resource
 from collections import OrderedDict
 from dataclasses import dataclass
 from http import HTTPStatus
-from secrets import token_hex
 from typing import Any, ClassVar, cast
 from urllib.parse import unquote
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sk_agents.http.exchange import Exchange
+from sk_agents.http.raw_problem import raw_problem
 
 # Files, the store's connections, the model's and the tools'.
 OTHER_FILES = 256
 LINGER_SECONDS = 1.0
+# A client that has ended its side may be waiting or gone, and only a write tells: the first one
+# makes the other machine say so, a later one finds out that it did.
+PROBE_SECONDS = (0.05, 0.15, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,8 @@ class ConnectionLimits:
     # Requests sent ahead of their turn, and the bytes of each one's body.
     pipelined: int = 8
     pipelined_bytes: int = 64 * 1024
+    # Whatever is being written: a client that does not take it for so long is cut off.
+    write_seconds: float = 30.0
 
 
 def affordable_connections(wanted: int) -> int:
@@ -71,6 +77,12 @@ class BoundedConnection(HttpToolsProtocol):
         self._in_head = True
         self._is_too_large = False
         self._is_deaf = False
+        # Ends a connection whose client takes nothing.
+        self._patience: asyncio.TimerHandle | None = None
+        # The one that is being answered; `cycle` is the one that was read last.
+        self._answering: Exchange | None = None
+        # Of a request whose head has been read once, and is given to a second parser.
+        self._repeats_head = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
@@ -86,7 +98,41 @@ class BoundedConnection(HttpToolsProtocol):
         self._forget_timer()
         if self._rest is not None:
             self._rest.cancel()
+        if self._patience is not None:
+            self._patience.cancel()
+        if self._answering is not None:
+            self._answering.leave()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._lose_patience()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._patience is not None and not self.transport.is_closing():
+            self._patience.cancel()
+            self._patience = None
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio's
+        """The client has said all it wants to. What it has asked for, it may still want."""
+        self._is_deaf = True
+        if self._is_idle():
+            return False
+        if self.cycle.more_body:
+            # The rest of it will never come.
+            if not self.pipeline:
+                return False
+            self.pipeline.popleft()
+            self.cycle = self.pipeline[0][0] if self.pipeline else cast(Exchange, self._answering)
+        self.cycle.keep_alive = False
+        for seconds in PROBE_SECONDS:
+            self.loop.call_later(seconds, self._probe)
+        return True
+
+    def _probe(self) -> None:
+        if self._answering is not None:
+            self._answering.probe()
 
     def handle_websocket_upgrade(self) -> None:
         super().handle_websocket_upgrade()
@@ -94,13 +140,13 @@ class BoundedConnection(HttpToolsProtocol):
         self._is_deaf = True
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Whoever wants a protocol that is not spoken here gets a plain answer, no log of ours."""
+        """Offers of a protocol that is not spoken here, such as h2c, are not worth a log line."""
 
     def data_received(self, data: bytes) -> None:
         if self._is_deaf:
             return
         self._useless_bytes += len(data)
-        super().data_received(data)
+        self._parse(data)
         if self._is_deaf:
             return
         if self._useless_bytes > self.limits.head_bytes:
@@ -109,16 +155,50 @@ class BoundedConnection(HttpToolsProtocol):
         elif self._timer is None and self._is_idle():
             self._await_head()
 
+    def _parse(self, data: bytes) -> None:
+        """As uvicorn's, which takes what follows an offer of another protocol for that protocol."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.logger.warning("Invalid HTTP request received.")
+            self.send_400_response("")
+        except httptools.HttpParserUpgrade as offer:
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()
+            else:
+                self._go_on_without_upgrade(data[offer.args[0] :])
+
+    def _go_on_without_upgrade(self, rest: bytes) -> None:
+        """The request is answered in the protocol that it came in (RFC 9110, 7.8).
+
+        A parser that has seen the offer reads no body. Another one is told the length of it.
+        """
+        about = (b"content-length", b"transfer-encoding")
+        head = [b"POST / HTTP/1.1\r\n"]
+        head += [b"%b: %b\r\n" % pair for pair in self.headers if pair[0] in about]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._repeats_head = True
+        self._parse(b"".join([*head, b"\r\n"]))
+        if rest and not self._is_deaf:
+            self._parse(rest)
+
     def on_message_begin(self) -> None:
+        if self._repeats_head:
+            return
         super().on_message_begin()
         self._in_head = True
         self._head_bytes = self._head_count = 0
 
     def on_url(self, url: bytes) -> None:
+        if self._repeats_head:
+            return
         self._count_head(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._repeats_head:
+            return
         self._head_count += 1
         self._count_head(len(name) + len(value))
         # What follows a chunked body was not there when the request was checked.
@@ -129,6 +209,9 @@ class BoundedConnection(HttpToolsProtocol):
             self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
+        if self._repeats_head:
+            self._repeats_head = False
+            return
         if not self.url.startswith(b"/"):
             self._check_target()
         self._in_head = False
@@ -161,14 +244,19 @@ class BoundedConnection(HttpToolsProtocol):
             expect_100_continue=self.expect_100_continue,
             keep_alive=self.scope["http_version"] != "1.0" and self.parser.should_keep_alive(),
             on_response=self.on_response_complete,
+            on_closing=self._lose_patience,
         )
         if is_free:
-            self._start_asgi_task(self.cycle, self.app)
+            self._answer_next(self.cycle)
             return
         self.flow.pause_reading()
         self.pipeline.appendleft((self.cycle, self.app))
         if len(self.pipeline) > self.limits.pipelined:
             self._close()
+
+    def _answer_next(self, exchange: Exchange) -> None:
+        self._answering = exchange
+        self._start_asgi_task(exchange, self.app)
 
     def on_body(self, body: bytes) -> None:
         self._useless_bytes = 0
@@ -178,16 +266,21 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._useless_bytes = 0
+        if self.parser.should_upgrade() and not self._should_upgrade():
+            # Only for a parser that has seen an offer is this the end.
+            return
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """As uvicorn's, which sets a timer after every response and stops it again."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
+            self._lose_patience()
             return
         self.flow.resume_reading()
         if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
+            exchange, _ = self.pipeline.pop()
+            self._answer_next(cast(Exchange, exchange))
             return
         self.idle[self] = None
         self._rests_until = self.loop.time() + self.timeout_keep_alive
@@ -218,7 +311,7 @@ class BoundedConnection(HttpToolsProtocol):
             return False
         oldest, _ = self.idle.popitem(last=False)
         self.connections.discard(oldest)
-        oldest.transport.close()
+        oldest._close()
         return True
 
     def _end_rest(self) -> None:
@@ -229,7 +322,7 @@ class BoundedConnection(HttpToolsProtocol):
         if self.loop.time() < self._rests_until:
             self._rest = self.loop.call_at(self._rests_until, self._end_rest)
         else:
-            self.transport.close()
+            self._close()
 
     def _await_head(self) -> None:
         self._timer = self.loop.call_later(self.limits.head_seconds, self._close)
@@ -268,27 +361,22 @@ class BoundedConnection(HttpToolsProtocol):
         self._timer = self.loop.call_later(LINGER_SECONDS, self._close)
 
     def _answer(self, status: HTTPStatus) -> None:
-        body = json.dumps(
-            {
-                "type": "about:blank",
-                "title": status.phrase,
-                "status": status,
-                "detail": "The request was not read.",
-                "code": status.phrase.lower().replace(" ", "_"),
-                "correlation_id": token_hex(16),
-            }
-        ).encode()
-        later = b"retry-after: 1\r\n" if status == HTTPStatus.SERVICE_UNAVAILABLE else b""
-        self.transport.write(
-            b"%bcontent-type: application/problem+json\r\ncontent-length: %d\r\n"
-            b"%bconnection: close\r\n\r\n%b" % (STATUS_LINE[status], len(body), later, body)
-        )
+        self.transport.write(raw_problem(status))
 
     def _close(self) -> None:
         self._is_deaf = True
         self.idle.pop(self, None)
         self._forget_timer()
         self.transport.close()
+        self._lose_patience()
+
+    def _lose_patience(self) -> None:
+        """From now on the client has its time to take what was written. Then it is cut off.
+
+        A transport that is closed waits as long as its client likes.
+        """
+        if self._patience is None:
+            self._patience = self.loop.call_later(self.limits.write_seconds, self.transport.abort)
 
 
 def bounded_by(limits: ConnectionLimits) -> type[BoundedConnection]:

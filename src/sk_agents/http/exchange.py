@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from starlette.types import Scope
-from uvicorn._types import ASGISendEvent
+from uvicorn._types import ASGI3Application, ASGISendEvent
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import (
     HEADER_RE,
@@ -25,6 +25,8 @@ from uvicorn.protocols.http.httptools_impl import (
 
 _EXTENSION = "sk_agents.exchange"
 _KNOWN_HEADERS = 256
+# Says nothing to a reader of server-sent events.
+COMMENT = b": keepalive\n\n"
 
 
 class Exchange(RequestResponseCycle):
@@ -41,6 +43,7 @@ class Exchange(RequestResponseCycle):
         expect_100_continue: bool,
         keep_alive: bool,
         on_response: Callable[[], None],
+        on_closing: Callable[[], None],
     ) -> None:
         self.scope = scope  # type: ignore[assignment]  # as made by uvicorn
         self.transport = transport
@@ -49,6 +52,7 @@ class Exchange(RequestResponseCycle):
         self.default_headers = default_headers
         self.message_event = asyncio.Event()
         self.on_response = on_response
+        self._on_closing = on_closing
         self.disconnected = False
         self.keep_alive = keep_alive
         self.waiting_for_100_continue = expect_100_continue
@@ -60,9 +64,35 @@ class Exchange(RequestResponseCycle):
         self.expected_content_length = 0
         # Sent as they are with every response, instead of any of the same name.
         self.headers: tuple[tuple[bytes, bytes], ...] = ()
+        self.is_event_stream = False
         # Written together with what follows it, if that comes at once.
         self._head = b""
         scope["extensions"] = {_EXTENSION: self}
+
+    async def run_asgi(self, app: ASGI3Application) -> None:
+        await super().run_asgi(app)
+        if self.transport.is_closing():
+            self._on_closing()
+
+    def leave(self) -> None:
+        """The client is gone."""
+        if not self.response_complete:
+            self.disconnected = True
+        self.message_event.set()
+
+    def probe(self) -> None:
+        """Write what says nothing, so that a client which has gone is found out.
+
+        Before a response an interim one (RFC 9110, 15.2), in a stream of events a comment. All
+        else is being written anyway.
+        """
+        if self.response_complete or self.disconnected or self.transport.is_closing():
+            return
+        if not self.response_started:
+            if self.scope["http_version"] == "1.1":
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        elif self.is_event_stream and self.is_writable:
+            self.write(COMMENT)
 
     def whole_body(self) -> bytes | None:
         """The request's body, taken as by `receive`; None if some of it is still to come."""
@@ -127,6 +157,8 @@ class Exchange(RequestResponseCycle):
                 self.chunked_encoding = False
             elif role == b"close":
                 self.keep_alive, says_close = False, True
+            elif role == b"events":
+                self.is_event_stream = True
         if not self.keep_alive and not says_close:
             lines.append(b"connection: close\r\n")
         if self.chunked_encoding is None and status not in (204, 304):
@@ -193,6 +225,8 @@ def _header(name: bytes, value: bytes) -> tuple[bytes, bytes | None]:
     role = None
     if name == b"content-length":
         role = name
+    elif name == b"content-type" and value.startswith(b"text/event-stream"):
+        role = b"events"
     elif name == b"connection" and b"close" in [part.strip() for part in value.lower().split(b",")]:
         role = b"close"
     return b"%b: %b\r\n" % (name, value), role

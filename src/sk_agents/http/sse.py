@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from sk_agents.http.exchange import Exchange, exchange_of
+from sk_agents.http.exchange import COMMENT, Exchange, exchange_of
 
 HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -21,11 +21,15 @@ HEADERS = (
     (b"connection", b"keep-alive"),
     (b"x-accel-buffering", b"no"),
 )
-KEEPALIVE = b": keepalive\n\n"
+KEEPALIVE = COMMENT
 # Proxies cut connections that say nothing for a minute or half of one.
 KEEPALIVE_SECONDS = 15.0
-# A reader that takes nothing for this long is let go; it can resume.
+# A reader that takes nothing for this long is let go; it can resume. Our own server's connections
+# hold it to that by themselves, whatever is being written; this is for other servers.
 WRITE_SECONDS = 30.0
+# A frame may be long. It leaves in parts, each when there is room for it, so that a stuck reader's
+# frame waits here once and not once more in its connection's buffer.
+PART = 64 * 1024
 # A stream younger than this is not watched over: most are over by then.
 YOUNG_SECONDS = 0.25
 
@@ -67,11 +71,11 @@ class DirectLine:
         self._exchange.write(body)
 
 
-def frame(event: str, data: bytes, *, seq: int | None = None) -> bytes:
-    """One frame; `data` is JSON on one line, `event` one of our own words."""
-    if seq is None:
+def frame(event: str, data: bytes, *, id: str | None = None) -> bytes:
+    """One frame; `data` is JSON on one line, `event` and `id` words of our own."""
+    if id is None:
         return b"event: %b\ndata: %b\n\n" % (event.encode(), data)
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (seq, event.encode(), data)
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (id.encode(), event.encode(), data)
 
 
 def last_frame(event: str, data: bytes, *, retry_ms: int) -> bytes:
@@ -108,13 +112,17 @@ class EventStream:
         if self._line is not None:
             self._line.begin(exchange_of(scope), guard)
         try:
-            last = b""
+            is_over = False
             async for batch in self._frames:
-                if isinstance(batch, LastFrames):
-                    last = b"".join(batch)
+                is_over = isinstance(batch, LastFrames)
+                body = b"".join(batch)
+                # What is sent may wait long for its reader: the same in pieces need not, too.
+                del batch
+                await guard.send(body, more=not is_over)
+                if is_over:
                     break
-                await guard.send(b"".join(batch))
-            await send({"type": "http.response.body", "body": last, "more_body": False})
+            if not is_over:
+                await guard.send(b"", more=False)
         except asyncio.CancelledError:
             if not guard.has_ended_it:
                 raise
@@ -154,9 +162,16 @@ class _Guard:
         assert task is not None
         self.stream: asyncio.Task[Any] = task
 
-    async def send(self, body: bytes) -> None:
+    async def send(self, body: bytes, *, more: bool = True) -> None:
         self._is_writing, self._last_write = True, self._loop.time()
-        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+        start = 0
+        while len(body) - start > PART:
+            part = body[start : start + PART]
+            await self._send({"type": "http.response.body", "body": part, "more_body": True})
+            self._last_write = self._loop.time()
+            start += PART
+        rest = body[start:] if start else body
+        await self._send({"type": "http.response.body", "body": rest, "more_body": more})
         self._is_writing = False
 
     def note_write(self) -> None:
@@ -172,19 +187,35 @@ class _Guard:
         self._watch = self._loop.create_task(self._look_after())
 
     async def _look_after(self) -> None:
-        while not await self._is_gone():
+        wait = min(self._keepalive, self._write_timeout)
+        while not await self._is_gone(wait):
             silence = self._loop.time() - self._last_write
-            if self._is_writing and silence >= self._write_timeout:
-                break
-            if not self._is_writing and silence >= self._keepalive:
-                await self.send(next(self._idle_frames))
+            if self._is_writing:
+                if silence >= self._write_timeout:
+                    break
+                wait = min(self._keepalive, self._write_timeout - silence)
+            else:
+                if silence >= self._keepalive and not await self._has_taken_idle_frame():
+                    break
+                wait = self._keepalive
         self.has_ended_it = True
         self.stream.cancel()
 
-    async def _is_gone(self) -> bool:
+    async def _has_taken_idle_frame(self) -> bool:
+        """Break the silence. It has a deadline of its own: no one else looks while it waits."""
+        frame = {"type": "http.response.body", "body": next(self._idle_frames), "more_body": True}
+        try:
+            async with asyncio.timeout(self._write_timeout):
+                await self._send(frame)
+        except TimeoutError:
+            return False
+        self.note_write()
+        return True
+
+    async def _is_gone(self, seconds: float) -> bool:
         """Whether the reader leaves before it is time to look again."""
         try:
-            async with asyncio.timeout(self._keepalive):
+            async with asyncio.timeout(seconds):
                 while (await self._receive())["type"] != "http.disconnect":
                     pass
         except TimeoutError:

@@ -12,7 +12,7 @@ import fcntl
 import os
 import threading
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -70,12 +70,17 @@ class Known:
         for entry in entries:
             self.entries[entry.kind, entry.key] = entry
 
-    def lines_after(self, seq: int, limit: int) -> range:
+    def lines_after(self, seq: int, limit: int, max_bytes: int | None) -> range:
         """The numbers of the lines that hold these events, perhaps with one line too many."""
         first = bisect_left(self.first_seqs, seq + 1)
         if first == len(self.first_seqs) or self.first_seqs[first] > seq + 1:
             first = max(first - 1, 0)
-        return range(first, bisect_left(self.first_seqs, seq + limit + 1))
+        end = bisect_left(self.first_seqs, seq + limit + 1)
+        if max_bytes is not None and first < end:
+            # The line with the first event is one of them, however long it and the one before are.
+            least = bisect_right(self.first_seqs, seq + 1)
+            end = min(end, max(least, bisect_left(self.offsets, self.offsets[first] + max_bytes)))
+        return range(first, end)
 
 
 def line_place(thread_id: str, first_seq: int, offset: int, incarnation: str = "") -> str:
@@ -194,11 +199,11 @@ class FileLog:
             return None
         return record_of(self.thread_id, next(self._lines(known, range(number, number + 1))))
 
-    def events_after(self, seq: int, limit: int) -> list[Event]:
+    def events_after(self, seq: int, limit: int, max_bytes: int | None = None) -> list[Event]:
         """Only what was known at the last refresh. Raises StateCorrupt."""
         known = self._known
         events: list[Event] = []
-        for line in self._lines(known, known.lines_after(seq, limit)):
+        for line in self._lines(known, known.lines_after(seq, limit, max_bytes)):
             record = record_of(self.thread_id, line)
             events.extend(event for event in record.events if event.seq > seq)
         return events[:limit]

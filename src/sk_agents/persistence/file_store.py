@@ -114,12 +114,18 @@ class FileStore:
         return await self._run(read)
 
     async def events_after(
-        self, thread_id: str, seq: int, limit: int = 500, *, incarnation: str | None = None
+        self,
+        thread_id: str,
+        seq: int,
+        limit: int = 500,
+        *,
+        incarnation: str | None = None,
+        max_bytes: int | None = None,
     ) -> Sequence[Event]:
         def read() -> list[Event]:
             log = self._logs.get(thread_id)
             same_thread(thread_id, log.head, incarnation)
-            return log.events_after(max(seq, 0), limit)
+            return log.events_after(max(seq, 0), limit, max_bytes)
 
         return await self._run(read)
 

@@ -15,6 +15,7 @@ from typing import Self
 from sk_agents.engine.admission import claimed, same_thread
 from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commits import Commit, Committed, Pending
+from sk_agents.engine.event_size import within
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
 from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
@@ -111,12 +112,19 @@ class MemoryStore:
             return deepcopy([log.head for log in logs if log.head is not None])
 
     async def events_after(
-        self, thread_id: str, seq: int, limit: int = 500, *, incarnation: str | None = None
+        self,
+        thread_id: str,
+        seq: int,
+        limit: int = 500,
+        *,
+        incarnation: str | None = None,
+        max_bytes: int | None = None,
     ) -> Sequence[Event]:
         with self._lock:
             log = self._log(thread_id)
             same_thread(thread_id, log.head, incarnation)
-            return deepcopy(log.after(seq, limit))
+            events = log.after(seq, limit)
+            return deepcopy(events if max_bytes is None else within(events, max_bytes))
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
         with self._lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
+from sys import maxsize
 
 import apsw
 import orjson
@@ -112,26 +113,32 @@ def record_of(
 
 
 def events_after(
-    db: apsw.Connection, thread_id: str, seq: int, limit: int, incarnation: str | None = None
+    db: apsw.Connection,
+    thread_id: str,
+    seq: int,
+    limit: int,
+    *,
+    incarnation: str | None = None,
+    max_bytes: int | None = None,
 ) -> list[Event]:
     no, thread = known_head(db, thread_id)
     same_thread(thread_id, thread, incarnation)
     first = no << _PLACE_BITS
     events: list[Event] = []
-    due = seq + 1
+    due, room = seq + 1, maxsize if max_bytes is None else max_bytes
     for place, commit_id, body, check in db.execute(
         "SELECT place, commit_id, body, checksum FROM record WHERE place < ? AND place >="
         " (SELECT max(place) FROM record WHERE place > ? AND place <= ?) ORDER BY place",
         (first + thread.next_seq, first, first + due),
     ):
-        if len(events) >= limit:
+        if len(events) >= limit or room <= 0:
             break
         record = _record(thread, place, commit_id, body, check)
         if record.last_seq < due or record.first_seq > due:
             break
         events.extend(record.events[due - record.first_seq :])
-        due = record.last_seq + 1
-    if len(events) < limit and due < thread.next_seq:
+        due, room = record.last_seq + 1, room - len(body)
+    if len(events) < limit and room > 0 and due < thread.next_seq:
         raise StateCorrupt("A stored record is missing.", thread_id=thread_id, seq=due)
     return events[:limit]
 
@@ -219,9 +226,11 @@ def delete(db: apsw.Connection, no: int) -> None:
     db.execute("DELETE FROM thread WHERE no = ?", (no,))
 
 
-def touch(db: apsw.Connection) -> None:
-    """A write that changes nothing, to see that one is possible."""
-    db.execute("DELETE FROM owner WHERE owner = ''")
+def touch(db: apsw.Connection, room: int) -> None:
+    """Write a page, and `room` bytes beside: a row that is of no owner."""
+    db.execute(
+        "INSERT OR REPLACE INTO owner (owner, alive_until) VALUES ('', zeroblob(?))", (room,)
+    )
 
 
 def _entries(db: apsw.Connection, where: str, values: tuple[object, ...]) -> Iterator[Entry]:

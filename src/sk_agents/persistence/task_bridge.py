@@ -107,10 +107,18 @@ class TaskBridgeStore(MemoryStore):
         return await super().heads(thread_ids)
 
     async def events_after(
-        self, thread_id: str, seq: int, limit: int = 500, *, incarnation: str | None = None
+        self,
+        thread_id: str,
+        seq: int,
+        limit: int = 500,
+        *,
+        incarnation: str | None = None,
+        max_bytes: int | None = None,
     ) -> Sequence[Event]:
         await self._reach(thread_id)
-        return await super().events_after(thread_id, seq, limit, incarnation=incarnation)
+        return await super().events_after(
+            thread_id, seq, limit, incarnation=incarnation, max_bytes=max_bytes
+        )
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
         found = await super().find(kind, key)

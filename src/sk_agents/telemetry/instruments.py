@@ -114,6 +114,14 @@ APPROVAL_WAITS = Instrument(
 RECOVERIES = Instrument(
     "teal.recoveries", "teal_recoveries", "counter", "Orphaned threads taken over."
 )
+LOOP_HELD = Instrument(
+    "teal.loop.held",
+    "teal_loop_held_seconds",
+    "histogram",
+    "Times that something held up the event loop for longer than TA_LOOP_HELD_SECONDS.",
+    (),
+    "s",
+)
 INSTRUMENTS = (
     REQUESTS,
     STREAMS,
@@ -127,6 +135,7 @@ INSTRUMENTS = (
     APPROVALS_DECIDED,
     APPROVAL_WAITS,
     RECOVERIES,
+    LOOP_HELD,
 )
 
 Readings = Iterable[tuple[Instrument, Sequence[str], float]]

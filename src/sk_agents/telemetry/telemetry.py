@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from sk_agents.config.settings import Settings
 from sk_agents.engine.ports import Store
 from sk_agents.exceptions import ConfigurationError, StoreError
+from sk_agents.telemetry import instruments, line_writer
 from sk_agents.telemetry.instruments import AllMeters, Instrument, Readings
 from sk_agents.telemetry.observer import TelemetryObserver
 from sk_agents.telemetry.redaction import Redactor, secret_values
@@ -68,6 +69,7 @@ class Telemetry:
             self._meters.add(self._page)
         self.observer = TelemetryObserver(self._spans, self._meters, models)
         self.requests = Requests(self._spans, self._meters)
+        self._meters.watch(line_writer.readings)
 
     @property
     def page(self) -> Callable[[], bytes] | None:
@@ -86,6 +88,10 @@ class Telemetry:
         if self._sending is not None:
             self._spans.send_nowhere()
             await asyncio.to_thread(self._sending.close)
+
+    def loop_held(self, seconds: float) -> None:
+        """The event loop was held up for so long."""
+        self._meters.record(instruments.LOOP_HELD, seconds)
 
     def watch_store(self, name: str, store: Store) -> None:
         """Include an open store's numbers; `name` is what it is kept for."""

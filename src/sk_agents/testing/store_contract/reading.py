@@ -32,6 +32,23 @@ class ReadingCases(StoreCases):
                 page = await store.events_after("t", offset, limit)
                 assert list(page) == list(log[offset : offset + limit])
 
+    async def test_a_page_bounded_in_bytes_has_at_least_one_event_and_skips_none(
+        self, store: Store
+    ) -> None:
+        await written(store)
+        log = await store.events_after("t", 0)
+        for offset in range(sum(SIZES)):
+            for room in (1, 300, 1_000, 10**9):
+                page = await store.events_after("t", offset, max_bytes=room)
+                assert page and list(page) == list(log[offset : offset + len(page)])
+
+    async def test_a_page_bounded_in_bytes_reads_little_of_a_large_log(self, store: Store) -> None:
+        head = (await store.commit(create("t"))).thread
+        for _ in range(10):
+            head = (await store.commit(append(head, thought("x" * 10_000)))).thread
+        page = await store.events_after("t", 0, max_bytes=25_000)
+        assert 1 <= len(page) <= 4
+
     async def test_reading_one_by_one_gives_the_whole_log(self, store: Store) -> None:
         await written(store)
         assert await every_event(store, "t", page=1) == list(await store.events_after("t", 0))

@@ -1,0 +1,117 @@
+"""Watches the event loop: what holds it up is logged with the place in the code where it happens.
+
+A thread asks the loop for a sign of life again and again. A sign that is late means that one step
+of one request, run or library is keeping everybody else waiting; or that the machine has more to do
+than it can, which is not counted where the system tells the two apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Self
+
+logger = logging.getLogger(__name__)
+
+# So many times within the bound the loop is asked: a hold that is longer by that part is never
+# missed, and one that is shorter than the bound never reported.
+LOOKS = 2
+# A server that is held up again and again says so this often.
+REPORT_SECONDS = 10.0
+MOST_FRAMES = 15
+CLOSING_SECONDS = 1.0
+
+
+class LoopWatchdog:
+    """`async with` it on the loop it watches. `held` is told for how long, each time."""
+
+    def __init__(
+        self,
+        seconds: float,
+        held: Callable[[float], None] | None = None,
+        *,
+        report_seconds: float = REPORT_SECONDS,
+    ) -> None:
+        self._seconds = seconds
+        self._held = held
+        self._report_seconds = report_seconds
+        self._last_report = float("-inf")
+        self._unreported = 0
+        self._has_ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    async def __aenter__(self) -> Self:
+        self._thread = threading.Thread(
+            target=self._watch,
+            args=(asyncio.get_running_loop(), _Watched()),
+            name="loop-watchdog",
+            daemon=True,
+        )
+        self._thread.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._has_ended.set()
+        if self._thread is not None:
+            self._thread.join(CLOSING_SECONDS)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, watched: _Watched) -> None:
+        while not self._has_ended.wait(self._seconds / LOOKS):
+            sign, asked = threading.Event(), watched.working_time()
+            try:
+                loop.call_soon_threadsafe(sign.set)
+            except RuntimeError:
+                # The loop is closed.
+                return
+            is_reported = False
+            while not sign.wait(self._seconds / LOOKS) and not self._has_ended.is_set():
+                if not is_reported and watched.working_time() - asked >= self._seconds:
+                    self._report(watched.working_time() - asked, watched.stack())
+                    is_reported = True
+            if is_reported and self._held is not None:
+                self._held(watched.working_time() - asked)
+
+    def _report(self, seconds: float, stack: str) -> None:
+        now = monotonic()
+        if now - self._last_report < self._report_seconds:
+            self._unreported += 1
+            return
+        logger.warning(
+            "the event loop is held up",
+            extra={
+                "held_ms": round(seconds * 1000),
+                "unreported": self._unreported,
+                "stack": stack,
+            },
+        )
+        self._last_report, self._unreported = now, 0
+
+
+class _Watched:
+    """The thread that makes this."""
+
+    def __init__(self) -> None:
+        self._thread_id = threading.get_ident()
+        self._schedule = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+
+    def working_time(self) -> float:
+        """A clock that stands still while the thread could run and has no processor to run on."""
+        return monotonic() - self._delay()
+
+    def stack(self) -> str:
+        """Where it is now, the innermost call last; without what the code works on."""
+        frame = sys._current_frames().get(self._thread_id)
+        return "".join(traceback.format_stack(frame)[-MOST_FRAMES:]) if frame is not None else ""
+
+    def _delay(self) -> float:
+        try:
+            return int(self._schedule.read_bytes().split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            # Not Linux, or one without these numbers.
+            return 0.0
