@@ -1,7 +1,7 @@
 """`make simulate`: histories one after the other, or one of them with all that happened in it.
 
-    python -m tests.simulation --histories 20000 --jobs 2
-    python -m tests.simulation --seed 123 --store sqlite
+python -m tests.simulation --histories 20000 --jobs 2
+python -m tests.simulation --seed 123 --store sqlite
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ def main() -> int:
     _prepare()
     with tempfile.TemporaryDirectory(dir=SHM if SHM.is_dir() else None) as folder:
         if options.seed is not None:
-            return _replay(plan_of(options.seed, options.store), Path(folder), options.shrink)
-        return _run_all(options, Path(folder))
+            return _replay(
+                plan_of(options.seed, options.store), Path(folder) / "disk", options.shrink
+            )
+        return _run_all(options, Path(folder) / "disk")
 
 
 def _options() -> argparse.Namespace:

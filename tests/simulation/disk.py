@@ -95,6 +95,19 @@ class Disk:
             await self._reader.__aenter__()
         return self._reader
 
+    def back_up(self) -> None:
+        """All files as they are at this moment."""
+        shutil.rmtree(self._backup, ignore_errors=True)
+        shutil.copytree(self.folder, self._backup)
+
+    def put_back(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.copytree(self._backup, self.folder)
+
+    @property
+    def _backup(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}-backup")
+
     async def close(self) -> None:
         if self._reader is not None:
             await self._reader.__aexit__(None, None, None)
@@ -154,7 +167,7 @@ def _watch(connection: apsw.Connection) -> None:
 
 
 def _abandon(connection: apsw.Connection) -> None:
-    """A killed process holds no lock, leaves no half transaction and copies no log into the file."""
+    """A killed process holds no lock, leaves no half transaction and makes no checkpoint."""
     with suppress(apsw.Error):
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.close(True)
@@ -196,4 +209,3 @@ class SimulatedLocks:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(fcntl, name)
-

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tests.simulation.disk import STATE, Disk
 from tests.simulation.instance import Instance
 from tests.simulation.plan import Fault
+from tests.simulation.store_port import Shadow
 from tests.simulation.virtual_loop import VirtualLoop
 
 DAY = 86_400.0
@@ -34,6 +35,7 @@ class Faults:
     loop: VirtualLoop
     instances: list[Instance]
     disk: Disk
+    shadow: Shadow
     trace: Callable[..., None] = lambda *_: None
     disturbances: list[Disturbance] = field(default_factory=list)
     # When a store was put back to an earlier state.
@@ -55,8 +57,7 @@ class Faults:
             instance.signals.lost = instance.signals.late = False
             instance.process.skew = 0.0
             self.loop.wake(instance.process)
-            if instance.process.state == "dead":
-                instance.start()
+            instance.revive()
 
     def disturb(self, seconds: float, instance: Instance | None = None) -> None:
         now = self.loop.time()
@@ -96,14 +97,13 @@ class Faults:
         self.loop.wake(process)
 
     async def _kill(self, instance: Instance, fault: Fault) -> None:
-        if instance.process.state == "dead":
+        if not instance.is_alive:
             return
         pause = REBOOT[fault.number % len(REBOOT)]
         self.disturb(pause, instance)
         instance.kill()
         await asyncio.sleep(pause)
-        if instance.process.state == "dead":
-            instance.start()
+        instance.revive()
 
     async def _restart(self, instance: Instance, fault: Fault) -> None:
         if not instance.is_alive or instance.process.state != "running":
@@ -155,4 +155,15 @@ class Faults:
         STATE.refusing.add(instance.process)
 
     async def _restore(self, instance: Instance, fault: Fault) -> None:
-        return None
+        """A backup is made, and put back while no instance runs."""
+        self.disk.back_up()
+        await asyncio.sleep(min(fault.seconds, 10.0))
+        self.disturb(1e9)
+        for one in self.instances:
+            one.kill()
+        self.disk.put_back()
+        self.shadow.lives.clear()
+        self.shadow.contradictions.clear()
+        self.restored.append(self.loop.time())
+        for one in self.instances:
+            one.revive()

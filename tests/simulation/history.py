@@ -106,7 +106,7 @@ def _world(plan: Plan, loop: ThreadedLoop, folder: Path) -> World:
         for at in range(plan.instances)
     ]
     users = Users(loop, [instance.server for instance in instances])
-    faults = Faults(loop, instances, disk)
+    faults = Faults(loop, instances, disk, shadow)
     world = World(plan, loop, shadow, model, tools, instances, users, faults)
     users.trace = faults.trace = world.trace
     return world
@@ -160,7 +160,7 @@ async def _is_settled(world: World) -> bool:
 async def _audit(world: World) -> None:
     """Read what the store holds, as an operator would, past every instance."""
     store = await world.faults.disk.reader()
-    for thread_id in world.shadow.lives:
+    for thread_id in {thread_of(*chat) for chat in world.users.chats()} | {*world.shadow.lives}:
         try:
             head = await store.thread(thread_id)
             log = list(await store.events_after(thread_id, 0, 100_000))

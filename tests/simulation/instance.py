@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
 
 from fastapi import FastAPI
 
@@ -23,7 +22,7 @@ from sk_agents.config.settings import Settings
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.ports import Store
-from sk_agents.exceptions import StoreError
+from sk_agents.exceptions import TealError
 from sk_agents.http.caller import CallerCheck
 from sk_agents.http.errors import install_error_handlers
 from sk_agents.http.express import ExpressApp
@@ -148,6 +147,13 @@ class Instance:
         self._life = self.loop.create_task(self._live(), context=self.process.context.copy())
         self._life.add_done_callback(self._died, context=self.loop.world.context)
 
+    def revive(self) -> None:
+        """Start it if it does not run."""
+        if self._life is not None and self._life.done():
+            self.loop.kill(self.process)
+        if self.process.state == "dead":
+            self.start()
+
     def kill(self) -> None:
         self.wants_to_run = False
         self.server.app = None
@@ -173,10 +179,13 @@ class Instance:
         while True:
             try:
                 await self._serve()
-            except StoreError as error:
+            except TealError as error:
                 logger.info("no start", extra={"error": type(error).__name__})
                 await asyncio.sleep(RESTART_SECONDS)
                 continue
+            if self.wants_to_run:
+                # It has ended by itself: whoever looks after it starts it again.
+                self.loop.call_later(RESTART_SECONDS, self.revive, context=self.loop.world.context)
             return
 
     async def _serve(self) -> None:
@@ -196,13 +205,20 @@ class Instance:
             self._engine = engine
             self.chats.begin(engine)
             self.server.process, self.server.app = self.process, self.chats.app
-            await self._stopping.wait()
+            await self._until_it_must_end(engine)
             self.server.app = None
+
+    async def _until_it_must_end(self, engine: Engine) -> None:
+        """Until it is told to, or its store is of no use to it any more."""
+        endings = [self.loop.create_task(self._stopping.wait())]
+        if hasattr(engine, "broken"):
+            endings.append(self.loop.create_task(engine.broken()))
+        _, pending = await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
 
     def _died(self, life: asyncio.Task[None]) -> None:
         self.server.app = None
         self.server.cut()
         if not life.cancelled() and life.exception() is not None:
             self.loop.unhandled.append(f"{self.owner} ended: {life.exception()!r}")
-
-

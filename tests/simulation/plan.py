@@ -75,7 +75,7 @@ ACTIONS = {
     "resume": 5,
     "watch": 3,
     "read": 3,
-    "list": 1,
+    "listing": 1,
     "inbox": 1,
     "carry": 1,
 }

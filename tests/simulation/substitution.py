@@ -100,12 +100,12 @@ def substitute(disk_os: object, disk_fcntl: object) -> None:
         id(RandomIds): SeededIds,
     }
     files: Mapping[int, object] = {id(os): disk_os, id(fcntl): disk_fcntl}
-    for name, module in list(sys.modules.items()):
+    for name, loaded in list(sys.modules.items()):
         if not name.startswith(tuple(f"sk_agents.{room}" for room in ROOMS)):
             continue
         table = everywhere
         if name.startswith("sk_agents.persistence.file_"):
             table = {**everywhere, **files}
-        for attribute, value in list(vars(module).items()):
+        for attribute, value in list(vars(loaded).items()):
             if id(value) in table:
-                setattr(module, attribute, table[id(value)])
+                setattr(loaded, attribute, table[id(value)])

@@ -20,9 +20,7 @@ SPECS = (
     ToolSpec("Mail-post", "Post a letter.", SCHEMA, Effect.AT_MOST_ONCE, "d"),
     ToolSpec("Notes-put", "Keep a note.", SCHEMA, Effect.IDEMPOTENT, "d"),
     ToolSpec("Files-look", "Look.", SCHEMA, Effect.READ_ONLY, "d"),
-    ToolSpec(
-        "Desk-sign", "Sign.", SCHEMA, Effect.READ_ONLY, "d", requires_authorization=True
-    ),
+    ToolSpec("Desk-sign", "Sign.", SCHEMA, Effect.READ_ONLY, "d", requires_authorization=True),
 )
 
 

@@ -46,8 +46,7 @@ class Known:
 
     runs: list[str] = field(default_factory=list)
     approvals: dict[str, seen.ApprovalRequired] = field(default_factory=dict)
-    cursors: list[tuple[str, int]] = field(default_factory=list)
-    imported: int = 0
+    cursors: list[tuple[str, str | int]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -199,7 +198,7 @@ class _Doing:
             await self._read(known, self.chat().watch(run_id, after=after))
 
     async def watch(self, known: Known) -> None:
-        after = 0 if self.random.random() < 0.5 else None
+        after: str | int | None = 0 if self.random.random() < 0.5 else None
         if known.cursors and self.random.random() < 0.5:
             after = self.random.choice(known.cursors)[1]
         stays = min(self.action.stays, 20.0)
@@ -208,7 +207,7 @@ class _Doing:
     async def read(self, known: Known) -> None:
         await self._call(self.chat().history(superseded=True))
 
-    async def list(self, known: Known) -> None:
+    async def listing(self, known: Known) -> None:
         async def all_chats() -> list[Any]:
             return [chat async for chat in self.client().chats()]
 
@@ -225,8 +224,8 @@ class _Doing:
 
         async def carried() -> None:
             document = await self.chat().export()
-            known.imported += 1
-            await self.client().import_chat(document, chat_id=f"{self.chat_id}x{self.action.number}")
+            name = f"{self.chat_id}x{self.action.number}"
+            await self.client().import_chat(document, chat_id=name)
 
         await self._call(carried())
 
@@ -311,7 +310,9 @@ class _Doing:
                 self.done.run_id = event.interaction_id
                 known.runs.append(event.interaction_id)
         if event.interaction_id:
-            known.cursors.append((event.interaction_id, event.seq))
+            # The event's id, which older builds do not tell beside its place.
+            cursor = getattr(event, "event_id", None) or event.seq
+            known.cursors.append((event.interaction_id, cursor))
         match event:
             case seen.ApprovalRequired():
                 known.approvals[event.approval_id] = event
@@ -326,7 +327,9 @@ class _Doing:
 
     def _ended(self, outcome: Outcome) -> None:
         self.done.outcome, self.done.completed = outcome, self.users.loop.time()
-        self.users.trace("has done", self.done.kind, self.done.run_id or "", outcome, self.done.code)
+        self.users.trace(
+            "has done", self.done.kind, self.done.run_id or "", outcome, self.done.code
+        )
 
     def _failed(self, error: ClientError) -> None:
         if isinstance(error, TealServerError):

@@ -70,7 +70,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]  # typed by its arguments there
         self,
         callback: Callable[..., object],
         *args: Any,
@@ -80,7 +80,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._make_ready(handle)
         return handle
 
-    call_soon_threadsafe = call_soon
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]  # as above
 
     def stall(self, process: Process) -> None:
         if process.state == "running":

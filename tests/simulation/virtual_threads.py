@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-import greenlet
+import greenlet  # type: ignore[import-untyped]  # has no stubs
 
 from tests.simulation.virtual_loop import PROCESS, Process, VirtualLoop
 
