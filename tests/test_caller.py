@@ -145,7 +145,10 @@ async def test_plain_method_coroutine_and_awaitable_all_work() -> None:
     assert answers == ["plain", "coroutine", "awaitable"]
 
 
-@pytest.mark.parametrize("answer", ["", "a" * 257, "a\nb", "a\x00", "\ud800", None, 7, b"alice"])
+@pytest.mark.parametrize(
+    "answer",
+    ["", " ", "\u3000 ", "\u200b\u2060", "a" * 257, "a\nb", "a\x00", "\ud800", None, 7, b"alice"],
+)
 async def test_unusable_user_id_is_answered_401(answer: object) -> None:
     assert (await get(application(Own(lambda header: answer)))).status_code == 401
 

@@ -44,6 +44,7 @@
     │   ├── ModelUnavailable
     │   ├── ModelInterrupted           broke off in the middle: worth one more try
     │   ├── ModelProtocolError         what came back makes no sense
+    │   ├── ReplyTooLarge              more than a reply may hold; it was not read to its end
     │   ├── ModelRefused               the provider will not serve this request at all
     │   └── ContextTooLong             the prompt does not fit the model's window
     └── ToolError                      a tool's own words for the model
@@ -287,6 +288,12 @@ class ModelProtocolError(ModelError):
     """The model's reply could not be understood."""
 
     code = "llm_protocol"
+
+
+class ReplyTooLarge(ModelError):
+    """The model's reply is larger than it may be."""
+
+    code = "llm_reply_too_large"
 
 
 class ModelRefused(ModelError):

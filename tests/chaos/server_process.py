@@ -95,6 +95,11 @@ class Server:
         async with asyncio.timeout(BOUND):
             return await self._process.wait()
 
+    async def stop(self) -> None:
+        """In good order."""
+        self.terminate()
+        assert await self.ended() == 0
+
     async def restart(self) -> None:
         """Once the killed one is gone."""
         assert await self.ended() == -signal.SIGKILL

@@ -120,7 +120,7 @@ async def test_a_message_queued_while_a_tool_waited_can_be_gone_on_from_at_every
         for number, frame in enumerate(frames[:-1], 1):
             assert await served.read("GET", f"{url}?after={frame.id}") == frames[number:]
         whole = await replay(served)
-        for place in range(1, int(frames[-1].id)):
+        for place in range(1, frames[-1].seq):
             part = await replay(served, str(place))
             assert whole[-len(part) :] == part
     assert ("tool_result", queued) in whole

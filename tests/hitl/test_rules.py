@@ -157,3 +157,29 @@ def test_typo_in_a_rule_never_opens_a_gate(
     except ConfigurationError:
         return
     assert mistaken == "ask" or policy(SOUND).verdict(wanted, WRITE) == "allow"
+
+
+@pytest.mark.parametrize("pattern", ["*", "**", "*-*", "?*"])
+def test_rule_that_allows_every_tool_is_said_at_the_start(
+    caplog: pytest.LogCaptureFixture, pattern: str
+) -> None:
+    rules = [{"tool": "Files-*", "then": "ask"}, {"tool": pattern, "then": "allow"}]
+    with caplog.at_level(logging.WARNING):
+        read_approvals({"rules": rules}, path=FILE)
+    assert "config.yaml: approvals.rules[1] allows every tool" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"tool": "*", "then": "ask"},
+        {"tool": "Files-*", "then": "allow"},
+        {"tool": "*", "when": {"path": {"exists": True}}, "then": "allow"},
+    ],
+)
+def test_rule_that_allows_less_is_not_spoken_of(
+    caplog: pytest.LogCaptureFixture, rule: dict[str, object]
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        read_approvals({"rules": [rule]}, path=FILE)
+    assert caplog.text == ""

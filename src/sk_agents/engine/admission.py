@@ -155,7 +155,7 @@ def _check_pending(guard: Pending, head: Thread, approval: Entry | None, now: da
     if not approval.open:
         raise ApprovalAlreadyDecided(approval_id=guard.approval_id)
     overdue = approval.due_at is not None and approval.due_at <= now
-    if overdue and not guard.overdue:
+    if overdue and not guard.overdue and not guard.in_time:
         raise ApprovalExpired(approval_id=guard.approval_id)
     if guard.overdue and not overdue:
         raise SequenceConflict("This approval is still in time.", approval_id=guard.approval_id)

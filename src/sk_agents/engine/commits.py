@@ -49,13 +49,15 @@ class Pending:
 
     `next_seq` is how far the sender has read, as in `Owned`; with `exact`, nothing was appended
     since. Who decides several approvals names the one that is due first: then none is late, and
-    each is as its sender has read.
+    each is as its sender has read. With `in_time`, the sender has seen on a better clock than the
+    wall's that its time is not up.
     """
 
     approval_id: str
     overdue: bool = False
     next_seq: int = 1
     exact: bool = False
+    in_time: bool = False
 
 
 Guard = Absent | Owned | Quiet | Unchanged | Pending

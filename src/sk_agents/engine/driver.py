@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, repeat
 from typing import Literal
 
 from sk_agents.engine import sealing, tool_steps
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.commits import Owned, Park, Release
+from sk_agents.engine.commits import Commit, Committed, Owned, Park, Release
 from sk_agents.engine.deadline import Deadline
 from sk_agents.engine.events import ApprovalDecided, Event, RunStarted
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.live import LiveRun
 from sk_agents.engine.rounds import ModelRound, Reply
-from sk_agents.engine.services import Services
+from sk_agents.engine.services import STORE_TROUBLE, Services
 from sk_agents.engine.state import Run
 from sk_agents.engine.threads import KnownThread
 from sk_agents.engine.tool_runs import ToolRuns
@@ -27,11 +29,16 @@ from sk_agents.exceptions import (
     InvalidInput,
     LeaseLost,
     ModelError,
+    SchemaTooNew,
     SequenceConflict,
+    StoreBroken,
     ThreadNotFound,
 )
 
 logger = logging.getLogger(__name__)
+
+# Between two tries of a commit that the store does not take, in seconds.
+PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 
 class Driver:
@@ -51,6 +58,7 @@ class Driver:
         # Nobody came for a run that was given back to whoever holds its header.
         self.header_is_lost = header_is_lost
         self.epoch = known.head.epoch
+        self._run_id = known.state.active_run or ""
         self.draining = False
         # When somebody outside last made it go on.
         self.moved_at = services.clock.monotonic()
@@ -62,10 +70,12 @@ class Driver:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._interruptible = False
+        self._deadline: Deadline | None = None
 
     @property
     def run(self) -> Run:
-        return self.known.state.run(self.known.state.active_run or "")
+        """The one that is driven, also once another instance has ended it."""
+        return self.known.state.run(self._run_id)
 
     def start(self) -> asyncio.Task[None]:
         self._announce()
@@ -107,13 +117,57 @@ class Driver:
             state = self.known.state
             guard = Owned(self.services.owner, self.epoch, state.next_seq, exact)
             try:
-                await self.services.commit(self.known, guard, *events, lease=lease)
+                commit = self.services.new_commit(self.known, guard, events, lease)
+                done = await self._send(commit)
             except SequenceConflict:
                 await self.services.threads.load(self.thread_id)
                 raise
             except ThreadNotFound as error:
                 self.known.lose()
                 raise LeaseLost(thread_id=self.thread_id) from error
+            await self.services.learn(self.known, done)
+
+    async def _send(self, commit: Commit) -> Committed:
+        """Send it until the store takes it: what a model has said and a tool has done is not to be
+        lost because a disk is full for a while. Another owner's claim ends that, and draining."""
+        try:
+            return await self.services.send(commit)
+        except (StoreBroken, SchemaTooNew):
+            raise
+        except STORE_TROUBLE as error:
+            if self.draining:
+                raise
+            name = type(error).__name__
+            extra = {"thread_id": self.thread_id, "error": name}
+            logger.warning("the store does not take a run's commit: trying again", extra=extra)
+        with self._held_up():
+            for pause in chain(PAUSES, repeat(PAUSES[-1])):
+                await asyncio.sleep(pause)
+                try:
+                    return await self.services.send(commit)
+                except (StoreBroken, SchemaTooNew):
+                    raise
+                except STORE_TROUBLE:
+                    if self.draining:
+                        raise
+                if pause == PAUSES[-1]:
+                    self.services.stuck.add(self.thread_id)
+                    self.services.signals.notify(self.thread_id, local=True)
+        raise AssertionError("the pauses have no end")
+
+    @contextmanager
+    def _held_up(self) -> Iterator[None]:
+        """While the store takes nothing. It does not count as the run's time."""
+        deadline, self._deadline = self._deadline, None
+        if deadline is not None:
+            deadline.pause()
+        try:
+            yield
+        finally:
+            self.services.stuck.discard(self.thread_id)
+            self._deadline = deadline
+            if deadline is not None:
+                deadline.resume()
 
     @property
     def is_outdated(self) -> bool:
@@ -121,16 +175,16 @@ class Driver:
         return self.known.head.epoch > self.epoch or self.known.is_gone
 
     def _must_stop(self) -> bool:
-        active = self.known.state.active_run
-        cancelled = active is not None and self.run.cancel_requested is not None
-        return self.draining or cancelled or self.is_outdated
+        is_cancelled = self.run.cancel_requested is not None
+        return self.draining or is_cancelled or self.is_outdated
 
     async def _drive(self) -> None:
         self.services.threads.pin(self.thread_id)
         self.known.listeners.append(self.notice)
         try:
             while self.known.state.active_run is not None and not self.is_outdated:
-                if self.live.run_id != self.run.run_id:
+                self._run_id = self.known.state.active_run
+                if self.live.run_id != self._run_id:
                     self._announce()
                 with self.services.observer.driving(self.known.head, self.known.state):
                     has_ended = await self._drive_run()
@@ -158,7 +212,8 @@ class Driver:
             return False
         self._tools = ToolRuns(self)
         try:
-            with Deadline(self.agent.limits.run_seconds):
+            self._deadline = Deadline(self.agent.limits.run_seconds)
+            with self._deadline:
                 return await self._steps()
         except TimeoutError:
             await self._tools.stop()
@@ -173,6 +228,7 @@ class Driver:
                 await self._tools.abandon()
             # It knows us and we know it: without this the two would live until the collector comes.
             del self._tools
+            self._deadline = None
         return True
 
     async def _steps(self) -> bool:
@@ -189,7 +245,7 @@ class Driver:
             if run.calls and self._is_rejected:
                 await self._cancel(by="human")
                 return True
-            if run.calls and run.unresolved_calls:
+            if run.open_calls:
                 if not await self._resolve():
                     return False
                 continue
@@ -221,7 +277,7 @@ class Driver:
         if run.cancel_requested is not None:
             return False
         if reply.calls:
-            await self.commit(*self._tools.proposed(reply))
+            await self.commit(*await self._tools.proposed(reply))
             failpoint("calls_proposed")
             return False
         failpoint("before_answer")
@@ -241,7 +297,7 @@ class Driver:
 
     async def _resolve(self) -> bool:
         """Bring calls to their results; False when only people can do that."""
-        while self.run.unresolved_calls and not self._must_stop() and not self._is_rejected:
+        while self.run.open_calls and not self._must_stop() and not self._is_rejected:
             self._changed.clear()
             if await self._tools.advance():
                 continue
@@ -258,7 +314,7 @@ class Driver:
     @property
     def _is_rejected(self) -> bool:
         """Whether a person's no ends this agent's run."""
-        return self.agent.on_reject == "cancel" and tool_steps.is_rejected(self.run)
+        return self.agent.on_reject == "cancel" and self.run.is_refused
 
     async def _park(self) -> bool:
         try:

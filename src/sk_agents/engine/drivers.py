@@ -11,9 +11,9 @@ from typing import Self
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.driver import Driver
 from sk_agents.engine.lent_headers import awaits_header
-from sk_agents.engine.services import Services
+from sk_agents.engine.services import STORE_TROUBLE, Services
 from sk_agents.engine.threads import KnownThread
-from sk_agents.exceptions import InvalidInput, LeaseLost, StateCorrupt, StoreError, TealError
+from sk_agents.exceptions import InvalidInput, LeaseLost, StateCorrupt, TealError
 
 logger = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ class Drivers:
             self.left.set()
         if error is None:
             return
-        if not isinstance(error, LeaseLost | StoreError | StateCorrupt):
+        if not isinstance(error, (LeaseLost, StateCorrupt, *STORE_TROUBLE)):
             self.failed.add(thread_id)
         level = logging.WARNING if isinstance(error, TealError) else logging.ERROR
         logger.log(

@@ -38,6 +38,7 @@ from sk_agents.exceptions import (
     RunNotFound,
     SequenceConflict,
     ShuttingDown,
+    StoreBroken,
     ThreadBusy,
     ThreadNotFound,
 )
@@ -69,6 +70,7 @@ class Engine:
         self._readers = Readers(
             self._services, self._drivers, self.cancel, disconnect_grace, reader_period
         )
+        self._services.on_broken = self.drain
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -86,6 +88,17 @@ class Engine:
         """Take on nothing more, hand over what runs, send readers elsewhere. Then leave it."""
         self._drivers.drain()
         self._services.dismiss_readers()
+
+    async def broken(self) -> None:
+        """Returns once the store must not be used on: the process has to end. Runs are left to
+        others by then, and readers sent to them."""
+        await self._services.broken.wait()
+
+    async def ping(self) -> None:
+        """Return iff the store can serve reads and accept writes now."""
+        if self._services.broken.is_set():
+            raise StoreBroken
+        await self._services.store.ping()
 
     async def start(self, command: StartRun) -> Accepted:
         """Take on a run; it is durable when this returns.

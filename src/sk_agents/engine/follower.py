@@ -13,9 +13,9 @@ from typing import Self
 from sk_agents.engine.drivers import Drivers
 from sk_agents.engine.lent_headers import awaits_header
 from sk_agents.engine.models import Thread
-from sk_agents.engine.services import Services
+from sk_agents.engine.services import STORE_TROUBLE, Services
 from sk_agents.engine.threads import KnownThread
-from sk_agents.exceptions import Conflict, NotFound, StateCorrupt, StoreError
+from sk_agents.exceptions import Conflict, NotFound, StateCorrupt
 
 logger = logging.getLogger(__name__)
 
@@ -82,5 +82,6 @@ class Follower:
             await asyncio.sleep(PERIOD_SECONDS)
             try:
                 await self.look()
-            except StoreError as error:
+            except STORE_TROUBLE as error:
+                self._services.look_at(error)
                 logger.warning("driven runs not looked at", extra={"error": type(error).__name__})

@@ -200,10 +200,16 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     wire: bytes = field(default=b"", init=False, compare=False, repr=False)
+    # About how many tokens it has; 0 until somebody has counted.
+    tokens: int = field(default=0, init=False, compare=False, repr=False)
 
     def keep_wire(self, wire: bytes) -> bytes:
         object.__setattr__(self, "wire", wire)
         return wire
+
+    def keep_tokens(self, tokens: int) -> int:
+        object.__setattr__(self, "tokens", tokens)
+        return tokens
 
 
 @dataclass(frozen=True, slots=True)

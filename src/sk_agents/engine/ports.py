@@ -234,6 +234,7 @@ class Model(Protocol):
 
         Raises:
             ModelInterrupted: it broke off after the first piece; what came so far is void.
+            ReplyTooLarge: it passes one of the prompt's limits.
             ModelError: no reply, for the reason its class names.
         """
         ...

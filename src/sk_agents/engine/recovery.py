@@ -27,14 +27,16 @@ from sk_agents.engine.drivers import Drivers
 from sk_agents.engine.events import ApprovalDecided, ModelRestarted, RunStarted
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.lent_headers import PATIENCE_SECONDS, awaits_header
+from sk_agents.engine.lifetimes import has_passed
 from sk_agents.engine.models import Entry, Thread
-from sk_agents.engine.services import Services
+from sk_agents.engine.services import STORE_TROUBLE, Services
 from sk_agents.engine.threads import KnownThread
 from sk_agents.exceptions import (
     Conflict,
     NotFound,
     StateCorrupt,
     StoreError,
+    StoreFull,
 )
 
 logger = logging.getLogger(__name__)
@@ -91,7 +93,8 @@ class Sweeper:
         while True:
             try:
                 await self.sweep()
-            except StoreError as error:
+            except STORE_TROUBLE as error:
+                self._services.look_at(error)
                 logger.warning("sweep failed", extra={"error": type(error).__name__})
                 self._drivers.left.clear()
             pause = self._interval * random.uniform(0.5, 1.5)
@@ -118,7 +121,7 @@ class Sweeper:
                 logger.error("damaged thread left alone", extra={"thread_id": thread_id})
                 self._damaged.add(thread_id)
                 self._drivers.abandoned.discard(thread_id)
-            case StoreError():
+            case StoreError() | StoreFull():
                 raise error
             case _:
                 extra = {"thread_id": thread_id}
@@ -170,7 +173,7 @@ class Sweeper:
         run = known.state.run(known.state.active_run or "")
         if run.unresolved_calls or run.cancel_requested is not None:
             return
-        number = 1 + max((call.proposal.round for call in run.calls.values()), default=0)
+        number = 1 + run.rounds
         restarted = ModelRestarted(
             run_id=run.run_id,
             round=number,
@@ -194,7 +197,13 @@ class Sweeper:
 
     async def _expire(self, entry: Entry) -> None:
         known = await self._services.threads.load(entry.thread_id)
-        run, call, _ = asked_call(known, entry)
+        run, call, approval = asked_call(known, entry)
+        if not has_passed(approval.request, self._services.clock):
+            logger.warning(
+                "an approval is due by the wall clock only: it stays open",
+                extra={"approval_id": entry.key},
+            )
+            return
         expired = ApprovalDecided(
             run_id=run.run_id,
             approval_id=entry.key,

@@ -20,6 +20,7 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.late_results import attach_late_result
+from sk_agents.engine.loop_share import LoopShare
 from sk_agents.engine.models import ApprovalKind, CallState, Effect, ToolCall
 from sk_agents.engine.previews import with_previews
 from sk_agents.engine.proposals import proposals
@@ -43,19 +44,30 @@ class ToolRuns:
         self.hands_over = False
         """Whether a call waits for the instance that holds the header it was lent."""
 
-    def proposed(self, reply: Reply) -> Iterator[Event]:
+    async def proposed(self, reply: Reply) -> list[Event]:
         """A round's proposals with, in the same commit, everything that needs no waiting."""
-        yield from reply.thoughts()
-        yield from proposals(reply, self._driver.agent, self._driver.services.ids)
+        events: list[Event] = [*reply.thoughts()]
+        share = LoopShare()
+        for proposal in proposals(reply, self._driver.agent, self._driver.services.ids):
+            events.append(proposal)
+            await share.pause()
+        return events
 
     async def advance(self) -> bool:
         """Take the next step of every call that has one; True if anything was done."""
-        next_steps = list(self._next_steps())
+        share = LoopShare()
+        next_steps: list[NextStep] = []
+        for one in self._next_steps():
+            next_steps.append(one)
+            await share.pause()
         self.hands_over = any(isinstance(step, steps.HandOver) for _, step, _ in next_steps)
         if self._driver.agent.on_reject == "cancel" and any(map(_is_refusal, next_steps)):
             # It ends the run: what was allowed beside it must not start any more.
             next_steps = [one for one in next_steps if _is_refusal(one)]
-        events = [event for one in next_steps for event in self._events(*one)]
+        events: list[Event] = []
+        for one in next_steps:
+            events.extend(self._events(*one))
+            await share.pause()
         starting = [
             (call, spec)
             for call, step, spec in next_steps
@@ -118,8 +130,12 @@ class ToolRuns:
                 task.result()
 
     def _next_steps(self) -> Iterator[NextStep]:
-        unresolved = self._driver.run.unresolved_calls
-        idle = [call for call in unresolved if call.proposal.call_id not in self.running]
+        """Of the calls that neither run nor wait for a person."""
+        idle = [
+            call
+            for call in self._driver.run.unresolved_calls
+            if call.proposal.call_id not in self.running and not call.waits
+        ]
         if not idle:
             return
         specs = {spec.name: spec for spec in self._driver.agent.toolbox.specs()}
@@ -205,6 +221,7 @@ class ToolRuns:
             choices=choices,
             answer_schema=schema,
             expires_at=services.clock.now() + lifetime,
+            asked_uptime=services.clock.monotonic(),
         )
 
     def _dispatch(self, call: Call, spec: ToolSpec, checked: float) -> None:

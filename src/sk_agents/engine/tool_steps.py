@@ -114,21 +114,14 @@ def grant_for(state: ThreadState, run: Run, tool: str) -> str | None:
     return None
 
 
-def is_rejected(run: Run) -> bool:
-    """Whether a person has refused a call of this run."""
-    return any(
-        call.finished is not None
-        and call.finished.outcome == "refused"
-        and call.finished.by == "human"
-        for call in run.calls.values()
-    )
-
-
 def invalid_rounds(run: Run) -> int:
     """How many rounds in a row, up to now, the model asked only for calls that cannot run."""
     count = 0
-    for _, calls in groupby(run.calls.values(), key=lambda call: call.proposal.round):
-        count = count + 1 if all(call.proposal.problem is not None for call in calls) else 0
+    latest_first = reversed(run.calls.values())
+    for _, calls in groupby(latest_first, key=lambda call: call.proposal.round):
+        if any(call.proposal.problem is None for call in calls):
+            break
+        count += 1
     return count
 
 

@@ -17,7 +17,7 @@ from sk_agents.engine.ports import Subscription
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads import KnownThread
 from sk_agents.engine.transitions import TERMINAL
-from sk_agents.exceptions import RunNotFound, ShuttingDown
+from sk_agents.exceptions import RunNotFound, ShuttingDown, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -133,6 +133,7 @@ class Watch:
         ThreadNotFound, StateCorrupt: as the store says, or the thread was deleted and made again.
         RunNotFound: the thread has no such run.
         ShuttingDown: this instance closes; another one, or this one restarted, has the rest.
+        StoreUnavailable: the run's driver has more to tell, which the store does not take now.
     """
 
     def __init__(
@@ -244,6 +245,8 @@ class Watch:
                 return False
         if self._services.closing:
             raise ShuttingDown
+        if self._thread_id in self._services.stuck:
+            raise StoreUnavailable
         has_all = was_live or not had_events
         self._must_look = has_all and not await _waited(changes, self._place)
         return True
