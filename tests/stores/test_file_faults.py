@@ -20,6 +20,7 @@ from sk_agents.exceptions import (
     TealError,
     ThreadNotFound,
 )
+from sk_agents.persistence.file_frame import SECTOR
 from sk_agents.persistence.file_log import FileLog
 from sk_agents.persistence.file_store import FileStore
 from sk_agents.persistence.file_tree import FileTree
@@ -75,6 +76,25 @@ async def test_flip_of_any_byte_of_a_log_is_found_and_left_as_it_is(
             FileLog(FileTree(root), "t", ("chats", "t")).refresh()
         assert log.read_bytes() == damaged
         log.write_bytes(whole)
+
+
+async def test_lost_sector_before_other_lines_is_damage_and_cuts_nothing(
+    root: Path, store: FileStore
+) -> None:
+    """At the end of a log it is what power loss leaves of a line; here others followed it."""
+    head = (await store.commit(start_run("t"))).thread
+    for _ in range(2):
+        head = (await store.commit(append(head, thought("x" * 2048)))).thread
+    log = log_of(root)
+    whole = log.read_bytes()
+    start = (whole.index(b"\n") // SECTOR + 2) * SECTOR
+    log.write_bytes(whole[:start] + bytes(SECTOR) + whole[start + SECTOR :])
+    damaged = log.read_bytes()
+    async with FileStore(root) as again:
+        for attempt in (again.thread("t"), again.commit(append(head, thought()))):
+            with pytest.raises(StateCorrupt):
+                await attempt
+    assert log.read_bytes() == damaged
 
 
 async def test_damaged_thread_leaves_the_others_working(root: Path, store: FileStore) -> None:

@@ -58,8 +58,11 @@ def read_sealed(stream: BinaryIO, place: str) -> bytes | None:
 def is_torn(data: bytes, offset: int) -> bool:
     """Whether the disk lost a whole sector of these bytes, which begin at `offset` of their file.
 
-    That is what power loss leaves of a line that was being written: JSON holds no zero bytes.
+    That is what power loss leaves of a line that was being written: JSON holds no zero bytes, and
+    no other line follows one that was never acknowledged.
     """
+    if b"\n" in data[:-1]:
+        return False
     end = offset + len(data)
     while offset < end:
         size = min(SECTOR - offset % SECTOR, end - offset)

@@ -149,11 +149,6 @@ class SharedCases(StoreCases):
         assert (await other.commit(start_run("t", "run-2"))).thread.next_seq == 2
         assert [event.run_id for event in await every_event(store, "t")] == ["run-2"]
 
-    async def test_reader_of_a_thread_that_another_handle_deletes_finds_it_whole_or_not_at_all(
-        self, store: Store, other: Store
-    ) -> None:
-        await read_while_deleting(store, other)
-
     async def test_handle_with_an_old_picture_sees_a_thread_made_again_as_it_is(
         self, store: Store, other: Store
     ) -> None:
@@ -168,6 +163,11 @@ class SharedCases(StoreCases):
             assert {event.run_id for event in log[:1]} == {f"run-{life}"}
             assert log == await every_event(store, "t")
             await store.delete("t", next_seq=head.next_seq)
+
+    async def test_reader_of_a_thread_that_another_handle_deletes_finds_it_whole_or_not_at_all(
+        self, store: Store, other: Store
+    ) -> None:
+        await read_while_deleting(store, other)
 
     async def test_decision_is_not_made_twice_by_a_handle_with_an_old_picture(
         self, store: Store, other: Store
