@@ -17,7 +17,7 @@ from sk_agents.engine.events import (
     ToolStarted,
 )
 from sk_agents.engine.models import Effect, NewThread, RunStatus, Thread
-from sk_agents.exceptions import StateCorrupt, StoreUnavailable, TealError
+from sk_agents.exceptions import SchemaTooNew, StateCorrupt, StoreUnavailable, TealError
 from sk_agents.persistence.memory_store import MemoryStore
 from sk_agents.testing import SettableClock
 from sk_agents.testing.commits import new_commit
@@ -226,13 +226,14 @@ async def test_more_orphans_than_are_taken_on_at_once_are_all_recovered() -> Non
             assert (await talk.ended("r1", thread=thread)).status is RunStatus.COMPLETED
 
 
-async def test_run_dropped_by_a_failing_store_is_given_back_and_taken_up_again() -> None:
+async def test_run_dropped_for_its_store_is_given_back_and_taken_up_again() -> None:
+    """What passes is waited for; this does not."""
     store = TroubledStore()
     gate = asyncio.Event()
     script: list[Turn] = [[gate, *says("lost")], says("kept")]
     async with talking(store, script=script, lease_ttl=0.5) as talk:
         accepted = await talk.say()
-        store.before_commit = [StoreUnavailable()]
+        store.before_commit = [SchemaTooNew()]
         gate.set()
         run = await talk.result(accepted)
         assert run.answer is not None
