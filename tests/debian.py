@@ -1,4 +1,8 @@
-"""Programs of the distribution that tests need: found, or installed where that is possible."""
+"""Programs of the distribution that tests need: found, or installed where that is possible.
+
+As root on Debian they are installed with `apt-get`. The first lines of a test run say so;
+`TEAL_TEST_INSTALL=0` declines.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +11,52 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+VARIABLE = "TEAL_TEST_INSTALL"
 INSTALL_SECONDS = 300
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+BUBBLEWRAP = ("bwrap",)
+# What has to be installed for one of these programs to be there.
+PACKAGES: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    CHROMIUM: ("chromium", "fonts-dejavu-core"),
+    BUBBLEWRAP: ("bubblewrap",),
+}
 
 
 @cache
-def program(names: tuple[str, ...], packages: tuple[str, ...]) -> str | None:
+def program(names: tuple[str, ...]) -> str | None:
     """Where one of these programs is; `None` where there is none and none can be had."""
-    return _found(names) or _installed(names, packages)
+    return _found(names) or _installed(names)
+
+
+def announcement() -> str | None:
+    """What the tests are going to install, if anything."""
+    absent = [name for names in PACKAGES if not _found(names) for name in PACKAGES[names]]
+    if not absent:
+        return None
+    if not may_install():
+        return f"not on this machine: {', '.join(absent)}; tests that need them are skipped"
+    return f"apt-get will install {', '.join(absent)}; {VARIABLE}=0 declines"
+
+
+def may_install() -> bool:
+    return (
+        os.environ.get(VARIABLE) != "0"
+        and os.geteuid() == 0
+        and shutil.which("apt-get") is not None
+    )
 
 
 def _found(names: tuple[str, ...]) -> str | None:
     return next(filter(None, map(shutil.which, names)), None)
 
 
-def _installed(names: tuple[str, ...], packages: tuple[str, ...]) -> str | None:
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+def _installed(names: tuple[str, ...]) -> str | None:
+    if not may_install():
         return None
     # One of several test processes installs, the others wait for it.
     with (Path(tempfile.gettempdir()) / "teal-tests-apt.lock").open("w") as lock:
@@ -35,7 +67,7 @@ def _installed(names: tuple[str, ...], packages: tuple[str, ...]) -> str | None:
         environment = {**os.environ, "PATH": path, "DEBIAN_FRONTEND": "noninteractive"}
         for command in (
             ["apt-get", "update", "-q"],
-            ["apt-get", "install", "-qy", "--no-install-recommends", *packages],
+            ["apt-get", "install", "-qy", "--no-install-recommends", *PACKAGES[names]],
         ):
             try:
                 subprocess.run(

@@ -124,6 +124,13 @@ async def test_header_of_absurd_length_is_refused() -> None:
     assert response.status_code == 401
 
 
+@pytest.mark.parametrize(("more", "status"), [(0, 200), (1, 401)])
+async def test_longest_header_is_taken_and_one_letter_more_is_not(more: int, status: int) -> None:
+    header = "Bearer alice".ljust(16 * 1024 + more, "x")
+    app = application(Own(lambda header: "alice"))
+    assert (await get(app, {"Authorization": header})).status_code == status
+
+
 @requirement("S001-authorizer-sync-class")
 async def test_plain_method_coroutine_and_awaitable_all_work() -> None:
     class Coroutine(RequestAuthorizer):
@@ -138,7 +145,10 @@ async def test_plain_method_coroutine_and_awaitable_all_work() -> None:
     assert answers == ["plain", "coroutine", "awaitable"]
 
 
-@pytest.mark.parametrize("answer", ["", "a" * 257, "a\nb", "a\x00", "\ud800", None, 7, b"alice"])
+@pytest.mark.parametrize(
+    "answer",
+    ["", " ", "\u3000 ", "\u200b\u2060", "a" * 257, "a\nb", "a\x00", "\ud800", None, 7, b"alice"],
+)
 async def test_unusable_user_id_is_answered_401(answer: object) -> None:
     assert (await get(application(Own(lambda header: answer)))).status_code == 401
 

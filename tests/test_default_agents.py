@@ -23,6 +23,7 @@ from sk_agents.config.settings import Settings
 from sk_agents.engine.commands import StartRun
 from sk_agents.engine.models import NewThread, Part, RunStatus, UserInput
 from sk_agents.wiring import build_house, default_offer, open_house
+from tests.patience import seconds
 
 ROOT = Path(__file__).parent.parent
 
@@ -47,7 +48,7 @@ async def test_assistant_answers_on_the_local_model_without_any_key(tmp_path: Pa
     offer = tour_and_assistant({"model": "local/smollm2", "plugins": [], "max_tokens": 8}, "")
     settings = Settings(store=f"sqlite://{tmp_path}/teal.sqlite")
     message = UserInput(parts=(Part(content="Say hello."),))
-    async with AsyncExitStack() as stack, asyncio.timeout(60):
+    async with AsyncExitStack() as stack, asyncio.timeout(seconds(100)):
         engine = (await open_house(stack, build_house(settings, offer.files))).main
         new = NewThread("ada", agent="assistant")
         accepted = await engine.start(StartRun("t", "ada", "r", message, new=new))

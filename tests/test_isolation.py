@@ -5,6 +5,7 @@ a room (`config.loading`) where only those are shared.
 """
 
 import ast
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
 
 SURFACES = {"chats", "skagents", "tealagents", "todo_chat"}
 BACK_ROOMS = {"authorization", "hitl", "llm", "persistence", "signals", "tools"}
-WORDS = {"exceptions", "interactions", "ska_types"}
+WORDS = {"exceptions", "interactions", "private_files", "ska_types"}
 # The seeds name this abstract class and its place; who checks callers must know it.
 AUTHORIZER = {"authorization.request_authorizer"}
 # What every part of the front door stands on.
@@ -45,7 +46,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "agent_assembly": {"config", "engine"} | BACK_ROOMS | WORDS,
     "plugin_catalog": {"tools.catalog"},
     "extra_data_collector": {"ska_types"},
-    "todo_server": {"exceptions"},
+    "todo_server": {"exceptions", "private_files"},
     **{surface: {"config", "engine", "http"} | WORDS for surface in SURFACES},
     **{room: CONFIGURED | {"engine"} | WORDS for room in BACK_ROOMS},
     # The packaged agents' own plugins: they know what any plugin's author may know.
@@ -59,6 +60,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "interactions": {"engine", "exceptions", "ska_types"},
     "ska_types": {"engine.models", "exceptions"},
     "exceptions": set(),
+    "private_files": set(),
     "__init__": set(),
 }
 LIBRARIES: Mapping[str, set[str]] = {
@@ -66,6 +68,15 @@ LIBRARIES: Mapping[str, set[str]] = {
     "exceptions": set(),
 }
 LAZY = "# noqa: PLC0415"
+ARCHITECTURE = SOURCE.parents[1] / "ARCHITECTURE.md"
+# As the table in ARCHITECTURE.md calls rooms that are often named together.
+GROUPS: Mapping[str, set[str]] = {
+    "words": WORDS,
+    "surfaces": SURFACES,
+    "back rooms": BACK_ROOMS,
+    "configured": CONFIGURED,
+    "front": FRONT,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +178,29 @@ def reachable(room: str) -> set[str]:
     return seen
 
 
+def entries(cell: str) -> set[str]:
+    """The rooms and modules that a cell of the documented table names, groups spelled out."""
+    named = set(re.findall(r"`([\w./]+)`", cell))
+    groups = [part.strip() for part in re.sub(r"`[^`]*`|;.*", "", cell).split(",")]
+    return named.union(*(GROUPS[group] for group in groups if group))
+
+
+def documented_rows(text: str) -> list[tuple[str, set[str]]]:
+    """Each room of the table in ARCHITECTURE.md with what it says the room may import."""
+    table = text.partition("| room |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (`.+?`) \|.*?\|(.*)\|$", table, re.MULTILINE)
+    return [
+        (re.sub(r"/$|\.py$", "", room), entries(allowed))
+        for names, allowed in rows
+        for room in re.findall(r"`([\w./]+)`", names)
+    ]
+
+
+def documented_groups(text: str) -> dict[str, set[str]]:
+    found = re.findall(r"^- \*([\w ]+)\*: ((?:.|\n(?!- |\n))*)", text, re.MULTILINE)
+    return {name: entries(re.split(r"[;:.]\s|\.$", members)[0]) for name, members in found}
+
+
 def planted(folder: Path, files: Mapping[str, str]) -> Path:
     """A package like ours with these files in it."""
     source = folder / PACKAGE
@@ -193,6 +227,22 @@ def test_engine_and_exceptions_import_no_further_library() -> None:
 def test_no_import_hides_in_a_function_without_a_reason() -> None:
     problems = hidden_imports(SOURCE)
     assert not problems, "\n".join(problems)
+
+
+def test_architecture_shows_this_table() -> None:
+    documented = documented_rows(ARCHITECTURE.read_text(encoding="utf-8"))
+    assert sorted(room for room, _ in documented) == sorted(MAY_IMPORT)
+    differing = {
+        room: {"missing": MAY_IMPORT[room] - said, "too many": said - MAY_IMPORT[room]}
+        for room, said in documented
+        if said != MAY_IMPORT[room]
+    }
+    assert differing == {}
+
+
+def test_architecture_spells_the_groups_out() -> None:
+    groups = documented_groups(ARCHITECTURE.read_text(encoding="utf-8"))
+    assert {name: groups.get(name) for name in GROUPS} == dict(GROUPS)
 
 
 def test_rows_name_rooms_that_have_rows() -> None:

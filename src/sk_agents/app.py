@@ -70,10 +70,10 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            app.state.engines = await open_house(stack, house)
-            health.watch("store", stores.main.ping, kind=kind, durability=stores.main.durability)
+            engines = app.state.engines = await open_house(stack, house)
+            health.watch("store", engines.main.ping, kind=kind, durability=stores.main.durability)
             if stores.tasks is not stores.main:
-                health.watch("tasks", stores.tasks.ping, kind=str(settings.persistence_class))
+                health.watch("tasks", engines.tasks.ping, kind=str(settings.persistence_class))
             if house.clients.mcp.is_used:
                 health.note("mcp", house.clients.mcp.statuses)
             yield

@@ -12,6 +12,7 @@
     ├── InvalidInput                   understood, but not acceptable
     ├── MalformedRequest               not understood
     │   └── CursorAhead, InvalidCursor
+    ├── CursorExpired                  the event to go on from is not in the log any more
     ├── UnsupportedMedia               a kind of body nobody here reads
     ├── TooLarge                       more bytes than a request may have
     ├── SlowRequest                    its body did not arrive in time
@@ -33,6 +34,7 @@
     ├── StateCorrupt                   one thread's record is damaged; the others work
     ├── StoreError                     the store as a whole cannot serve
     │   ├── StoreUnavailable
+    │   │   └── StoreBroken            what is kept cannot be known: the process must end
     │   ├── StoreBusy
     │   ├── StoreReadOnly
     │   ├── CommitOutcomeUnknown
@@ -42,6 +44,7 @@
     │   ├── ModelUnavailable
     │   ├── ModelInterrupted           broke off in the middle: worth one more try
     │   ├── ModelProtocolError         what came back makes no sense
+    │   ├── ReplyTooLarge              more than a reply may hold; it was not read to its end
     │   ├── ModelRefused               the provider will not serve this request at all
     │   └── ContextTooLong             the prompt does not fit the model's window
     └── ToolError                      a tool's own words for the model
@@ -149,6 +152,10 @@ class InvalidCursor(MalformedRequest):
     """The cursor is none that a listing gave as its `next`."""
 
 
+class CursorExpired(TealError):
+    """This conversation was restored or made again: read it again, and go on from there."""
+
+
 class UnsupportedMedia(TealError):
     """The body must be JSON: application/json in UTF-8, not compressed."""
 
@@ -237,6 +244,10 @@ class StoreUnavailable(StoreError):
     """The store cannot be reached or opened."""
 
 
+class StoreBroken(StoreUnavailable):
+    """The disk refused to sync: this process cannot know what is kept and must end."""
+
+
 class StoreBusy(StoreError):
     """The store is locked by another process."""
 
@@ -281,6 +292,12 @@ class ModelProtocolError(ModelError):
     """The model's reply could not be understood."""
 
     code = "llm_protocol"
+
+
+class ReplyTooLarge(ModelError):
+    """The model's reply is larger than it may be."""
+
+    code = "llm_reply_too_large"
 
 
 class ModelRefused(ModelError):

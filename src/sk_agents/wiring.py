@@ -7,6 +7,7 @@ cannot be opened.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -65,10 +66,22 @@ class Engines:
     tasks: Engine
     unattended: Engine | None
 
+    @property
+    def each(self) -> list[Engine]:
+        return [engine for engine in {self.main, self.tasks, self.unattended} if engine is not None]
+
     def drain(self) -> None:
-        for engine in {self.main, self.tasks, self.unattended}:
-            if engine is not None:
-                engine.drain()
+        for engine in self.each:
+            engine.drain()
+
+    async def broken(self) -> None:
+        """Returns once the store of one of them must not be used on: the process has to end."""
+        waiting = [asyncio.ensure_future(engine.broken()) for engine in self.each]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waiting:
+                one.cancel()
 
 
 def build_authorizer(settings: Settings) -> RequestAuthorizer:

@@ -67,7 +67,7 @@ def bare(path: Path, commits: int, name: str) -> float:
     start = time.perf_counter()
     for number in range(commits):
         db.execute("BEGIN IMMEDIATE")
-        rows.insert_record(db, no, name, 2 + number, f"{number:032x}", body)
+        rows.insert_record(db, no, thread, 2 + number, f"{number:032x}", body)
         rows.update_head(db, no, thread)
         db.execute("COMMIT")
     rate = commits / (time.perf_counter() - start)

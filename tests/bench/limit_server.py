@@ -27,6 +27,7 @@ from starlette.routing import Route
 
 from sk_agents.cli.collector import calm_collector
 from sk_agents.persistence.group_writer import GroupWriter
+from sk_agents.persistence.sqlite_files import SqliteFiles
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
@@ -53,7 +54,10 @@ class Turns:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
         db.execute("CREATE TABLE message (no INTEGER PRIMARY KEY, chat TEXT, body BLOB)")
-        self._writer = GroupWriter(db, self._database, began=lambda db: None, undone=lambda: None)
+        files = SqliteFiles(self._database)
+        self._writer = GroupWriter(
+            db, self._database, files, began=lambda db: None, undone=lambda: None
+        )
         self._writer.start()
         async with aiohttp.ClientSession() as self._session:
             calm_collector()

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+from tests.debian import CHROMIUM, program
+from tests.missing import lacks
 
-import pytest
-
-from tests.debian import program
-
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-PACKAGES = ("chromium", "fonts-dejavu-core")
 # Without these Chromium looks up hosts of its own at each start.
 ARGUMENTS = [
     "--no-sandbox",
@@ -22,10 +17,4 @@ ARGUMENTS = [
 
 
 def chromium_path() -> str:
-    """Where it is; the test is skipped, loudly, where there is none and none can be had."""
-    found = program(NAMES, PACKAGES)
-    if found is None:
-        reason = "no Chromium: apt-get install chromium, then run the browser tests again"
-        sys.stderr.write(f"\nBROWSER TESTS SKIPPED: {reason}\n")
-        pytest.skip(reason)
-    return found
+    return program(CHROMIUM) or lacks("browser", "no Chromium: apt-get install chromium")

@@ -6,30 +6,48 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
 
 from sk_agents.http.page import BUILT, INDEX
 from tests.browser.chromium import ARGUMENTS, chromium_path
 from tests.browser.server import Server
 from tests.browser.tab import Tab
+from tests.missing import lacks
 
 NewTab = Callable[[], Awaitable[Tab]]
 
 
-@pytest.fixture
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Chromium lives as long as the session, and so must the event loop that speaks to it."""
+    in_session = pytest.mark.asyncio(loop_scope="session")
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and pytest_asyncio.is_async_test(item):
+            item.add_marker(in_session, append=False)
+
+
+@pytest.fixture(scope="session")
 def built() -> None:
     if not (BUILT / INDEX).is_file():
-        pytest.skip("the page is not built: make page")
+        lacks("page", "the page is not built: make page")
 
 
-@pytest.fixture
-async def browser(built: None) -> AsyncIterator[Browser]:
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def chromium(built: None) -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium_path(), args=ARGUMENTS)
         try:
             yield browser
         finally:
             await browser.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def browser(chromium: Browser) -> AsyncIterator[Browser]:
+    """Chromium without a page, and without what earlier tests stored: each page has its context."""
+    yield chromium
+    for context in chromium.contexts:
+        await context.close()
 
 
 @pytest.fixture
@@ -42,6 +60,6 @@ def server(tmp_path: Path) -> Iterator[Server]:
         server.kill()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def tab(browser: Browser, server: Server) -> Tab:
     return await Tab(await browser.new_page(), server.url).open()

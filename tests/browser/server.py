@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,9 @@ from typing import Any
 import httpx
 import yaml
 
-TIMEOUT = 20.0
+from tests.patience import seconds
+
+TIMEOUT = seconds(20)
 
 
 class Server:
@@ -71,6 +74,27 @@ class Server:
 
     async def post(self, path: str, body: Any) -> Any:
         return await self._ask("POST", path, json=body)
+
+    async def say(self, chat: str, message: str) -> None:
+        """As somebody else does, to the end of the answer."""
+        async with httpx.AsyncClient(base_url=self.url, timeout=TIMEOUT) as client:
+            body = {"user_message": message}
+            answer = await client.post(f"/chats/{chat}/interactions", json=body)
+            assert "interaction_complete" in answer.text, answer.text
+
+    def back_up(self) -> None:
+        """Copy its store, while it is stopped."""
+        self._copy(self._folder, self._folder / "backup")
+
+    def restore(self) -> None:
+        self._copy(self._folder / "backup", self._folder)
+
+    def _copy(self, source: Path, target: Path) -> None:
+        target.mkdir(exist_ok=True)
+        for old in target.glob("chats.sqlite*"):
+            old.unlink()
+        for kept in source.glob("chats.sqlite*"):
+            shutil.copy(kept, target)
 
     async def _ask(self, method: str, path: str, **request: Any) -> Any:
         async with httpx.AsyncClient(base_url=self.url, timeout=TIMEOUT) as client:

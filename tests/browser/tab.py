@@ -8,7 +8,9 @@ from typing import Any
 
 from playwright.async_api import ConsoleMessage, Locator, Page, Request, expect
 
-WAIT_MS = 20_000
+from tests.patience import seconds
+
+WAIT_MS = seconds(20) * 1000
 # What a browser writes into its console when a server is away, whatever the page does about it.
 OUTAGE = re.compile(r"net::ERR_|Failed to load resource")
 

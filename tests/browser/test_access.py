@@ -10,6 +10,7 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.browser.server import Server
 from tests.browser.tab import WAIT_MS, Tab
+from tests.missing import lacks
 
 AXE = Path(__file__).parents[2] / "ui/node_modules/axe-core/axe.min.js"
 CHECK = """async () => {
@@ -21,7 +22,7 @@ CHECK = """async () => {
 async def violations(page: Page) -> list[Any]:
     """The serious ones."""
     if not AXE.is_file():
-        pytest.skip("axe-core is not installed: make page")
+        lacks("page", "axe-core is not installed: make page")
     await page.evaluate("() => 0")
     if not await page.evaluate("() => 'axe' in window"):
         # Evaluated, not added as an element: the page's own policy allows no foreign script.

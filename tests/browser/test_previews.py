@@ -15,6 +15,7 @@ from sk_agents.tools.sandbox.walls import Sandbox
 from tests.browser.server import Server, write_agent
 from tests.browser.tab import WAIT_MS, Tab
 from tests.browser.test_access import violations
+from tests.missing import lacks
 
 FILES = ["read_file", "write_file", "edit_file", "delete_file"]
 LINES = [f"line {number}" for number in range(1, 41)]
@@ -67,7 +68,7 @@ def coder(tmp_path: Path) -> Iterator[Server]:
     try:
         Sandbox().check()
     except ConfigurationError as error:
-        pytest.skip(f"NOT SHOWN HERE: {error}")
+        lacks("sandbox", f"NOT SHOWN HERE: {error}")
     yield from served(tmp_path, ["run_python", "run_shell"])
 
 

@@ -85,6 +85,31 @@ async def test_page_goes_on_after_the_network_was_away(browser: Browser, server:
         tab.check(outage=True)
 
 
+async def test_page_shows_the_chat_as_it_is_after_a_backup_was_restored(
+    browser: Browser, server: Server
+) -> None:
+    async with wired(server.port) as (wire, url):
+        tab = await Tab(await browser.new_page(), url).open()
+        await tab.say("What time is it?")
+        await tab.ended()
+        server.kill()
+        server.back_up()
+        server.start()
+        await tab.say("Think aloud")
+        await tab.sees_count(".turn[data-status=COMPLETED]", 2)
+        wire.cut()
+        server.kill()
+        server.restore()
+        server.start()
+        # As many events as were lost, and more: the page's place in the log exists again.
+        await server.say(await tab.chat_id(), "What time is it?")
+        wire.mend()
+        await expect(tab.turn().locator(".said")).to_have_text("What time is it?", timeout=WAIT_MS)
+        chat = await server.get(f"/chats/{await tab.chat_id()}")
+        assert await tab.shown() == told(chat)
+        tab.check(outage=True)
+
+
 async def test_connection_that_fell_silent_in_a_sleep_is_replaced(
     browser: Browser, server: Server
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import runpy
 from pathlib import Path
@@ -107,4 +108,7 @@ def test_no_file_of_the_page_is_too_long() -> None:
 
 
 def test_lock_of_the_page_names_no_host() -> None:
-    assert "://" not in re.sub(r'"url": "[^"]*"', "", (UI / "package-lock.json").read_text())
+    lock = json.loads((UI / "package-lock.json").read_text())
+    for package in lock["packages"].values():
+        package.pop("funding", None)
+    assert "://" not in json.dumps(lock)

@@ -28,7 +28,7 @@ class LedgerServer:
 
     async def answer(self, reader: StreamReader, writer: StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
-            request = json.loads(await reader.readline())
+            request = json.loads(await reader.readuntil())
             if request == "release":
                 self._released.set()
             elif request == "hold":

@@ -17,14 +17,28 @@ import httpx
 import httpx_sse
 
 BOUND = 30.0
+# A machine that starts several at once, beside other tests, needs its time.
+START_BOUND = 120.0
+
+
+class NotStarted(Exception):
+    """The process ended before it was ready; the text is what it printed."""
 
 
 class Server:
-    """One address and one store; at most one process at a time."""
+    """One address and one store; at most one process at a time.
 
-    def __init__(self, folder: Path, agent: Path) -> None:
+    The store is a SQLite file in the folder, unless its URL says otherwise. What the processes log
+    goes where the test's own errors go, or to the end of the file `log`.
+    """
+
+    def __init__(
+        self, folder: Path, agent: Path, *, store: str | None = None, log: Path | None = None
+    ) -> None:
         self._folder = folder
         self._agent = agent
+        self._store = store or f"sqlite://{folder}/teal.sqlite"
+        self._log = log
         self._process: Process | None = None
         self.environment: dict[str, str] = {}
         self.port = 0
@@ -34,35 +48,57 @@ class Server:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     async def start(self) -> None:
-        """Returns when it is ready."""
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TA_", "TEAL_"))}
-        store = f"sqlite://{self._folder}/teal.sqlite"
-        self._process = process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "sk_agents", "serve", str(self._agent),
-            "--port", str(self.port), "--store", store,
-            cwd=self._folder, env={**inherited, "HOME": str(self._folder), **self.environment},
-            stdin=DEVNULL, stdout=PIPE,
-        )  # fmt: skip
+        """Returns when it is ready. Raises NotStarted."""
+        process = await self.launch()
         assert process.stdout is not None
-        async with asyncio.timeout(BOUND):
+        async with asyncio.timeout(START_BOUND):
             line = (await process.stdout.readline()).decode()
         found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
-        assert found is not None, line
+        if found is None:
+            raise NotStarted(line)
         self.port = int(found[1])
+
+    async def launch(self) -> Process:
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TA_", "TEAL_"))}
+        log = self._log.open("ab") if self._log is not None else None
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "sk_agents", "serve", str(self._agent),
+                "--port", str(self.port), "--store", self._store,
+                cwd=self._folder, env={**inherited, "HOME": str(self._folder), **self.environment},
+                stdin=DEVNULL, stdout=PIPE, stderr=log,
+            )  # fmt: skip
+        finally:
+            if log is not None:
+                log.close()
+        return self._process
 
     def kill(self) -> None:
         assert self._process is not None
         self._process.kill()
 
     def terminate(self) -> None:
+        self.signal(signal.SIGTERM)
+
+    def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
+        self._process.send_signal(number)
 
     async def ended(self) -> int:
         assert self._process is not None
         async with asyncio.timeout(BOUND):
             return await self._process.wait()
+
+    async def stop(self) -> None:
+        """In good order."""
+        self.terminate()
+        assert await self.ended() == 0
 
     async def restart(self) -> None:
         """Once the killed one is gone."""

@@ -99,7 +99,8 @@ def _write(db: apsw.Connection, stored: StoredThread, key: str) -> None:
     for record in stored.records:
         body = json.dumps(record.document, indent=stored.indent).encode()
         first_seq = record.place & (1 << PLACE_BITS) - 1
-        check = checksum(stored.thread_id, first_seq, record.commit_id, body)
+        incarnation = stored.head["incarnation"]
+        check = checksum(stored.thread_id, first_seq, record.commit_id, body, incarnation)
         db.execute(
             "UPDATE record SET body = ?, checksum = ? WHERE place = ?", (body, check, record.place)
         )

@@ -132,3 +132,26 @@ async def test_sigterm_ends_open_streams_with_where_to_resume(tmp_path: Path) ->
             rest = [event async for event in events]
     assert rest[-1].event == "interaction_complete"
     assert rest[-1].json()["status"] == "COMPLETED"
+
+
+async def test_a_server_whose_store_breaks_sends_its_readers_elsewhere_and_ends(
+    tmp_path: Path,
+) -> None:
+    """The second commit of the turn, which holds the answer, finds the store broken."""
+    async with server(tmp_path, [says("said in vain"), says("kept")]) as served:
+        served.environment["TEAL_FAILPOINT"] = "committing:break:2"
+        await served.stop()
+        await served.start()
+        body = {"user_message": "hello", "on_disconnect": "continue"}
+        async with served.stream("POST", "/chats/c/interactions", json=body) as events:
+            seen = await read_until(events, "stream_end")
+        end = seen[-1].json()
+        assert end["reason"] == "shutting_down"
+        assert end["resume_url"].endswith(f"{interaction_of(seen)}/events")
+        assert await served.ended() == 74
+        del served.environment["TEAL_FAILPOINT"]
+        await served.start()
+        async with served.stream("GET", end["resume_url"]) as events:
+            seen = await read_until(events, "interaction_complete")
+        [answer] = [event.json() for event in seen if event.event == "answer"]
+        assert answer["content"] == "kept"

@@ -28,8 +28,9 @@ from sk_agents.persistence.owner import new_owner
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn
+from tests.patience import seconds
 
-TIMEOUT = 20.0
+TIMEOUT = seconds(20)
 PLUGINS = """
 import asyncio
 from collections.abc import AsyncIterator
@@ -192,6 +193,11 @@ class Frame:
     @property
     def is_durable(self) -> bool:
         return bool(self.id)
+
+    @property
+    def seq(self) -> int:
+        """The place in the log that its id begins with."""
+        return int(self.id.partition("-")[0])
 
 
 async def _frames(source: httpx_sse.EventSource) -> AsyncIterator[Frame]:

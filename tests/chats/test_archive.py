@@ -46,7 +46,7 @@ def undated(chat: Any) -> Any:
     return {
         key: value
         for key, value in chat.items()
-        if key not in ("created_at", "updated_at", "last_seq")
+        if key not in ("created_at", "updated_at", "last_seq", "last_event_id")
     }
 
 
@@ -161,6 +161,9 @@ def breakages(document: dict[str, Any]) -> list[Any]:
         changed(0, at="9999-12-31T23:59:59-12:00"),
         changed(0, at="yesterday"),
         changed(1, type="run_ended", status="running"),
+        changed(1, type=[]),
+        changed(1, type={}),
+        changed(1, type=None),
         of(*document["events"], {"type": "branch_changed", "head_run": "int_other"}),
         of(*document["events"], {"type": "compacted", "through_run": "int_9", "summary": "x"}),
     ]

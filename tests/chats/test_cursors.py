@@ -32,7 +32,7 @@ async def test_every_place_of_an_interaction_can_be_gone_on_from(tmp_path: Path)
                 "GET", f"{url}?after={frame.id}", headers={"Last-Event-ID": frame.id}
             )
             assert both == after
-        last = int(frames[-1].id)
+        last = frames[-1].seq
         for seen in (last, last + 1):
             answer = await served.client.get(url, headers={"Last-Event-ID": str(seen)})
             assert (answer.status_code, answer.content) == (204, b"")
@@ -46,8 +46,14 @@ async def test_every_place_of_an_interaction_can_be_gone_on_from(tmp_path: Path)
         ("1.5", "malformed_request"),
         ("١", "malformed_request"),
         ("1 1", "malformed_request"),
+        ("1-", "malformed_request"),
+        ("1-1234567", "malformed_request"),
+        ("1-123456789", "malformed_request"),
+        ("1-ABCDEF01", "malformed_request"),
+        ("-12345678", "malformed_request"),
         ("99", "cursor_ahead"),
         ("9" * 400, "cursor_ahead"),
+        ("99-12345678", "cursor_ahead"),
     ],
 )
 async def test_a_cursor_that_cannot_be_is_refused(tmp_path: Path, cursor: str, code: str) -> None:
@@ -78,7 +84,7 @@ async def replay(served: Served, after: str = "0") -> list[tuple[str, str]]:
     async with served.stream("GET", f"/chats/c/events?after={after}") as frames:
         async for frame in frames:
             found.append((frame.name, frame.data["interaction_id"]))
-            if int(frame.id) >= last:
+            if frame.seq >= last:
                 return found
     raise AssertionError("a chat's stream has no end")
 
@@ -114,7 +120,7 @@ async def test_a_message_queued_while_a_tool_waited_can_be_gone_on_from_at_every
         for number, frame in enumerate(frames[:-1], 1):
             assert await served.read("GET", f"{url}?after={frame.id}") == frames[number:]
         whole = await replay(served)
-        for place in range(1, int(frames[-1].id)):
+        for place in range(1, frames[-1].seq):
             part = await replay(served, str(place))
             assert whole[-len(part) :] == part
     assert ("tool_result", queued) in whole

@@ -100,7 +100,7 @@ async def golden(served: Served, body: dict[str, Any], key: dict[str, str]) -> b
     assert len(raw) > GOLDEN_BYTES
     names = [name for _, name, _ in ours(raw)]
     assert {"thinking", "tool_call", "approval_required", "approved", "answer"} <= set(names)
-    ids = [int(id) for id, _, _ in ours(raw)]
+    ids = [int(id.partition("-")[0]) for id, _, _ in ours(raw)]
     assert ids == sorted(set(ids))
     return raw
 

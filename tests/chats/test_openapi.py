@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -157,6 +158,26 @@ async def test_every_route_is_described_with_its_errors_and_examples(tmp_path: P
     }
     stream = described["post", "/chats/{chat_id}/interactions"]["responses"]["200"]
     assert stream["content"]["text/event-stream"]["x-events"].keys() == INTERACTION_FRAMES.keys()
+
+
+def patterns(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == "pattern" and isinstance(value, str):
+                yield value
+            yield from patterns(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from patterns(value)
+
+
+async def test_patterns_are_written_in_the_words_of_javascript(tmp_path: Path) -> None:
+    """To JSON Schema's expressions `\\A` and `\\z` are the letters: no id would match them."""
+    async with serving(tmp_path) as served:
+        found = {*patterns(await served.get("/openapi.json"))}
+        found |= {*patterns(await served.get("/helper/0.1/openapi.json"))}
+    assert found
+    assert [one for one in found if re.search(r"\\[AzZ]|\(\?P?[<i]", one)] == []
 
 
 def test_examples_of_events_are_what_their_models_say() -> None:

@@ -11,7 +11,9 @@ from tests.chats.serving import first, id_of, serving
 from tests.requirements import requirement
 
 SEED_CHAT = {"id", "interactions", "created_at"}
-OUR_CHAT = {"title", "agent", "status", "updated_at", "last_seq", "truncated", "next"}
+OUR_CHAT = {
+    "title", "agent", "status", "updated_at", "last_seq", "last_event_id", "truncated", "next",
+}  # fmt: skip
 SEED_INTERACTION = {
     "id", "status", "user_message", "agent_events", "final_agent_state", "created_at",
     "completed_at",

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sk_agents.chats.cursors import event_id
 from sk_agents.chats.render import Renderer
 from sk_agents.client.sse_parser import SseParser
 from sk_agents.engine.events import (
@@ -69,7 +70,7 @@ def test_hostile_text_stays_inside_its_frame(text: str) -> None:
     frames = Renderer("c", whole_chat=True).frames(events)
     raw = b"".join(frames)
     seen = [(frame.id, frame.event, frame.data) for frame in SseParser().feed(raw)]
-    assert [id for id, _, _ in seen] == [str(event.seq) for event in events if event.seq != 3]
+    assert [id for id, _, _ in seen] == [event_id(event) for event in events if event.seq != 3]
     assert asyncio.run(theirs(raw)) == seen
     answer = next(json.loads(data) for _, name, data in seen if name == "answer")
     assert answer["content"] == text

@@ -25,7 +25,7 @@ HEADERS = {
     "connection": "keep-alive",
     "x-accel-buffering": "no",
 }
-SEED_FRAME = re.compile(rb"(?:id: [0-9]+\n)?event: [a-z_]+\ndata: (\{.*\})")
+SEED_FRAME = re.compile(rb"(?:id: [0-9]+-[0-9a-f]{8}\n)?event: [a-z_]+\ndata: (\{.*\})")
 
 
 @requirement(
@@ -88,7 +88,7 @@ async def test_a_turn_with_a_tool_sends_the_seeds_events_in_the_seeds_order(
     ]
     assert names(frames)[0] == "interaction_started"
     assert names(frames).count("interaction_complete") == 1 and frames[-1].name.endswith("complete")
-    ids = [int(frame.id) for frame in durable(frames)]
+    ids = [frame.seq for frame in durable(frames)]
     assert ids == sorted(set(ids))
 
 

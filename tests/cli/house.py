@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cli.terminal import Terminal
+from tests.patience import seconds
 
 CONFIG = """
 apiVersion: tealagents/v1alpha1
@@ -180,7 +181,7 @@ def run(
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=seconds(90),
     )
 
 

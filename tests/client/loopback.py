@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,10 +20,15 @@ BEFORE_THE_HEAD = -1
 """As a cut: not even a status line arrives."""
 
 
+def id_at(seq: int) -> str:
+    """As a server names the event at this place."""
+    return f"{seq}-{zlib.crc32(b'%d' % seq):08x}"
+
+
 def told(seq: int | None, name: str, payload: Mapping[str, Any]) -> bytes:
     data = json.dumps({"interaction_id": INTERACTION, **payload}, ensure_ascii=False)
-    id = b"" if seq is None else b"id: %d\n" % seq
-    return id + f"event: {name}\ndata: {data}\n\n".encode()
+    id = "" if seq is None else f"id: {id_at(seq)}\n"
+    return f"{id}event: {name}\ndata: {data}\n\n".encode()
 
 
 def said(content: str, offset: int, attempt: int = 1) -> bytes:
@@ -109,7 +115,8 @@ class Loopback:
             return await self._tell(request, None)
         if path.endswith("/events"):
             position = request.headers.get("Last-Event-ID") or query.get("after")
-            return await self._tell(request, int(position) if position else None)
+            place = int(position.partition("-")[0]) if position else None
+            return await self._tell(request, place)
         documents = self.documents[request.method, path]
         document = documents.pop(0) if len(documents) > 1 else documents[0]
         return web.Response(status=204) if document is None else web.json_response(document)

@@ -157,20 +157,22 @@ WIRE: list[tuple[str, dict[str, Any], Event]] = [
 ]
 
 
-def frame(name: str, payload: Any, id: str | None = "5") -> Frame:
+def frame(name: str, payload: Any, id: str | None = "5-0badcafe") -> Frame:
     return Frame(name, json.dumps(payload), id)
 
 
 @pytest.mark.parametrize(("name", "payload", "event"), WIRE, ids=[row[0] for row in WIRE])
 def test_frame_becomes_its_typed_event(name: str, payload: dict[str, Any], event: Event) -> None:
-    assert event_of(frame(name, payload), interaction_id="int_0") == event
+    told = event.model_copy(update={"event_id": "5-0badcafe"})
+    assert event_of(frame(name, payload), interaction_id="int_0") == told
 
 
 @pytest.mark.parametrize(("name", "payload", "event"), WIRE, ids=[row[0] for row in WIRE])
 def test_field_of_a_newer_server_is_ignored(
     name: str, payload: dict[str, Any], event: Event
 ) -> None:
-    assert event_of(frame(name, {**payload, "new": 1}), interaction_id="int_0") == event
+    told = event.model_copy(update={"event_id": "5-0badcafe"})
+    assert event_of(frame(name, {**payload, "new": 1}), interaction_id="int_0") == told
 
 
 def test_every_typed_event_is_in_the_table() -> None:
@@ -180,7 +182,9 @@ def test_every_typed_event_is_in_the_table() -> None:
 
 def test_event_of_a_newer_server_is_handed_on() -> None:
     event = event_of(Frame("weather", "not json", "9"), interaction_id="int_0")
-    assert event == Unknown(seq=9, interaction_id="int_0", name="weather", data="not json")
+    assert event == Unknown(
+        seq=9, event_id="9", interaction_id="int_0", name="weather", data="not json"
+    )
 
 
 def test_frame_without_id_is_a_preview() -> None:

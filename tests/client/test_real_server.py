@@ -14,6 +14,7 @@ from sk_agents.client import (
     Approved,
     ChatChanged,
     Complete,
+    CursorLost,
     Event,
     Rejected,
     Started,
@@ -120,8 +121,10 @@ async def test_ended_interaction_is_read_again_from_any_place(tmp_path: Path) ->
         for place, event in enumerate(told):
             rest = [e async for e in chat.watch(event.interaction_id, after=event.seq)]
             assert rest == told[place + 1 :]
-        with pytest.raises(TealServerError, match="cursor_ahead"):
-            _ = [event async for event in chat.watch(told[0].interaction_id, after=10_000)]
+            assert [e async for e in chat.watch(event.interaction_id, after=event.event_id)] == rest
+        for elsewhere, code in (("10000", "cursor_ahead"), ("1-00000000", "cursor_expired")):
+            with pytest.raises(CursorLost, match=code):
+                _ = [e async for e in chat.watch(told[0].interaction_id, after=elsewhere)]
 
 
 async def test_whole_chat_is_watched_while_others_talk(tmp_path: Path) -> None:

@@ -7,7 +7,16 @@ from sk_agents.client import Failed, Reply, ToolUse, Usage
 from sk_agents.client.events import event_of
 from sk_agents.client.reply import ReplySoFar
 from sk_agents.client.sse_parser import SseParser
-from tests.client.loopback import COMPLETE, INTERACTION, STARTED, Loopback, connected, said, told
+from tests.client.loopback import (
+    COMPLETE,
+    INTERACTION,
+    STARTED,
+    Loopback,
+    connected,
+    id_at,
+    said,
+    told,
+)
 
 Log = list[tuple[int | None, bytes]]
 
@@ -76,6 +85,7 @@ async def test_reply_has_text_status_calls_and_usage() -> None:
         tool_calls=(DONE,),
         usage=Usage(prompt_tokens=3, completion_tokens=4),
         last_seq=8,
+        last_event_id=id_at(8),
     )
 
 
@@ -151,7 +161,7 @@ async def test_waiting_reply_goes_on_after_the_decision_to_its_end() -> None:
         "digest": "d",
     }
     assert approval.headers["Idempotency-Key"]
-    assert resumed.headers["Last-Event-ID"] == "5"
+    assert resumed.headers["Last-Event-ID"] == id_at(5)
 
 
 async def test_waiting_reply_with_one_of_two_decided_waits_for_the_other() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -10,6 +11,7 @@ from aiohttp import web
 from sk_agents.client import (
     AnswerDelta,
     Answering,
+    CursorLost,
     Event,
     ProtocolError,
     ServerUnreachable,
@@ -24,6 +26,7 @@ from tests.client.loopback import (
     STARTED,
     Loopback,
     connected,
+    id_at,
     refusal,
     said,
     stream_end,
@@ -92,7 +95,7 @@ async def test_resumed_stream_says_what_was_seen_last() -> None:
     async with connected(server) as teal:
         events = [event async for event in teal.chat("c").say("hello")]
     assert stored(events) == STORED
-    assert [seen.headers.get("Last-Event-ID") for seen in server.seen] == [None, "4", "8"]
+    assert [seen.headers.get("Last-Event-ID") for seen in server.seen] == [None, id_at(4), id_at(8)]
 
 
 async def test_events_told_twice_are_given_once() -> None:
@@ -239,15 +242,18 @@ async def test_refusal_for_good_is_raised_at_once(status: int) -> None:
     assert time.waits == []
 
 
-async def test_refusal_in_the_middle_of_an_interaction_is_raised() -> None:
+@pytest.mark.parametrize(("status", "code"), [(400, "cursor_ahead"), (410, "cursor_expired")])
+async def test_cursor_of_another_log_is_raised_in_the_middle_of_an_interaction(
+    status: int, code: str
+) -> None:
     server = Loopback(cuts=[HEAD])
 
     async def meanwhile() -> None:
-        server.refusals = [refusal(400, "cursor_ahead")]
+        server.refusals = [refusal(status, code)]
 
     seen: list[Event] = []
     async with connected(server, time=SettableTime(meanwhile=meanwhile)) as teal:
-        with pytest.raises(TealServerError, match="cursor_ahead"):
+        with pytest.raises(CursorLost, match=code):
             async for event in teal.chat("c").say("hello"):
                 seen += [event]
     assert stored(seen) == [4]
@@ -314,17 +320,22 @@ async def test_interaction_is_watched_from_its_beginning_or_from_an_event_on() -
         chat = teal.chat("c")
         assert stored([event async for event in chat.watch(INTERACTION)]) == STORED
         assert stored([event async for event in chat.watch(INTERACTION, after=4)]) == [8, 9]
-        assert [event async for event in chat.watch(INTERACTION, after=9)] == []
-    assert [seen.headers.get("Last-Event-ID") for seen in server.seen] == [None, "4", "9"]
+        assert [event async for event in chat.watch(INTERACTION, after=id_at(9))] == []
+    assert [seen.headers.get("Last-Event-ID") for seen in server.seen] == [None, "4", id_at(9)]
 
 
-async def test_chat_is_watched_from_now_on_over_cuts_and_interactions() -> None:
+@pytest.mark.parametrize(
+    ("end", "first"), [({"last_seq": 3}, "3"), ({"last_seq": 3, "last_event_id": "3-x"}, "3-x")]
+)
+async def test_chat_is_watched_from_now_on_over_cuts_and_interactions(
+    end: dict[str, Any], first: str
+) -> None:
     renamed = (11, told(11, "chat_changed", {"interaction_id": None, "title": "Ducks"}))
     log = [*PLAIN, renamed]
     start = len(b"".join(frame for _, frame in PLAIN[:4]))
     server = Loopback(log=log, hold=asyncio.Event(), cuts=[0, start])
     server.documents["GET", "/chats/c"] = [
-        {"id": "c", "interactions": [], "created_at": "now", "last_seq": 3}
+        {"id": "c", "interactions": [], "created_at": "now", **end}
     ]
     seen = []
     async with asyncio.timeout(20), connected(server) as teal:
@@ -338,7 +349,7 @@ async def test_chat_is_watched_from_now_on_over_cuts_and_interactions() -> None:
     history, *streams = server.seen
     assert history.query == {"state": "false"}
     assert [stream.path for stream in streams] == ["/chats/c/events"] * 3
-    assert [stream.query["after"] for stream in streams] == ["3", "3", "4"]
+    assert [stream.query["after"] for stream in streams] == [first, first, id_at(4)]
 
 
 async def test_edit_and_regenerate_start_streams_of_their_own() -> None:

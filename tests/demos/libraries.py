@@ -7,9 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.demos.served import ROOT
+from tests.missing import lacks
 
 INSTALL_SECONDS = 400
 
@@ -34,5 +33,5 @@ def python_with(folder: Path, *packages: str, overrides: str = "") -> Path:
                 command, env=environ, check=True, capture_output=True, timeout=INSTALL_SECONDS
             )
         except (OSError, subprocess.SubprocessError) as error:
-            pytest.skip(f"NOT TESTED: {packages[0]} cannot be installed here: {error}")
+            lacks("libraries", f"NOT TESTED: {packages[0]} cannot be installed: {error}")
     return python

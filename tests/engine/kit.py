@@ -30,7 +30,10 @@ from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import ScriptedModel, ScriptedModelServer, SequentialIds
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import LOOK, SEND, FakePolicy, FakeTools
+from tests.patience import seconds
 
+# As long as a busy machine may take for what takes milliseconds.
+BOUND = seconds(20)
 THREAD = "t"
 USER = "ada"
 SEND_X = [calls(("Mail-send", {"text": "x"})), says("done")]
@@ -84,19 +87,19 @@ class Talk:
         fields.setdefault("run_id", self.new_run())
         new = NewThread(fields["user_id"], agent="a")
         command = StartRun(thread_id=thread, message=said(text), new=new, **fields)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND):
             return await self.engine.start(command)
 
     async def edit(self, run: str, text: str | None = None, **fields: Any) -> Accepted:
         fields.setdefault("run_id", self.new_run())
         message = said(text) if text is not None else None
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND):
             return await self.engine.edit(
                 EditRun(thread_id=THREAD, user_id=USER, edited_run=run, message=message, **fields)
             )
 
     async def result(self, accepted: Accepted) -> Run:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND):
             return await self.engine.result(accepted.thread_id, accepted.run_id)
 
     async def ask(self, text: str = "hello", **fields: Any) -> Run:
@@ -106,19 +109,19 @@ class Talk:
     async def decide(self, approval_id: str, /, **fields: Any) -> bool:
         fields.setdefault("user_id", USER)
         fields.setdefault("approved", True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND):
             return await self.engine.decide(DecideApproval(approval_id, **fields))
 
     async def cancel(self, run_id: str, *, thread: str = THREAD) -> RunStatus:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND):
             return await self.engine.cancel(CancelRun(thread, USER, run_id))
 
     async def parked(self) -> None:
         """Until nobody holds the thread."""
         signals = self.engine._services.signals
-        async with asyncio.timeout(5), signals.subscribe(THREAD) as changes:
+        async with asyncio.timeout(BOUND), signals.subscribe(THREAD) as changes:
             while (await self.store.thread(THREAD)).owner is not None:
-                await changes.wait(5)
+                await changes.wait(BOUND)
 
     async def sweep(self) -> None:
         """What the engine does by itself every few seconds."""
@@ -128,7 +131,7 @@ class Talk:
         self, condition: Callable[[ThreadState], bool], *, thread: str = THREAD
     ) -> ThreadState:
         """The thread's state as soon as the condition holds."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND):
             async for _ in self.engine.watch(thread):
                 state = fold(await self.log(thread))
                 if condition(state):
@@ -136,14 +139,14 @@ class Talk:
         raise AssertionError("a thread is watched without end")
 
     async def ended(self, run_id: str, *, thread: str = THREAD) -> Run:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND):
             async for _ in self.engine.watch(thread, run_id=run_id):
                 pass
         return fold(await self.log(thread)).run(run_id)
 
     async def items(self, accepted: Accepted) -> list[Event | Delta]:
         """Everything a reader of this run sees, to its end."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND):
             watched = self.engine.watch(
                 accepted.thread_id, after=accepted.after, run_id=accepted.run_id
             )

@@ -50,6 +50,7 @@ HOLDS: dict[str, tuple[Guard, Thread | None, dict[str, Any]]] = {
         {"approval": OPEN},
     ),
     "overdue": (Pending("a1", overdue=True), PARKED, {"approval": LATE}),
+    "late by the wall clock only": (Pending("a1", in_time=True), PARKED, {"approval": LATE}),
 }
 FAILS: dict[str, tuple[Guard, Thread | None, dict[str, Any], type[TealError]]] = {
     "absent, it exists": (Absent(NEW), FREE, {}, ThreadExists),

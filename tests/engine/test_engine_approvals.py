@@ -1,6 +1,7 @@
 """A person's word about a call: bound to what was shown, given once, told to the model."""
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +13,7 @@ from sk_agents.engine.events import (
     ApprovalRequested,
     ToolStarted,
 )
+from sk_agents.engine.lifetimes import has_passed
 from sk_agents.engine.models import RunStatus, ToolCall
 from sk_agents.exceptions import (
     ApprovalAlreadyDecided,
@@ -24,7 +26,7 @@ from sk_agents.exceptions import (
 from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.fake_tools import FakePolicy, Verdict
-from tests.engine.kit import SEND_X, is_asked_anew, talking, waiting
+from tests.engine.kit import SEND_X, Setup, is_asked_anew, talking, waiting
 from tests.engine.openai_rules import problems
 from tests.requirements import requirement
 
@@ -293,3 +295,60 @@ async def test_waiting_run_holds_no_lease_and_survives_a_restart(tmp_path: Path)
         await talk.decide(approval_id)
         assert (await talk.ended("r1")).status is RunStatus.COMPLETED
         assert talk.tools.started == [("Mail-send", {"text": "x"})]
+
+
+async def test_clock_a_day_ahead_at_one_instance_expires_nobody_s_approval(tmp_path: Path) -> None:
+    right, ahead = SettableClock(), SettableClock()
+    ahead.set_wall(right.now() + timedelta(hours=25))
+    limits = Limits(approval_seconds=86_400)
+    there = Setup([says("done")], clock=ahead, limits=limits, lease_ttl=1e6)
+    here = Setup(SEND_X, clock=right, limits=limits, lease_ttl=1e6)
+    async with talking(tmp_path, here) as a, talking(tmp_path, there, owner="b") as b:
+        approval_id = await waiting(a)
+        await a.parked()
+        await b.sweep()
+        assert await a.approvals("r1") == [approval_id]
+        # Nor is a yes late because it is given there.
+        await b.decide(approval_id)
+        await b.ended("r1")
+        assert len(b.tools.started) == 1
+
+
+async def test_clock_that_is_moved_expires_nothing_before_its_time(tmp_path: Path) -> None:
+    clock = SettableClock()
+    setup = Setup(SEND_X, clock=clock, limits=Limits(approval_seconds=86_400), lease_ttl=1e6)
+    async with talking(tmp_path, setup) as talk:
+        await waiting(talk)
+        await talk.parked()
+        clock.set_wall(clock.now() + timedelta(days=2))
+        await talk.sweep()
+        assert len(await talk.approvals("r1")) == 1
+        clock.advance(86_399)
+        await talk.sweep()
+        assert len(await talk.approvals("r1")) == 1
+        clock.advance(1)
+        await talk.sweep()
+        await talk.ended("r1")
+        assert talk.tools.started == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "uptime", "expires"),
+    [(100.0, 3_699.0, False), (100.0, 3_700.0, True), (9e6, 3_599.0, False), (9e6, 3_600.0, True)],
+    ids=["soon", "late", "soon after a restart", "late after a restart"],
+)
+def test_lifetime_is_measured_by_the_clock_of_the_host(
+    asked: float, uptime: float, expires: bool
+) -> None:
+    clock = SettableClock()
+    request = ApprovalRequested(
+        approval_id="a",
+        call_id="c",
+        digest="d",
+        shown={},
+        at=clock.now(),
+        expires_at=clock.now() + timedelta(hours=1),
+        asked_uptime=asked,
+    )
+    clock.advance(uptime - clock.monotonic())
+    assert has_passed(request, clock) is expires

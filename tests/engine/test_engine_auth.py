@@ -9,7 +9,13 @@ import pytest
 
 from sk_agents.engine.agent import Limits
 from sk_agents.engine.calls import Approval
-from sk_agents.engine.events import ApprovalDecided, ToolFinished, ToolStarted
+from sk_agents.engine.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ToolFinished,
+    ToolStarted,
+)
+from sk_agents.engine.lent_headers import PATIENCE_SECONDS
 from sk_agents.engine.models import ApprovalState, CallState, Effect, RunStatus
 from sk_agents.engine.state import ThreadState
 from sk_agents.engine.turns import ToolContext
@@ -196,7 +202,10 @@ async def test_header_reaches_a_run_that_is_at_work(tmp_path: Path) -> None:
         assert await talk.results("r1") == ["held", f"{MINE} pays x"]
 
 
-async def test_header_that_went_elsewhere_is_asked_for_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("decides_at_rest", [False, True], ids=["while a tool runs", "at rest"])
+async def test_header_given_to_another_instance_is_asked_for_once(
+    tmp_path: Path, decides_at_rest: bool
+) -> None:
     gate = asyncio.Event()
 
     async def hold(arguments: dict[str, Any], context: ToolContext) -> str:
@@ -209,15 +218,44 @@ async def test_header_that_went_elsewhere_is_asked_for_again(tmp_path: Path) -> 
     async with talking(tmp_path, shared) as a, talking(tmp_path, shared, owner="b") as b:
         await a.say()
         state = await a.until(lambda state: bool(state.run("r1").pending_approvals))
-        first = asked(state).request.approval_id
-        await b.decide(first, authorization=MINE)
-        state = await a.until(is_asked_anew(first))
-        assert asked(state).request.kind == "auth"
+        if decides_at_rest:
+            gate.set()
+            await a.parked()
+        await b.decide(asked(state).request.approval_id, authorization=MINE)
+        gate.set()
+        await b.ended("r1")
+        assert await b.results("r1") == ["held", f"{MINE} pays x"]
+        questions = [e for e in await b.log() if isinstance(e, ApprovalRequested)]
+        assert len(questions) == 1
+
+
+async def test_header_is_asked_for_again_once_its_instance_is_gone(tmp_path: Path) -> None:
+    gate, clock = asyncio.Event(), SettableClock()
+
+    async def hold(arguments: dict[str, Any], context: ToolContext) -> str:
+        await gate.wait()
+        return "held"
+
+    tools = FakeTools(personal(), tool("Files-look", hold))
+    script = [calls(("Files-look", {}), ("Bank-pay", {"text": "x"})), says("ok")]
+    shared = setup(script=script, tools=tools, lease_ttl=1e5, clock=clock)
+    async with talking(tmp_path, shared) as a:
+        async with talking(tmp_path, shared, owner="b") as b:
+            await a.say()
+            state = await a.until(lambda state: bool(state.run("r1").pending_approvals))
+            first = asked(state).request.approval_id
+            await b.decide(first, authorization=MINE)
         gate.set()
         await a.parked()
-        await b.decide(asked(state).request.approval_id, authorization=NEWER)
-        await b.ended("r1")
-        assert await b.results("r1") == ["held", f"{NEWER} pays x"]
+        await a.sweep()
+        assert (await a.store.thread("t")).owner is None
+        clock.advance(PATIENCE_SECONDS + 1)
+        await a.sweep()
+        state = await a.until(is_asked_anew(first))
+        await a.parked()
+        await a.decide(asked(state).request.approval_id, authorization=NEWER)
+        await a.ended("r1")
+        assert await a.results("r1") == ["held", f"{NEWER} pays x"]
 
 
 class Cut:

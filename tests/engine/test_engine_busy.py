@@ -72,13 +72,31 @@ async def test_queued_messages_run_in_order_and_see_exactly_the_earlier_turns(
 
 
 async def test_queue_behind_a_waiting_run_moves_on_when_it_is_cancelled(tmp_path: Path) -> None:
-    async with talking(tmp_path, script=[calls(("Mail-send", {})), says("two")]) as talk:
+    """At once: the sweeper of such long leases does not come by."""
+    script = [calls(("Mail-send", {})), says("two")]
+    async with talking(tmp_path, script=script, lease_ttl=1e6) as talk:
         await talk.ask("1")
         await talk.parked()
         await talk.say("2", on_busy="enqueue")
         await talk.cancel("r1")
         assert (await talk.ended("r2")).status is RunStatus.COMPLETED
         assert problems(talk.prompts[-1]) == []
+
+
+async def test_message_queued_behind_a_waiting_run_can_be_cancelled(tmp_path: Path) -> None:
+    async with talking(tmp_path, script=[calls(("Mail-send", {})), says("one")]) as talk:
+        await talk.ask("1")
+        await talk.parked()
+        await talk.say("2", on_busy="enqueue")
+        assert await talk.cancel("r2") is RunStatus.CANCELLED
+        head = await talk.store.thread("t")
+        assert (head.queued, head.runnable, head.active_run) == (0, False, "r1")
+        (approval_id,) = await talk.approvals("r1")
+        await talk.decide(approval_id)
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        await talk.parked()
+        head = await talk.store.thread("t")
+        assert (head.queued, head.runnable, head.active_run) == (0, False, None)
 
 
 async def test_hundred_and_first_waiting_message_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sk_agents.engine.models import Effect, RunStatus
-from sk_agents.engine.turns import TextDelta
+from sk_agents.engine.turns import TextDelta, ToolContext
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import LOOK, FakeTools, tool
 from tests.engine.kit import Setup, Talk, endings, kinds, talking
@@ -124,3 +124,83 @@ async def test_engine_that_closes_hands_its_run_over_without_losing_any_of_it(
 async def logged(at: Path) -> list[Any]:
     async with talking(at) as talk:
         return await talk.log()
+
+
+@asynccontextmanager
+async def without_sweeps(at: Path, **fields: Any) -> AsyncIterator[tuple[Talk, Talk]]:
+    """Two instances whose sweepers do not look again within a test."""
+    setup = Setup(lease_ttl=600.0, **fields)
+    async with talking(at, setup) as a, talking(at, setup, owner="b") as b:
+        yield a, b
+
+
+async def looking(arguments: dict[str, Any], context: ToolContext) -> str:
+    await asyncio.Event().wait()
+    return "never"
+
+
+def held(is_tool: bool) -> dict[str, Any]:
+    """A run that hangs in its model call, or in a tool."""
+    if not is_tool:
+        return {"script": [[TextDelta("Once"), asyncio.Event()]]}
+    return {
+        "script": [calls(("Files-look", {})), says("never")],
+        "tools": FakeTools(tool("Files-look", looking)),
+    }
+
+
+@pytest.mark.parametrize("is_tool", [False, True], ids=["model call", "tool"])
+@pytest.mark.parametrize("is_read", [True, False], ids=["with a reader", "without a reader"])
+async def test_cancel_there_stops_a_run_here_before_its_step_ends(
+    tmp_path: Path, is_read: bool, is_tool: bool
+) -> None:
+    """Without sweeps and signals; a reader here brings the shared state up to date on its own."""
+    async with without_sweeps(tmp_path, **held(is_tool)) as (a, b):
+        accepted = await a.say()
+        if is_tool:
+            await b.until(lambda state: any(c.started for c in state.run("r1").calls.values()))
+        reader = asyncio.create_task(a.items(accepted)) if is_read else None
+        await b.cancel("r1")
+        assert (await b.ended("r1")).status is RunStatus.CANCELLED
+        if reader is not None:
+            await reader
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["with a reader", "without a reader"])
+async def test_approval_there_starts_its_tool_here_while_another_tool_runs(
+    tmp_path: Path, is_read: bool
+) -> None:
+    sent = asyncio.Event()
+
+    def send(arguments: dict[str, Any], context: ToolContext) -> str:
+        sent.set()
+        return "sent"
+
+    tools = FakeTools(
+        tool("Files-look", looking), tool("Mail-send", send, effect=Effect.AT_MOST_ONCE)
+    )
+    script = [calls(("Files-look", {}), ("Mail-send", {})), says("never")]
+    async with without_sweeps(tmp_path, script=script, tools=tools) as (a, b):
+        accepted = await a.say()
+        await b.until(lambda state: bool(state.run("r1").pending_approvals))
+        reader = asyncio.create_task(a.items(accepted)) if is_read else None
+        await b.decide(*await b.approvals("r1"))
+        async with asyncio.timeout(5):
+            await sent.wait()
+        await b.cancel("r1")
+        await b.ended("r1")
+        if reader is not None:
+            await reader
+
+
+async def test_load_by_any_part_of_this_process_tells_the_driver(tmp_path: Path) -> None:
+    """The kind of it: who brings a known thread up to date need not know of its driver."""
+    async with without_sweeps(tmp_path, **held(False)) as (a, b):
+        await a.engine._follower.__aexit__()
+        await a.say()
+        await b.cancel("r1")
+        await a.engine.thread("t", "ada")
+        known = a.engine._services.threads.known("t")
+        assert known is not None and known.listeners
+        assert (await b.ended("r1")).status is RunStatus.CANCELLED
+        assert not known.listeners

@@ -1,5 +1,6 @@
 """A model that fails: a clear code, a conversation that goes on."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from sk_agents.engine.events import Failed
 from sk_agents.engine.models import RunStatus
-from sk_agents.engine.turns import TextDelta
+from sk_agents.engine.turns import ModelPiece, Prompt, TextDelta, TurnFinished
 from sk_agents.exceptions import (
     ContextTooLong,
     ModelError,
@@ -91,3 +92,32 @@ async def test_failure_tells_its_log_nothing_of_the_model_s_words(tmp_path: Path
         await talk.ask()
         failed = next(e for e in await talk.log() if isinstance(e, Failed))
         assert failed.message == "The model did not give a usable reply."
+
+
+class ClosingStream:
+    """Says hello and would go on for ever."""
+
+    def __init__(self) -> None:
+        self.pieces: Iterator[ModelPiece] = iter([TextDelta("hello"), TurnFinished("stop")])
+        self.is_closed = False
+
+    def __aiter__(self) -> "ClosingStream":
+        return self
+
+    async def __anext__(self) -> Sequence[ModelPiece]:
+        return (next(self.pieces),)
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+async def test_stream_is_closed_once_the_reply_is_whole(tmp_path: Path) -> None:
+    stream = ClosingStream()
+
+    class Model:
+        def stream(self, prompt: Prompt) -> ClosingStream:
+            return stream
+
+    async with talking(tmp_path, model=Model()) as talk:
+        assert (await talk.ask()).status is RunStatus.COMPLETED
+    assert stream.is_closed

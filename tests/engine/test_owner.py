@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from sk_agents.persistence.owner import new_owner, process_is_gone
-
-pytestmark = pytest.mark.skipif(
-    not Path("/proc/self/stat").exists(), reason="without /proc nothing is known of a process"
-)
+from tests.missing import lacks
 
 SPAWN = multiprocessing.get_context("spawn")
+
+
+@pytest.fixture(autouse=True)
+def on_linux() -> None:
+    if not Path("/proc/self/stat").exists():
+        lacks("linux", "without /proc nothing is known of a process")
 
 
 def name_and_wait(pipe: Connection) -> None:

@@ -16,7 +16,7 @@ from tests.requirements import requirement
 ROOM = 200_000
 
 
-@requirement("S004-11.3-bounded-memory", "S003-3c-memory")
+@requirement("S003-3c-memory")
 async def test_threads_at_rest_are_forgotten_beyond_the_bound(tmp_path: Path) -> None:
     script = [says("a word " * 50) for _ in range(60)]
     async with talking(tmp_path, script=script) as talk:

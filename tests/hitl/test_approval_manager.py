@@ -7,6 +7,7 @@ import pytest
 
 from sk_agents.exceptions import ApprovalAlreadyDecided, ApprovalNotFound
 from sk_agents.hitl.approval_manager import ApprovalManager
+from sk_agents.testing.scripted_model import calls, says
 from tests.engine.kit import SEND_X, USER, Talk, talking
 from tests.requirements import requirement
 
@@ -39,6 +40,20 @@ async def test_decision_made_before_anybody_waited_is_not_lost(tmp_path: Path) -
         await manager.respond(approval_id, True)
         async with asyncio.timeout(5):
             assert await manager.request_approval(approval_id) is True
+
+
+async def test_decision_about_another_call_is_not_taken_for_this_ones(tmp_path: Path) -> None:
+    script = [calls(("Mail-send", {"text": "x"}), ("Mail-send", {"text": "y"})), says("done")]
+    async with talking(tmp_path, script=script) as talk:
+        await talk.ask()
+        first, second = await talk.approvals("r1")
+        manager = ApprovalManager(talk.engine, USER)
+        await manager.respond(first, False)
+        waiting = asyncio.create_task(manager.request_approval(second))
+        await manager.respond(second, True)
+        async with asyncio.timeout(5):
+            assert await waiting is True
+            assert await manager.request_approval(first) is False
 
 
 async def test_first_answer_stands(tmp_path: Path) -> None:

@@ -121,6 +121,8 @@ def test_where_nobody_can_be_asked_a_gated_call_is_denied_and_the_rest_runs(
         ({"amount": {"ge": 6}}, False),
         ({"force": {"exists": False}}, True),
         ({"amount": {"exists": True}}, True),
+        ({"/labels/missing": {"exists": True}}, False),
+        ({"/labels/missing": {"exists": False}}, True),
         ({"force": {"equals": None}}, True),
         ({"/to/city": {"equals": "Oslo"}}, True),
         ({"/copies/0/city": {"equals": "Rome"}}, True),
@@ -159,6 +161,23 @@ def test_predicate_that_cannot_be_evaluated_never_lets_a_call_run(
 ) -> None:
     found = ruled(when, then, default="allow").explain(call(READ), READ)
     assert (found.decision, found.by) == ("ask", "doubt")
+
+
+@pytest.mark.parametrize("word", ["equals", "in", "not_in"])
+def test_value_that_json_cannot_hold_is_asked_about(word: str) -> None:
+    expected: Any = {"x": 1} if word == "equals" else [{"x": 1}]
+    odd = call(READ, {**ARGUMENTS, "labels": {"x": float("nan")}})
+    found = ruled({"labels": {word: expected}}, "allow", default="allow").explain(odd, READ)
+    assert (found.decision, found.by) == ("ask", "doubt")
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"), [("money moves", "money moves"), (None, "nobody can be asked")]
+)
+def test_denied_call_says_why_nobody_was_asked(reason: str | None, told: str) -> None:
+    rule = {"tool": "*", "then": "ask", **({"reason": reason} if reason else {})}
+    found = policy({"rules": [rule]}, attended=False).explain(call(), WRITE)
+    assert (found.decision, found.reason) == ("deny", told)
 
 
 def test_doubt_about_one_rule_does_not_weaken_a_later_one() -> None:

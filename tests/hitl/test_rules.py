@@ -86,6 +86,8 @@ def test_mistake_stops_the_start_with_file_field_and_reason(block: Any, reason: 
         (rule(tool="Flies-*"), r"config.yaml: approvals.rules\[1\].tool: no tool is called"),
         (rule(when={"paht": {"exists": False}}), r"rules\[1\].when: 'Files-\*' has no argument"),
         (rule(when={"/to/ctiy": {"exists": True}}), "has no argument '/to/ctiy'"),
+        (rule(when={"/copies/city": {"exists": True}}), "has no argument '/copies/city'"),
+        (rule(when={"/copies/0/ctiy": {"exists": True}}), "has no argument '/copies/0/ctiy'"),
     ],
 )
 def test_rule_that_can_apply_to_no_tool_stops_the_start(block: Any, reason: str) -> None:
@@ -96,6 +98,7 @@ def test_rule_that_can_apply_to_no_tool_stops_the_start(block: Any, reason: str)
 
 def test_rule_that_can_apply_is_accepted() -> None:
     when = {"/to/next/city": {"exists": True}, "/labels/anything": {"exists": True}}
+    when["/copies/0/city"] = {"exists": True}
     approvals = read_approvals(rule(when=when), path=FILE)
     refuse_strays(approvals, [READ, WRITE], path=FILE)
 
@@ -154,3 +157,29 @@ def test_typo_in_a_rule_never_opens_a_gate(
     except ConfigurationError:
         return
     assert mistaken == "ask" or policy(SOUND).verdict(wanted, WRITE) == "allow"
+
+
+@pytest.mark.parametrize("pattern", ["*", "**", "*-*", "?*"])
+def test_rule_that_allows_every_tool_is_said_at_the_start(
+    caplog: pytest.LogCaptureFixture, pattern: str
+) -> None:
+    rules = [{"tool": "Files-*", "then": "ask"}, {"tool": pattern, "then": "allow"}]
+    with caplog.at_level(logging.WARNING):
+        read_approvals({"rules": rules}, path=FILE)
+    assert "config.yaml: approvals.rules[1] allows every tool" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"tool": "*", "then": "ask"},
+        {"tool": "Files-*", "then": "allow"},
+        {"tool": "*", "when": {"path": {"exists": True}}, "then": "allow"},
+    ],
+)
+def test_rule_that_allows_less_is_not_spoken_of(
+    caplog: pytest.LogCaptureFixture, rule: dict[str, object]
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        read_approvals({"rules": [rule]}, path=FILE)
+    assert caplog.text == ""

@@ -95,6 +95,7 @@ def test_place_of_listening_decides_if_nothing_is_configured(
         ("H13 two", b"GET /chats/c HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n"),
         ("H13 none", b"GET /chats/c HTTP/1.1\r\n\r\n"),
         ("H13 none, old", b"GET /chats/c HTTP/1.0\r\n\r\n"),
+        ("H13 in another", b"GET /chats/c HTTP/1.0\r\nSec-Fetch-Site: localhost\r\n\r\n"),
         ("H13 other", request("GET", "/chats/c", host="evil.example")),
     ],
 )
@@ -196,6 +197,22 @@ async def test_allowed_site_may_ask_before_it_sends() -> None:
     assert "POST" in response.headers["Access-Control-Allow-Methods"]
 
 
+async def test_allowed_sites_options_request_that_asks_for_no_method_is_answered_by_the_route() -> (
+    None
+):
+    response = await get(toy_app(origins=[FRIEND]), method="OPTIONS", Origin=FRIEND)
+    assert response.status_code == 405
+    assert response.headers["Access-Control-Allow-Origin"] == FRIEND
+    assert "Access-Control-Allow-Methods" not in response.headers
+
+
+async def test_other_request_that_names_a_method_is_no_preflight() -> None:
+    headers = {"Origin": FRIEND, "Access_Control_Request_Method": "POST"}
+    response = await get(toy_app(origins=[FRIEND]), **headers)
+    assert response.status_code == 200
+    assert "Access-Control-Allow-Methods" not in response.headers
+
+
 async def test_two_origins_are_refused() -> None:
     async with inside(toy_app(origins=[FRIEND]), OURS) as client:
         response = await client.get("/chats/c", headers=[("Origin", OURS), ("Origin", FRIEND)])
@@ -203,7 +220,7 @@ async def test_two_origins_are_refused() -> None:
 
 
 async def websocket(origin: str | None, **options: Any) -> list[str]:
-    """The kinds of messages that a handshake of this page gets."""
+    """The kinds of messages of a handshake of this page: what is read, and what is sent."""
     sent: list[str] = []
 
     async def accept(scope: Any, receive: Any, send: Any) -> None:
@@ -212,6 +229,7 @@ async def websocket(origin: str | None, **options: Any) -> list[str]:
         await socket.close()
 
     async def receive() -> dict[str, Any]:
+        sent.append("websocket.connect")
         return {"type": "websocket.connect"}
 
     async def send(message: Any) -> None:
@@ -234,7 +252,8 @@ async def websocket(origin: str | None, **options: Any) -> list[str]:
 )
 async def test_websockets_are_guarded_as_well(origin: str | None, is_served: bool) -> None:
     kinds = await websocket(origin, origins=[FRIEND])
-    assert kinds == (["websocket.accept", "websocket.close"] if is_served else ["websocket.close"])
+    accepted = ["websocket.accept"] if is_served else []
+    assert kinds == ["websocket.connect", *accepted, "websocket.close"]
 
 
 async def test_lifespan_is_let_through() -> None:

@@ -12,6 +12,7 @@ from sk_agents.engine.ports import Model
 from sk_agents.engine.turns import ModelPiece, Prompt, TextDelta
 from sk_agents.llm.retry import Pace
 from sk_agents.testing.clock import SettableClock
+from tests.patience import seconds
 
 HELLO = Prompt([Message(role="user", content="hello")])
 DONE = b"data: [DONE]\n\n"
@@ -97,7 +98,7 @@ class Waits:
 
 async def pieces_of(model: Model, prompt: Prompt = HELLO) -> list[ModelPiece]:
     # A real model on a machine that is busy with other tests takes its time.
-    async with asyncio.timeout(100):
+    async with asyncio.timeout(seconds(100)):
         return [piece async for pieces in model.stream(prompt) for piece in pieces]
 
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from sk_agents.llm.http_client import HttpClient, Pool, target
 from sk_agents.llm.http_connection import HttpConnection
 from sk_agents.llm.timeouts import Timeouts
+from tests.patience import seconds
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -92,7 +93,7 @@ async def http(pool: Pool | None = None) -> AsyncIterator[HttpClient]:
 async def sent(
     client: HttpClient, url: str, body: bytes = b"{}", timeouts: Timeouts = QUICK
 ) -> HttpConnection:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(seconds(20)):
         return await client.send(target("POST", f"{url}/v1", {}), body, timeouts)
 
 
@@ -100,7 +101,7 @@ async def rest_of(response: HttpConnection) -> bytes:
     """The whole body; the response is released, also if reading fails."""
     body = bytearray()
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(seconds(20)):
             while read := await response.read():
                 body += read
     finally:

@@ -23,6 +23,7 @@ from tests.llm.raw_http import (
     sent,
     served,
 )
+from tests.missing import lacks
 
 
 class Silent:
@@ -88,7 +89,7 @@ async def test_server_on_ipv6_is_reached() -> None:
         with socket.create_server(("::1", 0), family=socket.AF_INET6):
             pass
     except OSError:
-        pytest.skip("this machine has no IPv6")
+        lacks("ipv6", "this machine has no IPv6")
     async with served(Answers([OK]), host="::1") as url, http() as client:
         assert await asked(client, url) == (200, b"ok")
 

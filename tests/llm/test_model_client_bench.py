@@ -1,8 +1,11 @@
-"""The measurement runs; what it says is judged by `make bench`, on a machine at rest."""
+"""The measurement runs: seen by `make bench` before it measures, on a machine at rest."""
+
+import pytest
 
 from tests.bench import model_client
 
 
+@pytest.mark.bench
 def test_client_is_measured_beside_a_bare_reader() -> None:
     report = model_client.measure(calls=3, repetitions=1)
     assert [line.split()[0] for line in report.lines] == ["burst,", "burst,", "steps,", "steps,"]

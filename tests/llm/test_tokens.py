@@ -1,4 +1,6 @@
-"""Estimates that are near enough, and nearer after each report."""
+"""Estimates that are near enough, and windows by the model's name."""
+
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -7,7 +9,6 @@ from hypothesis import strategies as st
 from sk_agents.engine.models import Message, Part, ToolCall
 from sk_agents.engine.turns import Prompt, ToolSpec
 from sk_agents.llm.tokens import (
-    Calibration,
     context_window,
     estimate_message,
     estimate_prompt,
@@ -48,20 +49,80 @@ def test_everything_the_model_reads_is_counted() -> None:
     assert estimate_prompt(Prompt(prompt.messages, response_schema=schema)) > plain
 
 
-def test_calibration_approaches_what_is_reported() -> None:
-    calibration = Calibration()
-    for _ in range(50):
-        calibration = calibration.learned(100, 150)
-    assert calibration.applied(1000) == pytest.approx(1500, rel=0.01)
+def counted(*messages: Message, **fields: Any) -> int:
+    return estimate_prompt(Prompt(list(messages), **fields))
 
 
-@pytest.mark.parametrize(("estimated", "reported"), [(0, 5), (5, 0), (5, -1)])
-def test_absent_reports_teach_nothing(estimated: int, reported: int) -> None:
-    assert Calibration(1.2).learned(estimated, reported) == Calibration(1.2)
+HI = Message(role="user", content="hi")
+WORDS = "word " * 80
 
 
-def test_absurd_report_moves_the_average_by_a_bounded_step() -> None:
-    assert Calibration().learned(1, 10**9).factor <= 1.6
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("x" * 1000, 271),
+        ("\u0436" * 1000, 551),
+        ("\u6211" * 1000, 1001),
+        ("\U0001f600" * 1000, 2201),
+        ("x" * 1000 + "\u0436" * 1000 + "\u6211" * 1000, 1821),
+        ("x", 1),
+    ],
+    ids=["latin", "cyrillic", "chinese", "emoji", "mixed", "one letter"],
+)
+def test_each_letter_counts_by_the_script_it_belongs_to(text: str, tokens: int) -> None:
+    assert estimate_text(text) == tokens
+
+
+def test_first_and_last_letters_of_each_length_are_counted_once() -> None:
+    for letter in "\x7f\x80\u07ff\u0800\uffff\U00010000\U0010ffff":
+        once, often = estimate_text(letter * 1000), estimate_text(letter * 3000)
+        assert often - once == pytest.approx(2 * (once - 1), abs=1)
+        assert once > 100
+
+
+def test_call_counts_its_name_and_its_arguments() -> None:
+    call = ToolCall(id="1", plugin_name="Files", function_name="look", arguments={"text": WORDS})
+    message = Message(role="assistant", tool_calls=(call,))
+    text = estimate_text("Files-look") + estimate_text(WORDS)
+    assert text < estimate_message(message) - estimate_message(Message(role="user")) < text + 20
+    twice = Message(role="assistant", tool_calls=(call, call))
+    empty = estimate_message(Message(role="user"))
+    assert estimate_message(twice) - empty == 2 * (estimate_message(message) - empty)
+
+
+def test_text_and_pictures_of_a_message_are_added_up() -> None:
+    text, picture = Part(content=WORDS), Part(kind="image", content="data:,")
+    empty = estimate_message(Message(role="user"))
+    both = estimate_message(Message(role="user", content=WORDS, parts=(text, picture)))
+    assert both - empty == 2 * estimate_text(WORDS) + 1_100
+
+
+def test_tool_counts_its_name_description_and_parameters() -> None:
+    plain = counted(HI, tools=[ToolSpec("a-b", "", {})])
+    described = counted(HI, tools=[ToolSpec("a-b", WORDS, {})])
+    detailed = counted(HI, tools=[ToolSpec("a-b", WORDS, {"description": WORDS})])
+    assert counted(HI) < plain
+    assert described - plain == estimate_text(WORDS)
+    assert detailed - described == pytest.approx(estimate_text(WORDS), abs=5)
+    two = [ToolSpec("a-b", WORDS, {}), ToolSpec("a-b", WORDS, {})]
+    assert counted(HI, tools=two) - counted(HI) == 2 * (described - counted(HI))
+
+
+def test_schema_of_the_answer_is_counted() -> None:
+    schema = {"description": WORDS}
+    more = counted(HI, response_schema=schema) - counted(HI)
+    assert more == pytest.approx(estimate_text(WORDS), abs=6)
+    assert counted(HI, response_schema={}) > counted(HI)
+
+
+def test_messages_are_added_up() -> None:
+    assert counted(HI, HI, HI) == 3 * estimate_message(HI)
+
+
+def test_number_too_large_for_json_is_counted_as_it_is_written() -> None:
+    call = ToolCall(id="1", plugin_name="a", function_name="b", arguments={"n": 10**400})
+    counted_once = estimate_message(Message(role="assistant", tool_calls=(call,)))
+    assert counted_once > estimate_text("1" * 400)
 
 
 @pytest.mark.parametrize(
@@ -86,3 +147,9 @@ def test_window_follows_the_models_family(model: str, window: int) -> None:
 
 def test_override_wins() -> None:
     assert context_window("ollama/llama3", 32_768) == 32_768
+
+
+def test_window_of_a_model_served_by_ollama_is_the_smaller_one() -> None:
+    assert context_window("ollama/llama-2") == 4_096
+    assert context_window("ollama_chat/gemma") == 4_096
+    assert context_window("vllm/llama-2") == 4_096

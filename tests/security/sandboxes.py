@@ -10,14 +10,15 @@ from pathlib import Path
 from sk_agents.tools.sandbox.plans import Limits, Wall
 from sk_agents.tools.sandbox.session import Ended, Language, Source, run
 from sk_agents.tools.sandbox.walls import candidates, failure
-from tests.debian import program
+from tests.debian import BUBBLEWRAP, program
+from tests.patience import seconds
 
 WALLS: tuple[Wall, ...] = ("bubblewrap", "namespaces", "landlock")
 
 
 def bwrap_path() -> str:
     """Bubblewrap; empty where it is not and cannot be installed."""
-    return program(("bwrap",), ("bubblewrap",)) or ""
+    return program(BUBBLEWRAP) or ""
 
 
 def reason_against(wall: Wall) -> str | None:
@@ -44,7 +45,7 @@ async def ran(
     """The program's output and end, in bounded time."""
     output, ended = b"", None
     chosen = limits or Limits(seconds=20)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(seconds(60)):
         pieces = run(Source(language, text), folder, chosen, wall=wall, bwrap=bwrap_path())
         async with aclosing(pieces):
             async for piece in pieces:

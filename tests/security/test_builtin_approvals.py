@@ -27,6 +27,7 @@ from sk_agents.tools.sandbox.walls import Sandbox
 from sk_agents.tools.threads import CallThreads
 from sk_agents.tools.toolbox import Toolbox
 from tests.engine.kit import Talk, talking
+from tests.missing import lacks
 from tests.requirements import requirement
 from tests.security.sandboxes import processes_in
 from tests.tools.builtin_box import tools
@@ -55,7 +56,7 @@ def has_walls() -> None:
     try:
         Sandbox().check()
     except ConfigurationError as error:
-        pytest.skip(f"NOT SHOWN HERE: {error}")
+        lacks("sandbox", f"NOT SHOWN HERE: {error}")
 
 
 @pytest.fixture

@@ -12,11 +12,16 @@ import pytest
 
 from sk_agents.tools.sandbox.plans import Limits, Wall
 from sk_agents.tools.sandbox.session import Source, run
+from tests.missing import lacks
 from tests.requirements import requirement
 from tests.security.escapes import attempt
 from tests.security.sandboxes import WALLS, bwrap_path, processes_in, ran, reason_against
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are for Linux")
+
+@pytest.fixture(autouse=True)
+def on_linux() -> None:
+    if sys.platform != "linux":
+        lacks("linux", "sandboxes are for Linux")
 
 
 @pytest.fixture(params=WALLS)
@@ -24,7 +29,7 @@ def wall(request: pytest.FixtureRequest) -> Wall:
     chosen: Wall = request.param
     reason = reason_against(chosen)
     if reason is not None:
-        pytest.skip(f"NOT SHOWN HERE: {chosen}: {reason}")
+        lacks("sandbox", f"NOT SHOWN HERE: {chosen}: {reason}")
     return chosen
 
 

@@ -7,7 +7,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,10 +30,12 @@ def note(thread_id: str, text: str = "hello") -> Commit:
 
 
 class FailingDisk(apsw.VFS):
-    """A file system that counts its syncs and fails them on demand; the default while installed."""
+    """A file system that counts its syncs and fails them on demand, all or those of files with a
+    name that ends so; the default while installed."""
 
     def __init__(self) -> None:
         self.fails = False
+        self.fails_for: str | None = None
         self.syncs = 0
         super().__init__("failing-disk", base="unix", makedefault=True)
 
@@ -44,11 +46,13 @@ class FailingDisk(apsw.VFS):
 class _FailingFile(apsw.VFSFile):
     def __init__(self, disk: FailingDisk, name: Name, flags: list[int]) -> None:
         self._disk = disk
+        self._name = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
         super().__init__("unix", name, flags)
 
     def xSync(self, flags: int) -> None:
         self._disk.syncs += 1
-        if self._disk.fails:
+        fails_for = self._disk.fails_for
+        if self._disk.fails or (fails_for is not None and self._name.endswith(fails_for)):
             raise apsw.exception_for(apsw.SQLITE_IOERR_FSYNC)
         super().xSync(flags)
 
@@ -105,15 +109,13 @@ async def _fill_the_disk(path: Path) -> str:
     """Commit until the file may grow no more, then say what is left and make room again."""
     said: list[str] = []
     async with SqliteStore(path) as store:
-        limit = path.with_name(f"{path.name}-wal").stat().st_size + 300_000
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
         stored = 0
-        try:
-            for stored in range(1_000):
-                await store.commit(note(f"t{stored}", "x" * 50_000))
-        except TealError as error:
-            said.append(type(error).__name__)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        with _no_file_larger_than(_wal_of(path).stat().st_size + 300_000):
+            try:
+                for stored in range(1_000):
+                    await store.commit(note(f"t{stored}", "x" * 50_000))
+            except TealError as error:
+                said.append(type(error).__name__)
         await store.commit(note("after"))
         said.append("wrote again")
     async with SqliteStore(path) as store:
@@ -123,7 +125,64 @@ async def _fill_the_disk(path: Path) -> str:
     return " ".join([*said, f"kept {min(stored, 1)}"])
 
 
-ACTIONS = {"unprivileged": _open_without_rights, "fill": _fill_the_disk}
+async def _ping_a_full_disk(path: Path) -> str:
+    async with SqliteStore(path) as store:
+        await store.commit(note("before"))
+        store.renew("o", 60)
+        said = []
+        with _no_file_larger_than(1):
+            said.append(f"ping {await _outcome(store.ping())}")
+            try:
+                store.renew("o", 60)
+            except TealError as error:
+                said.append(f"renew {type(error).__name__}")
+        said.append(f"then ping {await _outcome(store.ping())}")
+        said.append(f"commit {await _outcome(store.commit(note('after')))}")
+    return ", ".join(said)
+
+
+async def _ping_after_a_refusal(path: Path) -> str:
+    async with SqliteStore(path) as store:
+        big = note("big", "x" * 200_000)
+        with _no_file_larger_than(_wal_of(path).stat().st_size + 150_000):
+            said = [
+                f"small {await _outcome(store.commit(note('small')))}",
+                f"big {await _outcome(store.commit(big))}",
+                f"ping {await _outcome(store.ping())}",
+            ]
+        said.append(f"then ping {await _outcome(store.ping())}")
+        said.append(f"big {await _outcome(store.commit(big))}")
+        said.append(f"ping {await _outcome(store.ping())}")
+    return ", ".join(said)
+
+
+async def _outcome(attempt: Awaitable[object]) -> str:
+    try:
+        await attempt
+    except TealError as error:
+        return type(error).__name__
+    return "ok"
+
+
+def _wal_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+@contextmanager
+def _no_file_larger_than(size: int) -> Iterator[None]:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+
+
+ACTIONS = {
+    "unprivileged": _open_without_rights,
+    "fill": _fill_the_disk,
+    "ping_full": _ping_a_full_disk,
+    "ping_refused": _ping_after_a_refusal,
+}
 
 if __name__ == "__main__":
     action, place = sys.argv[1], Path(sys.argv[2])

@@ -26,7 +26,6 @@ from sk_agents.exceptions import (
 from sk_agents.persistence import group_writer, sqlite_schema
 from sk_agents.persistence.sqlite_schema import MIGRATIONS, open_for_writing
 from sk_agents.persistence.sqlite_store import SqliteStore
-from tests.requirements import requirement
 from tests.stores.sqlite_faults import (
     failing_disk,
     locked_by_another_process,
@@ -52,7 +51,6 @@ def guarded() -> Iterator[Path]:
     rmtree(folder)
 
 
-@requirement("S003-1.2-sqlite")
 async def test_what_is_committed_is_in_the_file_after_reopening(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "teal.sqlite"
     async with SqliteStore(path) as store:

@@ -1,5 +1,6 @@
 """The SQLite store under the contract of durable stores that several processes share."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -7,7 +8,10 @@ from pathlib import Path
 import apsw
 import pytest
 
+from sk_agents.exceptions import StateCorrupt, StoreUnavailable
+from sk_agents.persistence.group_writer import MAX_GROUP
 from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.testing.commits import create, start_run
 from sk_agents.testing.store_contract import Damage, MakeStore, SharedStoreContract
 from tests.requirements import requirement
 
@@ -46,3 +50,56 @@ class TestSqliteStore(SharedStoreContract):
             return lambda: record_of(path, thread_id)
 
         return damage
+
+
+async def test_damaged_head_is_not_offered_to_a_new_owner_and_hides_no_other(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "teal.sqlite"
+    async with SqliteStore(path) as store:
+        for name in ("t1", "t2", "t3"):
+            await store.commit(start_run(name, f"run-{name}"))
+    with closing(apsw.Connection(str(path))) as database:
+        database.execute("UPDATE thread SET checksum = checksum + 1 WHERE thread_id = 't2'")
+    async with SqliteStore(path) as store:
+        assert sorted(head.thread_id for head in await store.orphans()) == ["t1", "t3"]
+        with pytest.raises(StateCorrupt):
+            await store.thread("t2")
+
+
+async def test_commits_that_are_queued_when_the_store_closes_are_kept(tmp_path: Path) -> None:
+    """More of them than fit into one transaction."""
+    path = tmp_path / "teal.sqlite"
+    names = [f"t{number}" for number in range(2 * MAX_GROUP + 1)]
+    async with SqliteStore(path) as store:
+        sent = [asyncio.ensure_future(store.commit(create(name))) for name in names]
+        await asyncio.sleep(0)
+        assert not any(commit.done() for commit in sent)
+    async with asyncio.timeout(5):
+        kept = await asyncio.gather(*sent)
+    assert [done.thread.thread_id for done in kept] == names
+    async with SqliteStore(path) as again:
+        assert [(await again.thread(name)).next_seq for name in names] == [1] * len(names)
+
+
+async def test_commit_to_a_store_that_is_closing_is_refused(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "teal.sqlite") as store:
+        first = asyncio.ensure_future(store.commit(create("t1")))
+        await asyncio.sleep(0)
+        closing_store = asyncio.ensure_future(store.__aexit__())
+        await asyncio.sleep(0)
+        with pytest.raises(StoreUnavailable):
+            await store.commit(create("t2"))
+        await closing_store
+        assert (await first).thread.thread_id == "t1"
+        with pytest.raises(StoreUnavailable):
+            await store.commit(create("t3"))
+
+
+async def test_commits_that_wait_together_share_transactions_of_a_bounded_size(
+    tmp_path: Path,
+) -> None:
+    async with SqliteStore(tmp_path / "teal.sqlite") as store:
+        await asyncio.gather(*(store.commit(create(f"t{n}")) for n in range(2 * MAX_GROUP)))
+        counted = store.metrics()
+        assert (counted["commits"], counted["commit_groups"]) == (2 * MAX_GROUP, 2)

@@ -22,6 +22,7 @@ from sk_agents.engine.engine import Engine
 from sk_agents.engine.ports import ThreadQuery
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn
+from tests.patience import seconds
 
 P = "/Helper/0.1"
 USER = "dummyuser"
@@ -225,7 +226,7 @@ async def serving(
 
 
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(20)):
         while True:
             if await is_so():
                 return

@@ -29,7 +29,10 @@ from sk_agents.ska_types import AgentTask
 from sk_agents.tealagents.v1alpha1.config import Served, read_config
 from sk_agents.testing import HeaderAuthorizer, ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn
+from tests.patience import seconds
 
+# As long as a busy machine may take for fifty requests at once.
+BOUND = seconds(60)
 P = "/Helper/0.1"
 AGENT = """
 # A helper, as its author wrote it.
@@ -168,15 +171,15 @@ class Server:
         self, path: str, body: Any = None, user: str | None = "alice", **headers: str
     ) -> httpx.Response:
         given = {name.replace("_", "-"): value for name, value in headers.items()}
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND):
             return await self.http.post(path, json=body, headers={**_authorization(user), **given})
 
     async def get(self, path: str, user: str | None = "alice") -> httpx.Response:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND):
             return await self.http.get(path, headers=_authorization(user))
 
     async def delete(self, path: str, user: str | None = "alice") -> httpx.Response:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND):
             return await self.http.delete(path, headers=_authorization(user))
 
     async def ask(self, text: str = "hello", user: str = "alice", **fields: Any) -> Json:
@@ -236,7 +239,7 @@ class Live:
 
     async def until(self, text: bytes) -> None:
         """Until this has arrived."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(BOUND):
             while text not in self.arrived:
                 self._more.clear()
                 await self._more.wait()
@@ -288,7 +291,7 @@ async def streaming(at: Server, path: str, body: Any, user: str = "alice") -> As
 
 async def eventually(look: Callable[[], Awaitable[Any]], wanted: Any) -> None:
     """Until a look shows what is wanted."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND):
         while True:
             if await look() == wanted:
                 return
@@ -307,7 +310,7 @@ async def serving(at: Place) -> AsyncIterator[Server]:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(app.router.lifespan_context(app))
         transport = httpx.ASGITransport(app)
-        client = httpx.AsyncClient(transport=transport, base_url="http://test", timeout=20)
+        client = httpx.AsyncClient(transport=transport, base_url="http://test", timeout=BOUND)
         yield Server(app, await stack.enter_async_context(client), at)
 
 

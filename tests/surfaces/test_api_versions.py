@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx
@@ -110,7 +113,7 @@ async def test_an_error_of_one_version_is_not_the_others(tmp_path: Path, failing
     assert [reply.get("output_raw", reply.get("output")) for reply in replies] == others
 
 
-@requirement("S001-isolation-no-shared-state", "S001-isolation-behaviour")
+@requirement("S001-isolation-no-shared-state")
 async def test_what_happens_in_a_task_changes_no_stateless_answer(tmp_path: Path) -> None:
     gate = asyncio.Event()
     script: list[Turn | Exception] = [says("old"), [gate, *says("task")], says("old"), says("new")]
@@ -125,6 +128,45 @@ async def test_what_happens_in_a_task_changes_no_stateless_answer(tmp_path: Path
     assert before["output_raw"] == during["output_raw"] == "old"
     first, _, second, _ = model.requests
     assert first == second
+
+
+def break_down(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change every function and method of a package to one that fails."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(f"{package} is broken")
+
+    for name, module in list(sys.modules.items()):
+        if name.partition(f"{package}.")[0] or not isinstance(module, ModuleType):
+            continue
+        for owner in [module, *filter(inspect.isclass, vars(module).values())]:
+            if owner is module or owner.__module__ == name:
+                for key, value in list(vars(owner).items()):
+                    if inspect.isfunction(value) and not key.startswith("__"):
+                        monkeypatch.setattr(owner, key, fail)
+
+
+@requirement("S001-isolation-behaviour")
+async def test_stateless_answers_stay_the_same_when_tealagents_is_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("Old", "New", "Stateful", "Old", "New")
+    script: list[Turn | Exception] = [says(name) for name in names]
+    async with serving(tmp_path, script) as (client, model):
+        before = [await ask(client, name) for name in ("Old", "New")]
+        await ask(client, "Stateful")
+        break_down("sk_agents.tealagents", monkeypatch)
+        with pytest.raises(RuntimeError, match="sk_agents.tealagents is broken"):
+            await ask(client, "Stateful")
+        after = [await ask(client, name) for name in ("Old", "New")]
+    assert [reply["output_raw"] for reply in after] == ["Old", "New"]
+    assert after == [{**one, **_ids(other)} for one, other in zip(before, after, strict=True)]
+    assert model.requests[:2] == model.requests[3:]
+
+
+def _ids(reply: dict[str, Any]) -> dict[str, Any]:
+    """What is made new for each request."""
+    return {key: value for key, value in reply.items() if key.endswith("_id")}
 
 
 async def _has_asked(model: ScriptedModelServer, times: int) -> bool:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
+from jsonschema_rs import Draft202012Validator
 from pydantic import ValidationError
 from starlette.routing import WebSocketRoute
 
@@ -109,6 +110,10 @@ async def test_document_describes_this_agents_routes_and_no_others(tmp_path: Pat
         text = json.dumps(document)
         for reference in {part.split('"')[0] for part in text.split('"$ref": "')[1:]}:
             assert reference.rpartition("/")[2] in schemas
+        [stream] = document["paths"][f"{P}/sse"]["post"]["responses"]["200"]["content"].values()
+        sent = Draft202012Validator({**document, **stream["schema"]})
+        assert sent.is_valid({"event": "final-response", "data": "{}"})
+        assert not sent.is_valid({"output": "what an event holds is no event"})
         page = await at.get(f"{P}/docs", None)
         assert (page.status_code, "Interface description" in page.text) == (200, True)
 

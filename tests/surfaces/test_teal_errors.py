@@ -1,6 +1,8 @@
 """Every failure of Teal's API has its status, says what is wrong and can be found in the logs."""
 
 import asyncio
+import re
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from tests.surfaces.teal_server import (
     streaming,
 )
 
+MIGRATING = Path(__file__).parents[2] / "docs" / "migrating.md"
 UNKNOWN = "12345678-1234-4234-8234-123456789abc"
 FAILING = """
 import json
@@ -162,7 +165,6 @@ async def test_malformed_id_in_a_path_is_422_and_an_unknown_one_404(
         assert (await at.post(f"{P}/requests/{UNKNOWN}/cancel")).status_code == 404
 
 
-@requirement("S000-error-messages", "S001-handler-status-codes")
 async def test_busy_task_is_409_and_says_so(tmp_path: Path) -> None:
     async with server(tmp_path, [calls(("Mail-send", {"to": "bob"}))]) as at:
         paused = await at.ask()
@@ -262,7 +264,6 @@ def _damage(database: Path, task_id: str) -> None:
     connection.close()
 
 
-@requirement("S001-handler-status-codes")
 @pytest.mark.parametrize(("status", "code"), [(400, "llm_refused"), (401, "llm_refused")])
 async def test_model_that_refuses_is_502_with_the_ids_and_a_failed_task(
     tmp_path: Path, status: int, code: str
@@ -326,3 +327,103 @@ async def test_no_route_serves_a_caller_without_a_token(tmp_path: Path) -> None:
         for path in ("tasks", "sessions", "requests"):
             told(await at.get(f"{P}/{path}/{UNKNOWN}", None), 401, "unauthenticated")
         told(await at.delete(f"{P}/tasks/{UNKNOWN}", None), 401, "unauthenticated")
+
+
+Failure = Callable[[Server, Path], Awaitable[httpx.Response]]
+
+
+async def _unknown_task(at: Server, _: Path) -> httpx.Response:
+    return await at.post(P, message(task_id=UNKNOWN))
+
+
+async def _without_token(at: Server, _: Path) -> httpx.Response:
+    return await at.post(P, message(), None)
+
+
+async def _without_items(at: Server, _: Path) -> httpx.Response:
+    return await at.post(P, {"items": []})
+
+
+async def _other_session(at: Server, _: Path) -> httpx.Response:
+    reply = await at.ask()
+    return await at.post(P, message(task_id=reply["task_id"], session_id=UNKNOWN))
+
+
+async def _too_large(at: Server, _: Path) -> httpx.Response:
+    return await _sent(at, b"x" * (12 * 1024 * 1024 + 1), "application/json")
+
+
+async def _other_media(at: Server, _: Path) -> httpx.Response:
+    return await _sent(at, b"{}", "text/plain")
+
+
+async def _refused_by_the_model(at: Server, _: Path) -> httpx.Response:
+    return await at.post(P, message())
+
+
+async def _without_store(at: Server, folder: Path) -> httpx.Response:
+    (folder / "outage").touch()
+    return await at.post(P, message())
+
+
+async def _sent(at: Server, content: bytes, media: str) -> httpx.Response:
+    headers = {"Content-Type": media, "Authorization": "alice"}
+    return await at.http.post(P, content=content, headers=headers)
+
+
+REFUSED = ModelError("10.0.0.7 said no", status=400)
+# Each failure: how it comes about, with which script, and what a client is told.
+FAILURES: list[tuple[Failure, list[Any], int, str]] = [
+    (_without_token, [], 401, "unauthenticated"),
+    (_unknown_task, [], 404, "thread_not_found"),
+    (_other_session, [says("hi")], 409, "conflict"),
+    (_too_large, [], 413, "too_large"),
+    (_other_media, [], 415, "unsupported_media"),
+    (_without_items, [], 422, "invalid_input"),
+    (_refused_by_the_model, [REFUSED], 502, "llm_refused"),
+    (_without_store, [], 503, "store_unavailable"),
+]
+NAMED = pytest.mark.parametrize(
+    ("failure", "script", "status", "code"),
+    FAILURES,
+    ids=[failure.__name__ for failure, *_ in FAILURES],
+)
+
+
+@NAMED
+@requirement("S001-handler-status-codes")
+async def test_failure_has_its_own_status_which_is_documented(
+    tmp_path: Path, failure: Failure, script: list[Any], status: int, code: str
+) -> None:
+    async with server(tmp_path, script, settings=own_class(tmp_path)) as at:
+        told(await failure(at, tmp_path), status, code)
+    assert [other for _, _, other, _ in FAILURES].count(status) == 1
+    (row,) = re.findall(r"^\| errors \|.*$", MIGRATING.read_text(), re.MULTILINE)
+    assert str(status) in re.findall(r"\b\d{3}\b", row.split("|")[3])
+
+
+@requirement("S000-error-messages")
+@pytest.mark.parametrize(
+    ("failure", "script", "words", "reason"),
+    [
+        (_refused_by_the_model, [REFUSED], "provider answered 400", "llm_refused"),
+        (_without_store, [], "store", "failed with OSError"),
+    ],
+    ids=["model", "store"],
+)
+async def test_failure_says_what_is_wrong_and_its_id_finds_the_reason_in_the_logs(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    failure: Failure,
+    script: list[Any],
+    words: str,
+    reason: str,
+) -> None:
+    async with server(tmp_path, script, settings=own_class(tmp_path)) as at:
+        body = (await failure(at, tmp_path)).json()
+    assert words in body["detail"].lower()
+    assert "10.0.0.7" not in str(body)
+    # A run that failed has an id of its own, since it can fail after its request has ended.
+    sought = body.get("run_correlation_id") or body["correlation_id"]
+    found = [vars(record) for record in caplog.records if sought in vars(record).values()]
+    assert any(reason in str(record) for record in found), found

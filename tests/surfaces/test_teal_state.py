@@ -9,12 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
-from sk_agents.engine.models import Usage
+from sk_agents.engine.commits import Absent
+from sk_agents.engine.models import NewThread, Usage
 from sk_agents.engine.turns import TextDelta, TurnFinished
 from sk_agents.persistence.sqlite_store import SqliteStore
 from sk_agents.persistence.task_view import StoreTasks
 from sk_agents.ska_types import AgentTask
 from sk_agents.tealagents.models import Request, Session
+from sk_agents.testing.commits import new_commit, run_started
 from sk_agents.testing.scripted_model import calls, says
 from tests.requirements import requirement
 from tests.surfaces.teal_server import P, Script, eventually, message, place, server, serving
@@ -169,6 +171,24 @@ async def test_agents_do_not_serve_each_others_tasks(tmp_path: Path) -> None:
         for path in ("tasks/" + reply["task_id"], "requests/" + reply["request_id"]):
             assert (await at.get(f"{OTHER}/{path}")).status_code == 404
         assert (await at.get(f"{OTHER}/sessions/{SESSION}")).status_code == 404
+
+
+async def test_chat_of_another_api_is_no_task_though_it_has_the_same_user_and_agent(
+    tmp_path: Path,
+) -> None:
+    async with place(tmp_path, [says("hi")] * 2) as at:
+        async with serving(at) as running:
+            task_id = (await running.ask())["task_id"]
+        async with SqliteStore(at.database) as store:
+            task = await store.thread(task_id)
+            assert task.user_id
+            new = NewThread(task.user_id, surface="chats", agent=task.agent)
+            await store.commit(new_commit(SESSION, Absent(new), run_started(SESSION)))
+        async with serving(at) as running:
+            assert (await running.get(f"{P}/tasks/{task_id}")).status_code == 200
+            for path in (f"tasks/{SESSION}", f"requests/{SESSION}"):
+                assert (await running.get(f"{P}/{path}")).status_code == 404
+            assert (await running.post(P, message(task_id=SESSION))).status_code == 404
 
 
 @requirement("S000-request-idempotency-key")

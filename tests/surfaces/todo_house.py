@@ -27,9 +27,10 @@ from sk_agents.testing import HeaderAuthorizer, ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn
 from sk_agents.todo_server.task_stores import task_store
 from sk_agents.todo_server.tasks import Task
+from tests.patience import seconds
 
 DEMO = Path(__file__).parent.parent.parent / "demos" / "todo" / "config.yaml"
-BOUND = 60.0
+BOUND = seconds(60)
 Json = dict[str, Any]
 
 

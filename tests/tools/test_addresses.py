@@ -67,6 +67,8 @@ async def test_public_host_is_allowed_with_the_addresses_it_had() -> None:
         "[::1]",
         "[fe80::1]",
         "[fe80::1%25eth0]",
+        "[2606:4700::1111%25eth0]",
+        "[2606:4700::1111%eth0]",
         "[fd00:ec2::254]",
         "[ff02::1]",
         "[::ffff:127.0.0.1]",
@@ -113,6 +115,7 @@ async def test_oddly_spelt_address_is_refused(host: str) -> None:
         ("mixed.example", f"{PUBLIC} 10.0.0.1"),
         ("six.example", "::1"),
         ("scoped.example", "fe80::1%eth0"),
+        ("scoped.example", "2606:4700::1111%eth0"),
         ("mapped.example", "::ffff:10.0.0.1"),
         ("broken.example", "not-an-address"),
     ],
@@ -287,3 +290,24 @@ def test_redirect_from_http_to_https_is_the_same_service() -> None:
 def test_redirect_elsewhere_is_refused(location: str) -> None:
     with pytest.raises(ToolError):
         redirect_target("https://api.example/a", location, hosts=["cdn.example"])
+
+
+async def test_name_whose_first_label_is_a_number_is_a_name() -> None:
+    found = await checked("http://1.example/", **{"1_example": PUBLIC})
+    assert (found.host, found.addresses) == ("1.example", (PUBLIC,))
+
+
+@pytest.mark.parametrize(("length", "is_name"), [(253, True), (254, False)])
+async def test_name_is_as_long_as_a_resolver_takes(length: int, is_name: bool) -> None:
+    host = ("a" * 49 + ".") * 5 + "a" * (length - 250)
+    assert len(host) == length
+    known = {host.replace(".", "_"): PUBLIC}
+    if is_name:
+        assert (await checked(f"http://{host}/", **known)).host == host
+    else:
+        assert "not a name" in await refusal(f"http://{host}/", **known)
+
+
+def test_redirect_to_another_scheme_is_refused_as_an_address_that_is_not_allowed() -> None:
+    with pytest.raises(ToolError, match="an address that is not allowed"):
+        redirect_target("https://api.example/a", "ftp://cdn.example/", hosts=["cdn.example:0"])

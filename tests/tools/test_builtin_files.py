@@ -13,6 +13,7 @@ import pytest
 from sk_agents.exceptions import ToolError
 from sk_agents.tools.builtin.beneath import Opener
 from sk_agents.tools.builtin.workspace import Workspace, Workspaces, parts_of
+from tests.missing import lacks
 from tests.tools.builtin_box import files
 from tests.tools.calls import CONTEXT, call, result
 
@@ -226,7 +227,7 @@ async def test_device_is_refused(work: Path) -> None:
     try:
         os.mknod(work / "zero", 0o666 | stat.S_IFCHR, os.makedev(1, 5))
     except PermissionError:
-        pytest.skip("NOT SHOWN HERE: only root can make devices")
+        lacks("root", "NOT SHOWN HERE: only root can make devices")
     assert "a device" in await refusal(work.parent, "read_file", path="zero")
     assert "a device" in await refusal(work.parent, "delete_file", path="zero")
 

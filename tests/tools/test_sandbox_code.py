@@ -18,6 +18,7 @@ from sk_agents.tools.sandbox.plans import Limits
 from sk_agents.tools.sandbox.walls import Sandbox, candidates, failure
 from sk_agents.tools.threads import CallThreads
 from sk_agents.tools.toolbox import Toolbox
+from tests.missing import lacks
 from tests.requirements import requirement
 from tests.tools.calls import CONTEXT, call, pieces, result
 
@@ -27,7 +28,7 @@ def has_walls() -> None:
     try:
         Sandbox().check()
     except ConfigurationError as error:
-        pytest.skip(f"NOT SHOWN HERE: {error}")
+        lacks("sandbox", f"NOT SHOWN HERE: {error}")
 
 
 pytestmark = pytest.mark.usefixtures("has_walls")
@@ -182,3 +183,20 @@ def test_walls_that_do_not_hold_are_not_used(wrapper: str) -> None:
 def test_bubblewrap_is_tried_first_where_it_is() -> None:
     assert next(iter(candidates("/usr/bin/bwrap"))) == "bubblewrap"
     assert "bubblewrap" not in candidates("")
+
+
+async def test_program_cancelled_in_the_moment_it_gets_a_place_never_starts(tmp_path: Path) -> None:
+    sandbox = Sandbox(running=1)
+    sandbox.check()
+    box = code(tmp_path, sandbox)
+    await sandbox._slots.acquire()
+    made = box.run(call("Code-run_python", {"code": "print(1)"}), CONTEXT)
+    async with asyncio.timeout(30), aclosing(made):
+        waiting = asyncio.ensure_future(anext(made))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        sandbox._slots.release()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    assert not sandbox._slots.locked()

@@ -145,7 +145,7 @@ def test_missing_arguments_are_all_named() -> None:
     with pytest.raises(ToolError) as caught:
         EXAMPLE.check({})
     assert "- text: is missing" in str(caught.value)
-    assert "and 1 more" in str(caught.value)
+    assert "- and more" in str(caught.value)
     assert "text (required), count (required)" in str(caught.value)
 
 

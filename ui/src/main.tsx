@@ -23,9 +23,9 @@ listenToKeys();
 // The list and the inbox change with the run on the screen.
 effect(() => {
   const { session } = room.value;
-  session.activeId.value;
-  session.pendingCount.value;
-  session.title.value;
+  void session.activeId.value;
+  void session.pendingCount.value;
+  void session.title.value;
   void refresh();
   void look();
 });

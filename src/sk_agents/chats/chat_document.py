@@ -11,8 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from sk_agents.chats.cursors import event_id
 from sk_agents.chats.states import NONE, States
 from sk_agents.chats.views import InteractionView, chat_summary, interaction_view
+from sk_agents.engine.events import Event
 from sk_agents.engine.models import RunStatus, Thread
 from sk_agents.engine.state import Run, ThreadState
 from sk_agents.engine.transitions import TERMINAL
@@ -31,12 +33,12 @@ _AFTER_STATE = InteractionView.model_fields.keys() - _BEFORE_STATE - {STATE}
 class ChatDocument:
     """`ChatView` in pieces: these runs of a chat, with their states unless those are left out.
 
-    `older` is its `next`.
+    `older` is its `next`, `last` the last event of the whole chat.
     """
 
     head: Thread
     state: ThreadState
-    last_seq: int
+    last: Event | None
     runs: Sequence[Run]
     visible: frozenset[str]
     states: States | None
@@ -64,7 +66,8 @@ class ChatDocument:
                 yield from self._interaction(run)
         rest = {
             **summary,
-            "last_seq": self.last_seq,
+            "last_seq": self.last.seq if self.last is not None else 0,
+            "last_event_id": event_id(self.last) if self.last is not None else "0",
             "truncated": self.older is not None,
             "next": self.older,
         }

@@ -26,6 +26,7 @@ from sk_agents.chats.views import (
     chat_summary,
 )
 from sk_agents.engine.events import Event
+from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import ThreadQuery
 from sk_agents.exceptions import ThreadBusy
 from sk_agents.http.body import body_of
@@ -104,12 +105,11 @@ def collection_routes(desk: Desk) -> APIRouter:
         visit = await desk.visit(request)
         known = await visit.engine.thread(visit.thread_id, visit.caller.user_id)
         state = known.state
-        position = streams.cursor(request.scope["headers"], request.query_params.getlist("after"))
-        streams.check_cursor(position, state.next_seq)
+        position = await streams.place_of(request, visit, known)
         streams.check_accept(request.scope)
         after = state.next_seq - 1 if position is None else position
-        renderer = await streams.renderer_at(visit, state, after)
-        stream = streams.live_stream(visit, renderer, after=after)
+        renderer = await streams.renderer_at(visit, known, after)
+        stream = streams.live_stream(visit, renderer, after=after, incarnation=known.incarnation)
         return HeldStream(desk.slots, visit.caller.user_id, stream)
 
     @router.get("/chats/{chat_id}/branches")
@@ -136,7 +136,7 @@ def collection_routes(desk: Desk) -> APIRouter:
         """The whole chat as a document for `POST /chats/import`."""
         visit = await desk.visit(request)
         known = await visit.engine.thread(visit.thread_id, visit.caller.user_id)
-        pages = _pages(visit, known.state.next_seq - 1)
+        pages = _pages(visit, known.head, known.state.next_seq - 1)
         return StreamingResponse(
             archive(known.head, known.state, pages),
             media_type="application/json",
@@ -146,12 +146,12 @@ def collection_routes(desk: Desk) -> APIRouter:
     return router
 
 
-async def _pages(visit: Visit, last_seq: int) -> AsyncIterator[Sequence[Event]]:
+async def _pages(visit: Visit, head: Thread, last_seq: int) -> AsyncIterator[Sequence[Event]]:
     """The log as far as it goes now, a part at a time."""
     seq = 0
     while seq < last_seq:
         page = await visit.engine.shelf.events(
-            visit.thread_id, seq, min(EXPORT_PAGE, last_seq - seq), max_bytes=EXPORT_BYTES
+            head, seq, min(EXPORT_PAGE, last_seq - seq), max_bytes=EXPORT_BYTES
         )
         if not page:
             return

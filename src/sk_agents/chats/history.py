@@ -73,7 +73,7 @@ async def chat_document(
         # Waiting as its interactions do, also in the moment before the thread is given up.
         known.head._replace(status=state.status),
         state,
-        state.next_seq - 1,
+        state.last_event,
         shown,
         frozenset(run.run_id for run in state.branch()),
         states,
@@ -94,14 +94,13 @@ async def _part(
 ) -> ChatDocument:
     """The part of a long chat that ends at `before`, without the states: those are too long."""
     last_seq = head.next_seq - 1
+    [last] = await visit.engine.shelf.events(head, last_seq - 1, 1)
     before = before or Place(last_seq + 1, head.head_run)
     for _ in range(MAX_WINDOWS):
         end = min(last_seq, before.seq - 1)
         start = max(0, end - WINDOW_EVENTS)
         # What begins here may end further on.
-        events = await visit.engine.shelf.events(
-            visit.thread_id, start, end - start + WINDOW_EVENTS
-        )
+        events = await visit.engine.shelf.events(head, start, end - start + WINDOW_EVENTS)
         window = window_of(events)
         runs = [run for run in window.state.runs.values() if run.first_seq <= end]
         visible, tip = _path(window, before.tip or (runs[-1].run_id if runs else None))
@@ -111,7 +110,7 @@ async def _part(
         if shown or is_first:
             break
     older = None if is_first else str(before)
-    return ChatDocument(head, window.state, last_seq, shown, frozenset(visible), None, older)
+    return ChatDocument(head, window.state, last, shown, frozenset(visible), None, older)
 
 
 def _path(window: Window, tip: str | None) -> tuple[set[str], str | None]:

@@ -43,14 +43,15 @@ def interaction_routes(desk: Desk) -> APIRouter:
         """
         visit = await desk.visit(request)
         known, run = await _found(visit, request)
-        position = streams.cursor(request.scope["headers"], request.query_params.getlist("after"))
-        streams.check_cursor(position, known.state.next_seq)
+        position = await streams.place_of(request, visit, known)
         if streams.has_seen_its_end(run, position):
             return Response(status_code=204)
         streams.check_accept(request.scope)
         after = max(position or 0, run.first_seq - 1)
-        renderer = await streams.renderer_at(visit, known.state, after, run_id=run.run_id)
-        stream = streams.live_stream(visit, renderer, after=after, run_id=run.run_id)
+        renderer = await streams.renderer_at(visit, known, after, run_id=run.run_id)
+        stream = streams.live_stream(
+            visit, renderer, after=after, run_id=run.run_id, incarnation=known.incarnation
+        )
         return HeldStream(desk.slots, visit.caller.user_id, stream)
 
     @router.post(f"{PATH}/approve")

@@ -31,7 +31,7 @@ def _spoken(text: str) -> str:
 Said = Annotated[str, AfterValidator(_spoken)]
 Text = Annotated[str, AfterValidator(_bounded)]
 Title = Annotated[str, Field(min_length=1, max_length=MAX_TITLE), AfterValidator(_spoken)]
-ChatId = Annotated[str, Field(pattern=r"\A[A-Za-z0-9_-]{1,64}\z")]
+ChatId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 AgentName = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 OnBusy = Literal["reject", "enqueue", "interrupt"]
 OnDisconnect = Literal["cancel", "continue"]

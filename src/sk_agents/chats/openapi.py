@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from sk_agents.chats.archive import Archive
+from sk_agents.chats.cursors import PATTERN
 from sk_agents.chats.frames import CHAT_FRAMES, INTERACTION_FRAMES, Frames
 from sk_agents.chats.models import (
     BranchChoice,
@@ -57,18 +58,22 @@ _KEY = {
     "description": "The same request sent again with the same key is done once.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
 }
-_CURSOR = "The last event seen; the stream goes on after it."
+_CURSOR = (
+    "The id of the last event seen; the stream goes on after it. A plain number is taken as it is, "
+    "without a look at which event stands there."
+)
+_CURSOR_SCHEMA = {"type": "string", "pattern": "^([0-9]+(-[0-9a-f]{8})?)?$"}
 _LAST_EVENT_ID = {
     "name": "Last-Event-ID",
     "in": "header",
     "description": _CURSOR,
-    "schema": {"type": "string", "pattern": "^[0-9]*$"},
+    "schema": _CURSOR_SCHEMA,
 }
 _AFTER = {
     "name": "after",
     "in": "query",
     "description": _CURSOR,
-    "schema": {"type": "string", "pattern": "^[0-9]*$"},
+    "schema": _CURSOR_SCHEMA,
 }
 _PARTS = [
     {
@@ -99,7 +104,7 @@ def _events(description: str, frames: Frames) -> dict[str, Any]:
         "type": "object",
         "required": ["event", "data"],
         "properties": {
-            "id": {"type": "string", "pattern": "^[0-9]+$"},
+            "id": {"type": "string", "pattern": f"^{PATTERN}$"},
             "event": {"enum": list(frames)},
             "data": {"type": "string", "contentMediaType": "application/json"},
             "retry": {"type": "integer"},
@@ -176,14 +181,14 @@ _READING: dict[tuple[str, str], dict[str, Any]] = {
         "responses": {
             200: _STREAM,
             204: {"description": "The reader has seen its end."},
-            **problem_responses(*ALWAYS, 404, 406, 429),
+            **problem_responses(*ALWAYS, 404, 406, 410, 429),
         },
     },
     ("get", f"{CHAT}/events"): {
         "parameters": [_LAST_EVENT_ID, _AFTER],
         "responses": {
             200: _events("The chat as it goes on, without end.", CHAT_FRAMES),
-            **problem_responses(*ALWAYS, 404, 406, 429),
+            **problem_responses(*ALWAYS, 404, 406, 410, 429),
         },
     },
 }

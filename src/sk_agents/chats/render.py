@@ -1,6 +1,6 @@
 """From the log to the frames of a chat's stream: at most one frame an event, the same each time.
 
-A durable frame's id is its event's place in the log, so a reader can go on from any of them.
+A durable frame's id names its event, so a reader can go on from any of them.
 Deltas and tool output are previews and carry none.
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from sk_agents.chats.cursors import event_id
 from sk_agents.engine.events import (
     Answered,
     ApprovalDecided,
@@ -81,7 +82,7 @@ class Renderer:
                 name, payload = named
                 if self._whole_chat:
                     payload = self._placed(item, payload)
-                found.append(frame(name, orjson.dumps(payload), seq=item.seq))
+                found.append(frame(name, orjson.dumps(payload), id=event_id(item)))
         return found
 
     def _placed(self, event: Event, payload: Payload) -> Payload:

@@ -7,20 +7,22 @@ from collections.abc import Sequence
 from typing import Self
 
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.types import Scope
 
+from sk_agents.chats.cursors import cursor_of
 from sk_agents.chats.desk import Visit
 from sk_agents.chats.render import Renderer, stream_end
 from sk_agents.engine.events import RunEnded
 from sk_agents.engine.live import Delta
-from sk_agents.engine.state import Run, ThreadState
+from sk_agents.engine.state import Run
+from sk_agents.engine.threads import KnownThread
 from sk_agents.engine.transitions import TERMINAL
-from sk_agents.exceptions import CursorAhead, MalformedRequest, TealError, ThreadNotFound
+from sk_agents.exceptions import CursorAhead, CursorExpired, TealError, ThreadNotFound
 from sk_agents.http.sse import DirectLine, EventStream, LastFrames
 
 logger = logging.getLogger(__name__)
 
-MAX_CURSOR_DIGITS = 18
 PAGE = 1000
 PAGE_BYTES = 1024 * 1024
 _ACCEPTED = ("text/event-stream", "text/*", "*/*")
@@ -64,13 +66,14 @@ class ChatFrames:
         *,
         after: int,
         run_id: str | None,
+        incarnation: str | None,
         previews: Previews,
     ) -> None:
         self._visit = visit
         self._renderer = renderer
         self._run_id = run_id
         self._watch = visit.engine.watch(
-            visit.thread_id, after=after, run_id=run_id, outlet=previews
+            visit.thread_id, after=after, run_id=run_id, incarnation=incarnation, outlet=previews
         )
         self._has_ended = False
 
@@ -104,16 +107,23 @@ class ChatFrames:
 
 
 def live_stream(
-    visit: Visit, renderer: Renderer, *, after: int, run_id: str | None = None
+    visit: Visit,
+    renderer: Renderer,
+    *,
+    after: int,
+    run_id: str | None = None,
+    incarnation: str | None = None,
 ) -> EventStream:
-    """The response that sends what follows `after`."""
+    """The response that sends what follows `after`; the other arguments are those of `Watch`."""
     previews = Previews(renderer)
-    frames = ChatFrames(visit, renderer, after=after, run_id=run_id, previews=previews)
+    frames = ChatFrames(
+        visit, renderer, after=after, run_id=run_id, incarnation=incarnation, previews=previews
+    )
     return EventStream(frames, line=previews.line)
 
 
 async def renderer_at(
-    visit: Visit, state: ThreadState, position: int, *, run_id: str | None = None
+    visit: Visit, known: KnownThread, position: int, *, run_id: str | None = None
 ) -> Renderer:
     """A renderer for a stream of one run, or of the whole chat, that begins after `position`.
 
@@ -124,7 +134,7 @@ async def renderer_at(
     renderer = Renderer(visit.chat_id, whole_chat=run_id is None)
     begun = {
         run.run_id: run.first_seq
-        for run in state.runs.values()
+        for run in known.state.runs.values()
         if run_id in (None, run.run_id)
         and run.calls
         and run.first_seq <= position
@@ -133,7 +143,7 @@ async def renderer_at(
     seq = min(begun.values(), default=position + 1) - 1
     while seq < position:
         page = await visit.engine.shelf.events(
-            visit.thread_id, seq, min(PAGE, position - seq), max_bytes=PAGE_BYTES
+            known.head, seq, min(PAGE, position - seq), max_bytes=PAGE_BYTES
         )
         if not page:
             break
@@ -142,32 +152,24 @@ async def renderer_at(
     return renderer
 
 
-def cursor(headers: Sequence[tuple[bytes, bytes]], after: Sequence[str]) -> int | None:
-    """Where the reader wants to go on, from `Last-Event-ID` or `after`; an empty one is the start.
+async def place_of(request: Request, visit: Visit, known: KnownThread) -> int | None:
+    """The number of the event after which the reader wants to go on, if it names one.
 
     Raises:
-        MalformedRequest: both are given and differ, or one is not an event's id.
-        CursorAhead: no log comes that far.
+        MalformedRequest: this cannot be an event's id.
+        CursorAhead: the log has not come that far.
+        CursorExpired: another event stands where the reader's was.
     """
-    sent = [value.decode("latin-1") for name, value in headers if name == b"last-event-id"]
-    given = [*sent, *after]
-    places = [value for value in given if value != ""]
-    if any(not (value.isascii() and value.isdigit()) for value in places):
-        raise MalformedRequest("An event id is a number.")
-    if any(len(value) > MAX_CURSOR_DIGITS for value in places):
+    cursor = cursor_of(request.scope["headers"], request.query_params.getlist("after"))
+    if cursor is None:
+        return None
+    if cursor.seq >= known.state.next_seq:
         raise CursorAhead
-    numbers = {int(value) for value in places}
-    if len(numbers) > 1:
-        raise MalformedRequest("Last-Event-ID and after name different events.")
-    if numbers:
-        return numbers.pop()
-    return 0 if given else None
-
-
-def check_cursor(position: int | None, next_seq: int) -> None:
-    """Raises CursorAhead: the log has not come that far."""
-    if position is not None and position >= next_seq:
-        raise CursorAhead
+    if cursor.tag is not None:
+        page = await visit.engine.shelf.events(known.head, cursor.seq - 1, 1)
+        if not page or not cursor.names(page[0]):
+            raise CursorExpired
+    return cursor.seq
 
 
 def has_seen_its_end(run: Run, position: int | None) -> bool:

@@ -113,6 +113,8 @@ class ChatView(View):
     status: str
     updated_at: str
     last_seq: int
+    last_event_id: str
+    """A cursor for the chat's stream: everything after what is here."""
     truncated: bool
     """True if older interactions are left out: ask for those with `next` as `before`."""
     next: str | None

@@ -59,7 +59,7 @@ class Follower:
     def further_events(self) -> AsyncGenerator[Event, None]:
         """What follows the last event that was told."""
         reply = self.reply
-        return self._chat.watch(reply.interaction_id, after=reply.last_seq)
+        return self._chat.watch(reply.interaction_id, after=reply.last_event_id)
 
     async def follow(self, events: AsyncGenerator[Event, None]) -> None:
         """To the end, or until nothing but an open approval can move it on.

@@ -24,7 +24,7 @@ from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_
 from sk_agents.config.default_agents import AgentOffer
 from sk_agents.config.settings import Settings, load_settings
 from sk_agents.config.store_url import store_url, without_secrets
-from sk_agents.exceptions import ConfigurationError, StoreError
+from sk_agents.exceptions import ConfigurationError, StoreBroken, StoreError
 from sk_agents.http.caller import check_bind_address
 from sk_agents.http.connections import ConnectionLimits, affordable_connections, bounded_by
 from sk_agents.telemetry.line_writer import LineWriter, print_line
@@ -43,6 +43,7 @@ class ExitCode(IntEnum):
 
     STOPPED = 0
     ADDRESS_IN_USE = 69
+    STORE_BROKEN = 74
     NOT_PERMITTED = 77
     BAD_CONFIGURATION = 78
 
@@ -56,9 +57,11 @@ class _CannotListen(Exception):
 
 
 def run(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> ExitCode:
-    """Serve until a signal says stop."""
+    """Serve until a signal says stop, or the store is broken."""
     try:
         _serve(config_paths, overrides)
+    except StoreBroken as error:
+        return _fail(ExitCode.STORE_BROKEN, error)
     except _CannotListen as error:
         return _fail(error.code, error)
     except (ConfigurationError, StoreError) as error:
@@ -88,7 +91,7 @@ def _serve(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> None:
         ready = ready_line(settings, app.state.house, listener, offer)
         server = _Server(_server_config(app, settings, offer.files), ready)
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-            runner.run(_run_until_signal(app, server, listener))
+            runner.run(_run_until_stopped(app, server, listener))
 
 
 def _offer(config_paths: Sequence[Path], settings: Settings) -> AgentOffer:
@@ -205,7 +208,8 @@ class _Server(uvicorn.Server):
             self._output.put(self._ready)
 
 
-async def _run_until_signal(app: FastAPI, server: _Server, listener: socket.socket) -> None:
+async def _run_until_stopped(app: FastAPI, server: _Server, listener: socket.socket) -> None:
+    """Raises StoreBroken: a supervisor has to start this program anew."""
     with _stopping(app, server):
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(app.router.lifespan_context(app))
@@ -213,7 +217,13 @@ async def _run_until_signal(app: FastAPI, server: _Server, listener: socket.sock
                 telemetry = app.state.house.telemetry
                 held = telemetry.loop_held if telemetry is not None else None
                 await stack.enter_async_context(LoopWatchdog(seconds, held))
+            breaking = asyncio.create_task(app.state.engines.broken())
+            breaking.add_done_callback(lambda _: setattr(server, "should_exit", True))
             await server.serve(sockets=[listener])
+            is_broken = breaking.done()
+            breaking.cancel()
+    if is_broken:
+        raise StoreBroken
 
 
 @contextmanager

@@ -5,7 +5,13 @@ It knows the server only by its wire: none of the server's own modules is import
 
 from sk_agents.client.answering import Answering
 from sk_agents.client.chat import Chat
-from sk_agents.client.errors import ClientError, ProtocolError, ServerUnreachable, TealServerError
+from sk_agents.client.errors import (
+    ClientError,
+    CursorLost,
+    ProtocolError,
+    ServerUnreachable,
+    TealServerError,
+)
 from sk_agents.client.events import (
     Answer,
     AnswerDelta,
@@ -62,6 +68,7 @@ __all__ = [
     "ClientError",
     "Complete",
     "Cost",
+    "CursorLost",
     "Decided",
     "Event",
     "Failed",

@@ -91,21 +91,27 @@ class Chat:
 
     async def wait(self, reply: Reply) -> Reply:
         """Go on with a reply that waited, after deciding: to its end or the next decision."""
-        place = Place(self.id, interaction_id=reply.interaction_id, last=reply.last_seq)
+        place = Place(self.id, interaction_id=reply.interaction_id, last=reply.last_event_id)
         return await self._drain(place, ReplySoFar(reply))
 
     async def watch(
-        self, interaction_id: str | None = None, *, after: int | None = None
+        self, interaction_id: str | None = None, *, after: str | int | None = None
     ) -> AsyncGenerator[Event, None]:
         """Read along without saying anything: an interaction to its end, or the chat for ever.
 
-        An interaction is read from its beginning, the chat from now on; `after` is the `seq` to
-        go on from, 0 for everything.
+        An interaction is read from its beginning, the chat from now on; `after` is the `event_id`
+        to go on from, 0 for everything. A `seq` will do too, but the server cannot tell then
+        whether it is still the same event.
+
+        Raises:
+            CursorLost: the event to go on from is not in the chat any more.
         """
         if interaction_id is None and after is None:
             # Not left to the server: a connection cut before its first event could not resume.
-            after = (await self.history(state=False)).last_seq
-        place = Place(self.id, interaction_id=interaction_id, last=after)
+            past = await self.history(state=False)
+            after = past.last_event_id or past.last_seq
+        last = None if after is None else str(after)
+        place = Place(self.id, interaction_id=interaction_id, last=last)
         async with aclosing(self._events(place)) as events:
             async for event in events:
                 yield event

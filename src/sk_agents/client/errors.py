@@ -2,6 +2,7 @@
 
     ClientError
     ├── TealServerError        the server answered, and refused
+    │   └── CursorLost         the event to go on from is not in the chat
     ├── ServerUnreachable      no answer, or one that was cut off, for longer than is waited
     └── ProtocolError          the answer is not what a server of this kind sends
 
@@ -44,6 +45,24 @@ class TealServerError(ClientError):
         self.retry_after = retry_after
         self.is_passing = status in PASSING
         super().__init__(f"{status} {self.code}: {self.detail}")
+
+
+class CursorLost(TealServerError):
+    """The event to go on from is not in the chat, so what followed it cannot be told.
+
+    A backup of the server was restored, or the chat was deleted and made again. Read its
+    `history` and go on from there.
+    """
+
+    CODES = frozenset({"cursor_ahead", "cursor_expired"})
+
+
+def server_error(
+    status: int, problem: Mapping[str, Any], *, retry_after: float | None = None
+) -> TealServerError:
+    """The error that a server's refusal is."""
+    kind = CursorLost if problem.get("code") in CursorLost.CODES else TealServerError
+    return kind(status, problem, retry_after=retry_after)
 
 
 class ServerUnreachable(ClientError):

@@ -46,6 +46,8 @@ class Usage(Received):
 class EventBase(Received):
     seq: int | None = None
     """Its place in the chat's log; `None` for a preview."""
+    event_id: str | None = None
+    """What a stream can go on from; `None` for a preview."""
     interaction_id: str = ""
 
 
@@ -242,16 +244,19 @@ def event_of(frame: Frame, *, interaction_id: str = "") -> Event:
     """The event in a frame; `interaction_id` is for payloads that do not name theirs.
 
     Raises:
-        ProtocolError: a known event with a payload that does not fit, or an id that is no number.
+        ProtocolError: a known event with a payload that does not fit, or an id without a place.
     """
     payload = payload_of(frame)
-    named = str(payload.get("interaction_id") or interaction_id)
-    seq = _seq_of(frame)
+    about: dict[str, Any] = {
+        "seq": seq_of(frame.id) if frame.id else None,
+        "event_id": frame.id or None,
+        "interaction_id": str(payload.get("interaction_id") or interaction_id),
+    }
     kind = EVENT_OF.get(frame.event)
     if kind is None:
-        return Unknown(name=frame.event, data=frame.data, seq=seq, interaction_id=named)
+        return Unknown(name=frame.event, data=frame.data, **about)
     try:
-        return kind.model_validate({**payload, "seq": seq, "interaction_id": named})
+        return kind.model_validate({**payload, **about})
     except ValidationError as error:
         raise ProtocolError(f"the server sent an unusable event {frame.event!r}") from error
 
@@ -273,9 +278,13 @@ def payload_of(frame: Frame) -> dict[str, Any]:
     return {}
 
 
-def _seq_of(frame: Frame) -> int | None:
-    if not frame.id:
-        return None
-    if frame.id.isascii() and frame.id.isdigit() and len(frame.id) < 20:
-        return int(frame.id)
-    raise ProtocolError(f"the server sent an event id that is no number: {frame.id[:80]!r}")
+def seq_of(event_id: str) -> int:
+    """The place in the log that an event's id begins with; what follows it is the server's affair.
+
+    Raises:
+        ProtocolError: it begins with none.
+    """
+    place = event_id.partition("-")[0]
+    if place.isascii() and place.isdigit() and len(place) < 20:
+        return int(place)
+    raise ProtocolError(f"the server sent an event id without a number: {event_id[:80]!r}")

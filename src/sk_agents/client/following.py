@@ -20,6 +20,7 @@ from sk_agents.client.events import (
     ToolOutput,
     event_of,
     payload_of,
+    seq_of,
 )
 from sk_agents.client.link import ByteStream, Link, Request, path_of
 from sk_agents.client.patience import Patience
@@ -35,24 +36,24 @@ class Place:
 
     `opening` starts the interaction; with its idempotency key it is repeated until an event with
     an id has come, which says where to go on. Without `opening` and `interaction_id` the whole
-    chat is read, without end.
+    chat is read, without end. `last` is the id of the last event seen.
     """
 
     chat_id: str
     opening: Request | None = None
     interaction_id: str | None = None
-    last: int | None = None
+    last: str | None = None
     is_over: bool = False
     _heard: dict[Key, int] = field(default_factory=dict)
 
     def request(self) -> Request:
         if self.interaction_id is not None:
-            headers = {} if self.last is None else {"Last-Event-ID": str(self.last)}
+            headers = {} if self.last is None else {"Last-Event-ID": self.last}
             path = path_of("chats", self.chat_id, "interactions", self.interaction_id, "events")
             return Request("GET", path, headers=headers)
         if self.opening is not None:
             return self.opening
-        query = {} if self.last is None else {"after": str(self.last)}
+        query = {} if self.last is None else {"after": self.last}
         return Request("GET", path_of("chats", self.chat_id, "events"), query=query)
 
     def take(self, frame: Frame) -> Event | None:
@@ -60,9 +61,9 @@ class Place:
         event = event_of(frame, interaction_id=self.interaction_id or "")
         if event.seq is None:
             return self._unheard(event)
-        if self.last is not None and event.seq <= self.last:
+        if self.last is not None and event.seq <= seq_of(self.last):
             return None
-        self.last = event.seq
+        self.last = event.event_id
         if self.opening is not None:
             if not event.interaction_id:
                 raise ProtocolError("the server began a stream without naming the interaction")

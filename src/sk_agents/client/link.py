@@ -19,7 +19,13 @@ import aiohttp
 import orjson
 
 from sk_agents import __version__
-from sk_agents.client.errors import ClientError, ProtocolError, ServerUnreachable, TealServerError
+from sk_agents.client.errors import (
+    ClientError,
+    ProtocolError,
+    ServerUnreachable,
+    TealServerError,
+    server_error,
+)
 from sk_agents.client.patience import Pace, Patience
 
 CONNECT_SECONDS = 10.0
@@ -234,7 +240,7 @@ async def _refusal(response: aiohttp.ClientResponse) -> ClientError:
     if not isinstance(problem, dict):
         problem = {}
     retry_after = _seconds(response.headers.get("Retry-After"))
-    return TealServerError(response.status, problem, retry_after=retry_after)
+    return server_error(response.status, problem, retry_after=retry_after)
 
 
 async def _at_most(content: aiohttp.StreamReader, size: int) -> bytes:

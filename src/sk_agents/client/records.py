@@ -91,6 +91,7 @@ class History(Received):
     status: str | None = None
     updated_at: str = ""
     last_seq: int | None = None
+    last_event_id: str | None = None
     next: str | None = None
 
 

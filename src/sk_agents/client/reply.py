@@ -46,6 +46,7 @@ class Reply:
     approvals: tuple[ApprovalRequired, ...] = ()
     error: Failed | None = None
     last_seq: int | None = None
+    last_event_id: str | None = None
 
 
 class ReplySoFar:
@@ -69,7 +70,7 @@ class ReplySoFar:
     def add(self, event: Event) -> None:
         self._answering.add(event)
         if event.seq is not None:
-            self._reply = replace(self._reply, last_seq=event.seq)
+            self._reply = replace(self._reply, last_seq=event.seq, last_event_id=event.event_id)
         match event:
             case Started() | Queued():
                 self._reply = replace(self._reply, interaction_id=event.interaction_id)

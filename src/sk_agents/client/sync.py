@@ -163,7 +163,7 @@ class SyncChat:
         return self._teal.each(self.chat.regenerate(interaction_id, **options))
 
     def watch(
-        self, interaction_id: str | None = None, *, after: int | None = None
+        self, interaction_id: str | None = None, *, after: str | int | None = None
     ) -> Generator[Event, None, None]:
         return self._teal.each(self.chat.watch(interaction_id, after=after))
 

@@ -34,6 +34,7 @@ class LimitsSpec(BaseModel):
     run_seconds: Positive | None = None
     approval_seconds: Positive | None = None
     tool_result_bytes: Annotated[int, Field(ge=1024)] | None = None
+    reply_bytes: Annotated[int, Field(ge=1024)] | None = None
 
 
 class ContextSpec(BaseModel):

@@ -63,6 +63,9 @@ from sk_agents.exceptions import (
 
 # Most events of a run: they neither move a head nor are looked for across threads.
 _UNREMARKABLE = frozenset((Answered, Thinking, ToolFinished, ToolProposed, ToolStarted))
+# What its owner only commits when a run has come further. A start alone is none: the tool may be
+# what takes its owner down each time.
+_PROGRESS = frozenset((Answered, Thinking, ToolFinished, ToolProposed))
 
 
 def admit(
@@ -109,9 +112,8 @@ def _checked(
     if isinstance(guard, Absent):
         if head is not None:
             raise ThreadExists(thread_id=commit.thread_id)
-        return _fresh(commit.thread_id, guard.new, now)
-    if head is None:
-        raise ThreadNotFound(thread_id=commit.thread_id)
+        return _fresh(commit, guard.new, now)
+    head = same_thread(commit.thread_id, head, commit.incarnation)
     match guard:
         case Owned():
             if (head.owner, head.epoch) != (guard.owner, guard.epoch):
@@ -131,6 +133,17 @@ def _checked(
     return head
 
 
+def same_thread(thread_id: str, head: Thread | None, incarnation: str | None) -> Thread:
+    """The head, if the thread is there and the one that is meant.
+
+    Raises:
+        ThreadNotFound: there is none, or it was deleted and made again.
+    """
+    if head is None or incarnation not in (None, head.incarnation):
+        raise ThreadNotFound(thread_id=thread_id)
+    return head
+
+
 def _check_seq(head: Thread, expected: int) -> None:
     if head.next_seq != expected:
         raise SequenceConflict(thread_id=head.thread_id, next_seq=head.next_seq)
@@ -142,15 +155,15 @@ def _check_pending(guard: Pending, head: Thread, approval: Entry | None, now: da
     if not approval.open:
         raise ApprovalAlreadyDecided(approval_id=guard.approval_id)
     overdue = approval.due_at is not None and approval.due_at <= now
-    if overdue and not guard.overdue:
+    if overdue and not guard.overdue and not guard.in_time:
         raise ApprovalExpired(approval_id=guard.approval_id)
     if guard.overdue and not overdue:
         raise SequenceConflict("This approval is still in time.", approval_id=guard.approval_id)
 
 
-def _fresh(thread_id: str, new: NewThread, now: datetime) -> Thread:
+def _fresh(commit: Commit, new: NewThread, now: datetime) -> Thread:
     return Thread(
-        thread_id=thread_id,
+        thread_id=commit.thread_id,
         user_id=new.user_id,
         session_id=new.session_id,
         wire_id=new.wire_id,
@@ -169,6 +182,7 @@ def _fresh(thread_id: str, new: NewThread, now: datetime) -> Thread:
         created_at=now,
         updated_at=now,
         expires_at=new.expires_at,
+        incarnation=commit.commit_id,
     )
 
 
@@ -205,6 +219,8 @@ def _advanced(
                 status = event.status or status
             case _:
                 pass
+    if recoveries and isinstance(commit.guard, Owned):
+        recoveries *= _PROGRESS.isdisjoint(map(type, events))
     owner, epoch = _holder(head, commit, leased=leased)
     if isinstance(commit.lease, Park):
         status, runnable = ThreadStatus.WAITING, False

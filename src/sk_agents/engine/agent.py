@@ -8,6 +8,7 @@ from typing import Literal
 from sk_agents.engine.context import Context, tokens
 from sk_agents.engine.models import Message, Price
 from sk_agents.engine.ports import Model, Policy, Toolbox
+from sk_agents.engine.turns import ReplyLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,13 @@ class Limits:
     approval_seconds: float = 86_400.0
     tool_result_bytes: int = 262_144
     cancel_grace_seconds: float = 5.0
+    reply_bytes: int = 1_048_576
+
+    @property
+    def reply(self) -> ReplyLimits:
+        """A model that asks for too many calls is told so; one that asks for far too many is not
+        listened to any longer."""
+        return ReplyLimits(calls=4 * self.calls_per_round, text_bytes=self.reply_bytes)
 
 
 @dataclass(frozen=True, slots=True)

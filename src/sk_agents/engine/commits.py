@@ -49,13 +49,15 @@ class Pending:
 
     `next_seq` is how far the sender has read, as in `Owned`; with `exact`, nothing was appended
     since. Who decides several approvals names the one that is due first: then none is late, and
-    each is as its sender has read.
+    each is as its sender has read. With `in_time`, the sender has seen on a better clock than the
+    wall's that its time is not up.
     """
 
     approval_id: str
     overdue: bool = False
     next_seq: int = 1
     exact: bool = False
+    in_time: bool = False
 
 
 Guard = Absent | Owned | Quiet | Unchanged | Pending
@@ -90,13 +92,18 @@ LeaseChange = Claim | ClaimIfFree | Release | Park
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """`commit_id` is unique per thread: sent again, it answers what it did the first time."""
+    """`commit_id` is unique per thread: sent again, it answers what it did the first time.
+
+    `incarnation` is that of the thread as its sender knows it: a thread that was deleted and made
+    again is another one, whatever its guard says. `None` means the thread that is there.
+    """
 
     thread_id: str
     commit_id: str
     guard: Guard
     events: tuple[Event, ...] = ()
     lease: LeaseChange | None = None
+    incarnation: str | None = None
 
     @property
     def asks_who_leads(self) -> bool:

@@ -83,17 +83,19 @@ def _is_short(run: Run | None, context: Context) -> bool:
 
 
 def cut_to_fit(messages: Sequence[Message], context: Context) -> Sequence[Message]:
-    """The messages with their tool output cut, the largest ones only as far as needed."""
+    """The messages with their tool output cut, the largest ones only as far as needed.
+
+    The limit is halved until they fit, so that each message is looked at a few times at most.
+    """
     if tokens(messages) <= context.budget:
         return messages
-    by_size = sorted(
-        (len(message.content) for message in messages if message.role == "tool"), reverse=True
-    )
-    for limit in (*(size // 2 for size in by_size), KEPT_CHARACTERS):
-        kept = [_cut(message, max(limit, KEPT_CHARACTERS)) for message in messages]
-        if tokens(kept) <= context.budget:
+    sizes = (len(message.content) for message in messages if message.role == "tool")
+    limit = max(sizes, default=0)
+    while True:
+        limit = max(limit // 2, KEPT_CHARACTERS)
+        kept = [_cut(message, limit) for message in messages]
+        if limit == KEPT_CHARACTERS or tokens(kept) <= context.budget:
             return kept
-    return [_cut(message, KEPT_CHARACTERS) for message in messages]
 
 
 def summary(earlier: str | None, runs: Sequence[Run], limit: int = SUMMARY_CHARACTERS) -> str:

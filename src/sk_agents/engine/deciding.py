@@ -11,6 +11,7 @@ from sk_agents.engine.calls import Approval, Call
 from sk_agents.engine.commands import DecideApproval
 from sk_agents.engine.commits import ClaimIfFree, Pending
 from sk_agents.engine.events import ApprovalDecided, ApprovalRequested, Event, GrantChanged
+from sk_agents.engine.lifetimes import has_passed
 from sk_agents.engine.models import ApprovalState, Entry
 from sk_agents.engine.ports import Ids, Store
 from sk_agents.engine.services import Services
@@ -93,7 +94,12 @@ async def _decide(
         for event in decision_events(known, run, call, command, agent, services.ids)
     ]
     first_due = min((approval.request for *_, approval in still_open), key=_due)
-    guard = Pending(first_due.approval_id, next_seq=known.state.next_seq, exact=len(still_open) > 1)
+    guard = Pending(
+        first_due.approval_id,
+        in_time=not any(has_passed(one[3].request, services.clock) for one in still_open),
+        next_seq=known.state.next_seq,
+        exact=len(still_open) > 1,
+    )
     with lend(known, asked[0][0].authorization):
         await services.commit(known, guard, *events, lease=ClaimIfFree(services.owner))
     return known

@@ -1,31 +1,46 @@
 """Drives the active run of one thread: model, tools, model, until it ends or a person must act.
 
-It is the one place where a run is owned. Others change the thread by commits of their own and
-then `poke` the driver.
+It is the one place where a run is owned. Others change the thread by commits of their own; the
+driver listens to the known thread, so it hears of them as soon as any part of this process does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from typing import Literal
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, repeat
+from typing import Literal, TypeVar
 
 from sk_agents.engine import sealing, tool_steps
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.commits import Owned, Park, Release
+from sk_agents.engine.commits import Commit, Committed, Owned, Park, Release
 from sk_agents.engine.deadline import Deadline
-from sk_agents.engine.events import Event, RunStarted
+from sk_agents.engine.events import ApprovalDecided, Event, RunStarted
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.live import LiveRun
 from sk_agents.engine.rounds import ModelRound, Reply
-from sk_agents.engine.services import Services
+from sk_agents.engine.services import STORE_TROUBLE, Services
 from sk_agents.engine.state import Run
 from sk_agents.engine.threads import KnownThread
 from sk_agents.engine.tool_runs import ToolRuns
-from sk_agents.exceptions import InvalidInput, LeaseLost, ModelError, SequenceConflict
+from sk_agents.exceptions import (
+    InvalidInput,
+    LeaseLost,
+    ModelError,
+    SchemaTooNew,
+    SequenceConflict,
+    StoreBroken,
+    ThreadNotFound,
+)
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Between two tries of a commit that the store does not take, in seconds.
+PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 
 class Driver:
@@ -36,12 +51,16 @@ class Driver:
         agent_of: Callable[[KnownThread], Agent],
         *,
         authorization: str | None = None,
+        header_is_lost: bool = False,
     ) -> None:
         self.services = services
         self.known = known
         self.thread_id = known.head.thread_id
         self.authorization = authorization
+        # Nobody came for a run that was given back to whoever holds its header.
+        self.header_is_lost = header_is_lost
         self.epoch = known.head.epoch
+        self._run_id = known.state.active_run or ""
         self.draining = False
         # When somebody outside last made it go on.
         self.moved_at = services.clock.monotonic()
@@ -53,10 +72,12 @@ class Driver:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._interruptible = False
+        self._deadline: Deadline | None = None
 
     @property
     def run(self) -> Run:
-        return self.known.state.run(self.known.state.active_run or "")
+        """The one that is driven, also once another instance has ended it."""
+        return self.known.state.run(self._run_id)
 
     def start(self) -> asyncio.Task[None]:
         self._announce()
@@ -66,6 +87,9 @@ class Driver:
     def poke(self) -> None:
         """The thread has changed, or we are to stop: look again."""
         self.moved_at = self.services.clock.monotonic()
+        self._look_again()
+
+    def _look_again(self) -> None:
         self._changed.set()
         if self._interruptible and self._task is not None and self._must_stop():
             self._interruptible = False
@@ -75,39 +99,93 @@ class Driver:
         self.draining = True
         self.poke()
 
+    def notice(self, events: Sequence[Event]) -> None:
+        """The known thread has taken in these events, or that it was claimed or deleted."""
+        if any(map(_moves_it_on, events)):
+            self.moved_at = self.services.clock.monotonic()
+        self._look_again()
+
     async def commit(
         self, *events: Event, lease: Release | Park | None = None, exact: bool = False
     ) -> None:
         """Commit as the owner, one at a time.
 
         Raises:
-            LeaseLost: another instance has taken over; this one may not write.
+            LeaseLost: another instance has taken over, or deleted the thread; this one may not
+                write.
             SequenceConflict: `exact`, and something was appended. Our state is up to date again.
         """
         async with self._lock:
             state = self.known.state
             guard = Owned(self.services.owner, self.epoch, state.next_seq, exact)
             try:
-                await self.services.commit(self.known, guard, *events, lease=lease)
+                commit = self.services.new_commit(self.known, guard, events, lease)
+                await self.services.learn(self.known, await self._send(commit))
             except SequenceConflict:
                 await self.services.threads.load(self.thread_id)
                 raise
+            except ThreadNotFound as error:
+                self.known.lose()
+                raise LeaseLost(thread_id=self.thread_id) from error
+
+    async def _send(self, commit: Commit) -> Committed:
+        """Send it until the store takes it: what a model has said and a tool has done is not to be
+        lost because a disk is full for a while. Another owner's claim ends that, and draining."""
+        try:
+            return await self.services.send(commit)
+        except (StoreBroken, SchemaTooNew):
+            raise
+        except STORE_TROUBLE as error:
+            if self.draining:
+                raise
+            name = type(error).__name__
+            extra = {"thread_id": self.thread_id, "error": name}
+            logger.warning("the store does not take a run's commit: trying again", extra=extra)
+        with self._held_up():
+            for pause in chain(PAUSES, repeat(PAUSES[-1])):
+                await asyncio.sleep(pause)
+                try:
+                    return await self.services.send(commit)
+                except (StoreBroken, SchemaTooNew):
+                    raise
+                except STORE_TROUBLE:
+                    if self.draining:
+                        raise
+                if pause == PAUSES[-1]:
+                    self.services.stuck.add(self.thread_id)
+                    self.services.signals.notify(self.thread_id, local=True)
+        raise AssertionError("the pauses have no end")
+
+    @contextmanager
+    def _held_up(self) -> Iterator[None]:
+        """While the store takes nothing. It does not count as the run's time."""
+        deadline, self._deadline = self._deadline, None
+        if deadline is not None:
+            deadline.pause()
+        try:
+            yield
+        finally:
+            self.services.stuck.discard(self.thread_id)
+            self._deadline = deadline
+            if deadline is not None:
+                deadline.resume()
 
     @property
     def is_outdated(self) -> bool:
-        """Somebody has claimed the thread after us."""
-        return self.known.head.epoch > self.epoch
+        """Another owner has claimed the thread after us, or it was deleted."""
+        return self.known.head.epoch > self.epoch or self.known.is_gone
 
     def _must_stop(self) -> bool:
-        active = self.known.state.active_run
-        cancelled = active is not None and self.run.cancel_requested is not None
-        return self.draining or cancelled or self.is_outdated
+        is_cancelled = self.run.cancel_requested is not None
+        return self.draining or is_cancelled or self.is_outdated
 
     async def _drive(self) -> None:
         self.services.threads.pin(self.thread_id)
+        self.known.listeners.append(self.notice)
         try:
             while self.known.state.active_run is not None and not self.is_outdated:
-                if self.live.run_id != self.run.run_id:
+                self._run_id = self.known.state.active_run
+                if self.live.run_id != self._run_id:
                     self._announce()
                 with self.services.observer.driving(self.known.head, self.known.state):
                     has_ended = await self._drive_run()
@@ -116,6 +194,7 @@ class Driver:
         finally:
             if self.services.live.get(self.thread_id) is self.live:
                 del self.services.live[self.thread_id]
+            self.known.listeners.remove(self.notice)
             self.services.threads.unpin(self.thread_id)
 
     def _announce(self) -> None:
@@ -134,7 +213,8 @@ class Driver:
             return False
         self._tools = ToolRuns(self)
         try:
-            with Deadline(self.agent.limits.run_seconds):
+            self._deadline = Deadline(self.agent.limits.run_seconds)
+            with self._deadline:
                 return await self._steps()
         except TimeoutError:
             await self._tools.stop()
@@ -149,6 +229,7 @@ class Driver:
                 await self._tools.abandon()
             # It knows us and we know it: without this the two would live until the collector comes.
             del self._tools
+            self._deadline = None
         return True
 
     async def _steps(self) -> bool:
@@ -165,7 +246,7 @@ class Driver:
             if run.calls and self._is_rejected:
                 await self._cancel(by="human")
                 return True
-            if run.calls and run.unresolved_calls:
+            if run.open_calls:
                 if not await self._resolve():
                     return False
                 continue
@@ -184,25 +265,31 @@ class Driver:
         if tool_steps.invalid_rounds(run) >= self.agent.limits.invalid_rounds:
             await self._fail("invalid_tool_call", "The model kept asking for calls it cannot make.")
             return True
-        self._interruptible = True
-        try:
-            reply = await model_round.ask()
-        except asyncio.CancelledError:
-            if self._interruptible or not self._must_stop():
-                raise
-            self._task_was_interrupted()
-            return False
-        finally:
-            self._interruptible = False
-        if run.cancel_requested is not None:
+        reply = await self.unless_stopped(model_round.ask)
+        if reply is None or run.cancel_requested is not None:
             return False
         if reply.calls:
-            await self.commit(*self._tools.proposed(reply))
+            await self.commit(*await self._tools.proposed(reply))
             failpoint("calls_proposed")
             return False
         failpoint("before_answer")
         await self._answer(reply)
         return True
+
+    async def unless_stopped(self, work: Callable[[], Awaitable[T]]) -> T | None:
+        """What comes of it; `None` as soon as this driver is to stop, by a cancel for instance."""
+        if self._must_stop():
+            return None
+        self._interruptible = True
+        try:
+            return await work()
+        except asyncio.CancelledError:
+            if self._interruptible or not self._must_stop():
+                raise
+            self._task_was_interrupted()
+            return None
+        finally:
+            self._interruptible = False
 
     async def _answer(self, reply: Reply) -> None:
         """Unless a cancel was faster: then it is what had been said by then."""
@@ -217,10 +304,13 @@ class Driver:
 
     async def _resolve(self) -> bool:
         """Bring calls to their results; False when only people can do that."""
-        while self.run.unresolved_calls and not self._must_stop() and not self._is_rejected:
+        while self.run.open_calls and not self._must_stop() and not self._is_rejected:
             self._changed.clear()
             if await self._tools.advance():
                 continue
+            if not self._tools.running and self._tools.hands_over:
+                await self._hand_over()
+                return False
             if not self._tools.running and self.run.pending_approvals:
                 if await self._park():
                     return False
@@ -231,7 +321,7 @@ class Driver:
     @property
     def _is_rejected(self) -> bool:
         """Whether a person's no ends this agent's run."""
-        return self.agent.on_reject == "cancel" and tool_steps.is_rejected(self.run)
+        return self.agent.on_reject == "cancel" and self.run.is_refused
 
     async def _park(self) -> bool:
         try:
@@ -291,3 +381,8 @@ class Driver:
         """The cancellation was ours and has been seen to."""
         if self._task is not None:
             self._task.uncancel()
+
+
+def _moves_it_on(event: Event) -> bool:
+    """Somebody outside has; what a driver withdraws by itself does not."""
+    return isinstance(event, ApprovalDecided) and event.by in ("human", "timeout")

@@ -10,9 +10,10 @@ from typing import Self
 
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.driver import Driver
-from sk_agents.engine.services import Services
+from sk_agents.engine.lent_headers import awaits_header
+from sk_agents.engine.services import STORE_TROUBLE, Services
 from sk_agents.engine.threads import KnownThread
-from sk_agents.exceptions import InvalidInput, LeaseLost, StateCorrupt, StoreError, TealError
+from sk_agents.exceptions import InvalidInput, LeaseLost, StateCorrupt, TealError
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,8 @@ class Drivers:
         self._drivers: dict[str, Driver] = {}
         self._tasks: dict[Driver, asyncio.Task[None]] = {}
         self._lent: dict[str, str] = {}
+        # Of threads that another instance drives, until it gives them back.
+        self._kept_headers: dict[str, str] = {}
         self.abandoned: set[str] = set()
         self.failed: set[str] = set()
         self.left = asyncio.Event()
@@ -92,10 +95,28 @@ class Drivers:
                 self._drivers[thread_id].authorization = authorization
         try:
             yield
+            is_ours = known.head.owner == self._services.owner
+            if authorization is not None and not is_ours and awaits_header(known):
+                self._kept_headers[thread_id] = authorization
         finally:
             self._lent.pop(thread_id, None)
 
-    def drive(self, known: KnownThread, *, authorization: str | None = None) -> None:
+    @property
+    def kept_headers(self) -> list[str]:
+        """The threads that another instance is to give back to this one, which has the header."""
+        return list(self._kept_headers)
+
+    def drop_header(self, thread_id: str) -> None:
+        """The call that it was lent to needs it no more."""
+        self._kept_headers.pop(thread_id, None)
+
+    def drive(
+        self,
+        known: KnownThread,
+        *,
+        authorization: str | None = None,
+        header_is_lost: bool = False,
+    ) -> None:
         """Drive on what is ours and not driven yet; poke what is."""
         thread_id = known.head.thread_id
         self._services.claiming.pop(thread_id, None)
@@ -104,13 +125,19 @@ class Drivers:
         if driver is not None:
             driver.authorization = authorization or driver.authorization
             driver.poke()
-            if driver.epoch >= head.epoch:
+            if driver.epoch >= head.epoch and not driver.is_outdated:
                 return
             # It was outrun and only waits for its last tools; the thread has come back to us.
         if head.owner != self._services.owner or head.active_run is None or self.draining:
             return
-        header = authorization or self._lent.get(thread_id)
-        driver = Driver(self._services, known, self.agent_of, authorization=header)
+        kept = self._kept_headers.pop(thread_id, None)
+        driver = Driver(
+            self._services,
+            known,
+            self.agent_of,
+            authorization=authorization or self._lent.get(thread_id) or kept,
+            header_is_lost=header_is_lost,
+        )
         task = driver.start()
         self._drivers[thread_id] = driver
         self._tasks[driver] = task
@@ -132,7 +159,7 @@ class Drivers:
             self.left.set()
         if error is None:
             return
-        if not isinstance(error, LeaseLost | StoreError | StateCorrupt):
+        if not isinstance(error, (LeaseLost, StateCorrupt, *STORE_TROUBLE)):
             self.failed.add(thread_id)
         level = logging.WARNING if isinstance(error, TealError) else logging.ERROR
         logger.log(

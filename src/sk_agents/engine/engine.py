@@ -17,6 +17,7 @@ from sk_agents.engine.cancelling import request_cancel
 from sk_agents.engine.commands import Accepted, CancelRun, DecideApproval, EditRun, StartRun
 from sk_agents.engine.drivers import Drivers
 from sk_agents.engine.failpoints import failpoint
+from sk_agents.engine.follower import Follower
 from sk_agents.engine.lease_keeper import TTL, LeaseKeeper
 from sk_agents.engine.models import RunStatus
 from sk_agents.engine.ports import Clock, Ids, Observer, Signals, Store
@@ -37,6 +38,7 @@ from sk_agents.exceptions import (
     RunNotFound,
     SequenceConflict,
     ShuttingDown,
+    StoreBroken,
     ThreadBusy,
     ThreadNotFound,
 )
@@ -64,15 +66,18 @@ class Engine:
         self.shelf = Shelf(self._services)
         self._drivers = Drivers(self._services, agents)
         self._sweeper = Sweeper(self._services, self._drivers, interval=lease_ttl / 5)
+        self._follower = Follower(self._services, self._drivers)
         self._readers = Readers(
             self._services, self._drivers, self.cancel, disconnect_grace, reader_period
         )
+        self._services.on_broken = self.drain
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self._services.lease)
         await self._stack.enter_async_context(self._drivers)
         await self._stack.enter_async_context(self._sweeper)
+        await self._stack.enter_async_context(self._follower)
         await self._stack.enter_async_context(self._readers)
         return self
 
@@ -83,6 +88,17 @@ class Engine:
         """Take on nothing more, hand over what runs, send readers elsewhere. Then leave it."""
         self._drivers.drain()
         self._services.dismiss_readers()
+
+    async def broken(self) -> None:
+        """Returns once the store must not be used on: the process has to end. Runs are left to
+        others by then, and readers sent to them."""
+        await self._services.broken.wait()
+
+    async def ping(self) -> None:
+        """Return iff the store can serve reads and accept writes now."""
+        if self._services.broken.is_set():
+            raise StoreBroken
+        await self._services.store.ping()
 
     async def start(self, command: StartRun) -> Accepted:
         """Take on a run; it is durable when this returns.
@@ -198,13 +214,16 @@ class Engine:
         *,
         after: int = 0,
         run_id: str | None = None,
+        incarnation: str | None = None,
         outlet: Outlet | None = None,
     ) -> Watch:
         """See `Watch`. The caller has checked whose thread it is.
 
         Who watches a run is its reader: `on_disconnect` says what the last one's leaving means.
         """
-        return self._readers.watch(thread_id, after=after, run_id=run_id, outlet=outlet)
+        return self._readers.watch(
+            thread_id, after=after, run_id=run_id, incarnation=incarnation, outlet=outlet
+        )
 
     async def result(self, thread_id: str, run_id: str, *, seconds: float | None = None) -> Run:
         """See `settled`. Who waits for a run is its reader."""
@@ -235,6 +254,13 @@ class Engine:
             self._drivers.drive(made, authorization=command.authorization)
             return Accepted(command.thread_id, command.run_id, after=0)
         starting.check_owner(known, command.user_id)
+        try:
+            return await self._start_on(known, command)
+        except ThreadNotFound as error:
+            # What was known here was deleted elsewhere: look again, and make it if it may be made.
+            raise SequenceConflict(thread_id=command.thread_id) from error
+
+    async def _start_on(self, known: KnownThread, command: StartRun) -> Accepted:
         if before := starting.repeated(known, command):
             return before
         if starting.busy_with(known) is not None:

@@ -101,6 +101,7 @@ class ApprovalRequested(EventBase):
     choices: tuple[str, ...] | None = None
     answer_schema: dict[str, Any] | None = None
     expires_at: UtcTime | None = None
+    asked_uptime: float | None = None  # when, by the host's clock that nobody can set
 
 
 class ApprovalDecided(EventBase):

@@ -1,7 +1,8 @@
 """Named points where a test can stop, kill or fail the process; nothing at all otherwise.
 
-`TEAL_FAILPOINT=tool_started:kill` arms one; the actions are `kill`, `stop` (SIGSTOP), `raise` and
-`block` (until the process is killed). An optional third part fires only at the n-th passing.
+`TEAL_FAILPOINT=tool_started:kill` arms one; the actions are `kill`, `stop` (SIGSTOP), `raise`,
+`break` (the store) and `block` (until the process is killed). An optional third part fires only at
+the n-th passing.
 The steps of a turn:
 
     request parsed               run_requested
@@ -23,7 +24,8 @@ The steps of a turn:
     end stored                   run_ended: one commit with the answer
     end announced                end_announced
 
-and beside a turn: edit_requested, edit_committed, and claimed for an orphan just taken.
+and beside a turn: edit_requested, edit_committed, claimed for an orphan just taken, and committing
+before any commit is sent to the store.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ import signal
 import threading
 from collections.abc import Iterable
 
-from sk_agents.exceptions import TealError
+from sk_agents.exceptions import StoreBroken, TealError
 
 TURN = (
     "run_requested",
@@ -54,7 +56,7 @@ TURN = (
     "run_ended",
     "end_announced",
 )
-POINTS = (*TURN, "edit_requested", "edit_committed", "claimed")
+POINTS = (*TURN, "edit_requested", "edit_committed", "claimed", "committing")
 
 _ANNOUNCED = {
     "run_started": "run_announced",
@@ -84,6 +86,8 @@ def failpoint(name: str) -> None:
             os.kill(os.getpid(), signal.SIGSTOP)
         case "raise":
             raise TealError(f"failpoint {name}")
+        case "break":
+            raise StoreBroken
         case "block":
             threading.Event().wait()
 

@@ -7,10 +7,10 @@ only asked for its messages once every call of the round has a result.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
+from itertools import groupby, islice
 
 from sk_agents.engine.calls import Call
-from sk_agents.engine.models import Message, Part, ToolCall, UserInput
+from sk_agents.engine.models import Message, Part, RunStatus, ToolCall, UserInput
 from sk_agents.engine.state import Run
 
 CUT_SHORT = "[cut short: the user cancelled this answer]"
@@ -43,8 +43,21 @@ def _context(context: Mapping[str, str]) -> str:
 
 
 def _rounds(run: Run) -> Iterator[Message]:
-    spoken = {thought.round: thought.content for thought in run.thoughts if thought.spoken}
-    for number, group in groupby(run.calls.values(), key=lambda call: call.proposal.round):
+    """Made once while the run goes on: the same objects each time, counted and encoded once."""
+    yield from run.told
+    new = list(_new_rounds(run))
+    if run.phase is RunStatus.RUNNING and not run.open_calls:
+        run.told.extend(new)
+        run.told_calls = len(run.calls)
+    yield from new
+
+
+def _new_rounds(run: Run) -> Iterator[Message]:
+    calls_since = islice(run.calls.values(), run.told_calls, None)
+    spoken: dict[int, str] | None = None
+    for number, group in groupby(calls_since, key=lambda call: call.proposal.round):
+        if spoken is None:
+            spoken = {thought.round: thought.content for thought in run.thoughts if thought.spoken}
         calls = list(group)
         yield Message(
             role="assistant",

@@ -12,8 +12,8 @@ from sk_agents.engine.calls import Call
 from sk_agents.engine.commits import Pending
 from sk_agents.engine.events import LateResult, ToolFinished
 from sk_agents.engine.models import CallState
-from sk_agents.engine.services import Services
-from sk_agents.exceptions import Conflict, NotFound, StateCorrupt, StoreError
+from sk_agents.engine.services import STORE_TROUBLE, Services
+from sk_agents.exceptions import Conflict, NotFound, StateCorrupt
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ async def attach_late_result(services: Services, thread_id: str, finished: ToolF
                     return
             except (NotFound, StateCorrupt):
                 break
-            except (Conflict, StoreError):
+            except (Conflict, *STORE_TROUBLE):
                 logger.info("late result not attached yet", extra=extra)
             await changes.wait(LOOK_SECONDS)
     logger.warning("late result dropped", extra=extra)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Self
 
 from sk_agents.engine.ports import Clock, Store
-from sk_agents.exceptions import StoreError, TealError
+from sk_agents.exceptions import StoreBroken, StoreError, TealError
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +31,10 @@ class LeaseKeeper:
         self._renewed = float("-inf")
         self._ticked = 0.0
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._renew_for_ever, name="leases", daemon=True)
+        self._thread: threading.Thread | None = None
         self._timer: asyncio.TimerHandle | None = None
+        # Called on the event loop once the store says that it is broken.
+        self.on_broken: Callable[[StoreBroken], None] = _ignore
 
     @property
     def is_fresh(self) -> bool:
@@ -48,12 +50,23 @@ class LeaseKeeper:
 
     async def freshen(self) -> bool:
         """Renew now; whether that made the leases fresh."""
-        await asyncio.to_thread(_logging_failures, self._renew)
+        await asyncio.to_thread(self._try_to_renew, asyncio.get_running_loop())
         return self.is_fresh
+
+    def stop_renewing(self) -> None:
+        """Let the leases run out, so that another instance takes the runs over."""
+        self._stop.set()
+        self._renewed = float("-inf")
 
     async def __aenter__(self) -> Self:
         self._tick(asyncio.get_running_loop())
         await asyncio.to_thread(self._renew)
+        self._thread = threading.Thread(
+            target=self._renew_for_ever,
+            args=(asyncio.get_running_loop(),),
+            name="leases",
+            daemon=True,
+        )
         self._thread.start()
         return self
 
@@ -61,7 +74,8 @@ class LeaseKeeper:
         self._stop.set()
         if self._timer is not None:
             self._timer.cancel()
-        await asyncio.to_thread(self._thread.join)
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
         try:
             await self._store.retire(self.owner)
         except StoreError as error:
@@ -76,15 +90,22 @@ class LeaseKeeper:
         self._store.renew(self.owner, self._ttl)
         self._renewed = asked
 
-    def _renew_for_ever(self) -> None:
+    def _renew_for_ever(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._stop.wait(self._ttl / 3):
             if self._clock.monotonic() - self._ticked > STALL:
                 continue
-            _logging_failures(self._renew)
+            self._try_to_renew(loop)
+
+    def _try_to_renew(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._stop.is_set():
+            return
+        try:
+            self._renew()
+        except StoreBroken as error:
+            loop.call_soon_threadsafe(self.on_broken, error)
+        except TealError as error:
+            logger.warning("lease renewal failed", extra={"error": type(error).__name__})
 
 
-def _logging_failures(renew: Callable[[], None]) -> None:
-    try:
-        renew()
-    except TealError as error:
-        logger.warning("lease renewal failed", extra={"error": type(error).__name__})
+def _ignore(error: StoreBroken) -> None:
+    """Nobody wants to know."""

@@ -13,6 +13,9 @@ from typing import Literal
 
 from sk_agents.engine.events import Answered, Event, ToolProposed
 
+# Of one call: what is beyond is in its result, as far as that is kept.
+MAX_OUTPUT = 1_048_576
+
 DeltaKind = Literal["answer", "thinking", "tool_output"]
 
 
@@ -79,8 +82,10 @@ class LiveRun:
         self._append((kind, self._round, self._attempt, None), text)
 
     def output(self, call_id: str, text: str) -> None:
-        if call_id not in self._closed_calls:
-            self._append(("tool_output", 0, 1, call_id), text)
+        key: StreamKey = ("tool_output", 0, 1, call_id)
+        shown = self._streams[key].length if key in self._streams else 0
+        if call_id not in self._closed_calls and shown < MAX_OUTPUT:
+            self._append(key, text[: MAX_OUTPUT - shown])
 
     def tell(self) -> None:
         """There is more to read."""

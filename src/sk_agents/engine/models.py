@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-HEAD_VERSION = 1
+HEAD_VERSION = 2
 MILLION = 1_000_000
 # Beyond these the digits of an amount are the processor's, not the price's.
 COST_DIGITS = 12
@@ -200,10 +200,16 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     wire: bytes = field(default=b"", init=False, compare=False, repr=False)
+    # About how many tokens it has; 0 until somebody has counted.
+    tokens: int = field(default=0, init=False, compare=False, repr=False)
 
     def keep_wire(self, wire: bytes) -> bytes:
         object.__setattr__(self, "wire", wire)
         return wire
+
+    def keep_tokens(self, tokens: int) -> int:
+        object.__setattr__(self, "tokens", tokens)
+        return tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +231,8 @@ class Thread(NamedTuple):
     `runnable` says that an owner has work to do; together with `owner` it is all that recovery
     looks at. `epoch` grows at each claim, so a stale owner can be told from the present one.
     `recoveries` counts the claims of a lost owner's work since a run last moved on by itself.
+    `incarnation` is the id of the commit that made the thread: it tells a thread from one that
+    was deleted and had the same id. Threads made before version 2 of this row have an empty one.
     """
 
     thread_id: str
@@ -246,6 +254,7 @@ class Thread(NamedTuple):
     created_at: datetime
     updated_at: datetime
     expires_at: datetime | None = None
+    incarnation: str = ""
     version: int = HEAD_VERSION
 
 

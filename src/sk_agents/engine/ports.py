@@ -71,7 +71,12 @@ class Store(Protocol):
         ...
 
     async def ping(self) -> None:
-        """Return iff the store can serve reads and accept writes now."""
+        """Return iff the store can serve reads and accept writes now: it writes, to see that.
+
+        Raises:
+            StoreFull: no room, perhaps only for what was refused last.
+            StoreBroken: this process must end.
+        """
         ...
 
     async def commit(self, commit: Commit) -> Committed:
@@ -83,8 +88,9 @@ class Store(Protocol):
         Raises:
             Conflict: the guard does not hold (see `admit`), or `CommitReused`: the id was used
                 for other events. Nothing was written.
-            ThreadNotFound, ApprovalNotFound: what the guard names does not exist.
-            StoreFull: no room. Nothing was written.
+            ThreadNotFound: there is no thread of this id and this incarnation.
+            ApprovalNotFound: what the guard names does not exist.
+            StoreFull: no room. Nothing was written; there may be room again later.
             CommitOutcomeUnknown: send the same commit again to learn which.
             InvalidInput: an event cannot be written as JSON.
         """
@@ -104,6 +110,9 @@ class Store(Protocol):
 
         Blocking and safe to call from any thread: the lease keeper is an OS thread, so that a
         stalled event loop is seen as stalled. An owner that never renewed holds no live lease.
+
+        Raises:
+            StoreBroken: what this process wrote may not be kept; others may take its runs over.
         """
         ...
 
@@ -119,15 +128,28 @@ class Store(Protocol):
         """
         ...
 
+    async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
+        """The heads of these threads in one read, in any order, each once.
+
+        One that does not exist or is damaged is left out.
+        """
+        ...
+
     async def events_after(
-        self, thread_id: str, seq: int, limit: int = 500, *, max_bytes: int | None = None
+        self,
+        thread_id: str,
+        seq: int,
+        limit: int = 500,
+        *,
+        incarnation: str | None = None,
+        max_bytes: int | None = None,
     ) -> Sequence[Event]:
         """The events with a larger `seq`, in order, without gaps, at most `limit` of them.
 
         With `max_bytes` it reads no further once it has about as many bytes; one event at least.
 
         Raises:
-            ThreadNotFound: no such thread.
+            ThreadNotFound: no such thread, or not of this `incarnation`.
             StateCorrupt: a record in this range is damaged, missing or moved.
         """
         ...
@@ -169,12 +191,14 @@ class Store(Protocol):
         """Seconds since the run was last marked, by the store's clock; `None` if nobody did."""
         ...
 
-    async def delete(self, thread_id: str, *, next_seq: int) -> None:
+    async def delete(
+        self, thread_id: str, *, next_seq: int, incarnation: str | None = None
+    ) -> None:
         """Remove the thread, its log and its entries iff nothing was appended and nobody holds it.
 
         Raises:
             SequenceConflict, LeaseHeld: the condition does not hold.
-            ThreadNotFound: no such thread.
+            ThreadNotFound: no such thread, or not of this `incarnation`.
         """
         ...
 
@@ -214,6 +238,7 @@ class Model(Protocol):
 
         Raises:
             ModelInterrupted: it broke off after the first piece; what came so far is void.
+            ReplyTooLarge: it passes one of the prompt's limits.
             ModelError: no reply, for the reason its class names.
         """
         ...

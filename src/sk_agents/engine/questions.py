@@ -82,6 +82,7 @@ class Questions:
             choices=question.choices or None,
             answer_schema=dict(question.schema) if question.schema is not None else None,
             expires_at=driver.services.clock.now() + lifetime,
+            asked_uptime=driver.services.clock.monotonic(),
         )
 
     async def _decided(self, approval_id: str) -> Approval:

@@ -68,10 +68,22 @@ class Readers:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def watch(
-        self, thread_id: str, *, after: int, run_id: str | None, outlet: Outlet | None
+        self,
+        thread_id: str,
+        *,
+        after: int,
+        run_id: str | None,
+        incarnation: str | None,
+        outlet: Outlet | None,
     ) -> Watch:
         return Watch(
-            self._services, thread_id, after=after, run_id=run_id, readers=self, outlet=outlet
+            self._services,
+            thread_id,
+            after=after,
+            run_id=run_id,
+            incarnation=incarnation,
+            readers=self,
+            outlet=outlet,
         )
 
     def joined(self, thread_id: str, run_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Taking care of what nobody drives: orphaned runs, overdue approvals, signals that were lost.
+"""Taking care of what no driver does: orphaned runs, overdue approvals, leases left behind.
 
 Everything goes through the same conditional commits as ordinary work, so any number of instances
 may sweep at once: one of them wins, the others move on. What an instance takes on at once is
@@ -16,24 +16,27 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Self, TypeVar
 
 from sk_agents.engine import sealing
 from sk_agents.engine.commits import ClaimIfFree, Owned, Pending, Release
 from sk_agents.engine.deciding import asked_call
-from sk_agents.engine.driver import Driver
 from sk_agents.engine.drivers import Drivers
 from sk_agents.engine.events import ApprovalDecided, ModelRestarted, RunStarted
 from sk_agents.engine.failpoints import failpoint
+from sk_agents.engine.lent_headers import PATIENCE_SECONDS, awaits_header
+from sk_agents.engine.lifetimes import has_passed
 from sk_agents.engine.models import Entry, Thread
-from sk_agents.engine.services import Services
+from sk_agents.engine.services import STORE_TROUBLE, Services
 from sk_agents.engine.threads import KnownThread
 from sk_agents.exceptions import (
     Conflict,
     NotFound,
     StateCorrupt,
     StoreError,
+    StoreFull,
 )
 
 logger = logging.getLogger(__name__)
@@ -49,7 +52,7 @@ LOST = "The run was lost several times and is not tried again."
 BROKEN = "The run could not go on."
 NO_AGENT = "The agent of this run does not exist any more."
 
-T = TypeVar("T", str, Driver, Entry, Thread)
+T = TypeVar("T", str, Entry, Thread)
 
 
 class Sweeper:
@@ -74,7 +77,9 @@ class Sweeper:
         self._drivers.left.clear()
         store = self._services.store
         await self._each(self._settle, self._unsettled())
-        await self._each(self._look_at, self._drivers.active)
+        if self._drivers.draining:
+            # What is claimed now would be driven by nobody until this instance has ended.
+            return
         await self._each(self._expire, await store.overdue("approval", BATCH))
         orphans = [
             head
@@ -88,14 +93,15 @@ class Sweeper:
         while True:
             try:
                 await self.sweep()
-            except StoreError as error:
+            except STORE_TROUBLE as error:
+                self._services.look_at(error)
                 logger.warning("sweep failed", extra={"error": type(error).__name__})
                 self._drivers.left.clear()
             pause = self._interval * random.uniform(0.5, 1.5)
-            try:
-                await asyncio.wait_for(self._drivers.left.wait(), pause)
-            except TimeoutError:
-                continue
+            with suppress(TimeoutError):
+                # Not `wait_for`: until Python 3.12 it may swallow the cancellation that ends us.
+                async with asyncio.timeout(pause):
+                    await self._drivers.left.wait()
 
     async def _each(self, work: Callable[[T], Awaitable[None]], items: Sequence[T]) -> None:
         """One thread's trouble must not keep the others waiting."""
@@ -115,7 +121,7 @@ class Sweeper:
                 logger.error("damaged thread left alone", extra={"thread_id": thread_id})
                 self._damaged.add(thread_id)
                 self._drivers.abandoned.discard(thread_id)
-            case StoreError():
+            case StoreError() | StoreFull():
                 raise error
             case _:
                 extra = {"thread_id": thread_id}
@@ -126,7 +132,12 @@ class Sweeper:
         if not known.head.runnable or known.head.epoch != head.epoch:
             return
         lacks_agent = not self._drivers.has_agent_of(known)
-        if lacks_agent and not self._is_left(head):
+        if lacks_agent and not self._is_left(head, self._interval * AGENT_PATIENCE):
+            return
+        is_given_back = head.owner is None and awaits_header(known)
+        if is_given_back and head.thread_id in self._drivers.kept_headers:
+            is_given_back = False
+        if is_given_back and not self._is_left(head, PATIENCE_SECONDS):
             return
         claimed = await self._services.claim(known)
         failpoint("claimed")
@@ -142,11 +153,11 @@ class Sweeper:
         except BaseException:
             self._drivers.abandoned.add(head.thread_id)
             raise
-        self._drivers.drive(known)
+        self._drivers.drive(known, header_is_lost=is_given_back)
 
-    def _is_left(self, head: Thread) -> bool:
-        patience = timedelta(seconds=self._interval * AGENT_PATIENCE)
-        return self._services.clock.now() - head.updated_at > patience
+    def _is_left(self, head: Thread, seconds: float) -> bool:
+        """Whether the instance that this run was left to has not come for it in time."""
+        return self._services.clock.now() - head.updated_at > timedelta(seconds=seconds)
 
     async def _start_next(self, known: KnownThread, head: Thread) -> None:
         """The owner that should have started the queue's first run was lost."""
@@ -162,7 +173,7 @@ class Sweeper:
         run = known.state.run(known.state.active_run or "")
         if run.unresolved_calls or run.cancel_requested is not None:
             return
-        number = 1 + max((call.proposal.round for call in run.calls.values()), default=0)
+        number = 1 + run.rounds
         restarted = ModelRestarted(
             run_id=run.run_id,
             round=number,
@@ -186,7 +197,13 @@ class Sweeper:
 
     async def _expire(self, entry: Entry) -> None:
         known = await self._services.threads.load(entry.thread_id)
-        run, call, _ = asked_call(known, entry)
+        run, call, approval = asked_call(known, entry)
+        if not has_passed(approval.request, self._services.clock):
+            logger.warning(
+                "an approval is due by the wall clock only: it stays open",
+                extra={"approval_id": entry.key},
+            )
+            return
         expired = ApprovalDecided(
             run_id=run.run_id,
             approval_id=entry.key,
@@ -198,14 +215,6 @@ class Sweeper:
         guard = Pending(entry.key, overdue=True, next_seq=known.state.next_seq)
         await self._services.commit(known, guard, expired, lease=lease)
         self._drivers.drive(known)
-
-    async def _look_at(self, driver: Driver) -> None:
-        """What others did to a run we drive, should no signal have told us."""
-        head = await self._services.store.thread(driver.thread_id)
-        if head.next_seq > driver.known.state.next_seq or head.epoch > driver.epoch:
-            await self._services.threads.catch_up(driver.known, head)
-            self._services.signals.notify(driver.thread_id, local=True)
-            driver.poke()
 
     def _unsettled(self) -> list[str]:
         now = self._services.clock.monotonic()

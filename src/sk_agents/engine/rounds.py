@@ -18,10 +18,17 @@ from sk_agents.engine.turns import (
     ModelPiece,
     Prompt,
     ReasoningDelta,
+    ReplyLimits,
     TextDelta,
     TurnFinished,
 )
-from sk_agents.exceptions import ContextTooLong, ModelError, ModelInterrupted, TealError
+from sk_agents.exceptions import (
+    ContextTooLong,
+    ModelError,
+    ModelInterrupted,
+    ReplyTooLarge,
+    TealError,
+)
 
 if TYPE_CHECKING:
     from sk_agents.engine.driver import Driver
@@ -41,6 +48,35 @@ class Reply:
     calls: list[CallRequested] = field(default_factory=list)
     usage: Usage = Usage()
     finish_reason: str = "stop"
+    limits: ReplyLimits = ReplyLimits()
+    text_bytes: int = 0
+    argument_bytes: int = 0
+
+    def take_text(self, content: str) -> None:
+        """Raises ReplyTooLarge."""
+        self._count_text(content)
+        self.text.append(content)
+
+    def take_reasoning(self, content: str) -> None:
+        """Raises ReplyTooLarge."""
+        self._count_text(content)
+        self.reasoning.append(content)
+
+    def take_call(self, call: CallRequested) -> None:
+        """Raises ReplyTooLarge."""
+        if len(self.calls) >= self.limits.calls:
+            raise ReplyTooLarge(f"The model asks for more than {self.limits.calls} calls at once.")
+        self.argument_bytes += _bytes(call.arguments)
+        if self.argument_bytes > self.limits.argument_bytes:
+            most = self.limits.argument_bytes
+            raise ReplyTooLarge(f"The arguments of the model's calls are larger than {most} bytes.")
+        self.calls.append(call)
+
+    def _count_text(self, content: str) -> None:
+        self.text_bytes += _bytes(content)
+        if self.text_bytes > self.limits.text_bytes:
+            most = self.limits.text_bytes
+            raise ReplyTooLarge(f"The model's reply is larger than {most} bytes.")
 
     def answer(self) -> Answered:
         return Answered(
@@ -61,12 +97,15 @@ class Reply:
             yield Thinking(run_id=self.run_id, round=self.round, content=content, spoken=True)
 
 
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))
+
+
 class ModelRound:
     def __init__(self, driver: Driver, run: Run) -> None:
         self._driver = driver
         self._run = run
-        rounds = [call.proposal.round for call in run.calls.values()] if run.calls else (0,)
-        self.number = 1 + max(rounds)
+        self.number = 1 + run.rounds
         self._attempt = run.attempt(self.number)
 
     async def ask(self) -> Reply:
@@ -119,7 +158,7 @@ class ModelRound:
         driver = self._driver
         live = driver.live
         live.begin(self.number, self._attempt)
-        reply = Reply(self._run.run_id, self.number)
+        reply = Reply(self._run.run_id, self.number, limits=driver.agent.limits.reply)
         prompt = self._prompt()
         failpoint("model_called")
         try:
@@ -144,18 +183,22 @@ class ModelRound:
         raise ModelInterrupted
 
     def _take(self, reply: Reply, pieces: Sequence[ModelPiece]) -> bool:
-        """Add the pieces to the reply and the preview; True with the last one."""
+        """Add the pieces to the reply and the preview; True with the last one.
+
+        Raises:
+            ReplyTooLarge: there is no use in reading on.
+        """
         live = self._driver.live
         for piece in pieces:
             match piece:
                 case TextDelta():
-                    reply.text.append(piece.content)
+                    reply.take_text(piece.content)
                     live.say("answer", piece.content)
                 case ReasoningDelta():
-                    reply.reasoning.append(piece.content)
+                    reply.take_reasoning(piece.content)
                     live.say("thinking", piece.content)
                 case CallRequested():
-                    reply.calls.append(piece)
+                    reply.take_call(piece)
                 case TurnFinished():
                     price = self._driver.agent.price
                     reply.usage = price.applied(piece.usage) if price else piece.usage
@@ -176,4 +219,5 @@ class ModelRound:
             max_tokens=agent.max_tokens,
             reasoning_effort=agent.reasoning_effort,
             response_schema=self._run.response_schema,
+            limits=agent.limits.reply,
         )

@@ -5,7 +5,7 @@ The events of one ending belong in one commit. Afterwards the conversation can g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from sk_agents.engine.calls import Call
@@ -21,9 +21,9 @@ from sk_agents.engine.events import (
 from sk_agents.engine.models import CallState, DecidedBy, RunStatus, Usage
 from sk_agents.engine.state import Run
 
-_NOT_RUN = {
+_NOT_RUN: Mapping[DecidedBy | None, str] = {
     "cancel": "Not run: the user cancelled before it started.",
-    "policy": "Not run: the run failed before it started.",
+    None: "Not run: the run failed before it started.",
     "human": "Not run: another call of this turn was rejected.",
     "timeout": "Not run: nobody approved it in time.",
 }
@@ -46,14 +46,15 @@ def cancelled(
 
 def failed(run: Run, *, code: str, message: str, correlation_id: str | None) -> tuple[Event, ...]:
     return (
-        *sealed(run, "policy"),
+        *sealed(run, None),
         Failed(run_id=run.run_id, code=code, message=message, correlation_id=correlation_id),
         RunEnded(run_id=run.run_id, status=RunStatus.FAILED, usage=run.usage),
     )
 
 
-def sealed(run: Run, by: DecidedBy) -> Iterator[Event]:
-    """A withdrawn approval and a result for every call that has none."""
+def sealed(run: Run, by: DecidedBy | None) -> Iterator[Event]:
+    """A withdrawn approval and a result for every call that has none; nobody refused those of a run
+    that failed."""
     for call in run.unresolved_calls:
         if call.waits and call.approval is not None:
             yield ApprovalDecided(
@@ -72,7 +73,7 @@ def sealed(run: Run, by: DecidedBy) -> Iterator[Event]:
         )
 
 
-def _seal(call: Call, by: DecidedBy) -> str:
+def _seal(call: Call, by: DecidedBy | None) -> str:
     if call.late_result is not None:
         return call.late_result
     started = call.state in (CallState.STARTED, CallState.UNKNOWN)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -15,6 +17,7 @@ from sk_agents.engine.commits import (
     LeaseChange,
 )
 from sk_agents.engine.events import Event
+from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.lease_keeper import LeaseKeeper
 from sk_agents.engine.live import LiveRun
 from sk_agents.engine.models import Thread
@@ -27,12 +30,19 @@ from sk_agents.exceptions import (
     InvalidInput,
     NotFound,
     StateCorrupt,
+    StoreBroken,
+    StoreError,
+    StoreFull,
 )
+
+logger = logging.getLogger(__name__)
 
 # How often a commit of unknown outcome is sent again before its sender gives up.
 RESENDS = 3
 # How long a commit whose sender is gone may still be on its way to the store.
 CLAIMING_SECONDS = 60.0
+# What passes when the store is there again, or has room.
+STORE_TROUBLE = (StoreError, StoreFull)
 
 
 @dataclass(slots=True)
@@ -50,11 +60,17 @@ class Services:
     claiming: dict[str, float] = field(default_factory=dict)
     # Readers are to go on elsewhere.
     closing: bool = False
+    # Threads whose driver waits for the store to take what it has: their readers are told.
+    stuck: set[str] = field(default_factory=set)
+    # Set once the store must not be used on: this process has to end.
+    broken: asyncio.Event = field(default_factory=asyncio.Event)
+    on_broken: Callable[[], None] | None = None
     _commit_prefix: str = field(init=False)
     _commits: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
         self._commit_prefix = self.ids.new()
+        self.lease.on_broken = self.note_broken
 
     def next_commit_id(self) -> str:
         """Nobody else makes such ids, so a counter does for the rest."""
@@ -76,14 +92,26 @@ class Services:
         Raises:
             Conflict, StoreError: as `Store.commit`.
         """
-        commit = Commit(known.head.thread_id, self.next_commit_id(), guard, events, lease)
+        commit = self.new_commit(known, guard, events, lease)
         done = await self.send(commit)
         await self.learn(known, done)
         return done
 
+    def new_commit(
+        self,
+        known: KnownThread,
+        guard: Guard,
+        events: tuple[Event, ...],
+        lease: LeaseChange | None,
+    ) -> Commit:
+        return Commit(
+            known.head.thread_id, self.next_commit_id(), guard, events, lease, known.incarnation
+        )
+
     async def send(self, commit: Commit) -> Committed:
         """Send it until its outcome is known, or the sender gives up."""
         try:
+            failpoint("committing")
             for _ in range(RESENDS):
                 try:
                     return await self.store.commit(commit)
@@ -92,16 +120,20 @@ class Services:
             return await self.store.commit(commit)
         except (Conflict, NotFound, InvalidInput):
             raise
-        except BaseException:
+        except BaseException as error:
+            self.look_at(error)
             if isinstance(commit.lease, Claim | ClaimIfFree):
                 self._may_have_claimed(commit.thread_id)
             raise
 
-    async def holds(self, thread_id: str, epoch: int, *, since: float) -> bool:
+    async def holds(self, known: KnownThread, epoch: int, *, since: float) -> bool:
         """Whether the lease taken at `epoch`, ours at `since`, is ours for some time to come."""
         if self.lease.is_fresh and self.lease.has_held_since(since):
             return True
-        return await self.lease.freshen() and (await self.store.thread(thread_id)).epoch == epoch
+        if not await self.lease.freshen():
+            return False
+        head = await self.store.thread(known.head.thread_id)
+        return (head.epoch, head.incarnation) == (epoch, known.incarnation)
 
     async def claim(self, known: KnownThread) -> Thread:
         """Take over an orphan.
@@ -111,10 +143,14 @@ class Services:
         """
         try:
             head = await self.store.claim(known.head.thread_id, self.owner)
+            if head.incarnation != known.incarnation:
+                # What was claimed is not what was lost: the sweeper drives it or gives it back.
+                self._may_have_claimed(head.thread_id)
             await self.threads.catch_up(known, head)
         except (Conflict, NotFound, StateCorrupt):
             raise
-        except BaseException:
+        except BaseException as error:
+            self.look_at(error)
             self._may_have_claimed(known.head.thread_id)
             raise
         self.observer.recovered()
@@ -138,6 +174,21 @@ class Services:
             live.stored(done.events)
         self.threads.keep(known)
         self.signals.notify(known.head.thread_id)
+
+    def look_at(self, error: BaseException) -> None:
+        """What the store raised, whoever asked it: it may be its last word."""
+        if isinstance(error, StoreBroken):
+            self.note_broken(error)
+
+    def note_broken(self, error: StoreBroken) -> None:
+        """Stop renewing leases, so that others take the runs over, and have the process end."""
+        if self.broken.is_set():
+            return
+        logger.critical("the store is broken, this process must end: %s", error)
+        self.broken.set()
+        self.lease.stop_renewing()
+        if self.on_broken is not None:
+            self.on_broken()
 
     def dismiss_readers(self) -> None:
         """Everybody who watches a thread gets what is there, then `ShuttingDown`."""

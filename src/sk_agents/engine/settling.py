@@ -8,7 +8,7 @@ from sk_agents.engine.services import Services
 from sk_agents.engine.state import Run
 from sk_agents.engine.transitions import SETTLED, TERMINAL
 from sk_agents.engine.watch import POLL_SECONDS
-from sk_agents.exceptions import RunNotFound, ShuttingDown
+from sk_agents.exceptions import RunNotFound, ShuttingDown, StoreUnavailable
 
 
 async def settled(
@@ -21,6 +21,7 @@ async def settled(
         ThreadNotFound, StateCorrupt: as the store says.
         RunNotFound: the thread has no such run.
         ShuttingDown: this instance closes; another one, or this one restarted, has the rest.
+        StoreUnavailable: the run's driver has more to tell, which the store does not take now.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds if seconds is not None else None
@@ -34,6 +35,8 @@ async def settled(
                     return run
                 if services.closing:
                     raise ShuttingDown
+                if thread_id in services.stuck:
+                    raise StoreUnavailable
                 left = POLL_SECONDS if end is None else min(POLL_SECONDS, end - loop.time())
                 if left <= 0:
                     raise TimeoutError

@@ -85,11 +85,16 @@ class Shelf:
         return head
 
     async def events(
-        self, thread_id: str, after: int, limit: int, *, max_bytes: int | None = None
+        self, thread: Thread, after: int, limit: int, *, max_bytes: int | None = None
     ) -> Sequence[Event]:
-        """A part of the log. The caller has checked whose thread it is."""
-        store = self._services.store
-        return await store.events_after(thread_id, after, limit, max_bytes=max_bytes)
+        """A part of the log of this very thread. The caller has checked whose thread it is.
+
+        Raises:
+            ThreadNotFound: it was deleted since.
+        """
+        return await self._services.store.events_after(
+            thread.thread_id, after, limit, incarnation=thread.incarnation, max_bytes=max_bytes
+        )
 
     async def make(self, thread_id: str, new: NewThread) -> Thread:
         """An empty thread.
@@ -154,7 +159,9 @@ class Shelf:
                     await stop(run_id)
             known = await self._owned(thread_id, user_id)
             try:
-                await self._services.store.delete(thread_id, next_seq=known.state.next_seq)
+                await self._services.store.delete(
+                    thread_id, next_seq=known.state.next_seq, incarnation=known.incarnation
+                )
             except (SequenceConflict, LeaseHeld):
                 continue
             self._services.threads.forget(thread_id)

@@ -32,6 +32,7 @@ from sk_agents.engine.events import (
     RunStarted,
     Thinking,
     ThreadChanged,
+    ToolFinished,
     ToolProposed,
 )
 from sk_agents.engine.models import (
@@ -59,8 +60,12 @@ class Run:
     on_disconnect: str | None = None
     response_schema: dict[str, Any] | None = None
     trace: str | None = None
-    thoughts: tuple[Thinking, ...] = ()
+    thoughts: list[Thinking] = field(default_factory=list)
     calls: dict[str, Call] = field(default_factory=dict)
+    # Those of them without a result.
+    open_calls: dict[str, Call] = field(default_factory=dict)
+    is_refused: bool = False
+    """Whether a person has refused one of its calls."""
     answer: Answered | None = None
     failure: Failed | None = None
     cancelled: Cancelled | None = None
@@ -74,6 +79,10 @@ class Run:
     """Where its story begins and ends in the log; the latter once it has ended."""
     # The user's message as a model is sent it: one object, so that it is encoded once.
     said: Message | None = field(default=None, compare=False, repr=False)
+    # The same of the rounds whose calls have their results, and how many calls these are; while
+    # it runs, since each round sends them again.
+    told: list[Message] = field(default_factory=list, compare=False, repr=False)
+    told_calls: int = field(default=0, compare=False, repr=False)
 
     @property
     def status(self) -> RunStatus:
@@ -82,10 +91,14 @@ class Run:
         A run that was asked to stop waits for nobody: its owner has to end it.
         """
         if self.calls and self.phase is RunStatus.RUNNING and self.cancel_requested is None:
-            unresolved = self.unresolved_calls
-            if unresolved and all(call.waits for call in unresolved):
+            if self.open_calls and all(call.waits for call in self.open_calls.values()):
                 return RunStatus.WAITING
         return self.phase
+
+    @property
+    def rounds(self) -> int:
+        """In how many rounds the model has asked for calls."""
+        return next(reversed(self.calls.values())).proposal.round if self.calls else 0
 
     def attempt(self, number: int) -> int:
         """Which one to get an answer to this round is the last."""
@@ -93,11 +106,11 @@ class Run:
 
     @property
     def unresolved_calls(self) -> list[Call]:
-        return [call for call in self.calls.values() if call.finished is None]
+        return list(self.open_calls.values())
 
     @property
     def pending_approvals(self) -> list[Approval]:
-        return [call.approval for call in self.calls.values() if call.approval and call.waits]
+        return [call.approval for call in self.open_calls.values() if call.approval and call.waits]
 
 
 @dataclass(slots=True)
@@ -115,6 +128,7 @@ class ThreadState:
     imported: list[ImportedItem] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
     last_status: ThreadStatus = ThreadStatus.IDLE
+    last_event: Event | None = None
 
     @property
     def status(self) -> ThreadStatus:
@@ -151,6 +165,7 @@ class ThreadState:
         if event.seq != self.next_seq:
             raise StateCorrupt(f"event {event.seq} stands where {self.next_seq} is due")
         self.next_seq += 1
+        self.last_event = event
         if type(event) not in OF_THREAD:
             _apply_step(self.run(event.run_id), event)
             return
@@ -232,7 +247,7 @@ class ThreadState:
 
     def _end(self, event: RunEnded) -> None:
         run = self.run(event.run_id)
-        if run.calls and run.unresolved_calls:
+        if run.open_calls:
             raise StateCorrupt(f"run {run.run_id} ends with a call that has no result")
         if run.phase is RunStatus.QUEUED:
             self.queue.remove(run.run_id)
@@ -242,6 +257,7 @@ class ThreadState:
         run.phase = transitions.step(transitions.RUN, run.phase, event.status, "a run")
         run.usage = event.usage
         run.completed_at = event.at
+        run.told, run.told_calls = [], 0
         run.last_seq = event.seq
 
 
@@ -267,7 +283,7 @@ def _apply_step(run: Run, event: Event) -> None:
         raise StateCorrupt(f"{event.type} belongs to run {run.run_id}, which is {run.phase}")
     match event:
         case Thinking():
-            run.thoughts = (*run.thoughts, event)
+            run.thoughts.append(event)
         case Answered():
             run.answer = event
         case Failed():
@@ -277,11 +293,21 @@ def _apply_step(run: Run, event: Event) -> None:
         case CancelRequested():
             run.cancel_requested = run.cancel_requested or event
         case ModelRestarted():
-            run.attempts = {**(run.attempts or {}), event.round: event.attempt}
+            run.attempts = run.attempts if run.attempts is not None else {}
+            run.attempts[event.round] = event.attempt
         case _:
             if isinstance(event, ToolProposed) and event.usage is not None:
                 run.usage += event.usage
             apply_to_calls(run.calls, event)
+            _keep_open(run, event)
+
+
+def _keep_open(run: Run, event: Event) -> None:
+    if isinstance(event, ToolProposed):
+        run.open_calls[event.call_id] = run.calls[event.call_id]
+    elif isinstance(event, ToolFinished):
+        del run.open_calls[event.call_id]
+        run.is_refused = run.is_refused or (event.outcome, event.by) == ("refused", "human")
 
 
 def _is_possible_at_rest(run: Run, event: Event) -> bool:

@@ -40,9 +40,10 @@ def event_from(document: dict[str, Any]) -> Event:
     """The event a stored document describes.
 
     Raises:
-        ValidationError: a known type with a field that does not fit.
+        ValidationError: a known type with a field that does not fit, or a type that is no text.
     """
-    if document.get("type") in EVENT_TYPES:
+    kind = document.get("type")
+    if isinstance(kind, str) and kind in EVENT_TYPES:
         event = _KNOWN.validate_python(document)
         object.__setattr__(event, "__pydantic_fields_set__", _fields_of(type(event)))
         return event

@@ -20,6 +20,7 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.late_results import attach_late_result
+from sk_agents.engine.loop_share import LoopShare
 from sk_agents.engine.models import ApprovalKind, CallState, Effect, ToolCall
 from sk_agents.engine.previews import with_previews
 from sk_agents.engine.proposals import proposals
@@ -40,19 +41,33 @@ class ToolRuns:
         self._driver = driver
         self.running: dict[str, asyncio.Task[None]] = {}
         self._harmless: set[str] = set()
+        self.hands_over = False
+        """Whether a call waits for the instance that holds the header it was lent."""
 
-    def proposed(self, reply: Reply) -> Iterator[Event]:
+    async def proposed(self, reply: Reply) -> list[Event]:
         """A round's proposals with, in the same commit, everything that needs no waiting."""
-        yield from reply.thoughts()
-        yield from proposals(reply, self._driver.agent, self._driver.services.ids)
+        events: list[Event] = [*reply.thoughts()]
+        share = LoopShare()
+        for proposal in proposals(reply, self._driver.agent, self._driver.services.ids):
+            events.append(proposal)
+            await share.pause()
+        return events
 
     async def advance(self) -> bool:
         """Take the next step of every call that has one; True if anything was done."""
-        next_steps = list(self._next_steps())
+        share = LoopShare()
+        next_steps: list[NextStep] = []
+        for one in self._next_steps():
+            next_steps.append(one)
+            await share.pause()
+        self.hands_over = any(isinstance(step, steps.HandOver) for _, step, _ in next_steps)
         if self._driver.agent.on_reject == "cancel" and any(map(_is_refusal, next_steps)):
             # It ends the run: what was allowed beside it must not start any more.
             next_steps = [one for one in next_steps if _is_refusal(one)]
-        events = [event for one in next_steps for event in self._events(*one)]
+        events: list[Event] = []
+        for one in next_steps:
+            events.extend(self._events(*one))
+            await share.pause()
         starting = [
             (call, spec)
             for call, step, spec in next_steps
@@ -60,7 +75,11 @@ class ToolRuns:
         ]
         if not events:
             return False
-        shown = await with_previews(self._driver, events)
+        driver = self._driver
+        shown = await driver.unless_stopped(lambda: with_previews(driver, events))
+        if shown is None:
+            # Whoever called looks at why.
+            return True
         checked = self._driver.services.clock.monotonic()
         if starting:
             await self._check_lease(checked)
@@ -115,8 +134,12 @@ class ToolRuns:
                 task.result()
 
     def _next_steps(self) -> Iterator[NextStep]:
-        unresolved = self._driver.run.unresolved_calls
-        idle = [call for call in unresolved if call.proposal.call_id not in self.running]
+        """Of the calls that neither run nor wait for a person."""
+        idle = [
+            call
+            for call in self._driver.run.unresolved_calls
+            if call.proposal.call_id not in self.running and not call.waits
+        ]
         if not idle:
             return
         specs = {spec.name: spec for spec in self._driver.agent.toolbox.specs()}
@@ -135,6 +158,7 @@ class ToolRuns:
             spec,
             verdict,
             lacks_authorization=spec is not None and self._lacks_authorization(spec),
+            may_hand_over=not self._driver.header_is_lost,
         )
 
     def _lacks_authorization(self, spec: ToolSpec) -> bool:
@@ -170,7 +194,7 @@ class ToolRuns:
                 yield ToolFinished(
                     run_id=run_id, call_id=call_id, outcome=settled, by=by, result=text
                 )
-            case steps.Wait():
+            case steps.Wait() | steps.HandOver():
                 pass
 
     def _started(self, call: Call, step: steps.Start, spec: ToolSpec | None) -> ToolStarted:
@@ -201,6 +225,7 @@ class ToolRuns:
             choices=choices,
             answer_schema=schema,
             expires_at=services.clock.now() + lifetime,
+            asked_uptime=services.clock.monotonic(),
         )
 
     def _dispatch(self, call: Call, spec: ToolSpec, checked: float) -> None:
@@ -233,7 +258,7 @@ class ToolRuns:
     async def _check_lease(self, since: float) -> None:
         """Nothing may be started under a lease that another instance may have taken."""
         driver = self._driver
-        if not await driver.services.holds(driver.thread_id, driver.epoch, since=since):
+        if not await driver.services.holds(driver.known, driver.epoch, since=since):
             raise LeaseLost(thread_id=driver.thread_id)
 
     async def _conclude(self, call: Call, *events: Event) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from sk_agents.engine.calls import Approval, Call
 from sk_agents.engine.canonical import approval_digest, digest
 from sk_agents.engine.events import ApprovalRequested
+from sk_agents.engine.lent_headers import is_lent_one
 from sk_agents.engine.models import ApprovalState, CallState, DecidedBy, Effect, ToolCall
 from sk_agents.engine.state import Run, ThreadState
 from sk_agents.engine.turns import ToolSpec
@@ -66,7 +67,12 @@ class Wait:
     """A person has been asked."""
 
 
-Step = Start | Ask | AskAgain | AskOutcome | Refuse | Settle | Wait
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Another instance holds the header that this call was lent: that one runs it."""
+
+
+Step = Start | Ask | AskAgain | AskOutcome | Refuse | Settle | Wait | HandOver
 
 
 def effective_arguments(call: Call) -> dict[str, Any]:
@@ -108,21 +114,14 @@ def grant_for(state: ThreadState, run: Run, tool: str) -> str | None:
     return None
 
 
-def is_rejected(run: Run) -> bool:
-    """Whether a person has refused a call of this run."""
-    return any(
-        call.finished is not None
-        and call.finished.outcome == "refused"
-        and call.finished.by == "human"
-        for call in run.calls.values()
-    )
-
-
 def invalid_rounds(run: Run) -> int:
     """How many rounds in a row, up to now, the model asked only for calls that cannot run."""
     count = 0
-    for _, calls in groupby(run.calls.values(), key=lambda call: call.proposal.round):
-        count = count + 1 if all(call.proposal.problem is not None for call in calls) else 0
+    latest_first = reversed(run.calls.values())
+    for _, calls in groupby(latest_first, key=lambda call: call.proposal.round):
+        if any(call.proposal.problem is None for call in calls):
+            break
+        count += 1
     return count
 
 
@@ -135,13 +134,17 @@ def next_step(
     verdict: str,
     *,
     lacks_authorization: bool = False,
+    may_hand_over: bool = False,
 ) -> Step:
     """`verdict` is the policy's answer for the call as it stands; `spec` the tool as it is now.
 
-    With `lacks_authorization` the tool may not be run before somebody has lent it theirs.
+    With `lacks_authorization` the tool may not be run before somebody has lent it theirs; with
+    `may_hand_over`, one that was lent a header elsewhere is left to the instance that has it.
     """
     step = _next_step(thread_id, state, run, call, spec, verdict)
-    return Ask("auth") if lacks_authorization and isinstance(step, Start) else step
+    if not lacks_authorization or not isinstance(step, Start):
+        return step
+    return HandOver() if may_hand_over and is_lent_one(call) else Ask("auth")
 
 
 def _next_step(

@@ -18,7 +18,9 @@ SUMMARY = "Summary of the conversation so far:\n"
 
 
 def rough_tokens(message: Message) -> int:
-    """About four bytes to a token; good to a factor of two in any script."""
+    """About four bytes to a token; good to a factor of two in any script. Counted once."""
+    if message.tokens:
+        return message.tokens
     size = len(message.content)
     if not message.content.isascii():
         size = len(message.content.encode(errors="replace"))
@@ -26,7 +28,7 @@ def rough_tokens(message: Message) -> int:
         size += len(part.content)
     for call in message.tool_calls:
         size += len(repr(call.arguments)) + len(call.name)
-    return 8 + size // 4
+    return message.keep_tokens(8 + size // 4)
 
 
 @dataclass(slots=True)

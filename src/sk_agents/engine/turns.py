@@ -29,6 +29,18 @@ class ToolSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplyLimits:
+    """How much one reply may hold; it is read no further than to the first limit it passes.
+
+    `text_bytes` count what is said and reasoned together, `argument_bytes` those of all calls.
+    """
+
+    calls: int = 64
+    text_bytes: int = 1_048_576
+    argument_bytes: int = 8_388_608
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     messages: Sequence[Message]
     tools: Sequence[ToolSpec] = ()
@@ -36,6 +48,7 @@ class Prompt:
     max_tokens: int | None = None
     reasoning_effort: str | None = None
     response_schema: Mapping[str, Any] | None = None
+    limits: ReplyLimits = ReplyLimits()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from sk_agents.engine.failpoints import announced
 from sk_agents.engine.live import Delta, LiveRun, StreamKey
 from sk_agents.engine.ports import Subscription
 from sk_agents.engine.services import Services
+from sk_agents.engine.threads import KnownThread
 from sk_agents.engine.transitions import TERMINAL
-from sk_agents.exceptions import RunNotFound, ShuttingDown
+from sk_agents.exceptions import RunNotFound, ShuttingDown, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,16 @@ class Outlet(Protocol):
 class _Place:
     """How far a reader has read. Called when there is more of what is not stored yet."""
 
-    __slots__ = ("_outlet", "_run_id", "_seen_run", "_services", "_thread_id", "last", "seen")
+    __slots__ = (
+        "_outlet",
+        "_run_id",
+        "_seen_run",
+        "_services",
+        "_thread_id",
+        "incarnation",
+        "last",
+        "seen",
+    )
 
     def __init__(
         self,
@@ -69,6 +79,12 @@ class _Place:
         self.seen: dict[StreamKey, tuple[int, int]] = {}
         self._seen_run = run_id
         self.last = last
+        self.incarnation: str | None = None
+
+    def known(self) -> KnownThread | None:
+        """What is known here of the thread that is read, not of one that has its id by now."""
+        known = self._services.threads.known(self._thread_id)
+        return known if known is not None and known.incarnation == self.incarnation else None
 
     def live(self) -> LiveRun | None:
         """The run that is driven here, for a reader who has read exactly what is known of it here.
@@ -77,7 +93,7 @@ class _Place:
         before its sender hears of it, may have read what the previews are of.
         """
         services, thread_id = self._services, self._thread_id
-        live, known = services.live.get(thread_id), services.threads.known(thread_id)
+        live, known = services.live.get(thread_id), self.known()
         if live is None or known is None or known.state.active_run != live.run_id:
             return None
         is_wanted = self._run_id is None or self._run_id == live.run_id
@@ -108,13 +124,16 @@ class Watch:
     """What follows `after`, as many items at a time as there are. Close it, however it ends.
 
     With `run_id` only that run's, ending with its end; without, the whole thread's, endlessly.
+    `incarnation` names the thread in which `after` is a place; without, it is the one that is there
+    when the reading begins.
     `readers` are told of one who reads a run. What an `outlet` takes is not given here again.
     No generator: one is registered with the event loop and taken off again, for every turn.
 
     Raises:
-        ThreadNotFound, StateCorrupt: as the store says.
+        ThreadNotFound, StateCorrupt: as the store says, or the thread was deleted and made again.
         RunNotFound: the thread has no such run.
         ShuttingDown: this instance closes; another one, or this one restarted, has the rest.
+        StoreUnavailable: the run's driver has more to tell, which the store does not take now.
     """
 
     def __init__(
@@ -124,6 +143,7 @@ class Watch:
         *,
         after: int,
         run_id: str | None = None,
+        incarnation: str | None = None,
         readers: RunReaders | None = None,
         outlet: Outlet | None = None,
     ) -> None:
@@ -132,6 +152,7 @@ class Watch:
         self._run_id = run_id
         self._readers = readers
         self._place = _Place(services, thread_id, run_id, after, outlet)
+        self._place.incarnation = incarnation
         self._subscription = services.signals.subscribe(thread_id)
         self._changes: Subscription | None = None
         self._given: Sequence[Item] = ()
@@ -177,19 +198,33 @@ class Watch:
                 return items
 
     async def _begin(self) -> Subscription:
-        self._must_look = self._services.threads.known(self._thread_id) is None
+        services, thread_id = self._services, self._thread_id
+        if self._place.incarnation is None:
+            self._place.incarnation = await self._incarnation()
+        self._must_look = self._place.known() is None
         changes = self._changes = await self._subscription.__aenter__()
-        self._services.threads.pin(self._thread_id)
+        services.threads.pin(thread_id)
         if self._readers is not None and self._run_id is not None:
             self._readers.joined(self._thread_id, self._run_id)
         return changes
 
+    async def _incarnation(self) -> str:
+        known = self._services.threads.known(self._thread_id)
+        if known is None or self._thread_id not in self._services.live:
+            # Only what this process drives is known to be there still.
+            return (await self._services.store.thread(self._thread_id)).incarnation
+        return known.incarnation
+
     async def _look(self) -> Sequence[Item]:
         services, place, run_id = self._services, self._place, self._run_id
-        events = None if self._must_look else _remembered(services, self._thread_id, place.last)
+        events = None if self._must_look else self._remembered()
         if events is None:
             events = await services.store.events_after(
-                self._thread_id, place.last, PAGE, max_bytes=PAGE_BYTES
+                self._thread_id,
+                place.last,
+                PAGE,
+                incarnation=place.incarnation,
+                max_bytes=PAGE_BYTES,
             )
         events = within(events, PAGE_BYTES)
         if events:
@@ -206,13 +241,31 @@ class Watch:
         """Wait until there may be something new; False if there will be nothing."""
         had_events, was_live = self._found
         if self._run_id is not None and not had_events and not was_live:
-            if await _is_over(self._services, self._thread_id, self._run_id, self._place.last):
+            if await self._is_over(self._run_id):
                 return False
         if self._services.closing:
             raise ShuttingDown
+        if self._thread_id in self._services.stuck:
+            raise StoreUnavailable
         has_all = was_live or not had_events
         self._must_look = has_all and not await _waited(changes, self._place)
         return True
+
+    async def _is_over(self, run_id: str) -> bool:
+        """Whether the reader, having read so far, has nothing of this run left to wait for."""
+        known, last = self._place.known(), self._place.last
+        if known is None or known.state.next_seq <= last:
+            known = await self._services.threads.load(self._thread_id)
+        run = known.state.runs.get(run_id)
+        if run is None:
+            raise RunNotFound(run_id=run_id)
+        return run.phase in TERMINAL and known.state.next_seq == last + 1
+
+    def _remembered(self) -> Sequence[Event] | None:
+        """What is new, if this process drives the run or at least knows more than the reader."""
+        known = self._place.known()
+        events = known.after(self._place.last) if known is not None else None
+        return events if events or self._thread_id in self._services.live else None
 
 
 async def _waited(changes: Subscription, place: _Place) -> bool:
@@ -227,21 +280,3 @@ async def _waited(changes: Subscription, place: _Place) -> bool:
         return await changes.wait(POLL_SECONDS)
     finally:
         live.listeners.remove(place)
-
-
-async def _is_over(services: Services, thread_id: str, run_id: str, last: int) -> bool:
-    """Whether a reader who has read as far as `last` has nothing of this run left to wait for."""
-    known = services.threads.known(thread_id)
-    if known is None or known.state.next_seq <= last:
-        known = await services.threads.load(thread_id)
-    run = known.state.runs.get(run_id)
-    if run is None:
-        raise RunNotFound(run_id=run_id)
-    return run.phase in TERMINAL and known.state.next_seq == last + 1
-
-
-def _remembered(services: Services, thread_id: str, last: int) -> Sequence[Event] | None:
-    """What follows `last`, if this process drives the run or at least knows more than that."""
-    known = services.threads.known(thread_id)
-    events = known.after(last) if known is not None else None
-    return events if events or thread_id in services.live else None

@@ -43,6 +43,11 @@ class Rule(_Strict):
     def is_about(self, tool: str) -> bool:
         return fnmatch.fnmatchcase(tool, self.tool)
 
+    @property
+    def allows_everything(self) -> bool:
+        """Whether it says of tools of any name, with any arguments, that they run."""
+        return self.then == "allow" and not self.when and not self.tool.strip("*?-")
+
     def applies(self, arguments: Mapping[str, Any], spec: ToolSpec) -> Answer:
         """Whether all its conditions hold for these arguments; `None` if that cannot be said."""
         return together(
@@ -73,6 +78,10 @@ def read_approvals(block: Any, *, path: Path, field: str = "approvals") -> Appro
         raise ConfigurationError("; ".join(_reasons(error, path, field))) from None
     if approvals.default == "allow":
         logger.warning("%s: %s.default is allow: tools run unasked unless gated", path, field)
+    for number, rule in enumerate(approvals.rules):
+        if rule.allows_everything:
+            place = f"{field}.rules[{number}]"
+            logger.warning("%s: %s allows every tool: they run unasked", path, place)
     return approvals
 
 

@@ -214,6 +214,9 @@ def _authorization(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _is_usable(user_id: str) -> bool:
-    return 0 < len(user_id) <= MAX_USER_ID_LENGTH and not any(
-        unicodedata.category(char) in FORBIDDEN_CATEGORIES for char in user_id
-    )
+    if len(user_id) > MAX_USER_ID_LENGTH:
+        return False
+    categories = {unicodedata.category(char) for char in user_id}
+    # Spaces alone, or what nobody sees, name nobody.
+    is_seen = any(category[0] not in "CZ" for category in categories)
+    return is_seen and FORBIDDEN_CATEGORIES.isdisjoint(categories)

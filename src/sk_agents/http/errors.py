@@ -36,6 +36,7 @@ STATUS_OF: Mapping[type[TealError], HTTPStatus] = {
     exceptions.Conflict: HTTPStatus.CONFLICT,
     exceptions.InvalidInput: HTTPStatus(422),
     exceptions.MalformedRequest: HTTPStatus.BAD_REQUEST,
+    exceptions.CursorExpired: HTTPStatus.GONE,
     exceptions.UnsupportedMedia: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     exceptions.TooLarge: HTTPStatus(413),
     exceptions.SlowRequest: HTTPStatus.REQUEST_TIMEOUT,

@@ -71,11 +71,11 @@ class DirectLine:
         self._exchange.write(body)
 
 
-def frame(event: str, data: bytes, *, seq: int | None = None) -> bytes:
-    """One frame; `data` is JSON on one line, `event` one of our own words."""
-    if seq is None:
+def frame(event: str, data: bytes, *, id: str | None = None) -> bytes:
+    """One frame; `data` is JSON on one line, `event` and `id` words of our own."""
+    if id is None:
         return b"event: %b\ndata: %b\n\n" % (event.encode(), data)
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (seq, event.encode(), data)
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (id.encode(), event.encode(), data)
 
 
 def last_frame(event: str, data: bytes, *, retry_ms: int) -> bytes:

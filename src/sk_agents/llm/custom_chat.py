@@ -52,7 +52,7 @@ class KernelChat:
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece]]:
         attempts = Attempts(self._retry, self._pace)
         while True:
-            reply = Reply()
+            reply = Reply(prompt.limits)
             try:
                 async with aclosing(self._attempt(prompt, reply)) as steps:
                     async for pieces in steps:

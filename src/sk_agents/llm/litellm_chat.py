@@ -70,7 +70,7 @@ class LitellmChat:
         errors = (foreign, transport, OSError)
         attempts = Attempts(self._retry, self._pace)
         while True:
-            reply = Reply()
+            reply = Reply(prompt.limits)
             try:
                 async with aclosing(self._attempt(library, prompt, reply)) as steps:
                     async for pieces in steps:

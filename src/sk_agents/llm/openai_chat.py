@@ -124,7 +124,7 @@ class _Stream:
         self._prompt = prompt
         self._attempts = chat.attempts()
         self._body = b""
-        self._reply = Reply()
+        self._reply = Reply(prompt.limits)
         self._reading: _Reading | None = None
         self._response: HttpConnection | None = None
         self._is_over = False
@@ -175,7 +175,7 @@ class _Stream:
 
     async def _begin(self) -> tuple[HttpConnection, _Reading]:
         self._body = self._body or self._chat.encode(self._prompt)
-        self._reply = Reply()
+        self._reply = Reply(self._prompt.limits)
         self._response = await self._chat.ask(self._body)
         self._reading = _Reading(self._reply, self._chat.endpoint)
         return self._response, self._reading

@@ -10,26 +10,37 @@ from typing import Any
 
 import orjson
 
+from sk_agents.engine.arguments import MAX_BYTES
 from sk_agents.engine.models import Usage
 from sk_agents.engine.turns import (
     CallRequested,
     ModelPiece,
     ReasoningDelta,
+    ReplyLimits,
     TextDelta,
     TurnFinished,
 )
-from sk_agents.exceptions import ModelInterrupted, ModelProtocolError
+from sk_agents.exceptions import ModelInterrupted, ModelProtocolError, ReplyTooLarge
 
 # Three spellings of the same thing, by different servers.
 REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 NO_USAGE = Usage()
+USUAL = ReplyLimits()
+# No tool's name is longer, and one that comes in pieces is put together piece by piece.
+MAX_NAME = 1024
 
 
 class Reply:
-    """One model turn in the making; `finished` once its last piece is there."""
+    """One model turn in the making; `finished` once its last piece is there.
 
-    def __init__(self) -> None:
+    Calls are held back to the end, so their limits are looked after here; what is said goes out
+    as it comes, and its taker stops reading.
+    """
+
+    def __init__(self, limits: ReplyLimits = USUAL) -> None:
         self.finished = False
+        self._limits = limits
+        self._argument_bytes = 0
         self.finish_reason: str | None = None
         self._usage = NO_USAGE
         self._calls: list[_Call] = []
@@ -57,6 +68,7 @@ class Reply:
 
         Raises:
             ModelProtocolError: it is not a chunk of a chat completion.
+            ReplyTooLarge: it holds more calls, or larger ones, than a reply may.
         """
         try:
             choices = chunk.get("choices")
@@ -138,11 +150,17 @@ class Reply:
         call = self._by_index.get(index) if isinstance(index, int) else self._last_call(identity)
         # Some servers number every call 0; a new id then is what tells a new call.
         if call is None or (identity and call.identity and identity != call.identity):
+            if len(self._calls) >= self._limits.calls:
+                most = self._limits.calls
+                raise ReplyTooLarge(f"The model asks for more than {most} calls at once.")
             call = _Call()
             self._calls.append(call)
             if isinstance(index, int):
                 self._by_index[index] = call
-        call.take(identity, entry.get("function") or {})
+        self._argument_bytes += call.take(identity, entry.get("function") or {})
+        if self._argument_bytes > self._limits.argument_bytes:
+            most = self._limits.argument_bytes
+            raise ReplyTooLarge(f"The arguments of the model's calls are larger than {most} bytes.")
 
     def _last_call(self, identity: Any) -> _Call | None:
         if not identity:
@@ -175,25 +193,32 @@ class Reply:
 class _Call:
     """A tool call whose parts are still arriving."""
 
-    __slots__ = ("arguments", "identity", "name")
+    __slots__ = ("_kept", "arguments", "identity", "name")
 
     def __init__(self) -> None:
         self.identity = ""
         self.name = ""
         self.arguments: list[str] = []
+        self._kept = 0
 
-    def take(self, identity: Any, function: Mapping[str, Any]) -> None:
+    def take(self, identity: Any, function: Mapping[str, Any]) -> int:
+        """How many characters of arguments it brings."""
         if identity and not self.identity:
             self.identity = _text(identity)
         name = function.get("name")
-        if name and name != self.name:
+        if name and name != self.name and len(self.name) < MAX_NAME:
             self.name += _text(name)
         arguments = function.get("arguments")
-        if isinstance(arguments, str):
-            self.arguments.append(arguments)
-        elif arguments is not None:
+        if arguments is None:
+            return 0
+        if not isinstance(arguments, str):
             # Not a text but the object itself, as some local servers send it.
-            self.arguments.append(orjson.dumps(arguments).decode())
+            arguments = orjson.dumps(arguments).decode()
+        if self._kept <= MAX_BYTES:
+            # More than that is refused, and need not be kept for it.
+            self.arguments.append(arguments)
+            self._kept += len(arguments)
+        return len(arguments)
 
     def whole(self, number: int) -> CallRequested:
         # A call without arguments is often spelt as no text at all.

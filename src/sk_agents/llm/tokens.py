@@ -1,14 +1,12 @@
 """How many tokens a text will be, without the model's own tokenizer.
 
-Tokenizers are large downloads, so this counts bytes by the script they belong to and learns from
-what the provider reports: an estimate is multiplied by the average of reported / estimated.
+Tokenizers are large downloads, so this counts characters by the script they belong to.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import orjson
 
@@ -113,20 +111,3 @@ def estimate_value(value: object) -> int:
         return estimate_text(orjson.dumps(value, default=dict).decode())
     except TypeError:
         return estimate_text(str(value))
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """What one model's reports have taught: the running average of reported / estimated."""
-
-    factor: float = 1.0
-
-    def learned(self, estimated: int, reported: int, weight: float = 0.2) -> Calibration:
-        """With one more report. Absent reports and absurd ones change little or nothing."""
-        if estimated <= 0 or reported <= 0:
-            return self
-        ratio = min(4.0, max(0.25, reported / estimated))
-        return Calibration(self.factor + weight * (ratio - self.factor))
-
-    def applied(self, estimated: int) -> int:
-        return round(estimated * self.factor)

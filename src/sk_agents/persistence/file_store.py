@@ -8,13 +8,15 @@ done in worker threads, so that a slow disk never stops the event loop.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeVar
 
-from sk_agents.engine.admission import admit, claimed
+from sk_agents.engine.admission import admit, claimed, same_thread
 from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commits import Admission, Commit, Committed, Pending
 from sk_agents.engine.events import Event, RunEnded
@@ -23,11 +25,16 @@ from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     LeaseHeld,
+    NotFound,
     SequenceConflict,
+    StateCorrupt,
+    StoreBroken,
     StoreBusy,
+    StoreFull,
     StoreUnavailable,
     ThreadNotFound,
 )
+from sk_agents.persistence.file_disk import FileDisk
 from sk_agents.persistence.file_index import FileIndex
 from sk_agents.persistence.file_layout import open_layout, probe, rebuild_index
 from sk_agents.persistence.file_log import FileLog
@@ -39,6 +46,8 @@ from sk_agents.persistence.file_tree import FileTree, typed
 from sk_agents.persistence.file_watches import FileWatches
 from sk_agents.persistence.listing import page_of, says
 from sk_agents.persistence.record import check_replay, encode_events
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -52,10 +61,15 @@ class FileStore:
     durability = Durability.D2
 
     def __init__(
-        self, root: Path, *, clock: Clock | None = None, single_user: str = "dummyuser"
+        self,
+        root: Path,
+        *,
+        clock: Clock | None = None,
+        single_user: str = "dummyuser",
+        disk: FileDisk | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._tree = FileTree(root)
+        self._tree = FileTree(root, disk)
         self._index = FileIndex(self._tree)
         self._projection = FileProjection(self._tree)
         self._logs = FileLogs(self._tree, self._index, self._projection, single_user)
@@ -63,7 +77,9 @@ class FileStore:
         self._watches = FileWatches(self._tree, self._clock)
         self._summaries = FileSummaries(self._tree, self._index, self._logs)
         self._workers: ThreadPoolExecutor | None = None
-        self._is_trusted = True
+        self._broken: StoreBroken | None = None
+        # How many bytes the largest commit has that found no room since the last ping did.
+        self._refused = 0
         self._commits = 0
 
     def __str__(self) -> str:
@@ -80,19 +96,25 @@ class FileStore:
             await asyncio.to_thread(workers.shutdown)
 
     async def ping(self) -> None:
-        await self._write(lambda: probe(self._tree))
+        room = self._refused
+        await self._run(lambda: self._write_in_place(lambda: probe(self._tree, room)))
+        self._refused = 0
 
     async def commit(self, commit: Commit) -> Committed:
         now = self._clock.now()
         body = encode_events(commit.events, now)
-        return await self._write(lambda: self._commit(commit, body, now))
+        try:
+            return await self._write(lambda: self._commit(commit, body, now))
+        except StoreFull:
+            self._refused = max(self._refused, len(body))
+            raise
 
     async def claim(self, thread_id: str, owner: str) -> Thread:
         return await self._write(lambda: self._claim(thread_id, owner))
 
     def renew(self, owner: str, ttl: float) -> None:
         self._open_workers()
-        self._checked(lambda: self._owners.renew(owner, ttl))
+        self._checked(lambda: self._write_in_place(lambda: self._owners.renew(owner, ttl)))
 
     async def retire(self, owner: str) -> None:
         await self._run(lambda: self._owners.retire(owner))
@@ -100,11 +122,27 @@ class FileStore:
     async def thread(self, thread_id: str) -> Thread:
         return await self._run(lambda: self._logs.get(thread_id).head)
 
+    async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
+        def read() -> list[Thread]:
+            heads = []
+            for thread_id in set(thread_ids):
+                with suppress(NotFound, StateCorrupt, OSError):
+                    heads.append(self._logs.get(thread_id).head)
+            return heads
+
+        return await self._run(read)
+
     async def events_after(
-        self, thread_id: str, seq: int, limit: int = 500, *, max_bytes: int | None = None
+        self,
+        thread_id: str,
+        seq: int,
+        limit: int = 500,
+        *,
+        incarnation: str | None = None,
+        max_bytes: int | None = None,
     ) -> Sequence[Event]:
         return await self._run(
-            lambda: self._logs.get(thread_id).events_after(max(seq, 0), limit, max_bytes)
+            lambda: self._events_after(thread_id, max(seq, 0), limit, incarnation, max_bytes)
         )
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
@@ -150,8 +188,10 @@ class FileStore:
     async def unwatched_for(self, run_id: str) -> float | None:
         return await self._run(lambda: self._watches.age(run_id))
 
-    async def delete(self, thread_id: str, *, next_seq: int) -> None:
-        await self._write(lambda: self._delete(thread_id, next_seq))
+    async def delete(
+        self, thread_id: str, *, next_seq: int, incarnation: str | None = None
+    ) -> None:
+        await self._write(lambda: self._delete(thread_id, next_seq, incarnation))
 
     def metrics(self) -> Mapping[str, float]:
         return {
@@ -164,23 +204,20 @@ class FileStore:
         open_layout(self._tree)
         self._owners.sweep()
         rebuild_index(self._tree, self._index, self._logs)
-        self._is_trusted = True
 
     def _commit(self, commit: Commit, body: bytes, now: datetime) -> Committed:
         for _ in range(ATTEMPTS):
             log = self._logs.find(commit.thread_id)
             if log is None:
                 committed = self._create(commit, body, now)
-                if committed is not None:
-                    return committed
-                continue
-            try:
-                return self._append(log, commit, body, now)
-            except ThreadNotFound:
-                self._logs.drop(commit.thread_id)
+            else:
+                committed = self._append(log, commit, body, now)
+            if committed is not None:
+                return committed
         raise StoreBusy("The thread comes and goes too quickly.", thread_id=commit.thread_id)
 
     def _create(self, commit: Commit, body: bytes, now: datetime) -> Committed | None:
+        """None if there is such a log already."""
         admission = admit(commit, None, leased=False, approval=None, now=now)
         head = self._logs.create(commit.commit_id, admission.thread, admission.entries, body)
         if head is None:
@@ -188,8 +225,14 @@ class FileStore:
         self._commits += 1
         return Committed(head, admission.events)
 
-    def _append(self, log: FileLog, commit: Commit, body: bytes, now: datetime) -> Committed:
-        with log.writing() as fd:
+    def _append(self, log: FileLog, commit: Commit, body: bytes, now: datetime) -> Committed | None:
+        """None if there is no such log any more."""
+        with ExitStack() as stack:
+            try:
+                fd = stack.enter_context(log.writing())
+            except ThreadNotFound:
+                self._logs.drop(commit.thread_id)
+                return None
             record = log.record(commit.commit_id)
             if record is not None:
                 return Committed(log.head, check_replay(record, commit.events))
@@ -215,6 +258,18 @@ class FileStore:
             log.append(fd, None, head, (), encode_events((), now))
             return log.head
 
+    def _events_after(
+        self, thread_id: str, seq: int, limit: int, incarnation: str | None, max_bytes: int | None
+    ) -> list[Event]:
+        for _ in range(ATTEMPTS):
+            log = self._logs.get(thread_id)
+            same_thread(thread_id, log.head, incarnation)
+            try:
+                return log.events_after(seq, limit, max_bytes)
+            except ThreadNotFound:
+                self._logs.drop(thread_id)
+        raise StoreBusy("The thread comes and goes too quickly.", thread_id=thread_id)
+
     def _find(self, kind: EntryKind, key: str) -> Entry | None:
         thread_id = self._index.thread_of(kind, key)
         log = None if thread_id is None else self._logs.find(thread_id)
@@ -231,15 +286,19 @@ class FileStore:
         log = self._logs.find(head.thread_id)
         if log is None:
             return False
-        return any(
-            says(head, log.events_after(seq, _PAGE), text) for seq in range(0, log.next_seq, _PAGE)
-        )
+        try:
+            return any(
+                says(head, log.events_after(seq, _PAGE), text)
+                for seq in range(0, log.next_seq, _PAGE)
+            )
+        except ThreadNotFound:
+            return False
 
-    def _delete(self, thread_id: str, next_seq: int) -> None:
+    def _delete(self, thread_id: str, next_seq: int, incarnation: str | None) -> None:
         with self._tree.locked(self._index.lock_of(thread_id)):
             log = self._logs.get(thread_id)
             with log.writing():
-                head = log.head
+                head = same_thread(thread_id, log.head, incarnation)
                 if head.next_seq != next_seq:
                     raise SequenceConflict(thread_id=thread_id, next_seq=head.next_seq)
                 if self._owners.holds(head):
@@ -248,22 +307,48 @@ class FileStore:
         self._tree.remove_folder(trash)
 
     async def _write(self, work: Callable[[], T]) -> T:
-        if not self._is_trusted:
-            raise StoreUnavailable("The disk failed to confirm a write; open the store anew.")
-        return await self._run(work)
+        """Work whose outcome is unknown if the disk refuses to sync it."""
+        return await self._in_worker(lambda: self._write_in_place(work))
 
     async def _run(self, work: Callable[[], T]) -> T:
+        try:
+            return await self._in_worker(work)
+        except CommitOutcomeUnknown as error:
+            raise StoreBroken(str(error)) from error
+
+    async def _in_worker(self, work: Callable[[], T]) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._open_workers(), self._checked, work)
 
+    def _write_in_place(self, work: Callable[[], T]) -> T:
+        """Nothing is acknowledged that was written where a restart would not find it."""
+        done = work()
+        self._tree.check()
+        return done
+
     def _checked(self, work: Callable[[], T]) -> T:
+        if self._broken is not None:
+            raise StoreBroken(str(self._broken))
         try:
             return work()
-        except CommitOutcomeUnknown:
-            self._is_trusted = False
+        except CommitOutcomeUnknown as error:
+            self._break(StoreBroken(str(error)))
+            raise
+        except StoreBroken as error:
+            self._break(error)
             raise
         except OSError as error:
+            try:
+                self._tree.check()
+            except StoreBroken as broken:
+                self._break(broken)
+                raise broken from error
             raise typed(error) from error
+
+    def _break(self, error: StoreBroken) -> None:
+        if self._broken is None:
+            self._broken = error
+            logger.error("the store is broken", extra={"reason": str(error)})
 
     def _open_workers(self) -> ThreadPoolExecutor:
         if self._workers is None:

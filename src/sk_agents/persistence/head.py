@@ -54,7 +54,7 @@ def head_from(thread_id: str, fields: dict[str, Any]) -> Thread:
     if isinstance(version, int) and version > HEAD_VERSION:
         raise SchemaTooNew(thread_id=thread_id)
     try:
-        return _head(**fields)
+        return _head(**{**fields, "version": HEAD_VERSION})
     except (TypeError, ValueError) as error:
         raise StateCorrupt("A stored head cannot be read.", thread_id=thread_id) from error
 

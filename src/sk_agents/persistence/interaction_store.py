@@ -102,9 +102,10 @@ class StoredInteractions(InteractionStore):
         _check_ids(chat_id, interaction.id)
         for _ in range(MAX_ATTEMPTS):
             try:
-                _, state = await self._read(chat_id)
+                head, state = await self._read(chat_id)
+                incarnation: str | None = head.incarnation
             except ThreadNotFound:
-                state = ThreadState()
+                state, incarnation = ThreadState(), None
             if interaction.id in state.runs:
                 kept = interaction_of(state, interaction.id)
                 if essence(kept) != essence(interaction, kept):
@@ -116,8 +117,8 @@ class StoredInteractions(InteractionStore):
             guard = self._guard(chat_id, state.next_seq)
             _check_state(interaction, state, events)
             try:
-                return await self._commit(chat_id, guard, events)
-            except (SequenceConflict, ThreadExists):
+                return await self._commit(chat_id, guard, events, incarnation)
+            except (SequenceConflict, ThreadExists, ThreadNotFound):
                 continue
         raise Conflict(run_id=interaction.id)
 
@@ -144,7 +145,9 @@ class StoredInteractions(InteractionStore):
         thread_id = chat_thread_id(self._user_id, chat_id)
         head = await self._store.thread(thread_id)
         state = ThreadState()
-        while events := await self._store.events_after(thread_id, state.next_seq - 1):
+        while events := await self._store.events_after(
+            thread_id, state.next_seq - 1, incarnation=head.incarnation
+        ):
             for event in events:
                 state.apply(event)
         return head, state
@@ -154,9 +157,11 @@ class StoredInteractions(InteractionStore):
             return Unchanged(next_seq)
         return Absent(NewThread(self._user_id, wire_id=chat_id, surface=SURFACE, agent=self._agent))
 
-    async def _commit(self, chat_id: str, guard: Guard, events: tuple[Event, ...]) -> None:
+    async def _commit(
+        self, chat_id: str, guard: Guard, events: tuple[Event, ...], incarnation: str | None
+    ) -> None:
         thread_id = chat_thread_id(self._user_id, chat_id)
-        commit = Commit(thread_id, uuid.uuid4().hex, guard, events)
+        commit = Commit(thread_id, uuid.uuid4().hex, guard, events, incarnation=incarnation)
         try:
             await self._store.commit(commit)
         except CommitOutcomeUnknown:

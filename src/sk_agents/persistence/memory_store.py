@@ -12,7 +12,7 @@ from copy import deepcopy
 from datetime import datetime
 from typing import Self
 
-from sk_agents.engine.admission import claimed
+from sk_agents.engine.admission import claimed, same_thread
 from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commits import Commit, Committed, Pending
 from sk_agents.engine.event_size import within
@@ -106,11 +106,24 @@ class MemoryStore:
         with self._lock:
             return deepcopy(self._log(thread_id).known_head())
 
+    async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
+        with self._lock:
+            logs = [log for key in set(thread_ids) if (log := self._logs.get(key)) is not None]
+            return deepcopy([log.head for log in logs if log.head is not None])
+
     async def events_after(
-        self, thread_id: str, seq: int, limit: int = 500, *, max_bytes: int | None = None
+        self,
+        thread_id: str,
+        seq: int,
+        limit: int = 500,
+        *,
+        incarnation: str | None = None,
+        max_bytes: int | None = None,
     ) -> Sequence[Event]:
         with self._lock:
-            events = self._log(thread_id).after(seq, limit)
+            log = self._log(thread_id)
+            same_thread(thread_id, log.head, incarnation)
+            events = log.after(seq, limit)
             return deepcopy(events if max_bytes is None else within(events, max_bytes))
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
@@ -175,9 +188,11 @@ class MemoryStore:
             marked_at = self._watched_at.get(run_id)
         return age(marked_at, self._clock.monotonic()) if marked_at is not None else None
 
-    async def delete(self, thread_id: str, *, next_seq: int) -> None:
+    async def delete(
+        self, thread_id: str, *, next_seq: int, incarnation: str | None = None
+    ) -> None:
         with self._lock:
-            head = self._log(thread_id).known_head()
+            head = same_thread(thread_id, self._log(thread_id).head, incarnation)
             if head.next_seq != next_seq:
                 raise SequenceConflict(thread_id=thread_id, next_seq=head.next_seq)
             if self._is_leased(head):

@@ -12,6 +12,7 @@ from typing import TypeVar
 import apsw
 
 from sk_agents.exceptions import StoreUnavailable
+from sk_agents.persistence.sqlite_files import SqliteFiles
 from sk_agents.persistence.sqlite_schema import open_for_reading, translated
 
 T = TypeVar("T")
@@ -20,14 +21,16 @@ READERS = 4
 
 
 class ReaderPool:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, files: SqliteFiles) -> None:
         self._path = path
+        self._files = files
         self._local = threading.local()
         self._opened: list[apsw.Connection] = []
         self._executor = ThreadPoolExecutor(READERS, thread_name_prefix="sqlite-reader")
         self._closed = False
 
     async def run(self, read: Callable[[apsw.Connection], T]) -> T:
+        """All statements of `read` see the database at one moment."""
         if self._closed:
             raise StoreUnavailable(f"{self._path}: the store is closed")
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._read, read)
@@ -41,11 +44,17 @@ class ReaderPool:
 
     def _read(self, read: Callable[[apsw.Connection], T]) -> T:
         with translated(self._path):
-            return read(self._connection())
+            connection = self._connection()
+            connection.execute("BEGIN")
+            try:
+                return read(connection)
+            finally:
+                connection.execute("COMMIT")
 
     def _connection(self) -> apsw.Connection:
         connection: apsw.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = open_for_reading(self._path)
             self._opened.append(connection)
+            self._files.check()
         return connection

@@ -1,8 +1,8 @@
 """How a commit is written: one record of JSON, sealed by a checksum.
 
-The checksum covers the thread and the place in its log too, so a record that was changed, cut or
-moved to another thread is recognised. A record is the unit every store keeps: as a row, an item
-or a line.
+The checksum covers the thread, its incarnation and the place in its log too, so a record that was
+changed, cut, moved to another thread or left by a deleted one is recognised. A record is the unit
+every store keeps: as a row, an item or a line.
 """
 
 from __future__ import annotations
@@ -68,13 +68,20 @@ def encode_events(events: Sequence[Event], at: datetime) -> bytes:
     return body
 
 
-def checksum(thread_id: str, first_seq: int, commit_id: str, body: bytes) -> int:
-    place = f"{thread_id}\n{first_seq}\n{commit_id}\n".encode()
+def checksum(
+    thread_id: str, first_seq: int, commit_id: str, body: bytes, incarnation: str = ""
+) -> int:
+    place = f"{thread_id}\n{first_seq}\n{commit_id}\n{incarnation}".encode()
     return zlib.crc32(body, zlib.crc32(place))
 
 
 def decode_record(
-    thread_id: str, first_seq: int, commit_id: str, body: bytes, check: int
+    thread_id: str,
+    first_seq: int,
+    commit_id: str,
+    body: bytes,
+    check: int,
+    incarnation: str = "",
 ) -> Record:
     """The record these bytes hold.
 
@@ -82,7 +89,7 @@ def decode_record(
         StateCorrupt: they are not what was written here.
         SchemaTooNew: a newer version wrote them.
     """
-    if checksum(thread_id, first_seq, commit_id, body) != check:
+    if checksum(thread_id, first_seq, commit_id, body, incarnation) != check:
         raise StateCorrupt(
             "A stored record does not match its checksum.", thread_id=thread_id, seq=first_seq
         )

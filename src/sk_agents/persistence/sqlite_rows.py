@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from sys import maxsize
 
 import apsw
+import orjson
 
+from sk_agents.engine.admission import same_thread
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import Entry, EntryKind, Thread
 from sk_agents.exceptions import StateCorrupt, ThreadNotFound
@@ -37,6 +39,19 @@ def known_head(db: apsw.Connection, thread_id: str) -> tuple[int, Thread]:
     return found
 
 
+def heads(db: apsw.Connection, thread_ids: Collection[str]) -> list[Thread]:
+    """Of those that exist and are not damaged."""
+    return list(
+        _undamaged(
+            db.execute(
+                "SELECT thread_id, head, checksum FROM thread"
+                " WHERE thread_id IN (SELECT value FROM json_each(?))",
+                (orjson.dumps(list(thread_ids)).decode(),),
+            )
+        )
+    )
+
+
 def insert_head(db: apsw.Connection, thread: Thread) -> int:
     body = encode_head(thread)
     db.execute(
@@ -64,9 +79,11 @@ def update_head(db: Writer, no: int, thread: Thread) -> None:
 
 def runnable(db: apsw.Connection) -> Iterator[Thread]:
     """Heads that want an owner. A damaged one is not offered: nobody could drive it."""
-    for thread_id, body, check in db.execute(
-        "SELECT thread_id, head, checksum FROM thread WHERE runnable"
-    ):
+    return _undamaged(db.execute("SELECT thread_id, head, checksum FROM thread WHERE runnable"))
+
+
+def _undamaged(rows: Iterable[tuple[str, bytes, int]]) -> Iterator[Thread]:
+    for thread_id, body, check in rows:
         try:
             yield decode_head(thread_id, body, check)
         except StateCorrupt:
@@ -74,9 +91,9 @@ def runnable(db: apsw.Connection) -> Iterator[Thread]:
 
 
 def insert_record(
-    db: Writer, no: int, thread_id: str, first_seq: int, commit_id: str, body: bytes
+    db: Writer, no: int, thread: Thread, first_seq: int, commit_id: str, body: bytes
 ) -> None:
-    check = checksum(thread_id, first_seq, commit_id, body)
+    check = checksum(thread.thread_id, first_seq, commit_id, body, thread.incarnation)
     db.execute(
         "INSERT INTO record (place, commit_id, body, checksum) VALUES (?, ?, ?, ?)",
         (no << _PLACE_BITS | first_seq, commit_id, body, check),
@@ -84,21 +101,28 @@ def insert_record(
 
 
 def record_of(
-    db: apsw.Connection, no: int, thread_id: str, commit_id: str, first_seq: int
+    db: apsw.Connection, no: int, thread: Thread, commit_id: str, first_seq: int
 ) -> Record | None:
     """The record of this commit, if it lies at `first_seq` or after."""
     for place, body, check in db.execute(
         "SELECT place, body, checksum FROM record WHERE place >= ? AND place < ? AND commit_id = ?",
         (no << _PLACE_BITS | first_seq, no + 1 << _PLACE_BITS, commit_id),
     ):
-        return decode_record(thread_id, _first_seq(place), commit_id, body, check)
+        return _record(thread, place, commit_id, body, check)
     return None
 
 
 def events_after(
-    db: apsw.Connection, thread_id: str, seq: int, limit: int, max_bytes: int | None = None
+    db: apsw.Connection,
+    thread_id: str,
+    seq: int,
+    limit: int,
+    *,
+    incarnation: str | None = None,
+    max_bytes: int | None = None,
 ) -> list[Event]:
     no, thread = known_head(db, thread_id)
+    same_thread(thread_id, thread, incarnation)
     first = no << _PLACE_BITS
     events: list[Event] = []
     due, room = seq + 1, maxsize if max_bytes is None else max_bytes
@@ -109,7 +133,7 @@ def events_after(
     ):
         if len(events) >= limit or room <= 0:
             break
-        record = decode_record(thread_id, _first_seq(place), commit_id, body, check)
+        record = _record(thread, place, commit_id, body, check)
         if record.last_seq < due or record.first_seq > due:
             break
         events.extend(record.events[due - record.first_seq :])
@@ -202,9 +226,11 @@ def delete(db: apsw.Connection, no: int) -> None:
     db.execute("DELETE FROM thread WHERE no = ?", (no,))
 
 
-def touch(db: apsw.Connection) -> None:
-    """A write that changes nothing, to see that one is possible."""
-    db.execute("DELETE FROM owner WHERE owner = ''")
+def touch(db: apsw.Connection, room: int) -> None:
+    """Write a page, and `room` bytes beside: a row that is of no owner."""
+    db.execute(
+        "INSERT OR REPLACE INTO owner (owner, alive_until) VALUES ('', zeroblob(?))", (room,)
+    )
 
 
 def _entries(db: apsw.Connection, where: str, values: tuple[object, ...]) -> Iterator[Entry]:
@@ -215,6 +241,12 @@ def _entries(db: apsw.Connection, where: str, values: tuple[object, ...]) -> Ite
     for kind, key, thread_id, user_id, run_id, is_open, due_at in db.execute(statement, values):
         due = datetime.fromisoformat(due_at) if due_at else None
         yield Entry(kind, key, thread_id, user_id, run_id, bool(is_open), due)
+
+
+def _record(thread: Thread, place: int, commit_id: str, body: bytes, check: int) -> Record:
+    return decode_record(
+        thread.thread_id, _first_seq(place), commit_id, body, check, thread.incarnation
+    )
 
 
 def _first_seq(place: int) -> int:

@@ -15,6 +15,7 @@ import apsw
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     SchemaTooNew,
+    StoreBroken,
     StoreBusy,
     StoreError,
     StoreFull,
@@ -22,6 +23,7 @@ from sk_agents.exceptions import (
     StoreUnavailable,
     TealError,
 )
+from sk_agents.private_files import close_to_others, make_private_file, make_private_folder
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +105,7 @@ def open_for_writing(path: Path) -> apsw.Connection:
     Raises:
         StoreUnavailable, StoreReadOnly, StoreBusy, SchemaTooNew: and nothing was changed.
     """
-    _make_folder(path)
+    _make_file(path)
     with translated(path):
         connection = apsw.Connection(str(path))
         try:
@@ -111,7 +113,9 @@ def open_for_writing(path: Path) -> apsw.Connection:
             _check_identity(connection, path)
             _use_wal(connection)
             connection.execute("PRAGMA synchronous = FULL")
+            connection.wal_autocheckpoint(0)
             _migrate(connection)
+            _empty_wal(connection)
         except BaseException:
             connection.close()
             raise
@@ -123,7 +127,14 @@ def open_for_reading(path: Path) -> apsw.Connection:
     with translated(path):
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         connection.set_busy_timeout(BUSY_MS)
+        leave_wal_alone(connection)
         return connection
+
+
+def leave_wal_alone(connection: apsw.Connection) -> None:
+    """This connection moves nothing out of the WAL, neither after a commit nor on closing."""
+    connection.wal_autocheckpoint(0)
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
 
 @contextmanager
@@ -137,6 +148,8 @@ def translated(path: Path) -> Iterator[None]:
 
 def store_error(error: apsw.Error, path: Path, system_errno: int = 0) -> TealError:
     """`system_errno` tells a limit from a broken disk: SQLite calls both an I/O error."""
+    if is_failed_sync(error):
+        return StoreBroken(f"{path}: the disk refused to sync; restart to read what it kept")
     if isinstance(error, apsw.IOError) and system_errno in _NO_ROOM:
         error = apsw.FullError(os.strerror(system_errno))
     for kind, ours, text in _ERRORS:
@@ -170,11 +183,30 @@ _ERRORS: tuple[tuple[type[apsw.Error], type[TealError], str], ...] = (
 )
 
 
-def _make_folder(path: Path) -> None:
+def _make_file(path: Path) -> None:
+    """SQLite gives the WAL and its index the mode of the database."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(path.parent)
     except OSError as error:
         raise StoreUnavailable(f"{path.parent}: the folder cannot be made ({error})") from error
+    try:
+        make_private_file(path)
+    except OSError as error:
+        raise StoreUnavailable(f"{path}: the database cannot be opened ({error})") from error
+    for suffix in ("-wal", "-shm"):
+        close_to_others(path.with_name(path.name + suffix))
+
+
+def _empty_wal(connection: apsw.Connection) -> None:
+    """Copy what an earlier process left in the WAL into the database, and sync that.
+
+    If a disk refused to sync the WAL, the operating system may still show frames that the disk
+    does not have. A commit behind them would be lost with them.
+    """
+    try:
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+    except (apsw.BusyError, apsw.LockedError, apsw.FullError):
+        logger.info("the WAL was not emptied", extra={"file": connection.filename})
 
 
 def _use_wal(connection: apsw.Connection) -> None:

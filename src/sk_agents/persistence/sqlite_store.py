@@ -1,7 +1,8 @@
 """The default store: one SQLite file, one host, any number of processes.
 
 WAL with `synchronous=FULL`: what is acknowledged survives a lost machine. One writer thread
-commits in groups; readers have connections of their own and are never blocked by the writer.
+commits in groups and alone moves what is in the WAL into the database; readers have connections of
+their own and are never blocked by the writer.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Self, TypeVar
 
 import apsw
 
-from sk_agents.engine.admission import admit, claimed
+from sk_agents.engine.admission import admit, claimed, same_thread
 from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commits import (
     Absent,
@@ -26,16 +27,17 @@ from sk_agents.engine.commits import (
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
 from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
-from sk_agents.exceptions import LeaseHeld, SequenceConflict, StoreUnavailable
+from sk_agents.exceptions import LeaseHeld, SequenceConflict, StoreFull, StoreUnavailable
 from sk_agents.persistence import sqlite_rows as rows
 from sk_agents.persistence.group_writer import GroupWriter
 from sk_agents.persistence.head_cache import HeadCache
 from sk_agents.persistence.owner import process_is_gone
 from sk_agents.persistence.reader_pool import ReaderPool
 from sk_agents.persistence.record import Record, check_replay, encode_events
+from sk_agents.persistence.sqlite_files import SqliteFiles
 from sk_agents.persistence.sqlite_lease import LeaseConnection
 from sk_agents.persistence.sqlite_listing import list_threads
-from sk_agents.persistence.sqlite_schema import open_for_writing
+from sk_agents.persistence.sqlite_schema import leave_wal_alone, open_for_writing
 from sk_agents.persistence.watch_marks import age
 
 T = TypeVar("T")
@@ -52,9 +54,10 @@ class SqliteStore:
         self._writer: GroupWriter | None = None
         self._readers: ReaderPool | None = None
         self._heads = HeadCache()
-        self._lease = LeaseConnection(path)
-        # One of its own: a renewal must not wait for marks.
-        self._marks = LeaseConnection(path)
+        self._lease: LeaseConnection
+        self._marks: LeaseConnection
+        # How many bytes the largest commit has that found no room since the last ping did.
+        self._refused = 0
 
     def __str__(self) -> str:
         return f"sqlite://{self._path}"
@@ -62,12 +65,19 @@ class SqliteStore:
     async def __aenter__(self) -> Self:
         self._connection = await asyncio.to_thread(open_for_writing, self._path)
         self._cursor = self._connection.cursor()
-        self._writer = GroupWriter(
-            self._connection, self._path, began=self._heads.begin, undone=self._heads.clear
+        files = SqliteFiles(self._path)
+        writer = self._writer = GroupWriter(
+            self._connection, self._path, files, began=self._heads.begin, undone=self._heads.clear
         )
-        self._readers = ReaderPool(self._path)
-        self._writer.start()
+        self._readers = ReaderPool(self._path, files)
+        self._lease = self._lease_connection(files, writer)
+        # One of its own: a renewal must not wait for marks.
+        self._marks = self._lease_connection(files, writer)
+        writer.start()
         return self
+
+    def _lease_connection(self, files: SqliteFiles, writer: GroupWriter) -> LeaseConnection:
+        return LeaseConnection(self._path, files, writer.wal_grew)
 
     async def __aexit__(self, *exc_info: object) -> None:
         if self._writer and self._readers and self._connection:
@@ -75,17 +85,27 @@ class SqliteStore:
             await asyncio.to_thread(self._readers.close)
             self._lease.close()
             self._marks.close()
+            if not self._writer.is_sound():
+                leave_wal_alone(self._connection)
             self._connection.close()
             self._writer = self._readers = self._connection = None
 
     async def ping(self) -> None:
-        await self._write(rows.touch)
+        room = self._refused
+        await self._write(lambda db: rows.touch(db, room))
+        if room:
+            self._refused = 0
+            await self._write(lambda db: rows.touch(db, 0))
 
     async def commit(self, commit: Commit) -> Committed:
         now = self._clock.now()
         body = encode_events(commit.events, now)
         writer = self._live_writer()
-        return await writer.run(lambda db: self._commit(db, commit, body, now))
+        try:
+            return await writer.run(lambda db: self._commit(db, commit, body, now))
+        except StoreFull:
+            self._refused = max(self._refused, len(body))
+            raise
 
     async def claim(self, thread_id: str, owner: str) -> Thread:
         now = self._clock.now()
@@ -100,8 +120,8 @@ class SqliteStore:
         return await self._write(work)
 
     def renew(self, owner: str, ttl: float) -> None:
-        self._live_writer()
-        self._lease.renew(owner, self._clock.monotonic() + ttl)
+        with self._live_writer().trusted():
+            self._lease.renew(owner, self._clock.monotonic() + ttl)
 
     async def retire(self, owner: str) -> None:
         await self._write(lambda db: rows.retire(db, owner))
@@ -109,11 +129,22 @@ class SqliteStore:
     async def thread(self, thread_id: str) -> Thread:
         return await self._read(lambda db: rows.known_head(db, thread_id)[1])
 
+    async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
+        return await self._read(lambda db: rows.heads(db, thread_ids))
+
     async def events_after(
-        self, thread_id: str, seq: int, limit: int = 500, *, max_bytes: int | None = None
+        self,
+        thread_id: str,
+        seq: int,
+        limit: int = 500,
+        *,
+        incarnation: str | None = None,
+        max_bytes: int | None = None,
     ) -> Sequence[Event]:
         return await self._read(
-            lambda db: rows.events_after(db, thread_id, max(seq, 0), limit, max_bytes)
+            lambda db: rows.events_after(
+                db, thread_id, max(seq, 0), limit, incarnation=incarnation, max_bytes=max_bytes
+            )
         )
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
@@ -139,17 +170,20 @@ class SqliteStore:
         return await self._read(read)
 
     async def mark_watched(self, run_ids: Collection[str], *, ago: float = 0.0) -> None:
-        self._live_writer()
         now = self._clock.monotonic()
-        await asyncio.to_thread(self._marks.mark_watched, run_ids, now, ago)
+        with self._live_writer().trusted():
+            await asyncio.to_thread(self._marks.mark_watched, run_ids, now, ago)
 
     async def unwatched_for(self, run_id: str) -> float | None:
         marked_at = await self._read(lambda db: rows.watched_at(db, run_id))
         return age(marked_at, self._clock.monotonic()) if marked_at is not None else None
 
-    async def delete(self, thread_id: str, *, next_seq: int) -> None:
+    async def delete(
+        self, thread_id: str, *, next_seq: int, incarnation: str | None = None
+    ) -> None:
         def work(db: apsw.Connection) -> None:
             no, head = rows.known_head(db, thread_id)
+            same_thread(thread_id, head, incarnation)
             if head.next_seq != next_seq:
                 raise SequenceConflict(thread_id=thread_id, next_seq=head.next_seq)
             if self._is_leased(db, head):
@@ -161,7 +195,11 @@ class SqliteStore:
 
     def metrics(self) -> Mapping[str, float]:
         writer = self._live_writer()
-        return {"commits": writer.jobs, "commit_groups": writer.groups}
+        return {
+            "commits": writer.jobs,
+            "commit_groups": writer.groups,
+            "checkpoints": writer.checkpoints,
+        }
 
     def _commit(self, db: apsw.Connection, commit: Commit, body: bytes, now: datetime) -> Committed:
         no, head = self._heads.get(db, commit.thread_id) or (0, None)
@@ -174,8 +212,8 @@ class SqliteStore:
         else:
             rows.update_head(self._cursor, no, thread)
         if events:
-            place = no, thread.thread_id, events[0].seq
-            rows.insert_record(self._cursor, *place, commit.commit_id, body)
+            first_seq = events[0].seq
+            rows.insert_record(self._cursor, no, thread, first_seq, commit.commit_id, body)
         for entry in admission.entries:
             rows.upsert_entry(self._cursor, no, entry)
         self._heads.put(no, thread)
@@ -205,7 +243,8 @@ class SqliteStore:
     async def _read(self, read: Callable[[apsw.Connection], T]) -> T:
         if self._readers is None:
             raise StoreUnavailable(f"{self._path}: the store is not open")
-        return await self._readers.run(read)
+        with self._live_writer().trusted():
+            return await self._readers.run(read)
 
     def _live_writer(self) -> GroupWriter:
         if self._writer is None:
@@ -218,4 +257,4 @@ def _sent_before(db: apsw.Connection, no: int, head: Thread, commit: Commit) -> 
     first_seq = 1 if isinstance(commit.guard, Absent) else commit.guard.next_seq
     if first_seq >= head.next_seq:
         return None
-    return rows.record_of(db, no, head.thread_id, commit.commit_id, first_seq)
+    return rows.record_of(db, no, head, commit.commit_id, first_seq)

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
 
-from sk_agents.engine.admission import claimed
+from sk_agents.engine.admission import claimed, same_thread
 from sk_agents.engine.commits import Commit, Committed
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
@@ -90,18 +91,34 @@ class TaskBridgeStore(MemoryStore):
     async def claim(self, thread_id: str, owner: str) -> Thread:
         return await self._to_its_end(self._claim(thread_id, owner))
 
-    async def delete(self, thread_id: str, *, next_seq: int) -> None:
-        await self._to_its_end(self._delete(thread_id, next_seq))
+    async def delete(
+        self, thread_id: str, *, next_seq: int, incarnation: str | None = None
+    ) -> None:
+        await self._to_its_end(self._delete(thread_id, next_seq, incarnation))
 
     async def thread(self, thread_id: str) -> Thread:
         await self._reach(thread_id)
         return await super().thread(thread_id)
 
+    async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
+        for thread_id in set(thread_ids):
+            with suppress(StateCorrupt):
+                await self._reach(thread_id)
+        return await super().heads(thread_ids)
+
     async def events_after(
-        self, thread_id: str, seq: int, limit: int = 500, *, max_bytes: int | None = None
+        self,
+        thread_id: str,
+        seq: int,
+        limit: int = 500,
+        *,
+        incarnation: str | None = None,
+        max_bytes: int | None = None,
     ) -> Sequence[Event]:
         await self._reach(thread_id)
-        return await super().events_after(thread_id, seq, limit, max_bytes=max_bytes)
+        return await super().events_after(
+            thread_id, seq, limit, incarnation=incarnation, max_bytes=max_bytes
+        )
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
         found = await super().find(kind, key)
@@ -145,9 +162,10 @@ class TaskBridgeStore(MemoryStore):
             self._keep(taken)
             return deepcopy(taken.known_head())
 
-    async def _delete(self, thread_id: str, next_seq: int) -> None:
+    async def _delete(self, thread_id: str, next_seq: int, incarnation: str | None) -> None:
         async with self._gate(thread_id):
-            head = (await self._present(thread_id)).known_head()
+            log = await self._present(thread_id)
+            head = same_thread(thread_id, log.head, incarnation)
             if head.next_seq != next_seq:
                 raise SequenceConflict(thread_id=thread_id, next_seq=head.next_seq)
             with self._lock:

@@ -63,7 +63,12 @@ class TaskLog(ThreadLog):
             if sealed.first_seq != len(log.events) + 1:
                 raise StateCorrupt("A stored record is missing.", thread_id=task.task_id)
             record = decode_record(
-                task.task_id, sealed.first_seq, sealed.commit_id, sealed.body.encode(), sealed.check
+                task.task_id,
+                sealed.first_seq,
+                sealed.commit_id,
+                sealed.body.encode(),
+                sealed.check,
+                head.incarnation,
             )
             log.events.extend(record.events)
             log.commits[record.commit_id] = record
@@ -75,10 +80,12 @@ class TaskLog(ThreadLog):
 
     @classmethod
     def _imported(cls, task: AgentTask) -> Self:
-        commit = Commit(task.task_id, IMPORT_ID, Absent(new_thread(task)), creation_events(task))
+        # The same each time this task is read, and another for one made later with its id.
+        commit_id = f"{IMPORT_ID}-{task.created_at.isoformat()}"
+        commit = Commit(task.task_id, commit_id, Absent(new_thread(task)), creation_events(task))
         now = task.last_updated_at
         admission = admit(commit, None, leased=False, approval=None, now=now)
-        return cls(task.task_id).grown(IMPORT_ID, admission, encode_events(admission.events, now))
+        return cls(task.task_id).grown(commit_id, admission, encode_events(admission.events, now))
 
     @property
     def size(self) -> int:
@@ -93,9 +100,10 @@ class TaskLog(ThreadLog):
         longer = self.with_head(admission.thread)
         if admission.events:
             first_seq = admission.events[0].seq
-            check = checksum(self.thread_id, first_seq, commit_id, body)
+            identity = admission.thread.incarnation
+            check = checksum(self.thread_id, first_seq, commit_id, body, identity)
             try:
-                record = decode_record(self.thread_id, first_seq, commit_id, body, check)
+                record = decode_record(self.thread_id, first_seq, commit_id, body, check, identity)
             except StateCorrupt as error:
                 raise InvalidInput("An event holds a value that cannot be kept.") from error
             longer.events.extend(record.events)

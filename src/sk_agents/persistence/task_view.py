@@ -93,7 +93,9 @@ class StoreTasks(TaskPersistenceManager):
             head, events = await self._read(task.task_id)
             changes = update_events(task, task_of(head, events), head)
             try:
-                await self._commit(task.task_id, Unchanged(head.next_seq), changes)
+                await self._commit(
+                    task.task_id, Unchanged(head.next_seq), changes, head.incarnation
+                )
                 break
             except SequenceConflict:
                 if attempt == MAX_ATTEMPTS:
@@ -110,7 +112,9 @@ class StoreTasks(TaskPersistenceManager):
         for attempt in range(1, MAX_ATTEMPTS + 1):
             head = await self._head(task_id)
             try:
-                return await self._store.delete(task_id, next_seq=head.next_seq)
+                return await self._store.delete(
+                    task_id, next_seq=head.next_seq, incarnation=head.incarnation
+                )
             except SequenceConflict:
                 if attempt == MAX_ATTEMPTS:
                     raise
@@ -126,14 +130,22 @@ class StoreTasks(TaskPersistenceManager):
         head = await self._head(task_id)
         events: list[Event] = []
         while missing := head.next_seq - 1 - len(events):
-            page = await self._store.events_after(task_id, len(events))
+            page = await self._store.events_after(
+                task_id, len(events), incarnation=head.incarnation
+            )
             if not page:
                 raise StateCorrupt("The log is shorter than its head says.", thread_id=task_id)
             events.extend(islice(page, missing))
         return head, events
 
-    async def _commit(self, task_id: str, guard: Guard, events: tuple[Event, ...]) -> None:
-        commit = Commit(task_id, uuid.uuid4().hex, guard, events)
+    async def _commit(
+        self,
+        task_id: str,
+        guard: Guard,
+        events: tuple[Event, ...],
+        incarnation: str | None = None,
+    ) -> None:
+        commit = Commit(task_id, uuid.uuid4().hex, guard, events, incarnation=incarnation)
         try:
             await self._store.commit(commit)
         except CommitOutcomeUnknown:

@@ -23,6 +23,8 @@ from sk_agents.tealagents.v1alpha1.config import TealAgentConfig
 REFERENCE = "#/components/schemas/{model}"
 EVENTS = "text/event-stream"
 JSON = "application/json"
+ANSWER_EVENTS = ("partial-response", "final-response", "hitl-response")
+OTHER_EVENTS = ("error", "keepalive")
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _ERROR = {
     "type": "object",
@@ -122,8 +124,28 @@ def _good(operation: Operation) -> dict[str, Any]:
     if operation.returns:
         schemas = [_reference(model) for model in operation.returns]
         schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
-        described["content"] = {EVENTS if operation.streams else JSON: {"schema": schema}}
+        if operation.streams:
+            described["content"] = {EVENTS: {"schema": _event(schema)}}
+        else:
+            described["content"] = {JSON: {"schema": schema}}
     return described
+
+
+def _event(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of one event of a stream, as tools that read streams expect."""
+    return {
+        "type": "object",
+        "required": ["event", "data"],
+        "properties": {
+            "event": {"enum": [*ANSWER_EVENTS, *OTHER_EVENTS]},
+            "data": {
+                "type": "string",
+                "description": f"In {' and '.join(OTHER_EVENTS)} the request's ids at least.",
+                "contentMediaType": JSON,
+                "contentSchema": answer,
+            },
+        },
+    }
 
 
 def _bad(status: int) -> dict[str, Any]:

@@ -24,6 +24,9 @@ ENTRY_OF = {
     "grant_changed": ("grant", "grant_id"),
 }
 
+# What only comes of a run that moves on by itself.
+PROGRESS = {"answered", "thinking", "tool_finished", "tool_proposed"}
+
 
 @dataclass
 class StoreModel:
@@ -52,6 +55,8 @@ class StoreModel:
             stored.append(event.model_copy(update={"seq": len(log) + len(stored) + 1, "at": now}))
             move(head, event.model_dump(), event.type)
             self._index(head, event.model_dump(), event.type)
+        if isinstance(commit.guard, c.Owned) and PROGRESS.intersection(e.type for e in stored):
+            head["recoveries"] = 0
         head.update(updated_at=now, next_seq=len(log) + len(stored) + 1)
         change_lease(head, commit, held)
         self.heads[commit.thread_id] = head

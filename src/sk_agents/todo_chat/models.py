@@ -26,7 +26,7 @@ class ChatRequest(BaseModel):
     )
 
     user_message: Annotated[str, AfterValidator(_spoken)]
-    session_id: Annotated[str, Field(pattern=r"\A[A-Za-z0-9_-]{1,64}\z")] | None = None
+    session_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
     user_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     on_busy: Literal["reject", "enqueue", "interrupt"] = "reject"
 

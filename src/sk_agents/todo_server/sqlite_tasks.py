@@ -14,6 +14,7 @@ from typing import Any, Self
 import apsw
 
 from sk_agents.exceptions import ConfigurationError, StoreBusy, StoreError
+from sk_agents.private_files import make_private_file, make_private_folder
 from sk_agents.todo_server.tasks import State, Task, check_texts, not_found, shown_time
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,8 @@ class SqliteTasks:
 
     def __enter__(self) -> Self:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self._path.parent)
+            make_private_file(self._path)
             self._opened = apsw.Connection(str(self._path))
             self._opened.set_busy_timeout(self._busy_ms)
             self._prepare()

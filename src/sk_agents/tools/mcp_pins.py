@@ -19,6 +19,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sk_agents.exceptions import ConfigurationError, NotFound
+from sk_agents.private_files import make_private_file, make_private_folder, open_private
 
 FILE_NAME = "mcp_pins.json"
 
@@ -160,8 +161,10 @@ class Pins:
         if self.path is None:
             yield
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.with_suffix(".lock").open("a") as lock:
+        make_private_folder(self.path.parent)
+        lock_file = self.path.with_suffix(".lock")
+        make_private_file(lock_file)
+        with lock_file.open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -182,7 +185,7 @@ class Pins:
             self._kept = document
             return
         temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
-        with temporary.open("w") as file:
+        with open(temporary, "w", opener=open_private) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

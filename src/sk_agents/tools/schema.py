@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import islice
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -25,6 +26,7 @@ from sk_agents.exceptions import ConfigurationError, InvalidInput, ToolError
 
 logger = logging.getLogger(__name__)
 
+# No more of them are looked for than are told: a hint for each takes its time.
 MOST_PROBLEMS = 10
 MOST_TEXT = 200
 _REQUIRED: Any = object()
@@ -130,7 +132,7 @@ class Parameters:
     def _advice(self, problems: Sequence[str]) -> str:
         listed = [f"- {problem[:MOST_TEXT]}" for problem in problems[:MOST_PROBLEMS]]
         if len(problems) > MOST_PROBLEMS:
-            listed.append(f"- and {len(problems) - MOST_PROBLEMS} more")
+            listed.append("- and more")
         names = [
             f"{name} (required)" if parameter.default is _REQUIRED else name
             for name, parameter in self._known.items()
@@ -236,11 +238,10 @@ def _has_sets(schema: Any) -> bool:
 
 
 def _unknown(arguments: Iterable[str], known: Iterable[str]) -> Iterable[str]:
-    for name in arguments:
-        if name not in known:
-            near = get_close_matches(name[:64], known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            yield f"{ascii(name[:64])}: is unknown{hint}"
+    for name in islice((name for name in arguments if name not in known), MOST_PROBLEMS + 1):
+        near = get_close_matches(name[:64], known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        yield f"{ascii(name[:64])}: is unknown{hint}"
 
 
 def _reasons(name: str, error: ValidationError) -> Iterable[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 from sk_agents.engine.canonical import canonical_json
@@ -59,20 +60,20 @@ class SchemaCheck:
         if self._schema.get("additionalProperties") or self._schema.get("patternProperties"):
             return
         known = self._schema["properties"]
-        for name in arguments:
-            if name not in known:
-                near = get_close_matches(name[:64], known, n=1)
-                yield f"{ascii(name[:64])}: is unknown" + (f"; is it {near[0]}?" if near else "")
+        unknown = (name for name in arguments if name not in known)
+        for name in islice(unknown, MOST_PROBLEMS + 1):
+            near = get_close_matches(name[:64], known, n=1)
+            yield f"{ascii(name[:64])}: is unknown" + (f"; is it {near[0]}?" if near else "")
 
     def _wrong(self, arguments: Mapping[str, Any]) -> Iterator[str]:
-        for error in self._validator.iter_errors(arguments):
+        for error in islice(self._validator.iter_errors(arguments), MOST_PROBLEMS + 1):
             if error.absolute_path or error.validator != "additionalProperties":
                 yield problem_of(error)
 
     def _advice(self, problems: list[str]) -> str:
         listed = [f"- {problem[:MOST_TEXT]}" for problem in problems[:MOST_PROBLEMS]]
         if len(problems) > MOST_PROBLEMS:
-            listed.append(f"- and {len(problems) - MOST_PROBLEMS} more")
+            listed.append("- and more")
         required = self._schema.get("required", ())
         names = [
             f"{name} (required)" if name in required else name

@@ -15,9 +15,10 @@ from typing import Any
 from sk_agents.tools.mcp import McpServers
 from sk_agents.tools.mcp_pins import Pins
 from sk_agents.tools.toolbox import Toolbox
+from tests.patience import seconds
 
 HERE = Path(__file__).parent
-BOUND = 60.0
+BOUND = seconds(60)
 
 
 def friendly(folder: Path, **fields: Any) -> dict[str, Any]:

@@ -74,7 +74,13 @@ export const eventsPath = (chat: string) => place("chats", chat, "events");
 const STREAM = { Accept: "text/event-stream" };
 
 export const start = (chat: string, body: StartInteraction, key: string, signal: AbortSignal) =>
-  send(place("chats", chat, "interactions"), { method: "POST", body, key, signal, headers: STREAM });
+  send(place("chats", chat, "interactions"), {
+    method: "POST",
+    body,
+    key,
+    signal,
+    headers: STREAM,
+  });
 
 export const edit = (
   chat: string,
@@ -82,8 +88,7 @@ export const edit = (
   body: EditInteraction,
   key: string,
   signal: AbortSignal,
-) =>
-  send(interaction(chat, id, "edit"), { method: "POST", body, key, signal, headers: STREAM });
+) => send(interaction(chat, id, "edit"), { method: "POST", body, key, signal, headers: STREAM });
 
 export const regenerate = (
   chat: string,

@@ -11,8 +11,8 @@ import { FrameParser } from "./sse";
 export type LinkState = "connecting" | "live" | "waiting";
 
 export interface Follower {
-  /** After which event to go on. */
-  cursor(): number;
+  /** The id of the event after which to go on. */
+  cursor(): string;
   take(frames: Frame[]): void;
   state(state: LinkState): void;
   /** The log is gone, or not the one we know: nothing more will come. */
@@ -64,7 +64,7 @@ async function keepFollowing(path: string, follower: Follower, ending: AbortSign
 function finalReason(error: unknown): "deleted" | "rewound" | "refused" | null {
   if (!(error instanceof ServerProblem)) return null;
   if (error.status === 404) return "deleted";
-  if (error.code === "cursor_ahead") return "rewound";
+  if (error.code === "cursor_ahead" || error.code === "cursor_expired") return "rewound";
   return error.status === 401 || error.status === 403 ? "refused" : null;
 }
 
@@ -80,12 +80,12 @@ class Connection {
     document.addEventListener("visibilitychange", this.check, { signal: this.abort.signal });
   }
 
-  async open(path: string, cursor: number): Promise<Response> {
+  async open(path: string, cursor: string): Promise<Response> {
     const late = window.setTimeout(() => this.abort.abort(), OPENING_MS);
     try {
       return await send(path, {
         signal: this.abort.signal,
-        headers: { Accept: "text/event-stream", "Last-Event-ID": String(cursor) },
+        headers: { Accept: "text/event-stream", "Last-Event-ID": cursor },
       });
     } finally {
       window.clearTimeout(late);
@@ -99,7 +99,10 @@ class Connection {
       const { done, value } = await reader.read();
       this.heard = Date.now();
       if (done) return;
-      const found = parser.push(value).map(frameOf).filter((frame) => frame !== null);
+      const found = parser
+        .push(value)
+        .map(frameOf)
+        .filter((frame) => frame !== null);
       if (found.length) yield found;
     }
   }

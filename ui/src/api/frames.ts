@@ -5,6 +5,8 @@ import type { RawFrame } from "./sse";
 type Named = {
   [Name in keyof Frames]: Frames[Name] & {
     name: Name;
+    /** What a stream can go on from; empty for a preview. */
+    eventId: string;
     /** Its place in the log; 0 for a preview. */
     seq: number;
   };
@@ -44,5 +46,7 @@ const KNOWN: Record<keyof Frames, true> = {
 export function frameOf(raw: RawFrame): Frame | null {
   if (!(raw.event in KNOWN)) return null;
   const payload: unknown = JSON.parse(raw.data);
-  return { ...(payload as object), name: raw.event, seq: Number(raw.id || 0) } as Frame;
+  // An id begins with the place; what follows is for the server to know the event again.
+  const seq = parseInt(raw.id || "0", 10);
+  return { ...(payload as object), name: raw.event, eventId: raw.id, seq } as Frame;
 }

@@ -4,7 +4,10 @@ import type { CallStep, Run } from "./run";
 import type { ChatSession } from "./session";
 
 export function asMarkdown(session: ChatSession): string {
-  const runs = session.visible.peek().map((id) => session.get(id)).filter((run) => run !== undefined);
+  const runs = session.visible
+    .peek()
+    .map((id) => session.get(id))
+    .filter((run) => run !== undefined);
   return [`# ${session.title.peek() || "Chat"}`, ...runs.map(section)].join("\n\n") + "\n";
 }
 

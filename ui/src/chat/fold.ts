@@ -180,7 +180,9 @@ function withCall(
 function said(preview: Preview | null, delta: Piece): Preview {
   const kind = delta.name === "answer_delta" ? "answer" : "thinking";
   const { round, attempt } = delta;
-  const base = isSame(preview, delta) ? preview : { round, attempt, thinking: NOTHING, answer: NOTHING };
+  const base = isSame(preview, delta)
+    ? preview
+    : { round, attempt, thinking: NOTHING, answer: NOTHING };
   const known = delta.offset === 0 ? NOTHING : base[kind];
   return { ...base, [kind]: grown(known, known.length, delta.content) };
 }

@@ -198,9 +198,7 @@ function stepsOf(view: InteractionView): Step[] {
     const at = steps.findIndex((step) => step.kind === "call" && step.id === asking.call_id);
     const known = steps[at];
     const base =
-      known?.kind === "call"
-        ? known
-        : newCall(asking.call_id, asking.tool_name, asking.tool_input);
+      known?.kind === "call" ? known : newCall(asking.call_id, asking.tool_name, asking.tool_input);
     const call: CallStep = { ...base, phase: "asked", asking };
     if (at < 0) steps.push(call);
     else steps[at] = call;

@@ -31,7 +31,7 @@ export class ChatSession implements Runs {
   private readonly shape = signal(0);
   private readonly rebuilt = new Set<string>();
   private readonly asking = new Set<string>();
-  private cursor = 0;
+  private cursor = "0";
   private known = 0;
   private hasGap = false;
   private queue: Frame[] = [];
@@ -41,7 +41,7 @@ export class ChatSession implements Runs {
 
   /** What is shown, oldest first; those that wait for their turn come last. */
   readonly visible = computed(() => {
-    this.shape.value;
+    void this.shape.value;
     const waiting = [...this.all()].filter((run) => run.queued && !run.isSketch);
     return [...pathTo(this, this.head.value), ...waiting.map((run) => run.id)];
   });
@@ -50,7 +50,7 @@ export class ChatSession implements Runs {
 
   /** The run that is under way, if any. */
   readonly active = computed(() => {
-    this.shape.value;
+    void this.shape.value;
     for (const run of this.runs.values()) {
       if (!isOver(run.value) && !run.value.queued) return run.value;
     }
@@ -181,13 +181,15 @@ export class ChatSession implements Runs {
     batch(() => {
       this.runs.clear();
       this.rebuilt.clear();
+      // What has not been shown yet may be of a log that is no more.
+      this.queue = [];
       this.add(view, "");
       this.title.value = view.title;
       this.agent.value = view.agent;
       const shown = view.interactions.filter((entry) => !entry.superseded);
       this.head.value = shown.findLast((entry) => !this.get(entry.id)?.queued)?.id ?? null;
       this.known = view.last_seq;
-      this.cursor = Math.max(0, view.last_seq - REPLAYED_EVENTS);
+      this.cursor = String(Math.max(0, view.last_seq - REPLAYED_EVENTS));
       this.phase.value = "open";
       this.problem.value = "";
       this.reshape();
@@ -205,7 +207,7 @@ export class ChatSession implements Runs {
   }
 
   private take(frames: Frame[]): void {
-    for (const frame of frames) if (frame.seq) this.cursor = frame.seq;
+    for (const frame of frames) if (frame.eventId) this.cursor = frame.eventId;
     this.queue.push(...frames);
     if (this.isScheduled) return;
     this.isScheduled = true;

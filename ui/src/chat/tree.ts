@@ -10,7 +10,7 @@ export interface Runs {
 export function pathTo(runs: Runs, head: string | null): string[] {
   const found: string[] = [];
   const seen = new Set<string>();
-  for (let id = head; id !== null && !seen.has(id); ) {
+  for (let id = head; id !== null && !seen.has(id);) {
     const run = runs.get(id);
     if (!run) break;
     seen.add(id);

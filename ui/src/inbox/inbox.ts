@@ -66,7 +66,11 @@ export async function decide(
 function lateWords(error: unknown): string {
   const made = error instanceof ServerProblem ? error.members["decision"] : undefined;
   if (made === undefined) return wordsFor(error);
-  const { approved, decided_by: who, by } = made as {
+  const {
+    approved,
+    decided_by: who,
+    by,
+  } = made as {
     approved: boolean;
     decided_by: string | null;
     by: string;

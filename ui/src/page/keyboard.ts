@@ -21,7 +21,11 @@ export const SHORTCUTS: Shortcut[] = [
   { keys: "j", what: "Next message", run: () => step(1) },
   { keys: "k", what: "Previous message", run: () => step(-1) },
   { keys: "e", what: "Edit this message", run: () => press(".edit-message") },
-  { keys: "r", what: "Regenerate this answer", run: () => press("[aria-label='Regenerate answer']") },
+  {
+    keys: "r",
+    what: "Regenerate this answer",
+    run: () => press("[aria-label='Regenerate answer']"),
+  },
   { keys: "[", what: "Previous version of this message", run: () => branch(-1) },
   { keys: "]", what: "Next version of this message", run: () => branch(1) },
   { keys: "t", what: "Timeline of this run", run: timeline },

@@ -9,10 +9,10 @@ export interface Piece {
   hidden: string | null;
 }
 
-// Format and control characters, unassigned and private ones, odd spaces and separators, blanks that
-// count as letters, variation selectors, and halves of surrogate pairs.
+// Variation selectors, format and control characters, unassigned and private ones, odd spaces and
+// separators, blanks that count as letters, and halves of surrogate pairs.
 const HIDDEN =
-  /[\p{Cf}\p{Co}\p{Cn}\p{Zl}\p{Zp}\u115f\u1160\u3164\uffa0\u2800\ufe00-\ufe0f\u{e0100}-\u{e01ef}]|(?![\n\t])\p{Cc}|(?! )\p{Zs}|\p{Cs}/gu;
+  /[\ufe00-\ufe0f\u{e0100}-\u{e01ef}\p{Cf}\p{Co}\p{Cn}\p{Zl}\p{Zp}\u115f\u1160\u3164\uffa0\u2800]|(?![\n\t])\p{Cc}|(?! )\p{Zs}|\p{Cs}/gu;
 
 const NAMES: Record<number, string> = {
   0xa0: "no-break space",

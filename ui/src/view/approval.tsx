@@ -118,7 +118,9 @@ function Asked({ input }: { input: string }) {
   return (
     <>
       <blockquote class="asked">
-        <Revealing text={String(question ?? "")} />
+        <Revealing
+          text={typeof question === "string" ? question : JSON.stringify(question ?? null)}
+        />
       </blockquote>
       <Arguments input={JSON.stringify(call ?? {})} />
     </>

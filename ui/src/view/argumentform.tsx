@@ -84,7 +84,10 @@ function Entry({ field, value, onValue, onBroken }: EntryProps) {
     return (
       <label>
         {label}
-        <select value={String(value)} onChange={(e) => onValue(choices[e.currentTarget.selectedIndex])}>
+        <select
+          value={String(value)}
+          onChange={(e) => onValue(choices[e.currentTarget.selectedIndex])}
+        >
           {choices.map((choice) => (
             <option key={String(choice)}>{String(choice)}</option>
           ))}
@@ -137,7 +140,12 @@ function JsonEntry({ label, value, onValue, onBroken }: JsonEntryProps) {
   return (
     <label>
       {label}
-      <textarea class="json" rows={Math.min(10, text.split("\n").length)} value={text} onInput={(e) => take(e.currentTarget.value)} />
+      <textarea
+        class="json"
+        rows={Math.min(10, text.split("\n").length)}
+        value={text}
+        onInput={(e) => take(e.currentTarget.value)}
+      />
     </label>
   );
 }
@@ -165,5 +173,7 @@ async function violations(
   const known = JSON.parse(JSON.stringify(values)) as object;
   const { errors } = new Validator(parameters, "2020-12", false).validate(known);
   const leaves = errors.filter((error) => error.keyword !== "properties");
-  return [...new Set(leaves.map((e) => `${e.instanceLocation.slice(2) || "arguments"}: ${e.error}`))];
+  return [
+    ...new Set(leaves.map((e) => `${e.instanceLocation.slice(2) || "arguments"}: ${e.error}`)),
+  ];
 }

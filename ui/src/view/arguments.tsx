@@ -53,9 +53,11 @@ export function Arguments({ input, isFull }: { input: string; isFull?: boolean }
       {isFull && pair && (
         <Difference before={String(values[pair[0]])} after={String(values[pair[1]])} />
       )}
-      {isFull && !pair && codeOf(values).map(([name, text, language]) => (
-        <Code key={name} text={text} language={language} />
-      ))}
+      {isFull &&
+        !pair &&
+        codeOf(values).map(([name, text, language]) => (
+          <Code key={name} text={text} language={language} />
+        ))}
       <LongText text={laidOut(input)} label="Arguments" />
     </div>
   );
@@ -63,7 +65,7 @@ export function Arguments({ input, isFull }: { input: string; isFull?: boolean }
 
 /** Code without anything hidden in it: colours must not be what a trick hides behind. */
 function codeOf(values: Record<string, unknown>): [string, string, string][] {
-  const file = String(values["path"] ?? values["file"] ?? values["filename"] ?? "");
+  const file = [values["path"], values["file"], values["filename"]].find(isText) ?? "";
   const ending = ENDINGS[file.split(".").at(-1) ?? ""];
   return Object.entries(values).flatMap(([name, value]): [string, string, string][] => {
     const language = CODE_NAMES[name] ?? (name === "content" ? ending : undefined);

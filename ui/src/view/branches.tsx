@@ -5,11 +5,7 @@ import type { ChatSession } from "../chat/session";
 import { notice } from "../page/notice";
 import { IconButton } from "./icon";
 
-export async function switchBranch(
-  session: ChatSession,
-  run: string,
-  step: -1 | 1,
-): Promise<void> {
+export async function switchBranch(session: ChatSession, run: string, step: -1 | 1): Promise<void> {
   const all = session.siblings(run);
   const target = all[all.indexOf(run) + step];
   if (target === undefined) return;

@@ -17,7 +17,12 @@ export function Heading({ room }: { room: Room }) {
   const isOpen = session.phase.value === "open";
   return (
     <header class="heading">
-      <IconButton icon="menu" label="Chats" class="only-narrow" onClick={() => (isMenuOpen.value = true)} />
+      <IconButton
+        icon="menu"
+        label="Chats"
+        class="only-narrow"
+        onClick={() => (isMenuOpen.value = true)}
+      />
       {isNaming ? (
         <Naming room={room} onDone={() => setNaming(false)} />
       ) : (
@@ -92,7 +97,9 @@ function Menu({ room, onRename }: { room: Room; onRename: () => void }) {
         </svg>
       </summary>
       <div class="menu-items">
-        <button type="button" onClick={act(onRename)}>Rename</button>
+        <button type="button" onClick={act(onRename)}>
+          Rename
+        </button>
         <button
           type="button"
           onClick={act(() => saveFile(`${session.id}.md`, "text/markdown", asMarkdown(session)))}

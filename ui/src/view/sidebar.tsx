@@ -19,7 +19,12 @@ export function Sidebar() {
     <nav class="sidebar" aria-label="Chats" data-open={isMenuOpen.value}>
       <div class="sidebar-head">
         <span class="brand">Teal Agents</span>
-        <IconButton icon="cross" label="Close menu" class="only-narrow" onClick={() => (isMenuOpen.value = false)} />
+        <IconButton
+          icon="cross"
+          label="Close menu"
+          class="only-narrow"
+          onClick={() => (isMenuOpen.value = false)}
+        />
       </div>
       <button type="button" class="primary wide-button" onClick={newChat}>
         <Icon name="plus" /> New chat
@@ -49,7 +54,11 @@ export function Sidebar() {
         </button>
       )}
       <div class="sidebar-foot">
-        <button type="button" class="quiet inbox-button" onClick={() => (inbox.isOpen.value = true)}>
+        <button
+          type="button"
+          class="quiet inbox-button"
+          onClick={() => (inbox.isOpen.value = true)}
+        >
           <Icon name="bell" /> Inbox
           {inbox.count.value > 0 && <span class="count">{inbox.count.value}</span>}
         </button>
@@ -77,7 +86,13 @@ function Entry({ chat }: { chat: ChatSummary }) {
       <a href={addressOf(chat.id)} aria-current={isCurrent ? "page" : undefined} title={chat.title}>
         <span class="chat-title">{chat.title || "New chat"}</span>
         <span class="chat-facts">
-          {mark ? <span class="mark" data-status={status}>{mark}</span> : <span>{chat.agent}</span>}
+          {mark ? (
+            <span class="mark" data-status={status}>
+              {mark}
+            </span>
+          ) : (
+            <span>{chat.agent}</span>
+          )}
           <time dateTime={chat.updated_at} title={fullDate(chat.updated_at)}>
             {ago(chat.updated_at)}
           </time>

@@ -127,7 +127,10 @@ function stateWords(run: Run, call: CallStep): string {
 
 function refusedWords(verdict: Verdict | null): string {
   if (!verdict || verdict.approved || verdict.answer !== undefined) return "stopped";
-  return { human: "rejected", policy: "forbidden by policy", timeout: "expired", cancel: "withdrawn" }[
-    verdict.by
-  ];
+  return {
+    human: "rejected",
+    policy: "forbidden by policy",
+    timeout: "expired",
+    cancel: "withdrawn",
+  }[verdict.by];
 }

@@ -25,7 +25,13 @@ export function Turn({ room, id }: { room: Room; id: string }) {
   }, [isMute]);
   const left = Math.max(0, run.steps.length - shown);
   return (
-    <article class="turn" data-run={run.id} data-status={run.status} aria-label={labelOf(run)} tabIndex={-1}>
+    <article
+      class="turn"
+      data-run={run.id}
+      data-status={run.status}
+      aria-label={labelOf(run)}
+      tabIndex={-1}
+    >
       <Message room={room} run={run} />
       <div class="reply">
         {run.queued && <p class="muted">Waits for its turn.</p>}

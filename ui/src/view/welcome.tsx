@@ -1,6 +1,14 @@
 /** The first minute: what to say, who answers, how to go on from here. */
 import { randomId } from "../api/request";
-import { agents, agentsProblem, chooseAgent, chosenAgent, health, settle, type Room } from "../page/room";
+import {
+  agents,
+  agentsProblem,
+  chooseAgent,
+  chosenAgent,
+  health,
+  settle,
+  type Room,
+} from "../page/room";
 
 const STORES: Record<string, string> = {
   sqlite: "in one SQLite file on the server",

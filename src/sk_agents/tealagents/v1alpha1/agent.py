@@ -114,9 +114,9 @@ class AgentLoop:
 
     async def events(self, known: KnownThread, *, after: int, end: int) -> list[Event]:
         """A part of the log, `end` included."""
-        thread_id, events = known.head.thread_id, list[Event]()
+        events: list[Event] = []
         while after < end:
-            page = await self._engine.shelf.events(thread_id, after, min(PAGE, end - after))
+            page = await self._engine.shelf.events(known.head, after, min(PAGE, end - after))
             if not page:
                 break
             events.extend(page)

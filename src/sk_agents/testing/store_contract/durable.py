@@ -152,6 +152,7 @@ class DurableCases(StoreCases):
             with pytest.raises(StateCorrupt):
                 await every_event(store, "damaged")
             head = await store.thread("whole")
+            assert head in await store.heads(["damaged", "whole"])
             await store.commit(append(head, thought()))
             assert len(await every_event(store, "whole")) == 2
             await store.commit(start_run("new", "run-3"))

@@ -55,6 +55,7 @@ WHOLE: tuple[Event, ...] = (
         choices=("yes", "no"),
         answer_schema={"type": "object", "default": None},
         expires_at=AT,
+        asked_uptime=1000.25,
     ),
     events.ApprovalDecided(
         run_id="r",

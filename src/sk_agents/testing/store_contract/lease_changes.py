@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sk_agents.engine.commits import Claim, ClaimIfFree, Owned, Park, Quiet, Release
+from sk_agents.engine.events import Event, ModelRestarted, ToolFinished, ToolStarted
 from sk_agents.engine.models import ThreadStatus
 from sk_agents.engine.ports import Store
 from sk_agents.exceptions import LeaseHeld, LeaseLost, ThreadNotFound
@@ -11,6 +12,7 @@ from sk_agents.testing.commits import (
     append,
     append_owned,
     ask,
+    call_proposed,
     create,
     decide,
     new_commit,
@@ -115,6 +117,32 @@ class LeaseChangeCases(StoreCases):
         assert head.recoveries == 3
         head = (await store.commit(append(head, run_ended()))).thread
         assert head.recoveries == 0
+
+    @pytest.mark.parametrize(
+        "progress",
+        [
+            (thought(),),
+            (call_proposed("c"),),
+            (call_proposed("c"), ToolFinished(run_id="run-1", call_id="c", result="r")),
+        ],
+        ids=["thinking", "proposal", "result"],
+    )
+    async def test_progress_by_the_new_owner_begins_the_count_anew(
+        self, store: Store, progress: tuple[Event, ...]
+    ) -> None:
+        await store.commit(start_run("t", owner="lost"))
+        head = [await store.claim("t", f"o{n}") for n in range(2)][-1]
+        assert (await store.commit(append_owned(head, *progress))).thread.recoveries == 0
+        assert (await store.claim("t", "next")).recoveries == 1
+
+    async def test_asking_or_starting_once_more_is_no_progress(self, store: Store) -> None:
+        await store.commit(start_run("t", owner="lost"))
+        head = await store.claim("t", "o")
+        head = (await store.commit(append_owned(head, call_proposed("c")))).thread
+        head = await store.claim("t", "p")
+        again = ModelRestarted(run_id="run-1", round=1, attempt=2)
+        started = ToolStarted(run_id="run-1", call_id="c")
+        assert (await store.commit(append_owned(head, again, started))).thread.recoveries == 1
 
     async def test_claim_of_what_was_given_back_is_no_recovery(self, store: Store) -> None:
         head = (await store.commit(start_run("t", owner="o"))).thread

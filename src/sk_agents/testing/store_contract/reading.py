@@ -87,3 +87,27 @@ class ReadingCases(StoreCases):
         await every_event(store, "t")
         await store.orphans()
         assert await store.thread("t") == head
+
+    async def test_heads_of_many_threads_come_in_one_read(self, store: Store) -> None:
+        heads = [(await store.commit(start_run(f"t{n}", f"run-{n}"))).thread for n in range(20)]
+        heads[3] = (await store.commit(append(heads[3], thought()))).thread
+        found = await store.heads([head.thread_id for head in heads[:12]])
+        assert {head.thread_id: head for head in found} == {
+            head.thread_id: head for head in heads[:12]
+        }
+        assert len(found) == 12
+
+    async def test_heads_leave_out_what_does_not_exist(self, store: Store) -> None:
+        head = (await store.commit(start_run("t"))).thread
+        gone = (await store.commit(start_run("gone", "run-2"))).thread
+        await store.delete("gone", next_seq=gone.next_seq)
+        assert list(await store.heads(["nothing", "t", "gone", "", "t", "é/🧭"])) == [head]
+
+    async def test_heads_of_no_threads_are_none(self, store: Store) -> None:
+        await store.commit(start_run("t"))
+        assert list(await store.heads([])) == []
+
+    async def test_heads_show_who_has_claimed_a_thread(self, store: Store) -> None:
+        await store.commit(start_run("t", owner="o"))
+        claimed = await store.claim("t", "p")
+        assert list(await store.heads(["t"])) == [claimed]

@@ -11,6 +11,7 @@ from sk_agents.engine.ports import Store
 from sk_agents.exceptions import LeaseHeld, LeaseLost
 from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import (
+    append,
     append_owned,
     approval,
     ask,
@@ -20,6 +21,7 @@ from sk_agents.testing.commits import (
     thought,
 )
 from sk_agents.testing.store_contract.case import MakeStore, StoreCases, every_event
+from sk_agents.testing.store_contract.deletion import read_while_deleting
 from sk_agents.testing.store_contract.races import append_until_stored, decided_once
 
 PROCESSES = 4
@@ -74,6 +76,14 @@ class SharedCases(StoreCases):
         await other.commit(append_owned(head, thought()))
         assert await every_event(store, "t") == await every_event(other, "t")
         assert await other.find("run", "run-1") == await store.find("run", "run-1")
+
+    async def test_heads_show_what_was_committed_through_the_other_handle(
+        self, store: Store, other: Store
+    ) -> None:
+        head = (await store.commit(start_run("t", owner="o"))).thread
+        assert list(await other.heads(["t"])) == [head]
+        moved = (await store.commit(append_owned(head, thought()))).thread
+        assert list(await other.heads(["t"])) == [moved]
 
     async def test_lease_renewed_through_one_handle_holds_for_the_other(
         self, store: Store, other: Store, clock: SettableClock
@@ -138,6 +148,26 @@ class SharedCases(StoreCases):
         await store.delete("t", next_seq=head.next_seq)
         assert (await other.commit(start_run("t", "run-2"))).thread.next_seq == 2
         assert [event.run_id for event in await every_event(store, "t")] == ["run-2"]
+
+    async def test_handle_with_an_old_picture_sees_a_thread_made_again_as_it_is(
+        self, store: Store, other: Store
+    ) -> None:
+        for life in range(20):
+            # Longer each time, as a log that only grew would be.
+            made = await store.commit(start_run("t", f"run-{life}"))
+            head = made.thread
+            for _ in range(life):
+                head = (await store.commit(append(head, thought()))).thread
+            assert await other.thread("t") == head
+            log = await every_event(other, "t")
+            assert {event.run_id for event in log[:1]} == {f"run-{life}"}
+            assert log == await every_event(store, "t")
+            await store.delete("t", next_seq=head.next_seq)
+
+    async def test_reader_of_a_thread_that_another_handle_deletes_finds_it_whole_or_not_at_all(
+        self, store: Store, other: Store
+    ) -> None:
+        await read_while_deleting(store, other)
 
     async def test_decision_is_not_made_twice_by_a_handle_with_an_old_picture(
         self, store: Store, other: Store

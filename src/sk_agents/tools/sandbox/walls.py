@@ -82,7 +82,9 @@ class Sandbox:
         """
         wall = await asyncio.to_thread(self.check)
         try:
-            await asyncio.wait_for(self._slots.acquire(), self._waiting_seconds)
+            # Not `wait_for`: until Python 3.12 it may swallow a cancellation, and the program runs.
+            async with asyncio.timeout(self._waiting_seconds):
+                await self._slots.acquire()
         except TimeoutError:
             raise ToolError(
                 "Too many programs run at the moment, nothing was run. Try again later."

@@ -1,0 +1,77 @@
+"""Files and folders that only the server's own user may read: they hold what people said.
+
+Used wherever this package writes a file of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+FILE_MODE = 0o600
+FOLDER_MODE = 0o700
+
+
+def make_private_folder(path: Path) -> None:
+    """The folder and those above it that are missing, durable and for this user alone.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if path.is_dir():
+        return
+    make_private_folder(path.parent)
+    with suppress(FileExistsError):
+        os.mkdir(path, FOLDER_MODE)
+    _sync_folder(path.parent)
+    if not path.is_dir():
+        raise NotADirectoryError(f"{path} is not a folder")
+
+
+def make_private_file(path: Path) -> None:
+    """An empty file for this user alone, unless there is one; that one is closed to others.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+    except FileExistsError:
+        close_to_others(path)
+
+
+def open_private(name: str, flags: int) -> int:
+    """An `opener` for `open`: a file that it makes is for this user alone."""
+    return os.open(name, flags | os.O_CLOEXEC, FILE_MODE)
+
+
+def close_to_others(path: Path) -> None:
+    """Take a file away from everybody on the host but its user.
+
+    A file that others may not read stays as it is: an operator may have given it to a group.
+    """
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & stat.S_IRWXO:
+            path.chmod(FILE_MODE)
+            logger.info("a file was readable by everybody", extra={"file": str(path)})
+    except FileNotFoundError:
+        return
+    except PermissionError:
+        logger.warning("a file is readable by everybody", extra={"file": str(path)})
+
+
+def _sync_folder(path: Path) -> None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:  # one that may be passed through and not read
+        return
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,148 @@
+"""How often a user's chats and approvals are counted, and for how long a count is believed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from sk_agents.engine.clock import SystemClock
+from sk_agents.engine.engine import Engine
+from sk_agents.engine.models import Entry
+from sk_agents.engine.ports import ThreadPage, ThreadQuery
+from sk_agents.engine.shelf import Shelf
+from sk_agents.exceptions import LimitExceeded
+from sk_agents.http import quotas
+from sk_agents.http.quotas import Quotas
+from sk_agents.persistence.memory_store import MemoryStore
+from sk_agents.signals.local import LocalSignals
+from sk_agents.testing import SequentialIds
+from sk_agents.testing.commits import USER, ask, create, start_run
+
+
+class CountingStore(MemoryStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = 0
+
+    async def threads(self, query: ThreadQuery) -> ThreadPage:
+        self.counts += 1
+        return await super().threads(query)
+
+    async def open_entries(self, *place: Any, **options: Any) -> Sequence[Entry]:
+        self.counts += 1
+        return await super().open_entries(*place, **options)
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    time = Time()
+    monkeypatch.setattr(quotas, "monotonic", time)
+    return time
+
+
+@pytest.fixture
+def store() -> CountingStore:
+    return CountingStore()
+
+
+@pytest.fixture
+async def shelf(store: CountingStore) -> AsyncIterator[Shelf]:
+    engine = Engine(
+        store, {}, signals=LocalSignals(), clock=SystemClock(), ids=SequentialIds(), owner="me"
+    )
+    yield engine.shelf
+
+
+async def chats(store: CountingStore, *names: str) -> None:
+    for name in names:
+        await store.commit(create(name, surface="chats"))
+
+
+async def is_full(counted: Quotas, shelf: Shelf) -> bool:
+    try:
+        await counted.admit(shelf, USER, makes_chat=True)
+    except LimitExceeded:
+        return True
+    return False
+
+
+async def test_chats_are_counted_once_and_again_when_the_count_is_old(
+    store: CountingStore, shelf: Shelf, time: Time
+) -> None:
+    counted = Quotas("chats", chats=100, pending=None, calls=8)
+    for _ in range(10):
+        assert not await is_full(counted, shelf)
+    assert store.counts == 1
+    time.now += 600
+    assert not await is_full(counted, shelf)
+    assert store.counts == 1
+    time.now += 1
+    assert not await is_full(counted, shelf)
+    assert store.counts == 2
+
+
+async def test_full_count_is_believed_for_a_minute_only(
+    store: CountingStore, shelf: Shelf, time: Time
+) -> None:
+    counted = Quotas("chats", chats=2, pending=None, calls=8)
+    await chats(store, "c1", "c2")
+    assert await is_full(counted, shelf)
+    # Another instance deletes one.
+    await store.delete("c1", next_seq=1)
+    time.now += 60
+    assert await is_full(counted, shelf)
+    assert store.counts == 1
+    time.now += 1
+    assert not await is_full(counted, shelf)
+
+
+async def test_runs_begin_without_a_look_as_long_as_they_cannot_pass_the_limit(
+    store: CountingStore, shelf: Shelf, time: Time
+) -> None:
+    """Of 20 approvals each run can want 8: two may begin, then it is counted again."""
+    counted = Quotas("chats", chats=100, pending=20, calls=8)
+    looks = []
+    for _ in range(4):
+        await counted.admit(shelf, USER, makes_chat=False)
+        looks.append(store.counts)
+    assert looks == [1, 1, 2, 2]
+    time.now += 601
+    await counted.admit(shelf, USER, makes_chat=False)
+    assert store.counts == 3
+
+
+async def test_last_room_is_given_to_one_run_at_a_time(
+    store: CountingStore, shelf: Shelf, time: Time
+) -> None:
+    counted = Quotas("chats", chats=100, pending=2, calls=8)
+    thread = (await store.commit(start_run("c1"))).thread
+    await store.commit(ask(thread, "a1"))
+    for expected in (1, 2, 3):
+        await counted.admit(shelf, USER, makes_chat=False)
+        assert store.counts == expected
+    other = (await store.commit(start_run("c2", "run-2"))).thread
+    await store.commit(ask(other, "a2"))
+    with pytest.raises(LimitExceeded):
+        await counted.admit(shelf, USER, makes_chat=False)
+
+
+async def test_released_chat_makes_room_and_never_more_than_there_is(
+    store: CountingStore, shelf: Shelf, time: Time
+) -> None:
+    counted = Quotas("chats", chats=1, pending=None, calls=8)
+    assert not await is_full(counted, shelf)
+    assert await is_full(counted, shelf)
+    counted.release_chat(USER)
+    counted.release_chat(USER)
+    assert not await is_full(counted, shelf)
+    assert await is_full(counted, shelf)

@@ -1,0 +1,370 @@
+"""What an instance makes of threads that another one left: each goes on, ends, or is left alone."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from sk_agents.engine.commits import Absent, Claim, Unchanged
+from sk_agents.engine.events import (
+    Answered,
+    Cancelled,
+    CancelRequested,
+    Event,
+    Failed,
+    ModelRestarted,
+    ToolStarted,
+)
+from sk_agents.engine.models import Effect, NewThread, RunStatus
+from sk_agents.exceptions import StoreUnavailable
+from sk_agents.persistence.memory_store import MemoryStore
+from sk_agents.testing import SettableClock
+from sk_agents.testing.commits import new_commit
+from sk_agents.testing.scripted_model import Turn, calls, says
+from tests.engine import builders as b
+from tests.engine.fake_tools import FakePolicy, FakeTools, tool
+from tests.engine.kit import THREAD, USER, Setup, endings, talking
+from tests.engine.troubled_store import TroubledStore
+
+LEASE = 15.0
+LOOKED = b.proposed(plugin_name="Files", function_name="look", arguments={})
+SENT = b.proposed(plugin_name="Mail", function_name="send", arguments={})
+# Twenty sweeps, five of which fit into a lease.
+PATIENCE = LEASE / 5 * 20
+
+
+async def leave(
+    store: MemoryStore, *events: Event, thread: str = THREAD, agent: str = "a", losses: int = 1
+) -> None:
+    """A thread with these events whose owner is gone, for the given number of times."""
+    new = NewThread(USER, agent=agent)
+    await store.commit(new_commit(thread, Absent(new), *events, lease=Claim("gone-1")))
+    for number in range(2, losses + 1):
+        await store.claim(thread, f"gone-{number}")
+
+
+def restarts(log: Sequence[Event]) -> list[tuple[int, int, str]]:
+    return [(e.round, e.attempt, e.reason) for e in log if isinstance(e, ModelRestarted)]
+
+
+@pytest.mark.parametrize(
+    ("events", "round", "attempt"),
+    [
+        ([], 1, 2),
+        ([LOOKED, b.tool_started(), b.finished()], 2, 2),
+        ([ModelRestarted(run_id="r1", round=1, attempt=2)], 1, 3),
+        (
+            [ModelRestarted(run_id="r1", round=1, attempt=2), LOOKED]
+            + [b.tool_started(), b.finished()],
+            2,
+            2,
+        ),
+    ],
+    ids=["first round", "after a tool", "asked twice before", "another round asked twice"],
+)
+async def test_open_model_call_is_asked_once_more_and_readers_are_told_which(
+    events: list[Event], round: int, attempt: int
+) -> None:
+    store = MemoryStore()
+    await leave(store, b.started(), *events)
+    before = restarts(events)
+    async with talking(store, script=[says("here I am")]) as talk:
+        run = await talk.ended("r1")
+        assert run.status is RunStatus.COMPLETED
+        log = await talk.log()
+        assert restarts(log) == [*before, (round, attempt, "recovered")]
+        (answer,) = [event for event in log if isinstance(event, Answered)]
+        assert (answer.round, answer.content) == (round, "here I am")
+        assert len(talk.prompts) == 1
+
+
+async def test_call_that_may_be_repeated_is_started_again_without_asking_the_model() -> None:
+    store = MemoryStore()
+    await leave(store, b.started(), LOOKED, b.tool_started())
+    async with talking(store, script=[says("looked")]) as talk:
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        log = await talk.log()
+        assert [e.attempt for e in log if isinstance(e, ToolStarted)] == [1, 2]
+        assert restarts(log) == []
+        assert talk.tools.started == [("Files-look", {})]
+
+
+async def test_call_that_may_have_taken_effect_waits_for_a_person() -> None:
+    store = MemoryStore()
+    await leave(store, b.started(), SENT, b.tool_started())
+    async with talking(store) as talk:
+        state = await talk.until(lambda state: state.run("r1").status is RunStatus.WAITING)
+        (approval,) = state.run("r1").pending_approvals
+        assert approval.request.kind == "outcome_unknown"
+        assert talk.tools.started == []
+        assert restarts(await talk.log()) == []
+
+
+async def test_call_that_a_person_wants_tried_again_is_the_next_attempt() -> None:
+    store = MemoryStore()
+    await leave(store, b.started(), SENT, b.tool_started(), b.outcome_unknown())
+    async with talking(store, script=[says("sent")]) as talk:
+        await talk.until(lambda state: bool(state.run("r1").pending_approvals))
+        (approval_id,) = await talk.approvals("r1")
+        await talk.decide(approval_id, choice="retry")
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        starts = [event for event in await talk.log() if isinstance(event, ToolStarted)]
+        assert [event.attempt for event in starts] == [1, 2]
+        assert starts[1].approval_id == approval_id
+        assert talk.tools.started == [("Mail-send", {})]
+
+
+async def test_run_that_was_asked_to_stop_is_cancelled_and_no_model_is_asked() -> None:
+    store = MemoryStore()
+    await leave(store, b.started(), CancelRequested(run_id="r1"))
+    async with talking(store) as talk:
+        assert (await talk.ended("r1")).status is RunStatus.CANCELLED
+        assert talk.prompts == []
+        assert restarts(await talk.log()) == []
+
+
+@pytest.mark.parametrize(
+    ("losses", "status"), [(3, RunStatus.COMPLETED), (4, RunStatus.FAILED)], ids=["third", "fourth"]
+)
+async def test_run_is_taken_up_three_times_and_then_fails(losses: int, status: RunStatus) -> None:
+    store = MemoryStore()
+    await leave(store, b.started(), b.queued("r2"), losses=losses)
+    async with talking(store, script=[says("one"), says("two")], lease_ttl=0.2) as talk:
+        run = await talk.ended("r1")
+        assert run.status is status
+        if run.failure is not None:
+            assert run.failure.code == "recovery_attempts_exceeded"
+            assert run.failure.correlation_id
+        # What waits behind it goes on either way.
+        assert (await talk.ended("r2")).status is RunStatus.COMPLETED
+
+
+async def test_run_that_is_lost_too_often_after_a_cancel_is_cancelled() -> None:
+    store = MemoryStore()
+    await leave(store, b.started(), CancelRequested(run_id="r1"), losses=4)
+    async with talking(store) as talk:
+        assert (await talk.ended("r1")).status is RunStatus.CANCELLED
+        log = await talk.log()
+        assert endings(log) == [RunStatus.CANCELLED]
+        assert [type(e) for e in log if isinstance(e, Cancelled | Failed)] == [Cancelled]
+
+
+async def test_queued_message_whose_turn_it_was_is_started_after_the_last_run() -> None:
+    store = MemoryStore()
+    await leave(store, *b.turn(), b.queued("r2"))
+    async with talking(store, script=[says("two")]) as talk:
+        run = await talk.ended("r2")
+        assert (run.status, run.parent_run) == (RunStatus.COMPLETED, "r1")
+        assert restarts(await talk.log()) == []
+
+
+async def test_run_of_an_unknown_agent_is_left_alone_for_a_while_and_then_fails() -> None:
+    clock = SettableClock()
+    store = MemoryStore(clock=clock)
+    await leave(store, b.started(), agent="elsewhere")
+    async with talking(store, clock=clock, lease_ttl=LEASE) as talk:
+        clock.advance(PATIENCE)
+        await talk.sweep()
+        assert (await store.thread(THREAD)).owner == "gone-1"
+        assert endings(await talk.log()) == []
+        clock.advance(1)
+        await talk.sweep()
+        run = await talk.ended("r1")
+        assert run.failure is not None
+        assert run.failure.code == "agent_missing"
+        assert (await store.thread(THREAD)).owner is None
+
+
+async def test_damaged_thread_keeps_no_other_from_being_recovered_and_is_not_read_again() -> None:
+    store = TroubledStore()
+    await leave(store, b.started(), thread="damaged")
+    await leave(store, b.started())
+    store.damaged = {"damaged"}
+    async with talking(store, script=[says("fine")]) as talk:
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        await talk.sweep()
+        reads = store.read.count("damaged")
+        await talk.sweep()
+        assert store.read.count("damaged") == reads > 0
+        assert (await store.thread("damaged")).owner == "gone-1"
+
+
+async def test_sweeps_go_on_after_the_store_was_away() -> None:
+    store = TroubledStore()
+    store.unavailable = 2
+    await leave(store, b.started())
+    async with talking(store, script=[says("back")], lease_ttl=0.1) as talk:
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+
+
+@pytest.mark.parametrize("is_claimed", [False, True])
+async def test_orphan_whose_claim_failed_is_recovered_by_a_later_sweep(is_claimed: bool) -> None:
+    store = TroubledStore()
+    await leave(store, b.started())
+    (store.after_claim if is_claimed else store.before_claim).append(StoreUnavailable())
+    async with talking(store, script=[says("back")], lease_ttl=0.2) as talk:
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        assert len(talk.prompts) == 1
+
+
+async def test_orphan_that_could_not_be_marked_is_given_back_and_recovered() -> None:
+    store = TroubledStore()
+    await leave(store, b.started())
+    store.before_commit = [StoreUnavailable()]
+    async with talking(store, script=[says("back")], lease_ttl=0.2) as talk:
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        assert restarts(await talk.log()) == [(1, 2, "recovered")]
+
+
+async def test_queue_that_was_emptied_while_it_was_claimed_is_given_back() -> None:
+    store = TroubledStore()
+    await leave(store, *b.turn(), b.queued("r2"))
+
+    async def cancel() -> None:
+        head = await store.thread(THREAD)
+        ended = b.cancelled("r2")
+        await store.commit(new_commit(THREAD, Unchanged(head.next_seq), *ended))
+
+    store.on_claim = cancel
+    async with talking(store) as talk:
+        assert (await talk.ended("r2")).status is RunStatus.CANCELLED
+        await talk.parked()
+        head = await store.thread(THREAD)
+        assert (head.runnable, head.queued, head.active_run) == (False, 0, None)
+
+
+async def test_start_that_never_reached_the_store_is_looked_for_only_a_minute() -> None:
+    clock = SettableClock()
+    store = TroubledStore(clock)
+    async with talking(store, clock=clock, lease_ttl=1e6) as talk:
+        await talk.sweep()
+        store.before_commit = [StoreUnavailable()]
+        with pytest.raises(StoreUnavailable):
+            await talk.say()
+        looks = []
+        for seconds in (0, 60, 1, 0):
+            clock.advance(seconds)
+            await talk.sweep()
+            looks.append(store.looked.count(THREAD))
+        # A start asks once itself.
+        assert [look - looks[0] for look in looks] == [0, 1, 1, 1]
+
+
+async def test_more_orphans_than_are_taken_on_at_once_are_all_recovered() -> None:
+    store = MemoryStore()
+    threads = [f"t{number}" for number in range(20)]
+    for thread in threads:
+        await leave(store, b.started(), thread=thread)
+    async with talking(store, script=[says("x")] * len(threads)) as talk:
+        await talk.sweep()
+        for thread in threads:
+            assert (await talk.ended("r1", thread=thread)).status is RunStatus.COMPLETED
+
+
+async def test_answer_is_stored_once_the_store_is_back() -> None:
+    store = TroubledStore()
+    gate = asyncio.Event()
+    script: list[Turn] = [[gate, *says("kept")]]
+    async with talking(store, script=script, lease_ttl=0.5) as talk:
+        accepted = await talk.say()
+        store.before_commit = [StoreUnavailable()]
+        gate.set()
+        run = await talk.result(accepted)
+        assert run.answer is not None
+        assert run.answer.content == "kept"
+        assert len(talk.prompts) == 1
+
+
+async def test_run_whose_driver_breaks_ends_as_failed_and_the_thread_goes_on() -> None:
+    def breaks(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    policy = FakePolicy(breaks)
+    script = [calls(("Files-look", {})), says("again")]
+    async with talking(MemoryStore(), script=script, policy=policy, lease_ttl=0.2) as talk:
+        run = await talk.ask()
+        assert run.failure is not None
+        assert run.failure.code == "internal"
+        assert (await talk.ask()).status is RunStatus.COMPLETED
+
+
+async def test_run_whose_start_was_stored_but_not_answered_is_driven() -> None:
+    store = TroubledStore()
+    async with talking(store, script=[says("hello")], lease_ttl=0.5) as talk:
+        store.after_commit = [StoreUnavailable()]
+        with pytest.raises(StoreUnavailable):
+            await talk.say()
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        assert restarts(await talk.log()) == []
+
+
+async def test_instance_that_closes_starts_no_queued_run() -> None:
+    store = MemoryStore()
+    gate = asyncio.Event()
+    reached = asyncio.Event()
+
+    async def hold(arguments: dict[str, object], context: object) -> str:
+        reached.set()
+        await gate.wait()
+        return "sent"
+
+    tools = FakeTools(tool("Mail-send", hold, effect=Effect.AT_MOST_ONCE))
+    policy = FakePolicy(lambda call: "allow")
+    script = [calls(("Mail-send", {})), says("one"), says("two")]
+    async with talking(store, script=script, tools=tools, policy=policy) as talk:
+        await talk.say("1")
+        async with asyncio.timeout(5):
+            await reached.wait()
+        await talk.say("2", on_busy="enqueue")
+        talk.engine.drain()
+        gate.set()
+        await talk.parked()
+        assert len(talk.prompts) == 1
+        head = await store.thread(THREAD)
+        assert (head.active_run, head.runnable, head.queued) == ("r1", True, 1)
+
+
+async def test_instance_that_closes_ends_a_cancelled_run_and_leaves_the_next_to_others() -> None:
+    store = MemoryStore()
+    gate, reached = asyncio.Event(), asyncio.Event()
+
+    async def hold(arguments: dict[str, object], context: object) -> str:
+        reached.set()
+        await gate.wait()
+        return "sent"
+
+    tools = FakeTools(tool("Mail-send", hold, effect=Effect.AT_MOST_ONCE))
+    setup = Setup([calls(("Mail-send", {})), says("two")], tools, FakePolicy(lambda call: "allow"))
+    async with talking(store, setup) as talk:
+        await talk.say("1")
+        async with asyncio.timeout(5):
+            await reached.wait()
+        await talk.say("2", on_busy="enqueue")
+        await talk.cancel("r1")
+        # The run now waits for its tool; then it ends.
+        talk.engine.drain()
+        gate.set()
+        await talk.parked()
+        assert endings(await talk.log()) == [RunStatus.CANCELLED]
+        head = await store.thread(THREAD)
+        assert (head.active_run, head.runnable, head.queued) == (None, True, 1)
+        assert len(talk.prompts) == 1
+    async with talking(store, setup, owner="b") as there:
+        assert (await there.ended("r2")).status is RunStatus.COMPLETED
+
+
+async def test_sweeper_that_is_woken_while_it_is_ended_ends() -> None:
+    async with talking(MemoryStore()) as talk:
+        sweeper, left = talk.engine._sweeper, talk.engine._drivers.left
+        await until_waited_for(left)
+        left.set()
+        async with asyncio.timeout(5):
+            await sweeper.__aexit__()
+
+
+async def until_waited_for(event: asyncio.Event) -> None:
+    for _ in range(1000):
+        if event._waiters:
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("nobody waits for it")

@@ -1,0 +1,179 @@
+"""A store that takes nothing for a while, or breaks for good, in the middle of runs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sk_agents.engine import driver
+from sk_agents.engine.agent import Limits
+from sk_agents.engine.commits import Commit, Committed
+from sk_agents.engine.events import Answered, EventBase, ToolFinished
+from sk_agents.engine.models import RunStatus
+from sk_agents.exceptions import (
+    CommitOutcomeUnknown,
+    ShuttingDown,
+    StoreBroken,
+    StoreBusy,
+    StoreFull,
+    StoreUnavailable,
+    TealError,
+)
+from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.testing import ScriptedModel
+from sk_agents.testing.scripted_model import calls, says
+from tests.engine.kit import Setup, Talk, kinds, talking
+
+# Each with how often; a commit of unknown outcome is sent again at once, some times.
+TROUBLES = [(StoreFull, 2), (StoreUnavailable, 2), (StoreBusy, 2), (CommitOutcomeUnknown, 8)]
+
+
+class FailingStore(SqliteStore):
+    """Refuses commits that hold such an event, as often as it is told to; `None` is for ever."""
+
+    def __init__(self, path: Path, kind: type[EventBase] = Answered) -> None:
+        super().__init__(path / "teal.sqlite")
+        self._kind = kind
+        self.error: type[TealError] = StoreFull
+        self.left: int | None = 0
+        self.refused = asyncio.Event()
+        self.refusals = 0
+        self.is_broken = False
+
+    async def commit(self, commit: Commit) -> Committed:
+        if any(isinstance(event, self._kind) for event in commit.events) and self.left != 0:
+            self.left = None if self.left is None else self.left - 1
+            self.refusals += 1
+            self.refused.set()
+            raise self.error
+        return await super().commit(commit)
+
+    def renew(self, owner: str, ttl: float) -> None:
+        if self.is_broken:
+            raise StoreBroken
+        super().renew(owner, ttl)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "PAUSES", (0.001, 0.002, 0.01))
+
+
+@asynccontextmanager
+async def failing(
+    at: Path, kind: type[EventBase] = Answered, **fields: Any
+) -> AsyncIterator[tuple[Talk, FailingStore]]:
+    fields.setdefault("script", [says("it is done")])
+    async with FailingStore(at, kind) as store, talking(store, **fields) as talk:
+        yield talk, store
+
+
+@pytest.mark.parametrize(("trouble", "times"), TROUBLES)
+async def test_answer_that_the_store_did_not_take_at_first_is_stored_once(
+    tmp_path: Path, trouble: type[TealError], times: int
+) -> None:
+    async with failing(tmp_path) as (talk, store):
+        store.error, store.left = trouble, times
+        items = await talk.items(await talk.say())
+        assert kinds(items)[-2:] == ["Answered", "RunEnded"]
+        run = await talk.ended("r1")
+        assert run.status is RunStatus.COMPLETED
+        assert run.answer is not None and run.answer.content == "it is done"
+        assert store.refusals == times
+        assert len(talk.prompts) == 1
+
+
+async def test_tool_result_that_the_store_did_not_take_at_first_is_kept(tmp_path: Path) -> None:
+    script = [calls(("Files-look", {"text": "x"})), says("seen")]
+    async with failing(tmp_path, ToolFinished, script=script) as (talk, store):
+        store.left = 2
+        assert (await talk.ask()).status is RunStatus.COMPLETED
+        assert await talk.results("r1") == ["echo x"]
+        assert len(talk.tools.started) == 1
+
+
+@pytest.mark.usefixtures("quick")
+async def test_reader_of_a_run_that_cannot_be_stored_is_told_and_can_resume(tmp_path: Path) -> None:
+    async with failing(tmp_path) as (talk, store):
+        store.left = None
+        accepted = await talk.say()
+        with pytest.raises(StoreUnavailable):
+            await talk.items(accepted)
+        with pytest.raises(StoreUnavailable):
+            await talk.result(accepted)
+        store.left = 0
+        run = await resumed(talk)
+        assert run == "it is done"
+        assert len(talk.prompts) == 1
+
+
+async def resumed(talk: Talk) -> str:
+    """The answer, for a reader who comes back each time it is sent away."""
+    async with asyncio.timeout(5):
+        while True:
+            try:
+                run = await talk.ended("r1")
+                assert run.answer is not None
+                return run.answer.content
+            except StoreUnavailable:
+                await asyncio.sleep(0)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_time_without_a_store_does_not_count_as_the_run_s(tmp_path: Path) -> None:
+    async with failing(tmp_path, limits=Limits(run_seconds=0.3)) as (talk, store):
+        store.left = None
+        await talk.say()
+        await store.refused.wait()
+        # More than the run may take, by the loop's own clock.
+        async with asyncio.timeout(5):
+            while store.refusals < 60:  # noqa: ASYNC110  # a store sets no event for this
+                await asyncio.sleep(0.01)
+        store.left = 0
+        assert await resumed(talk) == "it is done"
+
+
+@pytest.mark.usefixtures("quick")
+async def test_engine_closes_while_its_store_takes_nothing_and_the_run_goes_on_later(
+    tmp_path: Path,
+) -> None:
+    async with asyncio.timeout(driver.PAUSES[-1] + 5):
+        async with failing(tmp_path) as (talk, store):
+            store.left = None
+            await talk.say()
+            await store.refused.wait()
+    async with talking(tmp_path, script=[says("done at last")], owner="b") as talk:
+        run = await talk.ended("r1")
+        assert (run.status, run.failure) == (RunStatus.COMPLETED, None)
+
+
+@pytest.mark.parametrize("by_renewal", [False, True], ids=["commit", "renewal"])
+async def test_broken_store_leaves_its_runs_and_readers_to_other_instances(
+    tmp_path: Path, by_renewal: bool
+) -> None:
+    gate = asyncio.Event()
+    script = [[gate, *says("lost")], says("kept")]
+    setup = Setup(script, lease_ttl=1.0)
+    async with FailingStore(tmp_path) as store, talking(store, setup) as a:
+        accepted = await a.say()
+        assert isinstance(a.model, ScriptedModel)
+        reader = asyncio.create_task(a.items(accepted))
+        store.error, store.left = StoreBroken, None
+        if by_renewal:
+            store.is_broken = True
+        else:
+            gate.set()
+        async with asyncio.timeout(5):
+            await a.engine.broken()
+            with pytest.raises(ShuttingDown):
+                await reader
+        with pytest.raises(StoreBroken):
+            await a.engine.ping()
+        with pytest.raises(ShuttingDown):
+            await a.say("more", thread="u")
+        async with talking(tmp_path, setup, owner="b") as b:
+            run = await b.ended("r1")
+            assert run.answer is not None and run.answer.content == "kept"

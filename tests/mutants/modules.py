@@ -1,0 +1,80 @@
+"""The modules that are mutated, and the tests that each of them has."""
+
+from __future__ import annotations
+
+ENGINE = ("tests/engine", "tests/telemetry/test_observer.py")
+CONTRACT = ("tests/engine", "tests/stores/test_memory_store.py")
+ENCODING = (
+    "tests/engine/test_record.py",
+    "tests/engine/test_head.py",
+    "tests/stores/test_sqlite_store.py",
+)
+SQLITE = (
+    "tests/stores/test_group_writer.py",
+    "tests/stores/test_sqlite_store.py",
+    "tests/stores/test_sqlite_faults.py",
+)
+FILES = (
+    "tests/stores/test_file_store.py",
+    "tests/stores/test_file_store_contract.py",
+    "tests/stores/test_file_faults.py",
+)
+POLICY = ("tests/hitl/test_policy.py", "tests/hitl/test_rules.py")
+CALLERS = (
+    "tests/test_caller.py",
+    "tests/test_authorization.py",
+    "tests/chats/test_auth.py",
+    "tests/chats/test_users.py",
+)
+TEAL = (
+    "tests/test_tealagents_handler.py",
+    "tests/surfaces/test_teal_state.py",
+    "tests/surfaces/test_teal_errors.py",
+    "tests/surfaces/test_teal_decisions.py",
+)
+
+TESTS_OF: dict[str, tuple[str, ...]] = {
+    "engine.admission": CONTRACT,
+    "engine.calls": ENGINE,
+    "engine.cancelling": ENGINE,
+    "engine.context": ENGINE,
+    "engine.deciding": ENGINE,
+    "engine.driver": ENGINE,
+    "engine.drivers": ENGINE,
+    "engine.follower": ENGINE,
+    "engine.history": ENGINE,
+    "engine.lease_keeper": ENGINE,
+    "engine.lent_headers": ENGINE,
+    "engine.live": ENGINE,
+    "engine.recovery": ENGINE,
+    "engine.rounds": ENGINE,
+    "engine.sealing": ENGINE,
+    "engine.services": ENGINE,
+    "engine.starting": ENGINE,
+    "engine.state": ENGINE,
+    "engine.threads": ENGINE,
+    "engine.tool_runs": ENGINE,
+    "engine.tool_steps": ENGINE,
+    "engine.transcript": ENGINE,
+    "engine.watch": ENGINE,
+    "persistence.record": ENCODING,
+    "persistence.head": ENCODING,
+    "persistence.group_writer": SQLITE,
+    "persistence.sqlite_rows": SQLITE,
+    "persistence.sqlite_store": SQLITE,
+    "persistence.file_line": FILES,
+    "persistence.file_log": FILES,
+    "persistence.file_tree": FILES,
+    "hitl.approval_manager": ("tests/hitl/test_approval_manager.py",),
+    "hitl.hitl_manager": ("tests/hitl/test_hitl_manager.py",),
+    "hitl.pointers": POLICY,
+    "hitl.policy": POLICY,
+    "hitl.predicates": POLICY,
+    "hitl.rules": POLICY,
+    "http.caller": CALLERS,
+    "http.hosts": ("tests/http/test_hosts.py",),
+    "http.quotas": ("tests/chats/test_quota_counts.py", "tests/chats/test_quotas.py"),
+    "tealagents.v1alpha1.owned": TEAL,
+    "tools.addresses": ("tests/tools/test_addresses.py",),
+    "llm.tokens": ("tests/llm/test_tokens.py",),
+}

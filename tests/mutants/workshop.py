@@ -1,0 +1,239 @@
+"""A copy of the project, and processes forked from this one that run tests in it.
+
+Nothing here changes the project itself. This process must not import the package: its children do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import multiprocessing
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import cache_from_source
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+import coverage
+import pytest
+
+from tests.mutants.operators import Mutant
+
+ROOT = Path(__file__).parent.parent.parent
+COPIED = ("pyproject.toml", "src", "tests", "docs", "demos")
+NOT_COPIED = shutil.ignore_patterns("__pycache__", "ui_dist", ".*")
+PLUGINS = ("pytest_asyncio.plugin", "pytest_timeout", "_hypothesis_pytestplugin")
+OPTIONS = [
+    *("-q", "--assert=plain", "--tb=line", "-p", "no:cacheprovider", "--hypothesis-seed=0"),
+    *(part for plugin in PLUGINS for part in ("-p", plugin)),
+]
+# Loaded once for all children; most tests need most of them.
+LIBRARIES = "aiohttp apsw fastapi httpx hypothesis jsonschema mcp orjson prometheus_client uvicorn"
+FORK = multiprocessing.get_context("fork")
+
+# What pytest's exit codes mean here.
+PASSED, NOT_FOUND = 0, (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """How the unchanged package fares: how long each test takes, and which lines it executes.
+
+    `lines` names the tests by module and line; a line that is executed by an import names none.
+    """
+
+    seconds: dict[str, float]
+    failed: list[str]
+    lines: dict[str, dict[int, list[str]]]
+
+    def tests_of(self, mutant: Mutant, killers: Counter[str]) -> list[str]:
+        """The tests that execute what is mutated: those that killed most before, then by time."""
+        lines = self.lines.get(mutant.module, {})
+        found = {
+            test
+            for line in range(mutant.statement, mutant.last_line + 1)
+            for test in lines.get(line, ())
+        }
+        if "" in found:
+            found = {test for tests in lines.values() for test in tests}
+        tests = found - {"", *self.failed}
+        return sorted(tests, key=lambda test: (-killers[test], self.seconds.get(test, 0.0)))
+
+
+def load_libraries() -> None:
+    for name in LIBRARIES.split():
+        importlib.import_module(name)
+
+
+class Workshop:
+    """A folder with a copy of the project, in which one run of tests at a time takes place."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._running: Running | None = None
+        folder.mkdir()
+        for name in COPIED:
+            place = ROOT / name
+            if place.is_dir():
+                shutil.copytree(place, folder / name, ignore=NOT_COPIED)
+            else:
+                shutil.copy(place, folder / name)
+
+    def source(self, module: str) -> Path:
+        return self.folder / "src" / "sk_agents" / (module.replace(".", "/") + ".py")
+
+    @contextlib.contextmanager
+    def changed(self, mutant: Mutant) -> Iterator[None]:
+        place = self.source(mutant.module)
+        original = place.read_text()
+        # Bytecode is known by its source's time and size, and a mutant may have both.
+        compiled = Path(cache_from_source(str(place)))
+        compiled.unlink(missing_ok=True)
+        place.write_text(mutant.applied(original))
+        try:
+            yield
+        finally:
+            place.write_text(original)
+            compiled.unlink(missing_ok=True)
+
+    def learn(self, tests: Sequence[str], modules: Sequence[str]) -> Running:
+        """Run the tests on the unchanged package; `baseline` has what was learned."""
+        files = {module: str(self.source(module)) for module in modules}
+        self._running = Running(self, _learn, list(tests), files)
+        return self._running
+
+    def baseline(self) -> Baseline:
+        learned = json.loads((self.folder / "learned.json").read_text())
+        lines = {
+            module: {int(line): tests for line, tests in found.items()}
+            for module, found in learned["lines"].items()
+        }
+        return Baseline(learned["seconds"], learned["failed"], lines)
+
+    def run(self, tests: Sequence[str]) -> Running:
+        """Run these tests until the first that fails."""
+        self._running = Running(self, _run, list(tests))
+        return self._running
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Whoever is interrupted leaves nothing running."""
+        if self._running is not None:
+            self._running.end()
+
+
+class Running:
+    """A forked process with all that it starts."""
+
+    def __init__(self, workshop: Workshop, work: Any, *arguments: Any) -> None:
+        self.started = time.monotonic()
+        self.output = workshop.folder / "output.txt"
+        self.process: BaseProcess = FORK.Process(
+            target=_begin, args=(workshop.folder, self.output, work, *arguments)
+        )
+        self.process.start()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+    @property
+    def failed_test(self) -> str | None:
+        """The test that failed, as pytest's summary names it."""
+        found = re.findall(r"^FAILED (.+?)(?: - .*)?$", self.output.read_text(), re.MULTILINE)
+        return found[-1] if found else None
+
+    def end(self) -> int | None:
+        """End it and what it started; its exit code, `None` if it was still at work."""
+        code = self.process.exitcode
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid or 0, signal.SIGKILL)
+        self.process.kill()
+        self.process.join()
+        return code
+
+
+def wait_for(running: Sequence[Running], seconds: float) -> None:
+    """Until one of them has ended, or the time is over."""
+    wait([one.process.sentinel for one in running], seconds)
+
+
+def _begin(folder: Path, output: Path, work: Any, *arguments: Any) -> NoReturn:
+    os.setsid()
+    with output.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    scratch = folder / "tmp"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    os.chdir(folder)
+    os.environ.update(
+        PYTHONPATH=f"{folder / 'src'}{os.pathsep}{folder}",
+        TMPDIR=str(scratch),
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
+        HYPOTHESIS_STORAGE_DIRECTORY=str(scratch / "hypothesis"),
+    )
+    ours = {str(ROOT), str(ROOT / "src"), ""}
+    sys.path[:] = [str(folder / "src"), str(folder), *(one for one in sys.path if one not in ours)]
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "sk_agents")]:
+        del sys.modules[name]
+    code = work(*arguments)
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def _run(tests: list[str]) -> int:
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    return int(pytest.main([*OPTIONS, "-x", *tests]))
+
+
+def _learn(tests: list[str], files: dict[str, str]) -> int:
+    measured = coverage.Coverage(data_file=None, source=["src/sk_agents"], branch=False)
+    measured.start()
+    watcher = _Watcher(measured)
+    code = int(pytest.main([*OPTIONS, *tests], plugins=[watcher]))
+    measured.stop()
+    data = measured.get_data()
+    learned = {
+        "seconds": watcher.seconds,
+        "failed": sorted(watcher.failed),
+        "lines": {module: data.contexts_by_lineno(file) for module, file in files.items()},
+    }
+    Path("learned.json").write_text(json.dumps(learned))
+    return code
+
+
+class _Watcher:
+    """Tells the coverage which test is at work, and keeps how long each took."""
+
+    def __init__(self, measured: coverage.Coverage) -> None:
+        self._measured = measured
+        self.seconds: dict[str, float] = {}
+        self.failed: set[str] = set()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self._measured.switch_context(item.nodeid)
+        try:
+            return (yield)
+        finally:
+            self._measured.switch_context("")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        spent = self.seconds.get(report.nodeid, 0.0)
+        self.seconds[report.nodeid] = spent + report.duration
+        if report.failed:
+            self.failed.add(report.nodeid)
