@@ -73,7 +73,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "hitl.rules": POLICY,
     "http.caller": CALLERS,
     "http.hosts": ("tests/http/test_hosts.py",),
-    "chats.quotas": ("tests/chats/test_quota_counts.py", "tests/chats/test_quotas.py"),
+    "http.quotas": ("tests/chats/test_quota_counts.py", "tests/chats/test_quotas.py"),
     "tealagents.v1alpha1.owned": TEAL,
     "tools.addresses": ("tests/tools/test_addresses.py",),
     "llm.tokens": ("tests/llm/test_tokens.py",),
