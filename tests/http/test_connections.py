@@ -367,6 +367,11 @@ def test_a_body_behind_an_offer_of_another_protocol_is_bounded_like_any_other(ed
         assert status(wire.send(post(b"", *H2C, "Content-Length: 9") + b"{").until(b"}")) == 408
 
 
+def test_the_answer_to_what_is_no_request_is_not_to_be_kept_nor_guessed_at(edge: Edge) -> None:
+    answer = edge.ask(b"nonsense\r\n\r\n")
+    assert b"\r\nx-content-type-options: nosniff\r\ncache-control: no-store\r\n" in answer
+
+
 def test_a_client_that_has_ended_its_side_gets_its_answer(edge: Edge) -> None:
     edge.app.state.may_answer.clear()
     with Wire(edge.port) as wire:

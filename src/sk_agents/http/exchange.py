@@ -23,6 +23,8 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from sk_agents.http.response_headers import missing_defaults
+
 _EXTENSION = "sk_agents.exchange"
 _KNOWN_HEADERS = 256
 # Says nothing to a reader of server-sent events.
@@ -150,6 +152,7 @@ class Exchange(RequestResponseCycle):
         for own in self.headers:
             headers = [pair for pair in headers if pair[0] != own[0]]
             lines.append(b"%b: %b\r\n" % own)
+        lines += [b"%b: %b\r\n" % default for default in missing_defaults(headers)]
         says_close = False
         for name, value in (*self.default_headers, *headers):
             line, role = _header(name, value)

@@ -1,0 +1,169 @@
+"""What goes wrong: each fault strikes at its moment, and all are over when the world heals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.simulation.disk import STATE, Disk
+from tests.simulation.instance import Instance
+from tests.simulation.plan import Fault
+from tests.simulation.store_port import Shadow
+from tests.simulation.virtual_loop import VirtualLoop
+
+DAY = 86_400.0
+# How long an instance is out of service when it is killed and started again.
+REBOOT = (0.3, 2.0, 20.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """From when to when an instance, or all of them, cannot be held to any bound in time."""
+
+    begins: float
+    ends: float
+    instance: int | None = None
+
+    def touches(self, begins: float, ends: float, instance: int) -> bool:
+        concerns = self.instance is None or self.instance == instance
+        return concerns and self.begins <= ends and begins <= self.ends
+
+
+@dataclass(slots=True)
+class Faults:
+    loop: VirtualLoop
+    instances: list[Instance]
+    disk: Disk
+    shadow: Shadow
+    trace: Callable[..., None] = lambda *_: None
+    disturbances: list[Disturbance] = field(default_factory=list)
+    # When a store was put back to an earlier state.
+    restored: list[float] = field(default_factory=list)
+
+    async def strike(self, fault: Fault) -> None:
+        await asyncio.sleep(max(0.0, fault.at - self.loop.time()))
+        instance = self.instances[fault.instance % len(self.instances)]
+        self.trace("fault", fault.kind, f"i{instance.index}", f"{fault.seconds} s")
+        await getattr(self, f"_{fault.kind}")(instance, fault)
+
+    async def heal(self) -> None:
+        """Every fault is over, and every instance that is to run runs."""
+        self.disk.heal()
+        for instance in self.instances:
+            instance.trouble.is_away = instance.trouble.is_full = False
+            instance.trouble.unknown_before = instance.trouble.unknown_after = 0
+            instance.trouble.late = 0
+            instance.signals.lost = instance.signals.late = False
+            instance.process.skew = 0.0
+            self.loop.wake(instance.process)
+            instance.revive()
+
+    def disturb(self, seconds: float, instance: Instance | None = None) -> None:
+        now = self.loop.time()
+        index = None if instance is None else instance.index
+        # What was caused before may show its effects for a while after.
+        self.disturbances.append(Disturbance(now - 1.0, now + seconds + 25.0, index))
+
+    async def _unknown_before(self, instance: Instance, fault: Fault) -> None:
+        self.disturb(10.0, instance)
+        instance.trouble.unknown_before += 1 + fault.number % 5
+
+    async def _unknown_after(self, instance: Instance, fault: Fault) -> None:
+        self.disturb(10.0, instance)
+        instance.trouble.unknown_after += 1 + fault.number % 5
+
+    async def _late_commit(self, instance: Instance, fault: Fault) -> None:
+        self.disturb(10.0, instance)
+        instance.trouble.late += 1 + fault.number % 2
+
+    async def _late_signals(self, instance: Instance, fault: Fault) -> None:
+        self.disturb(fault.seconds, instance)
+        instance.signals.late = True
+        await asyncio.sleep(fault.seconds)
+        instance.signals.late = False
+
+    async def _lost_signals(self, instance: Instance, fault: Fault) -> None:
+        self.disturb(fault.seconds, instance)
+        instance.signals.lost = True
+        await asyncio.sleep(fault.seconds)
+        instance.signals.lost = False
+
+    async def _stall(self, instance: Instance, fault: Fault) -> None:
+        self.disturb(fault.seconds, instance)
+        process = instance.process
+        self.loop.stall(process)
+        await asyncio.sleep(fault.seconds)
+        self.loop.wake(process)
+
+    async def _kill(self, instance: Instance, fault: Fault) -> None:
+        if not instance.is_alive:
+            return
+        pause = REBOOT[fault.number % len(REBOOT)]
+        self.disturb(pause, instance)
+        instance.kill()
+        await asyncio.sleep(pause)
+        instance.revive()
+
+    async def _restart(self, instance: Instance, fault: Fault) -> None:
+        if not instance.is_alive or instance.process.state != "running":
+            return
+        self.disturb(20.0, instance)
+        process = instance.process
+        await instance.stop()
+        if instance.process is process:
+            self.loop.kill(process)
+            instance.start()
+
+    async def _roll(self, instance: Instance, fault: Fault) -> None:
+        self.disturb(60.0)
+        for one in self.instances:
+            await self._restart(one, fault)
+
+    async def _clock(self, instance: Instance, fault: Fault) -> None:
+        instance.shift_clock((25 * 3600.0, -2.0, 2.0, 90.0)[fault.number % 4])
+
+    async def _away(self, instance: Instance, fault: Fault) -> None:
+        """From one instance, or from all."""
+        away = [instance] if fault.number % 2 else self.instances
+        for one in away:
+            self.disturb(fault.seconds, one)
+            one.trouble.is_away = True
+        await asyncio.sleep(fault.seconds)
+        for one in away:
+            one.trouble.is_away = False
+
+    async def _cut(self, instance: Instance, fault: Fault) -> None:
+        instance.server.cut()
+
+    async def _full(self, instance: Instance, fault: Fault) -> None:
+        self.disturb(fault.seconds)
+        self._fill(True)
+        await asyncio.sleep(fault.seconds)
+        self._fill(False)
+
+    def _fill(self, is_full: bool) -> None:
+        if self.disk.kind == "memory":
+            for one in self.instances:
+                one.trouble.is_full = is_full
+        else:
+            STATE.is_full = is_full
+
+    async def _refused_sync(self, instance: Instance, fault: Fault) -> None:
+        """The next sync of this process fails; a supervisor starts it again once it ends."""
+        self.disturb(1e9, instance)
+        STATE.refusing.add(instance.process)
+
+    async def _restore(self, instance: Instance, fault: Fault) -> None:
+        """A backup is made, and put back while no instance runs."""
+        self.disk.back_up()
+        await asyncio.sleep(min(fault.seconds, 10.0))
+        self.disturb(1e9)
+        for one in self.instances:
+            one.kill()
+        self.disk.put_back()
+        self.shadow.lives.clear()
+        self.shadow.contradictions.clear()
+        self.restored.append(self.loop.time())
+        for one in self.instances:
+            one.revive()

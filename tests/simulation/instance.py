@@ -1,0 +1,224 @@
+"""One instance of the server: a process with its engine, its store and its chats API."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+from fastapi import FastAPI
+
+from sk_agents.app import NO_TELEMETRY
+from sk_agents.authorization.dummy_authorizer import DummyAuthorizer
+from sk_agents.chats.routes import add_chat_routes
+from sk_agents.chats.talking import Start
+from sk_agents.chats.views import AgentView
+from sk_agents.config.settings import Settings
+from sk_agents.engine.agent import Agent
+from sk_agents.engine.engine import Engine
+from sk_agents.engine.ports import Store
+from sk_agents.exceptions import TealError
+from sk_agents.http.caller import CallerCheck
+from sk_agents.http.errors import install_error_handlers
+from sk_agents.http.express import ExpressApp
+from sk_agents.http.quotas import Quotas
+from sk_agents.http.streams import StreamSlots
+from sk_agents.signals.local import LocalSignals
+from tests.simulation.network import Server
+from tests.simulation.store_port import Shadow, StorePort, Trouble
+from tests.simulation.substitution import WORLD, SeededIds
+from tests.simulation.virtual_loop import PROCESS, Process, VirtualLoop
+from tests.simulation.virtual_threads import EPOCH, START
+
+logger = logging.getLogger(__name__)
+
+AGENT = "a"
+RESTART_SECONDS = 1.0
+ZERO = datetime.fromtimestamp(EPOCH, UTC)
+
+
+class ProcessClock:
+    """The clock of whichever process looks at it."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def now(self) -> datetime:
+        process = PROCESS.get()
+        skew = process.skew if process is not None else 0.0
+        return ZERO + timedelta(seconds=self._loop.time() + skew)
+
+    def monotonic(self) -> float:
+        return START + self._loop.time()
+
+
+class FaultySignals(LocalSignals):
+    """Wake-ups that may be lost or come late."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+        self.lost = False
+        self.late = False
+
+    def notify(self, thread_id: str, *, local: bool = False) -> None:
+        if self.lost:
+            return
+        if self.late:
+            delay = self._loop.random.random() * 3.0
+            self._loop.call_later(delay, super().notify, thread_id)
+            return
+        super().notify(thread_id, local=local)
+
+
+@dataclass(slots=True)
+class Chats:
+    """The chats API; its routes are made once and serve one history after the other."""
+
+    app: FastAPI
+
+    def begin(self, engine: Engine) -> None:
+        self.app.state.engines = SimpleNamespace(main=engine)
+        for route in self.app.router.routes:
+            endpoint = getattr(route, "endpoint", None)
+            if isinstance(endpoint, Start):
+                endpoint.desk.quotas = Quotas("chats", chats=10_000, pending=None, calls=16)
+                endpoint.desk.slots = StreamSlots(None)
+
+
+def chats_app() -> Chats:
+    app = ExpressApp(
+        title="", docs_url=None, redoc_url=None, openapi_url=None, telemetry=NO_TELEMETRY
+    )
+    app.state.settings = Settings()
+    app.state.house = SimpleNamespace(agents={})
+    app.state.stream_slots = StreamSlots(None)
+    app.state.caller_check = CallerCheck(DummyAuthorizer(), allow_insecure=True)
+    install_error_handlers(app)
+    view = AgentView(name=AGENT, description="", model="m", examples=[], tools=[])
+    add_chat_routes(app, lambda: [view])
+    return Chats(app)
+
+
+@dataclass(slots=True)
+class Instance:
+    """It can be killed, stalled and started again; each start is a process of its own."""
+
+    index: int
+    loop: VirtualLoop
+    chats: Chats
+    agent: Agent
+    shadow: Shadow
+    latency: float
+    open_store: Callable[[], Store]
+    # Whether other instances see at once that its process is gone.
+    is_on_same_host: bool = True
+    server: Server = field(init=False)
+    trouble: Trouble = field(default_factory=Trouble)
+    signals: FaultySignals = field(init=False)
+    process: Process = field(init=False)
+    owner: str = ""
+    boots: int = 0
+    wants_to_run: bool = True
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _life: asyncio.Task[None] | None = None
+    _engine: Engine | None = None
+
+    def __post_init__(self) -> None:
+        self.server = Server(self.index)
+        self.signals = FaultySignals(self.loop)
+
+    @property
+    def is_alive(self) -> bool:
+        return self.server.app is not None and self.process.state != "dead"
+
+    def start(self) -> None:
+        """Begin a new life, now."""
+        self.boots += 1
+        self.owner = f"i{self.index}b{self.boots}"
+        self.process = Process(self.owner)
+        self.signals = FaultySignals(self.loop)
+        self.wants_to_run = True
+        self._stopping = asyncio.Event()
+        self._life = self.loop.create_task(self._live(), context=self.process.context.copy())
+        self._life.add_done_callback(self._died, context=self.loop.world.context)
+
+    def revive(self) -> None:
+        """Start it if it does not run."""
+        if self._life is not None and self._life.done():
+            self.loop.kill(self.process)
+        if self.process.state == "dead":
+            self.start()
+
+    def kill(self) -> None:
+        self.wants_to_run = False
+        self.server.app = None
+        self.loop.kill(self.process)
+        self.server.cut()
+        if self.is_on_same_host:
+            WORLD.gone.add(self.owner)
+
+    async def stop(self) -> None:
+        """As on SIGTERM: hand over, then end."""
+        self.wants_to_run = False
+        if self._engine is not None and self.process.state == "running":
+            self._engine.drain()
+        self._stopping.set()
+        life = self._life
+        if life is not None and self.process.state == "running":
+            await asyncio.wait([life], timeout=60.0)
+
+    def shift_clock(self, seconds: float) -> None:
+        self.process.skew += seconds
+
+    async def _live(self) -> None:
+        while True:
+            try:
+                await self._serve()
+            except TealError as error:
+                logger.info("no start", extra={"error": type(error).__name__})
+                await asyncio.sleep(RESTART_SECONDS)
+                continue
+            if self.wants_to_run:
+                # It has ended by itself: whoever looks after it starts it again.
+                self.loop.call_later(RESTART_SECONDS, self.revive, context=self.loop.world.context)
+            return
+
+    async def _serve(self) -> None:
+        async with AsyncExitStack() as stack:
+            inner = self.open_store()
+            await stack.enter_async_context(inner)
+            port = StorePort(inner, self.process, self.shadow, self.trouble, self.latency)
+            engine = Engine(
+                port,
+                {AGENT: self.agent},
+                signals=self.signals,
+                clock=ProcessClock(self.loop),
+                ids=SeededIds(),
+                owner=self.owner,
+            )
+            await stack.enter_async_context(engine)
+            self._engine = engine
+            self.chats.begin(engine)
+            self.server.process, self.server.app = self.process, self.chats.app
+            await self._until_it_must_end(engine)
+            self.server.app = None
+
+    async def _until_it_must_end(self, engine: Engine) -> None:
+        """Until it is told to, or its store is of no use to it any more."""
+        endings = [self.loop.create_task(self._stopping.wait())]
+        if hasattr(engine, "broken"):
+            endings.append(self.loop.create_task(engine.broken()))
+        _, pending = await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+
+    def _died(self, life: asyncio.Task[None]) -> None:
+        self.server.app = None
+        self.server.cut()
+        if not life.cancelled() and life.exception() is not None:
+            self.loop.unhandled.append(f"{self.owner} ended: {life.exception()!r}")

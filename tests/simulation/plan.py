@@ -1,0 +1,159 @@
+"""What happens in a history: written down before it begins, so that parts of it can be left out.
+
+Everything in a plan follows from its seed. Choices that depend on what has happened by then (which
+run, which approval) are made from the action's own `number`, so leaving one action out does not
+change what the others mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+STORES = ("memory", "sqlite", "file")
+USERS = 2
+HORIZON = 40.0
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something a user does: at an instance, in a chat, at a moment."""
+
+    at: float
+    kind: str
+    user: int
+    chat: int
+    instance: int
+    number: int
+    script: str = ""
+    # How long its reader stays, in seconds.
+    stays: float = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    at: float
+    kind: str
+    instance: int
+    seconds: float
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    seed: int
+    store: str
+    instances: int
+    actions: tuple[Action, ...]
+    faults: tuple[Fault, ...]
+    # How long the store takes to answer, at most, in seconds.
+    latency: float
+
+    def without(self, actions: Sequence[int] = (), faults: Sequence[int] = ()) -> Plan:
+        return replace(
+            self,
+            actions=tuple(one for at, one in enumerate(self.actions) if at not in actions),
+            faults=tuple(one for at, one in enumerate(self.faults) if at not in faults),
+        )
+
+
+# How often each action is chosen, and each fault, by the stores that can have it.
+ACTIONS = {
+    "start": 10,
+    "enqueue": 6,
+    "interrupt": 3,
+    "edit": 3,
+    "regenerate": 2,
+    "switch": 2,
+    "approve": 8,
+    "approve_edited": 2,
+    "reject": 2,
+    "cancel": 5,
+    "delete": 3,
+    "make": 1,
+    "resume": 5,
+    "watch": 3,
+    "read": 3,
+    "listing": 1,
+    "inbox": 1,
+    "carry": 1,
+}
+FAULTS = {
+    "unknown_before": 3,
+    "unknown_after": 3,
+    "late_commit": 2,
+    "late_signals": 2,
+    "lost_signals": 2,
+    "stall": 3,
+    "kill": 4,
+    "restart": 3,
+    "roll": 1,
+    "clock": 2,
+    "away": 2,
+    "cut": 3,
+    "full": 2,
+}
+ON_DISK = {"refused_sync": 2, "restore": 1}
+CALM_SHARE = 0.3
+
+
+def plan_of(seed: int, store: str | None = None) -> Plan:
+    random = Random(seed)
+    kind = store or STORES[seed % len(STORES)]
+    instances = random.choice((2, 3, 3))
+    chats = random.choice((1, 1, 2))
+    span = random.uniform(5.0, HORIZON)
+    actions = [_action(random, span, chats, instances) for _ in range(random.randint(4, 16))]
+    faults = []
+    if random.random() >= CALM_SHARE:
+        table = {**FAULTS, **ON_DISK} if kind != "memory" else FAULTS
+        chosen = random.sample(list(table), k=min(len(table), random.randint(1, 3)))
+        weights = [table[name] for name in chosen]
+        for _ in range(random.randint(1, 5)):
+            (name,) = random.choices(chosen, weights)
+            faults.append(
+                Fault(
+                    random.uniform(0.0, span),
+                    name,
+                    random.randrange(instances),
+                    random.choice((0.5, 3.0, 10.0, 30.0, 70.0)),
+                    random.randrange(1 << 30),
+                )
+            )
+    return Plan(
+        seed,
+        kind,
+        instances,
+        tuple(sorted(actions, key=lambda one: one.at)),
+        tuple(sorted(faults, key=lambda one: one.at)),
+        random.choice((0.002, 0.01, 0.1)),
+    )
+
+
+def _action(random: Random, span: float, chats: int, instances: int) -> Action:
+    (kind,) = random.choices(list(ACTIONS), list(ACTIONS.values()))
+    at = random.uniform(0.0, span) if random.random() < 0.8 else random.uniform(0.0, 1.0)
+    return Action(
+        at,
+        kind,
+        random.randrange(USERS) if random.random() < 0.2 else 0,
+        random.randrange(chats),
+        random.randrange(instances),
+        random.randrange(1 << 30),
+        _script(random),
+        1e9 if random.random() < 0.8 else random.choice((0.0, 0.3, 2.0)),
+    )
+
+
+def _script(random: Random) -> str:
+    """What the model does when it reads this, see `ModelActor`."""
+    words = [f"wait:{random.choice((0, 0.2, 1, 5, 15))}"]
+    for _ in range(random.choice((0, 0, 1, 1, 1, 2))):
+        tools = random.choices(
+            ("send", "post", "put", "look", "sign"), (5, 2, 2, 3, 1), k=random.choice((1, 1, 2))
+        )
+        words.append("+".join(f"{tool}:{random.choice((0, 0.5, 4, 15))}" for tool in tools))
+    if random.random() < 0.08:
+        words.append(random.choice(("break", "fail")))
+    return " ".join(words)
