@@ -228,9 +228,9 @@ class FileLog:
         known = self._known
         events: list[Event] = []
         for line in self._lines(known, known.lines_after(seq, limit, max_bytes)):
-            record = record_of(self.thread_id, line)
-            events.extend(event for event in record.events if event.seq > seq)
-        return events[:limit]
+            wanted = limit - len(events)
+            events.extend(record_of(self.thread_id, line, after=seq, limit=wanted).events)
+        return events
 
     def _lines(self, known: Known, numbers: range) -> Iterator[Line]:
         if not numbers:
