@@ -18,6 +18,7 @@ import sk_agents
 from sk_agents.config.settings import Settings
 from sk_agents.persistence.task_view import StoreTasks
 from sk_agents.wiring import build_stores
+from tests.patience import seconds
 from tests.requirements import requirement
 from tests.task_builders import stored, task
 
@@ -33,6 +34,8 @@ spec:
     system_prompt: You repeat what you hear.
 """
 STORE = ("--store", "memory:")
+# As long as a busy machine may take to start or to end a server.
+BOUND = seconds(60)
 
 
 def environment(folder: Path, **values: str) -> dict[str, str]:
@@ -63,7 +66,7 @@ def serving(
             assert process.stdout is not None
             line = process.stdout.readline()
             address = re.search(r"http://\S+", line)
-            assert address, process.communicate(timeout=10)
+            assert address, process.communicate(timeout=BOUND)
             yield process, line, address[0]
         finally:
             process.kill()
@@ -77,7 +80,7 @@ def failing(folder: Path, *arguments: str, **values: str) -> tuple[int, str]:
         env=environment(folder, **values),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=BOUND,
     )
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -105,7 +108,7 @@ def test_server_says_one_line_answers_and_stops_cleanly(tmp_path: Path, number: 
         assert parsedate_to_datetime(page.headers["Date"])
         assert httpx.get(f"{address}/nowhere").headers["Content-Type"] == "application/problem+json"
         process.send_signal(number)
-        rest, complaints = process.communicate(timeout=10)
+        rest, complaints = process.communicate(timeout=BOUND)
     assert (process.returncode, rest, complaints) == (0, "", "")
 
 
@@ -148,7 +151,7 @@ def test_default_store_is_a_database_in_the_users_data_folder(tmp_path: Path) ->
             "durability": "D2",
         }
         process.terminate()
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=BOUND) == 0
 
 
 @requirement("S001-env-default-persistence")
@@ -271,12 +274,14 @@ def test_own_authorizer_may_serve_the_network(tmp_path: Path) -> None:
 
 
 def test_version_is_printed() -> None:
-    shown = subprocess.run(command("--version"), capture_output=True, text=True, timeout=30)
+    shown = subprocess.run(command("--version"), capture_output=True, text=True, timeout=BOUND)
     assert shown.stdout == f"teal {sk_agents.__version__}\n"
 
 
 def test_help_shows_examples() -> None:
-    shown = subprocess.run(command("serve", "--help"), capture_output=True, text=True, timeout=30)
+    shown = subprocess.run(
+        command("serve", "--help"), capture_output=True, text=True, timeout=BOUND
+    )
     assert "teal serve agents/config.yaml --port 0" in shown.stdout
 
 
@@ -285,7 +290,7 @@ def test_importing_the_application_reads_nothing(tmp_path: Path) -> None:
         [sys.executable, "-c", "import sk_agents.app"],
         cwd=tmp_path,
         env=environment(tmp_path, TA_PORT="many"),
-        timeout=30,
+        timeout=BOUND,
     )
     assert done.returncode == 0
 

@@ -26,13 +26,15 @@ from sk_agents.http.errors import install_error_handlers
 from sk_agents.http.express import ExpressApp
 from sk_agents.http.health import Health, health_routes
 from sk_agents.http.hosts import HostGuard, accepted_hosts
+from sk_agents.http.limits import Limits
 from sk_agents.http.openapi import install_openapi
 from sk_agents.http.page import page_routes
+from sk_agents.http.quotas import Quotas
 from sk_agents.http.shortcut import Shortcut
 from sk_agents.http.streams import StreamSlots
 from sk_agents.http.telemetry import TelemetryMiddleware, metrics_route
 from sk_agents.todo_chat.routes import add_todo_chat_routes
-from sk_agents.wiring import build_authorizer, build_house, open_house
+from sk_agents.wiring import House, build_authorizer, build_house, open_house
 
 # Spans, metrics and logs are ours.
 NO_TELEMETRY: TelemetryConfig = {
@@ -42,6 +44,9 @@ NO_TELEMETRY: TelemetryConfig = {
     "operation_spans": False,
     "auto_configure": False,
 }
+
+# Those whose conversations outlive a request, by their name in the store.
+KEPT_SURFACES = ("chats", "tealagents")
 
 _lock = threading.Lock()
 
@@ -86,7 +91,7 @@ def create_app(
     app.state.settings = settings
     app.state.house = house
     authorizer = build_authorizer(settings) if authorizer is None else authorizer
-    app.state.stream_slots = StreamSlots(None if authorizer.insecure else settings.streams_per_user)
+    app.state.limits = _limits(settings, house, is_everybody=authorizer.insecure)
     app.state.caller_check = CallerCheck(
         authorizer,
         timeout=settings.authorizer_timeout,
@@ -115,6 +120,24 @@ def create_app(
     )
     app.router.routes.insert(0, Shortcut(app.router.routes))
     return app
+
+
+def _limits(settings: Settings, house: House, *, is_everybody: bool) -> Limits:
+    """With `is_everybody` all requests are one user's, and what one may take would lock all out."""
+    pending = None if is_everybody else settings.max_pending_approvals
+    calls = max((one.agent.limits.calls_per_round for one in house.agents.values()), default=1)
+    return Limits(
+        StreamSlots(None if is_everybody else settings.streams_per_user),
+        {
+            surface: Quotas(
+                surface, chats=settings.max_chats_per_user, pending=pending, calls=calls
+            )
+            for surface in KEPT_SURFACES
+        },
+        body_bytes=settings.max_body_bytes,
+        image_body_bytes=settings.max_image_body_bytes,
+        body_seconds=settings.body_timeout,
+    )
 
 
 def _add_agent_routes(app: FastAPI, file: AgentFile, settings: Settings) -> None:

@@ -11,7 +11,7 @@
     │   └── ThreadNotFound, RunNotFound, ApprovalNotFound, GrantNotFound
     ├── InvalidInput                   understood, but not acceptable
     ├── MalformedRequest               not understood
-    │   └── CursorAhead
+    │   └── CursorAhead, InvalidCursor
     ├── CursorExpired                  the event to go on from is not in the log any more
     ├── UnsupportedMedia               a kind of body nobody here reads
     ├── TooLarge                       more bytes than a request may have
@@ -150,6 +150,10 @@ class CursorAhead(MalformedRequest):
 
 class CursorExpired(TealError):
     """This conversation was restored or made again: read it again, and go on from there."""
+
+
+class InvalidCursor(MalformedRequest):
+    """The cursor is none that a listing gave as its `next`."""
 
 
 class UnsupportedMedia(TealError):

@@ -21,7 +21,7 @@ from sk_agents.engine.ports import Store
 from sk_agents.exceptions import StoreError, ThreadNotFound
 from sk_agents.interactions import chat_thread_id
 from tests.chaos.fleet import Fleet
-from tests.chaos.histories import Deletion, Frame, History, Message, Order, Reading
+from tests.chaos.histories import BEGINNING, Deletion, Frame, History, Message, Order, Reading
 
 USER = "dummyuser"
 # How long a client waits for bytes before it tries another instance, tries to be heard at all, and
@@ -89,6 +89,7 @@ class Client:
             (self._say, 10),
             (self._edit, 2),
             (self._read_along, 4),
+            (self._listen, 2),
             (self._look, 4),
             (self._decide, 4),
             (self._delete, 1),
@@ -133,6 +134,13 @@ class Client:
         if other is not None:
             after = self._chance.choice([None, *(frame.id for frame in other.frames[:-1])])
             reading = self._new_reading(other.chat, other.interaction, after)
+            await self._follow(reading)
+
+    async def _listen(self) -> None:
+        """To all that happens in a chat, from its beginning."""
+        chat = self._chance.choice([slot for slot in self._slots if not slot.is_fleeting]).chat
+        if self._history.acked_messages(chat):
+            reading = self._new_reading(chat, after=BEGINNING)
             await self._follow(reading)
 
     async def _look(self) -> None:
@@ -207,7 +215,7 @@ class Client:
     async def _follow(self, reading: Reading) -> None:
         """Read on, at one instance after the other, to the end of the interaction."""
         until = time.monotonic() + ATTENTION
-        path = f"/chats/{reading.chat}/interactions/{reading.interaction}/events"
+        path = reading.path
         while not reading.has_ended and time.monotonic() < until:
             cursor = reading.last_id
             headers = {"Last-Event-ID": cursor} if cursor is not None else {}
@@ -237,7 +245,7 @@ class Client:
             reading.take(frame, time.time())
             if frame.name == "approval_required" and self._chance.random() < 0.5:
                 self._meanwhile(self._decide_about(reading.chat, frame.data))
-            if not reading.interaction:
+            if reading.is_unknown:
                 self._problem(f"a stream begins with {frame}")
             if reading.has_ended or self._chance.random() < 0.05:
                 return

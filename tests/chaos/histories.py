@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+# The cursor that says so.
+BEGINNING = "0"
 # Problems that no client needs to see more often.
 MANY = 200
 
@@ -47,8 +49,9 @@ class Frame:
 
 @dataclass(slots=True)
 class Reading:
-    """The stored frames of an interaction that one client saw, over however many connections.
+    """The stored frames that one client saw, over however many connections.
 
+    They are those of an interaction, or of the whole chat if none is named and none was begun.
     `after` is the id that it began behind; none if it began at the beginning. `message` is what
     the client began the interaction with, if it did.
     """
@@ -62,10 +65,25 @@ class Reading:
 
     def take(self, frame: Frame, now: float) -> None:
         self.frames.append(frame)
-        if not self.interaction and frame.name in ("interaction_started", "interaction_queued"):
+        if self.is_unknown and frame.name in ("interaction_started", "interaction_queued"):
+            assert self.message is not None
             self.interaction = frame.data["interaction_id"]
-            if self.message is not None:
-                self.message.interaction, self.message.acked = self.interaction, now
+            self.message.interaction, self.message.acked = self.interaction, now
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it is of an interaction that has not been announced yet."""
+        return self.message is not None and not self.interaction
+
+    @property
+    def is_of_chat(self) -> bool:
+        return self.message is None and not self.interaction
+
+    @property
+    def path(self) -> str:
+        if self.is_of_chat:
+            return f"/chats/{self.chat}/events"
+        return f"/chats/{self.chat}/interactions/{self.interaction}/events"
 
     @property
     def last_id(self) -> str | None:
@@ -73,7 +91,9 @@ class Reading:
 
     @property
     def has_ended(self) -> bool:
-        return bool(self.frames) and self.frames[-1].name == "interaction_complete"
+        """A chat has no end."""
+        has_last = bool(self.frames) and self.frames[-1].name == "interaction_complete"
+        return has_last and not self.is_of_chat
 
 
 @dataclass(frozen=True, slots=True)

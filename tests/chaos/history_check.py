@@ -25,7 +25,7 @@ from sk_agents.engine.models import Effect, RunStatus
 from sk_agents.engine.state import fold
 from sk_agents.exceptions import StateCorrupt
 from tests.chaos.fleet import Fleet
-from tests.chaos.histories import Frame, History, Order, Reading
+from tests.chaos.histories import BEGINNING, Frame, History, Order, Reading
 
 # Of every chat that is still there, all that its log says.
 Logs = Mapping[str, Sequence[Event]]
@@ -86,14 +86,14 @@ def told(logs: Sequence[Sequence[Event]], run: str) -> list[str]:
 
 
 def wrong_readings(history: History, replays: Mapping[str, Sequence[Frame]]) -> Iterator[str]:
-    """Readings that are not what a reader sees who reads the interaction as a whole, at rest."""
+    """Readings that are not what a reader sees who reads the same as a whole, at rest."""
     for reading in history.readings:
-        if reading.interaction in replays and reading.frames:
-            whole = replays[reading.interaction]
+        if reading.path in replays and reading.frames:
+            whole = replays[reading.path]
             ids = [frame.id for frame in whole]
             begin = ids.index(reading.after) + 1 if reading.after in ids else 0
             expected = whole[begin : begin + len(reading.frames)]
-            if reading.after is not None and reading.after not in ids:
+            if reading.after not in (None, BEGINNING, *ids):
                 yield f"{_about(reading)} began after {reading.after}, which is not among {ids}"
             elif list(expected) != reading.frames:
                 yield f"{_about(reading)} saw {_short(reading.frames)}, not {_short(expected)}"
@@ -104,13 +104,13 @@ def disagreeing_readings(history: History) -> Iterator[str]:
     seen: dict[tuple[str, str], tuple[Frame, Reading]] = {}
     for reading in history.readings:
         for frame in reading.frames:
-            other, by = seen.setdefault((reading.interaction, frame.id), (frame, reading))
+            other, by = seen.setdefault((reading.path, frame.id), (frame, reading))
             if other != frame:
                 yield f"{_about(reading)} saw {frame}, {by.client} saw {other}"
 
 
 def _about(reading: Reading) -> str:
-    return f"{reading.client}: reading {reading.interaction} of {reading.chat}"
+    return f"{reading.client}: reading {reading.path}"
 
 
 def _short(frames: Sequence[Frame]) -> str:

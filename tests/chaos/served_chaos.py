@@ -25,7 +25,7 @@ from sk_agents.persistence.store_factory import open_store
 from tests.chaos import history_check as check
 from tests.chaos.chat_client import USER, Client, Slot, stored_frames
 from tests.chaos.fleet import Fleet
-from tests.chaos.histories import Frame, History
+from tests.chaos.histories import BEGINNING, Frame, History
 from tests.chaos.ledger import Ledger, running_ledger
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.paced_model import PacedModel, write_paced_agent
@@ -127,21 +127,40 @@ class Site:
                 return logs
 
     async def replays(self, logs: Mapping[str, Sequence[Event]]) -> dict[str, list[Frame]]:
-        """Every interaction that a client read, as it is read now, at one instance or another."""
-        read = {(one.chat, one.interaction) for one in self.history.readings if one.frames}
-        there = {(chat, event.run_id) for chat, log in logs.items() for event in log}
+        """All that a client read and that is still there, as it is read now, from its beginning."""
+        ends = {
+            chat: sum(isinstance(event, RunEnded) for event in log) for chat, log in logs.items()
+        }
+        there = {event.run_id for log in logs.values() for event in log}
         found = {}
         async with httpx.AsyncClient(timeout=30) as client:
-            for number, (chat, interaction) in enumerate(sorted(read & there)):
-                url = self.fleet.members[number % INSTANCES].server.url
-                path = f"{url}/chats/{chat}/interactions/{interaction}/events"
-                async with httpx_sse.aconnect_sse(client, "GET", path) as source:
-                    if source.response.status_code == 200:
-                        found[interaction] = [frame async for frame in stored_frames(source)]
-                    else:
-                        text = (await source.response.aread()).decode()
-                        self.history.problem(f"at the end GET {path} gave {text}")
+            for number, reading in enumerate(self.history.readings):
+                is_there = reading.chat in logs and (
+                    reading.is_of_chat or reading.interaction in there
+                )
+                if is_there and reading.frames and reading.path not in found:
+                    server = self.fleet.members[number % INSTANCES].server
+                    many = ends[reading.chat] if reading.is_of_chat else 1
+                    found[reading.path] = await self._replay(client, server, reading.path, many)
         return found
+
+    async def _replay(
+        self, client: httpx.AsyncClient, server: Server, path: str, ends: int
+    ) -> list[Frame]:
+        """The frames up to the end of so many interactions."""
+        headers, frames = {"Last-Event-ID": BEGINNING}, []
+        url = f"{server.url}{path}"
+        async with httpx_sse.aconnect_sse(client, "GET", url, headers=headers) as source:
+            if source.response.status_code != 200:
+                text = (await source.response.aread()).decode()
+                self.history.problem(f"at the end GET {url} gave {text}")
+                return []
+            async for frame in stored_frames(source):
+                frames.append(frame)
+                ends -= frame.name == "interaction_complete"
+                if not ends:
+                    break
+        return frames
 
     async def judged(self) -> Report:
         logs = await self.settle()

@@ -15,6 +15,7 @@ from tests.chaos.scale import trials
 
 RACES = trials(full=500, small=12)
 BROKEN_RACES = 100
+CANCELS = trials(full=300, small=5)
 
 
 async def cancelled_at(
@@ -118,3 +119,17 @@ async def test_a_run_whose_owner_is_dead_can_be_cancelled(site: Site, text: str)
     run = await site.settled("t", "t")
     assert run.phase is RunStatus.CANCELLED
     assert site.ledger.count("t") == (0 if text == "hold" else 1)
+
+
+@pytest.mark.timeout(600)
+async def test_a_cancel_elsewhere_ends_a_watched_run_before_its_model_does(site: Site) -> None:
+    """Red with the build whose driver does not hear of what a reader beside it has read. The model
+    never ends by itself, and no sweep comes within the test."""
+    owner, other = await site.start("ttl=600"), await site.start("ttl=600")
+    for number in range(CANCELS):
+        name = f"t{number}"
+        await owner.ask("start", thread_id=name, run_id=name, text="hold")
+        await site.model.asked.get()
+        owner.send("watch", thread_id=name, run_id=name)
+        await other.ask("cancel", thread_id=name, run_id=name)
+        assert (await site.settled(name, name)).phase is RunStatus.CANCELLED

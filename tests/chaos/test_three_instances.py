@@ -1,8 +1,9 @@
 """Three instances and twenty clients, in peace and while an instance is hit every second.
 
-In `make test` fewer of both, for a few seconds, and nothing is measured. The figures are printed; `-s` shows them. `TEAL_CHAOS_SEED` and `TEAL_CHAOS_SECONDS` choose another
-course of events and another length. What clients and nemesis do follows from the seed; when it
-happens, as with all real processes, does not.
+In `make test` fewer of both, for a few seconds, and nothing is measured. The figures are printed;
+`-s` shows them. `TEAL_CHAOS_SEED` and `TEAL_CHAOS_SECONDS` choose another course of events and
+another length. What clients and nemesis do follows from the seed; when it happens, as with all
+real processes, does not.
 """
 
 from __future__ import annotations

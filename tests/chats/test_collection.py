@@ -61,14 +61,20 @@ async def test_chats_are_listed_a_page_at_a_time_the_latest_first(tmp_path: Path
             page = await served.get(f"/chats?limit=2{cursor}")
             pages.append([chat["id"] for chat in page["chats"]])
             cursor = f"&cursor={page['next']}" if page["next"] else ""
-        nonsense = await served.client.get("/chats?cursor=%00nonsense")
+        refused = [
+            await served.client.get(path, params={"cursor": cursor})
+            for path in ("/chats", "/approvals", "/grants")
+            for cursor in ("", "garbage", "\0nonsense", "MjAzMC0wMS0wMQ==")
+        ]
         for limit in ("0", "101", "x"):
             assert (await served.client.get(f"/chats?limit={limit}")).status_code == 422
         assert (await served.client.get("/chats?limit=1")).status_code == 200
         assert (await served.client.get("/chats?limit=100")).status_code == 200
         assert (await served.client.get("/chats", params={"q": "x" * 201})).status_code == 422
     assert pages == [["chat_1", "chat_4"], ["chat_3", "chat_2"], ["chat_0"]]
-    assert nonsense.status_code < 500
+    assert {(answer.status_code, answer.json()["code"]) for answer in refused} == {
+        (400, "invalid_cursor")
+    }
 
 
 async def test_chats_are_found_by_title_and_by_what_was_said(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from sk_agents.chats.frames import CHAT_FRAMES, INTERACTION_FRAMES
+from sk_agents.chats.models import EditInteraction, StartInteraction
 from tests.chats.test_openapi import ROUTES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "chats.md").read_text(encoding="utf-8")
@@ -34,3 +35,11 @@ def test_every_operation_is_on_the_page() -> None:
     }
     routes = [route.split() for route in ROUTES]
     assert found == {(method, re.sub(r"\{\w+\}", "{}", path)) for method, path in routes}
+
+
+def test_an_edit_takes_the_fields_that_the_page_says() -> None:
+    assert "takes `new_user_message` and the other fields;" in section("Saying something")
+    start = StartInteraction.model_fields.keys() - {"user_message"}
+    assert EditInteraction.model_fields.keys() - {"new_user_message"} == start
+    rows = re.findall(r"^\| `(\w+)` \|", section("Saying something"), re.MULTILINE)
+    assert set(rows) == start

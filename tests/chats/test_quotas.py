@@ -73,11 +73,11 @@ async def test_z3_chats_of_an_earlier_process_count_and_the_dummy_user_has_a_lim
         answer = await served.client.post("/chats/c3/interactions", json={"user_message": "hi"})
         assert refused(answer, "chats")
         await served.say(chat="c1")
-        # Sessions of another API are no chats.
+        # A session of `/chat` is a chat like any other.
         answer = await served.client.post(
             "/chat", json={"user_message": "hi", "session_id": "s", "user_id": "dummyuser"}
         )
-        assert answer.status_code == 200
+        assert refused(answer, "chats")
 
 
 async def test_z3_repeated_request_gets_its_chat_at_the_limit_too(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ async def test_what_stuck_readers_hold_does_not_grow_with_the_chat(tmp_path: Pat
     await fill(tmp_path, long_log(), at_once=3)
     limits = ConnectionLimits(write_seconds=TIMEOUT)
     async with serving(tmp_path, limits=limits) as served:
-        open_streams = served.app.state.stream_slots.by_user
+        open_streams = served.app.state.limits.slots.by_user
         with ExitStack() as stack:
             # The first one loads the chat, which all of them share.
             stack.callback(deaf(served).close)
@@ -78,7 +78,7 @@ async def test_stuck_readers_are_let_go_and_their_user_may_read_again(tmp_path: 
     await fill(tmp_path, long_log(), at_once=3)
     limits = ConnectionLimits(write_seconds=0.3)
     async with serving(tmp_path, limits=limits) as served:
-        open_streams = served.app.state.stream_slots.by_user
+        open_streams = served.app.state.limits.slots.by_user
         with ExitStack() as stack:
             for _ in range(READERS):
                 stack.callback(deaf(served).close)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,8 +25,8 @@ class Findings:
     problems: list[str] = field(default_factory=list)
 
 
-@asynccontextmanager
-async def quick_folder() -> AsyncIterator[Path]:
+@contextmanager
+def quick_folder() -> Iterator[Path]:
     folder = tempfile.mkdtemp(prefix="teal-crash-", dir=MEMORY if MEMORY.is_dir() else None)
     try:
         yield Path(folder)
@@ -51,7 +51,7 @@ async def examine_images(
     each = max(1, round(count / len(points)))
     disk = Disk(recording, safe)
     findings = Findings()
-    async with quick_folder() as folder:
+    with quick_folder() as folder:
         for point in points:
             disk.advance(point)
             for number in range(each):

@@ -30,7 +30,7 @@ BACKUP = "backup.sqlite"
 FRAMES = 12
 
 SEEDS = trials(full=12, small=1)
-IMAGES = trials(full=1_400, small=160)
+IMAGES = trials(full=1_400, small=100)
 
 
 class OffLease(LeaseConnection):
@@ -129,7 +129,7 @@ def _damage(path: Path) -> list[str]:
 async def recording_of(
     seed: int, store_class: type[SqliteStore] = SqliteStore
 ) -> AsyncIterator[Recorded]:
-    async with quick_folder() as folder:
+    with quick_folder() as folder:
         yield await instances_at_work(seed, folder, store_class)
 
 
@@ -161,7 +161,7 @@ PRAGMA user_version = 1;
 async def test_no_image_of_a_migration_has_lost_anything() -> None:
     recording = Recording()
     history = History(lambda: recording.now)
-    async with quick_folder() as folder:
+    with quick_folder() as folder:
         path = folder / DATABASE
         async with SqliteStore(path) as store:
             for number in range(20):
@@ -177,7 +177,7 @@ async def test_no_image_of_a_migration_has_lost_anything() -> None:
             async with SqliteStore(path) as store:
                 await work([store], history, random.Random(1), turns=3, name="new")
         findings = await examine_images(
-            recording, examination(history), count=trials(2_500, 120), seed=1, safe=safe
+            recording, examination(history), count=trials(2_500, 60), seed=1, safe=safe
         )
     assert findings.problems == []
 
@@ -185,7 +185,7 @@ async def test_no_image_of_a_migration_has_lost_anything() -> None:
 async def test_every_image_after_a_backup_has_the_whole_backup() -> None:
     recording = Recording()
     history = History(lambda: recording.now)
-    async with quick_folder() as folder:
+    with quick_folder() as folder:
         with recorded(recording):
             async with SqliteStore(folder / DATABASE) as store:
                 await work([store], history, random.Random(2), turns=6, name="before")
@@ -205,7 +205,7 @@ async def test_every_image_after_a_backup_has_the_whole_backup() -> None:
                 ]
             return found
 
-        findings = await examine_images(recording, examine, count=trials(1_500, 60), seed=2)
+        findings = await examine_images(recording, examine, count=trials(1_500, 40), seed=2)
     assert findings.problems == []
 
 

@@ -27,6 +27,7 @@ from sk_agents.engine.history import run_messages
 from sk_agents.engine.models import Message, Part, RunStatus, ToolCall, UserInput
 from sk_agents.engine.state import ThreadState, fold
 from sk_agents.engine.transcript import Transcript, rough_tokens, thread_messages
+from tests.engine.builders import finished, proposed, tool_started
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SMALL = Context(window=4_000, reserve=400)
@@ -198,14 +199,12 @@ def test_long_message_leaves_out_all_that_was_said_before_it(part: Part) -> None
 
 def test_long_tool_output_leaves_out_what_was_said_before_it() -> None:
     state = asking(conversation(8), Part(content="look"))
-    call = {"run_id": "now", "call_id": "c"}
-    for event in (
-        ToolProposed(
-            **call, round=1, plugin_name="Search", function_name="find", arguments={}, gated=False
-        ),
-        ToolStarted(**call),
-        ToolFinished(**call, result="r" * 12_000),
-    ):
+    events: list[Event] = [
+        proposed("c", "now", gated=False),
+        tool_started("c", "now"),
+        finished("c", "now", result="r" * 12_000),
+    ]
+    for event in events:
         state.apply(event.model_copy(update={"seq": state.next_seq, "at": NOW}))
     compacted = compaction(state, SMALL, overhead=0)
     assert compacted is not None
@@ -300,7 +299,8 @@ def test_only_tool_output_is_cut_however_long_a_message_is() -> None:
 
 def test_output_that_need_not_be_cut_is_kept_whole() -> None:
     messages = [output(1, 3_000), output(2, 40_000), output(3, 3_000)]
-    context = Context(window=12_000, reserve=0)
+    context = Context(window=7_000, reserve=0)
+    assert tokens(messages) > context.budget
     cut = cut_to_fit(messages, context)
     assert tokens(cut) <= context.budget
     assert [cut[0], cut[2]] == [messages[0], messages[2]]

@@ -51,7 +51,7 @@ async def serving(
         yield engine
 
 
-async def answer(engine: Engine, run_id: str, *, thread_agent: str | None, **fields: Any) -> str:
+async def answer(engine: Engine, run_id: str, *, thread_agent: str, **fields: Any) -> str:
     new = NewThread("ada", agent=thread_agent)
     async with asyncio.timeout(5):
         accepted = await engine.start(
@@ -64,10 +64,10 @@ async def answer(engine: Engine, run_id: str, *, thread_agent: str | None, **fie
 
 @pytest.mark.parametrize(
     ("of_thread", "of_run", "answers"),
-    [(None, None, "first"), ("second", None, "second"), ("second", "first", "first")],
+    [("", None, "first"), ("second", None, "second"), ("second", "first", "first")],
 )
 async def test_agent_of_the_run_comes_before_the_threads_and_that_before_the_first(
-    of_thread: str | None, of_run: str | None, answers: str
+    of_thread: str, of_run: str | None, answers: str
 ) -> None:
     async with serving(MemoryStore(), "first", "second") as engine:
         assert await answer(engine, "r1", thread_agent=of_thread, agent=of_run) == answers
@@ -81,7 +81,7 @@ async def test_run_with_an_agent_of_its_own_does_not_change_the_threads() -> Non
 
 @pytest.mark.parametrize(("of_thread", "of_run"), [("gone", None), ("first", "gone")])
 async def test_start_with_an_unknown_agent_is_refused_and_makes_no_thread(
-    of_thread: str | None, of_run: str | None
+    of_thread: str, of_run: str | None
 ) -> None:
     store = MemoryStore()
     async with serving(store, "first") as engine:

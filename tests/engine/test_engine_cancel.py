@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sk_agents.engine import previews
 from sk_agents.engine.agent import Limits
 from sk_agents.engine.events import (
     Answered,
@@ -15,12 +16,12 @@ from sk_agents.engine.events import (
     Event,
     ToolStarted,
 )
-from sk_agents.engine.models import Effect, RunStatus
+from sk_agents.engine.models import Effect, RunStatus, ToolCall
 from sk_agents.engine.turns import TextDelta, ToolContext
 from sk_agents.exceptions import AlreadyTerminal, ApprovalAlreadyDecided, RunNotFound
 from sk_agents.testing.scripted_model import Turn, calls, says
-from tests.engine.fake_tools import FakePolicy, FakeTools, tool
-from tests.engine.kit import Talk, endings, talking
+from tests.engine.fake_tools import SEND, FakePolicy, FakeTool, FakeTools, tool
+from tests.engine.kit import SEND_X, Talk, endings, talking
 from tests.engine.openai_rules import problems
 from tests.requirements import requirement
 
@@ -229,3 +230,30 @@ async def test_every_race_of_cancel_and_completion_has_one_end(tmp_path: Path) -
             talk.model.script.played = 2 * (seed + 1)  # type: ignore[attr-defined]
             ends.add(run.status)
     assert ends == {RunStatus.COMPLETED, RunStatus.CANCELLED}
+
+
+class SlowToShow(FakeTools):
+    """Takes for ever to find out what a call would change."""
+
+    def __init__(self, *tools: FakeTool) -> None:
+        super().__init__(*tools)
+        self.is_asked = asyncio.Event()
+
+    async def preview(self, call: ToolCall, context: ToolContext) -> str | None:
+        self.is_asked.set()
+        await asyncio.Event().wait()
+        return None
+
+
+async def test_cancel_does_not_wait_for_a_preview(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(previews, "SECONDS", 1000.0)
+    tools = SlowToShow(SEND)
+    async with talking(tmp_path, script=SEND_X, tools=tools) as talk:
+        await talk.say()
+        async with asyncio.timeout(5):
+            await tools.is_asked.wait()
+        await talk.cancel("r1")
+        assert (await talk.ended("r1")).status is RunStatus.CANCELLED
+        assert tools.started == []

@@ -1,6 +1,6 @@
 """A model that fails: a clear code, a conversation that goes on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,7 @@ class ClosingStream:
     """Says hello and would go on for ever."""
 
     def __init__(self) -> None:
-        self.pieces = iter([TextDelta("hello"), TurnFinished("stop")])
+        self.pieces: Iterator[ModelPiece] = iter([TextDelta("hello"), TurnFinished("stop")])
         self.is_closed = False
 
     def __aiter__(self) -> "ClosingStream":

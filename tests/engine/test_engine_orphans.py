@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
-from sk_agents.engine.commits import Absent, Claim, Commit, Committed
+from sk_agents.engine.commits import Absent, Claim, Unchanged
 from sk_agents.engine.events import (
     Answered,
     Cancelled,
@@ -16,8 +15,8 @@ from sk_agents.engine.events import (
     ModelRestarted,
     ToolStarted,
 )
-from sk_agents.engine.models import Effect, NewThread, RunStatus, Thread
-from sk_agents.exceptions import StateCorrupt, StoreUnavailable, TealError
+from sk_agents.engine.models import Effect, NewThread, RunStatus
+from sk_agents.exceptions import StoreUnavailable
 from sk_agents.persistence.memory_store import MemoryStore
 from sk_agents.testing import SettableClock
 from sk_agents.testing.commits import new_commit
@@ -25,44 +24,13 @@ from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine import builders as b
 from tests.engine.fake_tools import FakePolicy, FakeTools, tool
 from tests.engine.kit import THREAD, USER, Setup, endings, talking
+from tests.engine.troubled_store import TroubledStore
 
 LEASE = 15.0
 LOOKED = b.proposed(plugin_name="Files", function_name="look", arguments={})
 SENT = b.proposed(plugin_name="Mail", function_name="send", arguments={})
 # Twenty sweeps, five of which fit into a lease.
 PATIENCE = LEASE / 5 * 20
-
-
-class TroubledStore(MemoryStore):
-    """Raises what is planted for a thread, once for each error, or always if it is damaged."""
-
-    def __init__(self, clock: SettableClock | None = None) -> None:
-        super().__init__(clock=clock)
-        self.damaged: set[str] = set()
-        self.unavailable = 0
-        self.before_commit: list[TealError] = []
-        self.after_commit: list[TealError] = []
-        self.read: list[str] = []
-
-    async def orphans(self, limit: int = 100) -> Sequence[Thread]:
-        if self.unavailable:
-            self.unavailable -= 1
-            raise StoreUnavailable
-        return await super().orphans(limit)
-
-    async def events_after(self, thread_id: str, *more: Any, **options: Any) -> Sequence[Event]:
-        self.read.append(thread_id)
-        if thread_id in self.damaged:
-            raise StateCorrupt(thread_id=thread_id)
-        return await super().events_after(thread_id, *more, **options)
-
-    async def commit(self, commit: Commit) -> Committed:
-        if self.before_commit:
-            raise self.before_commit.pop()
-        done = await super().commit(commit)
-        if self.after_commit:
-            raise self.after_commit.pop()
-        return done
 
 
 async def leave(
@@ -130,6 +98,20 @@ async def test_call_that_may_have_taken_effect_waits_for_a_person() -> None:
         assert approval.request.kind == "outcome_unknown"
         assert talk.tools.started == []
         assert restarts(await talk.log()) == []
+
+
+async def test_call_that_a_person_wants_tried_again_is_the_next_attempt() -> None:
+    store = MemoryStore()
+    await leave(store, b.started(), SENT, b.tool_started(), b.outcome_unknown())
+    async with talking(store, script=[says("sent")]) as talk:
+        await talk.until(lambda state: bool(state.run("r1").pending_approvals))
+        (approval_id,) = await talk.approvals("r1")
+        await talk.decide(approval_id, choice="retry")
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        starts = [event for event in await talk.log() if isinstance(event, ToolStarted)]
+        assert [event.attempt for event in starts] == [1, 2]
+        assert starts[1].approval_id == approval_id
+        assert talk.tools.started == [("Mail-send", {})]
 
 
 async def test_run_that_was_asked_to_stop_is_cancelled_and_no_model_is_asked() -> None:
@@ -215,6 +197,59 @@ async def test_sweeps_go_on_after_the_store_was_away() -> None:
         assert (await talk.ended("r1")).status is RunStatus.COMPLETED
 
 
+@pytest.mark.parametrize("is_claimed", [False, True])
+async def test_orphan_whose_claim_failed_is_recovered_by_a_later_sweep(is_claimed: bool) -> None:
+    store = TroubledStore()
+    await leave(store, b.started())
+    (store.after_claim if is_claimed else store.before_claim).append(StoreUnavailable())
+    async with talking(store, script=[says("back")], lease_ttl=0.2) as talk:
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        assert len(talk.prompts) == 1
+
+
+async def test_orphan_that_could_not_be_marked_is_given_back_and_recovered() -> None:
+    store = TroubledStore()
+    await leave(store, b.started())
+    store.before_commit = [StoreUnavailable()]
+    async with talking(store, script=[says("back")], lease_ttl=0.2) as talk:
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        assert restarts(await talk.log()) == [(1, 2, "recovered")]
+
+
+async def test_queue_that_was_emptied_while_it_was_claimed_is_given_back() -> None:
+    store = TroubledStore()
+    await leave(store, *b.turn(), b.queued("r2"))
+
+    async def cancel() -> None:
+        head = await store.thread(THREAD)
+        ended = b.cancelled("r2")
+        await store.commit(new_commit(THREAD, Unchanged(head.next_seq), *ended))
+
+    store.on_claim = cancel
+    async with talking(store) as talk:
+        assert (await talk.ended("r2")).status is RunStatus.CANCELLED
+        await talk.parked()
+        head = await store.thread(THREAD)
+        assert (head.runnable, head.queued, head.active_run) == (False, 0, None)
+
+
+async def test_start_that_never_reached_the_store_is_looked_for_only_a_minute() -> None:
+    clock = SettableClock()
+    store = TroubledStore(clock)
+    async with talking(store, clock=clock, lease_ttl=1e6) as talk:
+        await talk.sweep()
+        store.before_commit = [StoreUnavailable()]
+        with pytest.raises(StoreUnavailable):
+            await talk.say()
+        looks = []
+        for seconds in (0, 60, 1, 0):
+            clock.advance(seconds)
+            await talk.sweep()
+            looks.append(store.looked.count(THREAD))
+        # A start asks once itself.
+        assert [look - looks[0] for look in looks] == [0, 1, 1, 1]
+
+
 async def test_more_orphans_than_are_taken_on_at_once_are_all_recovered() -> None:
     store = MemoryStore()
     threads = [f"t{number}" for number in range(20)]
@@ -226,10 +261,10 @@ async def test_more_orphans_than_are_taken_on_at_once_are_all_recovered() -> Non
             assert (await talk.ended("r1", thread=thread)).status is RunStatus.COMPLETED
 
 
-async def test_run_dropped_by_a_failing_store_is_given_back_and_taken_up_again() -> None:
+async def test_answer_is_stored_once_the_store_is_back() -> None:
     store = TroubledStore()
     gate = asyncio.Event()
-    script: list[Turn] = [[gate, *says("lost")], says("kept")]
+    script: list[Turn] = [[gate, *says("kept")]]
     async with talking(store, script=script, lease_ttl=0.5) as talk:
         accepted = await talk.say()
         store.before_commit = [StoreUnavailable()]
@@ -237,7 +272,7 @@ async def test_run_dropped_by_a_failing_store_is_given_back_and_taken_up_again()
         run = await talk.result(accepted)
         assert run.answer is not None
         assert run.answer.content == "kept"
-        assert restarts(await talk.log()) == [(1, 2, "recovered")]
+        assert len(talk.prompts) == 1
 
 
 async def test_run_whose_driver_breaks_ends_as_failed_and_the_thread_goes_on() -> None:

@@ -10,10 +10,11 @@ import pytest
 from sk_agents.engine.commits import Commit, Committed
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.live import Delta
-from sk_agents.engine.turns import ReasoningDelta, TextDelta
+from sk_agents.engine.turns import ReasoningDelta, TextDelta, ToolChunk, ToolResult
 from sk_agents.exceptions import ModelUnavailable
 from sk_agents.persistence.memory_store import MemoryStore
 from sk_agents.testing.scripted_model import Turn, calls, says
+from tests.engine.fake_tools import FakeTools, tool
 from tests.engine.kit import THREAD, Talk, talking
 from tests.engine.late_news import LateNews
 from tests.engine.test_engine_streaming import gated
@@ -166,6 +167,28 @@ async def test_who_reads_the_end_before_the_run_hears_of_it_sees_no_preview_afte
     assert isinstance(page.seen[-1], RunEnded)
 
 
+async def test_who_comes_after_a_tool_has_ended_gets_its_result_and_no_preview_of_its_output(
+    tmp_path: Path,
+) -> None:
+    async def work(arguments: object, context: object) -> AsyncIterator[ToolChunk | ToolResult]:
+        yield ToolChunk("half ")
+        yield ToolResult("half a loaf")
+
+    gate = asyncio.Event()
+    script: list[Turn] = [calls(("Files-look", {})), [TextDelta("Well"), gate, *says(".")]]
+    tools = FakeTools(tool("Files-look", work))
+    async with asyncio.timeout(10), talking(tmp_path, script=script, tools=tools) as talk:
+        await talk.say()
+        first, late = Page(), Page()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(read(talk, first, 0))
+            await first.until(lambda: "Well" in first.text)
+            group.create_task(read(talk, late, 0))
+            await late.until(lambda: "Well" in late.text)
+            gate.set()
+    assert late.text == "Well."
+
+
 class SlowEnd(MemoryStore):
     """Stores the end of a run once it may."""
 
@@ -206,7 +229,13 @@ async def test_who_comes_while_the_end_is_being_stored_sees_no_preview_of_it(end
 
 async def test_what_the_model_reasons_is_previewed_as_it_comes(tmp_path: Path) -> None:
     gates = [asyncio.Event() for _ in range(3)]
-    thoughts = [ReasoningDelta("Hm."), gates[0], TextDelta("Well"), gates[1], ReasoningDelta("Oh.")]
+    thoughts: Turn = [
+        ReasoningDelta("Hm."),
+        gates[0],
+        TextDelta("Well"),
+        gates[1],
+        ReasoningDelta("Oh."),
+    ]
     turn: Turn = [*thoughts, gates[2], *says(".")]
     page = Page()
     async with shown(tmp_path, turn, page):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import resource
 import socket
 from collections.abc import Iterator
@@ -281,6 +282,27 @@ def test_h17_old_protocol_is_answered_and_closed(edge: Edge) -> None:
     assert (status(answer), answer_body(answer)) == (200, {"content": "hello"})
 
 
+def test_h17_stream_for_an_old_client_is_sent_plain_until_it_closes(edge: Edge) -> None:
+    """Chunks came with HTTP/1.1: an older client would take their sizes for text."""
+    asked = request("GET", "/stream?user=alice").replace(b"HTTP/1.1", b"HTTP/1.0")
+    with Wire(edge.port) as wire:
+        answer = wire.send(asked).until(b": keepalive\n\n")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head
+    assert body.startswith(b"event: hello\ndata: {}\n\n: keepalive\n\n")
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"), [("Accept: */*", [b"keep-alive"]), ("Connection: close", [b"close"])]
+)
+def test_a_stream_says_one_thing_of_its_connection(
+    edge: Edge, asked: str, expected: list[bytes]
+) -> None:
+    with Wire(edge.port) as wire:
+        answer = wire.send(request("GET", "/stream?user=alice", asked)).until(b"\r\n\r\n")
+    assert re.findall(rb"\r\nconnection: (\S+)", answer) == expected
+
+
 def test_h17_requests_sent_ahead_are_answered_in_order(edge: Edge) -> None:
     sent = [b'{"content":"%d"}' % number for number in range(LIMITS.pipelined + 1)]
     data = b"".join(map(post, sent))
@@ -345,6 +367,11 @@ def test_a_body_behind_an_offer_of_another_protocol_is_bounded_like_any_other(ed
         assert status(wire.send(post(b"", *H2C, "Content-Length: 9") + b"{").until(b"}")) == 408
 
 
+def test_the_answer_to_what_is_no_request_is_not_to_be_kept_nor_guessed_at(edge: Edge) -> None:
+    answer = edge.ask(b"nonsense\r\n\r\n")
+    assert b"\r\nx-content-type-options: nosniff\r\ncache-control: no-store\r\n" in answer
+
+
 def test_a_client_that_has_ended_its_side_gets_its_answer(edge: Edge) -> None:
     edge.app.state.may_answer.clear()
     with Wire(edge.port) as wire:
@@ -381,6 +408,18 @@ def test_a_request_without_its_rest_ends_with_its_connection(edge: Edge) -> None
         wire.send(post(GOOD)[:-3]).socket.shutdown(socket.SHUT_WR)
         assert wire.rest() == b""
     assert edge.app.state.ran == []
+
+
+def test_a_request_that_has_not_come_whole_is_refused_when_the_server_ends() -> None:
+    app = toy_app()
+    with ExitStack() as stack:
+        with serving(app) as port:
+            wire = stack.enter_context(Wire(port))
+            wire.send(post(GOOD)[:-3])
+            # What was sent before is read before.
+            assert Edge(port, app).serves()
+        assert status(wire.rest()) == 503
+    assert app.state.ran == [("c", "hello")]
 
 
 @pytest.mark.parametrize("ahead", [b"", post(GOOD)], ids=["alone", "with a request sent ahead"])

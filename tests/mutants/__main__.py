@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -112,11 +114,13 @@ def learn(workshops: Sequence[Workshop], modules: Sequence[str]) -> dict[str, Ba
 class Trial:
     """One mutant in one workshop, from its first test to its verdict."""
 
-    def __init__(self, workshop: Workshop, mutant: Mutant, baseline: Baseline) -> None:
+    def __init__(
+        self, workshop: Workshop, mutant: Mutant, learned: Baseline, tests: list[str]
+    ) -> None:
         self._workshop = workshop
         self._mutant = mutant
-        self._tests = baseline.tests_of(mutant)
-        self._limit = PATIENCE_SECONDS + 4 * sum(baseline.seconds[test] for test in self._tests)
+        self._tests = tests
+        self._limit = PATIENCE_SECONDS + 4 * sum(learned.seconds[test] for test in tests)
         self._changed = workshop.changed(mutant)
         self._changed.__enter__()
         self.running = workshop.run(self._tests)
@@ -144,21 +148,27 @@ def try_all(
 ) -> Iterator[Verdict]:
     waiting = list(some)
     at_work: dict[Workshop, Trial] = {}
+    killers: Counter[str] = Counter()
     while waiting or at_work:
         for workshop in workshops:
             while workshop not in at_work and waiting:
                 mutant = waiting.pop(0)
+                baseline = learned[mutant.module]
+                tests = baseline.tests_of(mutant, killers)
                 if is_equivalent(mutant, source_of(mutant.module)):
                     yield Verdict(mutant, "known")
-                elif not learned[mutant.module].tests_of(mutant):
+                elif not tests:
                     yield Verdict(mutant, "not run")
                 else:
-                    at_work[workshop] = Trial(workshop, mutant, learned[mutant.module])
+                    at_work[workshop] = Trial(workshop, mutant, baseline, tests)
         wait_for([trial.running for trial in at_work.values()], 1.0)
         for workshop, trial in list(at_work.items()):
             verdict = trial.verdict()
             if verdict is not None:
                 del at_work[workshop]
+                killer = trial.running.failed_test
+                if verdict.word == "killed" and killer is not None:
+                    killers[killer] += 1
                 yield verdict
 
 
@@ -192,8 +202,12 @@ def main(arguments: Sequence[str]) -> int:
             say(f"{module:32} {count:5}")
         return 0
     load_libraries()
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        workshops = [Workshop(Path(folder) / str(number)) for number in range(AT_ONCE)]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mutants-")))
+        workshops = [
+            stack.enter_context(Workshop(folder / str(number))) for number in range(AT_ONCE)
+        ]
         learned = learn(workshops, sorted({one.module for one in some}))
         verdicts: list[Verdict] = []
         for verdict in try_all(workshops, some, learned):

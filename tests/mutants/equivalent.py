@@ -26,7 +26,108 @@ class Equivalent:
         )
 
 
-EQUIVALENT: tuple[Equivalent, ...] = ()
+ENDS_ANYWAY = "the caller that gets nobody is refused with the same answer one step later"
+SHORTCUT = "it only saves work: what follows comes to the same without it"
+
+EQUIVALENT: tuple[Equivalent, ...] = (
+    Equivalent(
+        "engine.admission",
+        "elif epoch > head.epoch and owner is not None and active is not None:",
+        "drop operand",
+        "a thread that has an owner and a run is running before the commit too",
+        "(owner is not None and active is not None)",
+    ),
+    Equivalent(
+        "engine.cancelling",
+        "if run.status is RunStatus.WAITING and not known.state.queue:",
+        "drop operand",
+        "a run at work has a live owner, and then the commit is refused; or none, and may be ended",
+        "(not known.state.queue)",
+    ),
+    Equivalent(
+        "engine.context",
+        "if 2 * (transcript.tokens + overhead) <= context.budget and _is_short(active, context):",
+        "shift boundary",
+        SHORTCUT,
+    ),
+    Equivalent(
+        "engine.drivers",
+        'run = known.state.runs.get(known.state.active_run or "")',
+        "drop operand",
+        "no run is called None, nor by an empty name",
+    ),
+    Equivalent(
+        "engine.recovery",
+        'run = known.state.run(known.state.active_run or "")',
+        "drop operand",
+        "only runs that are active come here; the other operand is for the type checker",
+    ),
+    Equivalent(
+        "engine.rounds",
+        "fits = size <= agent.context.budget",
+        "shift boundary",
+        "`cut_to_fit` returns what just fits as it is",
+    ),
+    Equivalent(
+        "engine.watch",
+        "self._found = (False, False)",
+        "flip truth",
+        "the first look replaces it before it is read",
+    ),
+    Equivalent(
+        "engine.watch",
+        "if self._run_id is not None and not had_events and not was_live:",
+        "drop operand",
+        SHORTCUT,
+        "(self._run_id is not None and (not had_events))",
+    ),
+    Equivalent(
+        "http.caller",
+        "raise Unauthenticated from None",
+        "drop raise",
+        ENDS_ANYWAY,
+    ),
+    Equivalent(
+        "http.caller",
+        'if named is None and connection.scope["query_string"]:',
+        "drop operand",
+        SHORTCUT,
+        "(named is None)",
+    ),
+    Equivalent(
+        "http.hosts",
+        'return values[0].decode("latin-1") if len(values) == 1 else None',
+        "shift constant",
+        "the only value is the first and the last",
+        "(-1)",
+    ),
+    Equivalent(
+        "persistence.record",
+        'or body.find(b"Infinity") >= 0',
+        "shift constant",
+        "it only chooses the careful way to read a record, which reads every record alike",
+        "(-1)",
+    ),
+    Equivalent(
+        "persistence.file_tree",
+        "time.sleep(pause)",
+        "drop statement",
+        "it would wait for the lock without a pause, and as long",
+    ),
+    Equivalent(
+        "persistence.sqlite_store",
+        "first_seq = 1 if isinstance(commit.guard, Absent) else commit.guard.next_seq",
+        "shift constant",
+        "no event has the number 0",
+        "(0)",
+    ),
+    Equivalent(
+        "persistence.sqlite_store",
+        "if self._writer and self._readers and self._connection:",
+        "drop operand",
+        "the three are set and cleared together",
+    ),
+)
 
 
 def is_equivalent(mutant: Mutant, source: str) -> bool:

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-ENGINE = ("tests/engine",)
+ENGINE = ("tests/engine", "tests/telemetry/test_observer.py")
 CONTRACT = ("tests/engine", "tests/stores/test_memory_store.py")
-STORES = ("tests/stores", "tests/engine/test_record.py", "tests/engine/test_head.py")
+ENCODING = (
+    "tests/engine/test_record.py",
+    "tests/engine/test_head.py",
+    "tests/stores/test_sqlite_store.py",
+)
+SQLITE = (
+    "tests/stores/test_group_writer.py",
+    "tests/stores/test_sqlite_store.py",
+    "tests/stores/test_sqlite_faults.py",
+)
+FILES = (
+    "tests/stores/test_file_store.py",
+    "tests/stores/test_file_store_contract.py",
+    "tests/stores/test_file_faults.py",
+)
 POLICY = ("tests/hitl/test_policy.py", "tests/hitl/test_rules.py")
 CALLERS = (
     "tests/test_caller.py",
@@ -27,8 +41,10 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "engine.deciding": ENGINE,
     "engine.driver": ENGINE,
     "engine.drivers": ENGINE,
+    "engine.follower": ENGINE,
     "engine.history": ENGINE,
     "engine.lease_keeper": ENGINE,
+    "engine.lent_headers": ENGINE,
     "engine.live": ENGINE,
     "engine.recovery": ENGINE,
     "engine.rounds": ENGINE,
@@ -41,14 +57,14 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "engine.tool_steps": ENGINE,
     "engine.transcript": ENGINE,
     "engine.watch": ENGINE,
-    "persistence.record": STORES,
-    "persistence.head": STORES,
-    "persistence.group_writer": STORES,
-    "persistence.sqlite_rows": STORES,
-    "persistence.sqlite_store": STORES,
-    "persistence.file_line": STORES,
-    "persistence.file_log": STORES,
-    "persistence.file_tree": STORES,
+    "persistence.record": ENCODING,
+    "persistence.head": ENCODING,
+    "persistence.group_writer": SQLITE,
+    "persistence.sqlite_rows": SQLITE,
+    "persistence.sqlite_store": SQLITE,
+    "persistence.file_line": FILES,
+    "persistence.file_log": FILES,
+    "persistence.file_tree": FILES,
     "hitl.approval_manager": ("tests/hitl/test_approval_manager.py",),
     "hitl.hitl_manager": ("tests/hitl/test_hitl_manager.py",),
     "hitl.pointers": POLICY,

@@ -10,17 +10,19 @@ import importlib
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import cache_from_source
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import coverage
 import pytest
@@ -54,8 +56,8 @@ class Baseline:
     failed: list[str]
     lines: dict[str, dict[int, list[str]]]
 
-    def tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests that execute what is mutated, the quickest first."""
+    def tests_of(self, mutant: Mutant, killers: Counter[str]) -> list[str]:
+        """The tests that execute what is mutated: those that killed most before, then by time."""
         lines = self.lines.get(mutant.module, {})
         found = {
             test
@@ -64,7 +66,8 @@ class Baseline:
         }
         if "" in found:
             found = {test for tests in lines.values() for test in tests}
-        return sorted(found - {"", *self.failed}, key=lambda test: self.seconds.get(test, 0.0))
+        tests = found - {"", *self.failed}
+        return sorted(tests, key=lambda test: (-killers[test], self.seconds.get(test, 0.0)))
 
 
 def load_libraries() -> None:
@@ -77,6 +80,7 @@ class Workshop:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._running: Running | None = None
         folder.mkdir()
         for name in COPIED:
             place = ROOT / name
@@ -105,7 +109,8 @@ class Workshop:
     def learn(self, tests: Sequence[str], modules: Sequence[str]) -> Running:
         """Run the tests on the unchanged package; `baseline` has what was learned."""
         files = {module: str(self.source(module)) for module in modules}
-        return Running(self, _learn, list(tests), files)
+        self._running = Running(self, _learn, list(tests), files)
+        return self._running
 
     def baseline(self) -> Baseline:
         learned = json.loads((self.folder / "learned.json").read_text())
@@ -117,7 +122,16 @@ class Workshop:
 
     def run(self, tests: Sequence[str]) -> Running:
         """Run these tests until the first that fails."""
-        return Running(self, _run, list(tests))
+        self._running = Running(self, _run, list(tests))
+        return self._running
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Whoever is interrupted leaves nothing running."""
+        if self._running is not None:
+            self._running.end()
 
 
 class Running:
@@ -134,6 +148,12 @@ class Running:
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.started
+
+    @property
+    def failed_test(self) -> str | None:
+        """The test that failed, as pytest's summary names it."""
+        found = re.findall(r"^FAILED (.+?)(?: - .*)?$", self.output.read_text(), re.MULTILINE)
+        return found[-1] if found else None
 
     def end(self) -> int | None:
         """End it and what it started; its exit code, `None` if it was still at work."""

@@ -14,7 +14,6 @@ from fastapi import FastAPI
 
 from sk_agents.app import NO_TELEMETRY
 from sk_agents.authorization.dummy_authorizer import DummyAuthorizer
-from sk_agents.chats.quotas import Quotas
 from sk_agents.chats.routes import add_chat_routes
 from sk_agents.chats.talking import Start
 from sk_agents.chats.views import AgentView
@@ -26,6 +25,7 @@ from sk_agents.exceptions import TealError
 from sk_agents.http.caller import CallerCheck
 from sk_agents.http.errors import install_error_handlers
 from sk_agents.http.express import ExpressApp
+from sk_agents.http.quotas import Quotas
 from sk_agents.http.streams import StreamSlots
 from sk_agents.signals.local import LocalSignals
 from tests.simulation.network import Server

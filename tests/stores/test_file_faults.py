@@ -20,6 +20,7 @@ from sk_agents.exceptions import (
     TealError,
     ThreadNotFound,
 )
+from sk_agents.persistence.file_frame import SECTOR
 from sk_agents.persistence.file_log import FileLog
 from sk_agents.persistence.file_store import FileStore
 from sk_agents.persistence.file_tree import FileTree
@@ -77,6 +78,25 @@ async def test_flip_of_any_byte_of_a_log_is_found_and_left_as_it_is(
         log.write_bytes(whole)
 
 
+async def test_lost_sector_before_other_lines_is_damage_and_cuts_nothing(
+    root: Path, store: FileStore
+) -> None:
+    """At the end of a log it is what power loss leaves of a line; here others followed it."""
+    head = (await store.commit(start_run("t"))).thread
+    for _ in range(2):
+        head = (await store.commit(append(head, thought("x" * 2048)))).thread
+    log = log_of(root)
+    whole = log.read_bytes()
+    start = (whole.index(b"\n") // SECTOR + 2) * SECTOR
+    log.write_bytes(whole[:start] + bytes(SECTOR) + whole[start + SECTOR :])
+    damaged = log.read_bytes()
+    async with FileStore(root) as again:
+        for attempt in (again.thread("t"), again.commit(append(head, thought()))):
+            with pytest.raises(StateCorrupt):
+                await attempt
+    assert log.read_bytes() == damaged
+
+
 async def test_damaged_thread_leaves_the_others_working(root: Path, store: FileStore) -> None:
     await store.commit(start_run("t"))
     head = (await store.commit(start_run("u", "run-2"))).thread
@@ -128,11 +148,42 @@ async def test_next_writer_cuts_a_torn_line_and_readers_leave_it(
     log = log_of(root)
     torn = log.read_bytes()[:-7]
     log.write_bytes(torn)
-    assert (await store.thread("t")).next_seq == 2
-    assert log.read_bytes() == torn
-    await store.commit(append(head, thought("again")))
-    assert [event.seq for event in await store.events_after("t", 0)] == [1, 2]
-    assert b"torn" not in log.read_bytes()
+    log.with_name("chat.json").unlink()  # it is written after a line, never before
+    async with FileStore(root, single_user=ANN) as reopened:
+        assert (await reopened.thread("t")).next_seq == 2
+        assert log.read_bytes() == torn
+        await reopened.commit(append(head, thought("again")))
+        assert [event.seq for event in await reopened.events_after("t", 0)] == [1, 2]
+        assert b"torn" not in log.read_bytes()
+
+
+async def test_log_cut_under_an_open_store_is_damaged(root: Path, store: FileStore) -> None:
+    head = (await store.commit(start_run("t"))).thread
+    first = log_of(root).stat().st_size
+    await store.commit(append(head, thought("acknowledged")))
+    os.truncate(log_of(root), first)
+    with pytest.raises(StateCorrupt, match="lost events"):
+        await store.thread("t")
+    with pytest.raises(StateCorrupt, match="lost events"):
+        await store.commit(append(head, thought("again")))
+
+
+async def test_line_whose_sectors_did_not_all_arrive_was_never_written(
+    root: Path, store: FileStore
+) -> None:
+    head = (await store.commit(start_run("t"))).thread
+    log = log_of(root)
+    first = log.stat().st_size
+    await store.commit(append(head, thought("x" * 3000)))
+    whole = log.read_bytes()
+    for start in range(first // 512 * 512, len(whole), 512):
+        lost = slice(max(start, first), min(start + 512, len(whole)))
+        torn = bytearray(whole)
+        torn[lost] = bytes(lost.stop - lost.start)
+        log.write_bytes(torn)
+        cut = FileLog(FileTree(root), "t", ("chats", "t"))
+        cut.refresh()
+        assert cut.next_seq == 2
 
 
 @pytest.mark.parametrize("left", [0, 10])

@@ -12,8 +12,10 @@ import pytest
 
 from sk_agents.engine.commits import Absent, Commit
 from sk_agents.engine.models import NewThread
-from sk_agents.exceptions import StoreUnavailable, ThreadNotFound
+from sk_agents.exceptions import StoreBusy, StoreUnavailable, ThreadNotFound
+from sk_agents.persistence import file_tree
 from sk_agents.persistence.file_store import FileStore
+from sk_agents.persistence.file_tree import FileTree
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import append, ask, decide, new_commit, start_run, thought
@@ -50,6 +52,10 @@ def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def paths_below(root: Path) -> set[Path]:
     """Every file and folder but the lock files, which stay."""
     return {path for path in root.rglob("*") if path.parent.name != "locks"}
+
+
+def everything_below(root: Path) -> list[Path]:
+    return list(root.rglob("*"))
 
 
 @requirement("S004-1-file-storage")
@@ -98,6 +104,47 @@ async def test_only_the_owner_of_the_process_can_read_the_files(
     await store.commit(start_run("t"))
     for path in (root, *paths_below(root)):
         assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600)
+
+
+async def test_lock_files_are_the_owners_too_whatever_the_umask_allows(root: Path) -> None:
+    before = os.umask(0)
+    try:
+        async with FileStore(root, clock=SettableClock(), single_user=ANN) as store:
+            await store.commit(start_run("t"))
+            await store.commit(create_as("u", "wire"))
+            store.renew("me", 60)
+    finally:
+        os.umask(before)
+    made = everything_below(root)
+    assert any(path.parent.name == "locks" for path in made)
+    for path in made:
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_folder_is_not_moved_to_a_place_that_is_taken(tmp_path: Path) -> None:
+    tree = FileTree(tmp_path)
+    for name in ("old", "taken"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+    (tmp_path / "plain").touch()
+    for place in ("taken", "plain"):
+        with pytest.raises(FileExistsError):
+            tree.move_folder(("old",), (place,))
+    tree.move_folder(("old",), ("inner", "new"))
+    assert (tmp_path / "inner" / "new" / "file").is_file()
+    with pytest.raises(FileNotFoundError):
+        tree.move_folder(("old",), ("newer",))
+
+
+def test_lock_that_another_holds_for_too_long_is_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_tree, "LOCK_SECONDS", 0.05)
+    tree = FileTree(tmp_path)
+    with tree.locked(("lock",)), pytest.raises(StoreBusy), tree.locked(("lock",)):
+        pass
+    with tree.locked(("lock",)):
+        pass
 
 
 async def test_leftovers_are_ignored_and_swept_after_an_hour(root: Path) -> None:

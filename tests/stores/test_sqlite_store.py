@@ -8,10 +8,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from sk_agents.exceptions import StoreUnavailable
+from sk_agents.exceptions import StateCorrupt, StoreUnavailable
 from sk_agents.persistence.group_writer import MAX_GROUP
 from sk_agents.persistence.sqlite_store import SqliteStore
-from sk_agents.testing.commits import create
+from sk_agents.testing.commits import create, start_run
 from sk_agents.testing.store_contract import Damage, MakeStore, SharedStoreContract
 from tests.requirements import requirement
 
@@ -52,6 +52,21 @@ class TestSqliteStore(SharedStoreContract):
         return damage
 
 
+async def test_damaged_head_is_not_offered_to_a_new_owner_and_hides_no_other(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "teal.sqlite"
+    async with SqliteStore(path) as store:
+        for name in ("t1", "t2", "t3"):
+            await store.commit(start_run(name, f"run-{name}"))
+    with closing(apsw.Connection(str(path))) as database:
+        database.execute("UPDATE thread SET checksum = checksum + 1 WHERE thread_id = 't2'")
+    async with SqliteStore(path) as store:
+        assert sorted(head.thread_id for head in await store.orphans()) == ["t1", "t3"]
+        with pytest.raises(StateCorrupt):
+            await store.thread("t2")
+
+
 async def test_commits_that_are_queued_when_the_store_closes_are_kept(tmp_path: Path) -> None:
     """More of them than fit into one transaction."""
     path = tmp_path / "teal.sqlite"
@@ -86,4 +101,5 @@ async def test_commits_that_wait_together_share_transactions_of_a_bounded_size(
 ) -> None:
     async with SqliteStore(tmp_path / "teal.sqlite") as store:
         await asyncio.gather(*(store.commit(create(f"t{n}")) for n in range(2 * MAX_GROUP)))
-        assert store.metrics() == {"commits": 2 * MAX_GROUP, "commit_groups": 2}
+        counted = store.metrics()
+        assert (counted["commits"], counted["commit_groups"]) == (2 * MAX_GROUP, 2)

@@ -36,7 +36,7 @@ def tools(folder: Path, service: Service, clients: RemoteClients, **entry: Any) 
 async def test_query_and_header_arguments_go_where_the_document_says(
     tmp_path: Path, service: Service, clients: RemoteClients
 ) -> None:
-    box = tools(tmp_path, service, clients)
+    box = tools(tmp_path, service, clients, forward_authorization=True)
     found = await result(box, "Pets-list_pets", {"tag": ["a", "b"], "X_Trace": "t 1"})
     assert found.content == '{"ok":true}'
     method, path, headers, body = service.requests[0]
@@ -171,12 +171,25 @@ async def test_fixed_headers_are_filled_from_the_environment_and_win(
     assert "k3y" not in repr(vars(box))
 
 
-async def test_callers_header_is_not_passed_on_where_the_operator_says_no(
-    tmp_path: Path, service: Service, clients: RemoteClients
+@pytest.mark.parametrize(
+    ("fields", "is_passed"),
+    [
+        ({}, False),
+        ({"forward_authorization": False, "requires_authorization": True}, False),
+        ({"forward_authorization": True}, True),
+        ({"requires_authorization": True}, True),
+    ],
+)
+async def test_callers_header_is_passed_on_only_where_the_operator_says_so(
+    tmp_path: Path,
+    service: Service,
+    clients: RemoteClients,
+    fields: dict[str, bool],
+    is_passed: bool,
 ) -> None:
-    box = tools(tmp_path, service, clients, forward_authorization=False)
+    box = tools(tmp_path, service, clients, **fields)
     await result(box, "Pets-list_pets")
-    assert "Authorization" not in service.requests[0][2]
+    assert ("Authorization" in service.requests[0][2]) is is_passed
 
 
 async def test_plugin_that_needs_the_caller_is_not_called_without(

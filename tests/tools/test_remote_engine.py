@@ -48,7 +48,8 @@ REMOVE = ("Pets-removePet", {"petId": "7"})
 async def test_question_runs_at_once_and_a_change_waits_for_a_person(tmp_path: Path) -> None:
     script = [calls(("Pets-list_pets", {})), calls(REMOVE), says("done")]
     async with asyncio.timeout(20), Service() as service, RemoteClients() as clients:
-        async with talking(tmp_path, script=script, **parts(tmp_path, service, clients)) as talk:
+        remote = parts(tmp_path, service, clients, forward_authorization=True)
+        async with talking(tmp_path, script=script, **remote) as talk:
             run = await talk.ask(authorization="Bearer ada")
             assert run.status is RunStatus.WAITING
             assert [request[:2] for request in service.requests] == [("GET", "/pets?limit=10")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -9,7 +10,7 @@ from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from sk_agents.chats.desk import body_of, engine_of
+from sk_agents.chats.desk import engine_of
 from sk_agents.chats.models import Decision
 from sk_agents.chats.views import (
     ApprovalPage,
@@ -23,7 +24,13 @@ from sk_agents.chats.views import (
 from sk_agents.engine.commands import DecideApproval
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import ApprovalDecided
-from sk_agents.exceptions import ApprovalAlreadyDecided, ApprovalNotFound, InvalidInput
+from sk_agents.exceptions import (
+    ApprovalAlreadyDecided,
+    ApprovalNotFound,
+    InvalidCursor,
+    InvalidInput,
+)
+from sk_agents.http.body import body_of
 from sk_agents.http.caller import Caller, acting_caller
 from sk_agents.http.errors import problem
 from sk_agents.http.idempotency import idempotency_key
@@ -44,7 +51,8 @@ def approval_routes() -> APIRouter:
         """Everything that waits for the caller's decision."""
         caller = await acting_caller(request)
         shelf = engine_of(request.scope).shelf
-        page = await shelf.inbox(caller.user_id, after=cursor, limit=limit)
+        after = _checked(cursor, "approval")
+        page = await shelf.inbox(caller.user_id, after=after, limit=limit)
         return ApprovalPage(approvals=[asked_view(item) for item in page.items], next=page.after)
 
     @router.get("/approvals/{approval_id}")
@@ -65,7 +73,8 @@ def approval_routes() -> APIRouter:
         """The caller's standing approvals."""
         caller = await acting_caller(request)
         shelf = engine_of(request.scope).shelf
-        page = await shelf.grants(caller.user_id, after=cursor, limit=limit)
+        after = _checked(cursor, "grant")
+        page = await shelf.grants(caller.user_id, after=after, limit=limit)
         return GrantPage(grants=[grant_view(item) for item in page.items], next=page.after)
 
     @router.delete("/grants/{grant_id}", status_code=204)
@@ -76,6 +85,13 @@ def approval_routes() -> APIRouter:
         return Response(status_code=204)
 
     return router
+
+
+def _checked(cursor: str | None, kind: str) -> str | None:
+    """Raises InvalidCursor: it is not the id of such a thing, which is what `next` is."""
+    if cursor is not None and not re.fullmatch(rf"{kind}_[A-Za-z0-9-]{{1,64}}", cursor):
+        raise InvalidCursor
+    return cursor
 
 
 async def decide(

@@ -7,9 +7,10 @@ is kept already, and no standing approval comes with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
+import orjson
 from pydantic import Field, ValidationError
 
 from sk_agents.chats.desk import new_interaction_id
@@ -54,21 +55,28 @@ class Archive(Request):
     events: Annotated[list[dict[str, Any]], Field(max_length=MAX_EVENTS)]
 
 
-def archive(thread: Thread, state: ThreadState, events: Iterable[Event]) -> dict[str, Any]:
-    """The document for a chat."""
+async def archive(
+    thread: Thread, state: ThreadState, pages: AsyncIterable[Sequence[Event]]
+) -> AsyncIterator[bytes]:
+    """The document for a chat, as JSON in pieces: however long it is, it is never there whole."""
     ended = {run.run_id for run in state.runs.values() if run.phase in TERMINAL}
-    return {
+    head = {
         "format": FORMAT,
         "version": VERSION,
         "agent": thread.agent,
         "title": thread.metadata.get("title") or None,
         "created_at": spelled_time(thread.created_at),
-        "events": [
-            _kept(event).model_dump(mode="json", exclude={"seq"})
-            for event in events
-            if _is_kept(event, ended)
-        ],
     }
+    yield orjson.dumps(head)[:-1] + b',"events":['
+    separator = b""
+    async for page in pages:
+        kept = [_kept(event) for event in page if _is_kept(event, ended)]
+        if kept:
+            yield separator + b",".join(
+                event.model_dump_json(exclude={"seq"}).encode() for event in kept
+            )
+            separator = b","
+    yield b"]}"
 
 
 def restored(document: Archive, has_agent: Callable[[str | None], bool]) -> list[Event]:

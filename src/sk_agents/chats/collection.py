@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import TypeAdapter
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response, StreamingResponse
 
 from sk_agents.chats import streams
 from sk_agents.chats.archive import archive
 from sk_agents.chats.chat_document import DocumentResponse
-from sk_agents.chats.desk import SURFACE, Desk, Visit, body_of, busy, engine_of
+from sk_agents.chats.desk import SURFACE, Desk, busy, engine_of
 from sk_agents.chats.history import Place, chat_document
 from sk_agents.chats.models import BranchChoice, ChatChange
 from sk_agents.chats.views import (
@@ -24,13 +25,18 @@ from sk_agents.chats.views import (
     branch_list,
     chat_summary,
 )
+from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event
+from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import ThreadQuery
 from sk_agents.exceptions import ThreadBusy
+from sk_agents.http.body import body_of
 from sk_agents.http.caller import acting_caller
+from sk_agents.http.streams import HeldStream
 
 MAX_PAGE = 100
-EXPORT_PAGE = 1000
+EXPORT_PAGE = 100
+EXPORT_BYTES = 256 * 1024
 
 _CHANGE = TypeAdapter(ChatChange)
 _BRANCH = TypeAdapter(BranchChoice)
@@ -105,7 +111,7 @@ def collection_routes(desk: Desk) -> APIRouter:
         after = state.next_seq - 1 if position is None else position
         renderer = await streams.renderer_at(visit, known, after)
         stream = streams.live_stream(visit, renderer, after=after, incarnation=known.incarnation)
-        return streams.HeldStream(desk.slots, visit.caller.user_id, stream)
+        return HeldStream(desk.slots, visit.caller.user_id, stream)
 
     @router.get("/chats/{chat_id}/branches")
     async def branches(request: Request) -> BranchList:
@@ -130,17 +136,25 @@ def collection_routes(desk: Desk) -> APIRouter:
     async def export(request: Request) -> Response:
         """The whole chat as a document for `POST /chats/import`."""
         visit = await desk.visit(request)
-        name = f"attachment; filename={visit.chat_id}.json"
-        return JSONResponse(await _archive(visit), headers={"Content-Disposition": name})
+        known = await visit.engine.thread(visit.thread_id, visit.caller.user_id)
+        pages = _pages(visit.engine, known.head, known.state.next_seq - 1)
+        return StreamingResponse(
+            archive(known.head, known.state, pages),
+            media_type="application/json",
+            headers={"Content-Disposition": f"attachment; filename={visit.chat_id}.json"},
+        )
 
     return router
 
 
-async def _archive(visit: Visit) -> dict[str, object]:
-    known = await visit.engine.thread(visit.thread_id, visit.caller.user_id)
-    events: list[Event] = []
+async def _pages(engine: Engine, head: Thread, last_seq: int) -> AsyncIterator[Sequence[Event]]:
+    """The log as far as it goes now, a part at a time."""
     seq = 0
-    while page := await visit.engine.shelf.events(known.head, seq, EXPORT_PAGE):
-        events.extend(page)
+    while seq < last_seq:
+        page = await engine.shelf.events(
+            head, seq, min(EXPORT_PAGE, last_seq - seq), max_bytes=EXPORT_BYTES
+        )
+        if not page:
+            return
+        yield page
         seq = page[-1].seq
-    return archive(known.head, known.state, events)

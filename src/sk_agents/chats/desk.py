@@ -7,28 +7,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from secrets import token_hex
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlencode
 
 import orjson
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 from starlette.requests import Request
-from starlette.types import Receive, Scope
+from starlette.types import Scope
 
-from sk_agents.chats.quotas import Quotas
 from sk_agents.chats.views import AgentView
 from sk_agents.engine.commands import Admit
 from sk_agents.engine.engine import Engine
 from sk_agents.exceptions import InvalidInput, ThreadBusy
-from sk_agents.http.body import read_json
 from sk_agents.http.caller import Caller, acting_caller
 from sk_agents.http.errors import ProblemResponse, problem
 from sk_agents.http.ids import chat_id as checked_chat_id
-from sk_agents.http.streams import StreamSlots
-from sk_agents.http.strict_json import MAX_VALUES
+from sk_agents.http.limits import Limits
 from sk_agents.interactions import chat_thread_id
-
-T = TypeVar("T")
 
 SURFACE = "chats"
 BUSY_RETRY_SECONDS = "1"
@@ -53,15 +48,13 @@ class Visit:
 class Desk:
     """`views` are the agents a chat may be held with, as they are now; the first is the default.
 
-    `slots` bounds the streams that one user holds open, `quotas` what one piles up.
+    Its `slots` bound the streams that one user holds open, its `quotas` what one piles up.
     """
 
-    def __init__(
-        self, views: Callable[[], Sequence[AgentView]], slots: StreamSlots, quotas: Quotas
-    ) -> None:
+    def __init__(self, views: Callable[[], Sequence[AgentView]], limits: Limits) -> None:
         self.views = views
-        self.slots = slots
-        self.quotas = quotas
+        self.slots = limits.slots
+        self.quotas = limits.quotas[SURFACE]
         self._names = [agent.name for agent in views()]
 
     def agent(self, name: str | None) -> str:
@@ -99,28 +92,6 @@ class Desk:
 def engine_of(scope: Scope) -> Engine:
     engine: Engine = scope["app"].state.engines.main
     return engine
-
-
-async def body_of(
-    request: Request,
-    adapter: TypeAdapter[T],
-    *,
-    optional: bool = False,
-    images: bool = False,
-    max_values: int = MAX_VALUES,
-) -> T:
-    """The request's body, which may be larger if it may have images; see `read_json`."""
-    receive: Receive = request.receive
-    settings = request.app.state.settings
-    return await read_json(
-        request.scope,
-        receive,
-        adapter,
-        optional=optional,
-        max_bytes=settings.max_image_body_bytes if images else settings.max_body_bytes,
-        timeout=settings.body_timeout,
-        max_values=max_values,
-    )
 
 
 def new_interaction_id() -> str:

@@ -9,13 +9,15 @@ from starlette.responses import Response
 
 from sk_agents.chats import streams
 from sk_agents.chats.approvals import decide
-from sk_agents.chats.desk import Desk, Visit, body_of
+from sk_agents.chats.desk import Desk, Visit
 from sk_agents.chats.models import NamedDecision
 from sk_agents.chats.views import Cancelling, InteractionView, interaction_view
 from sk_agents.engine.commands import CancelRun
 from sk_agents.engine.state import Run
 from sk_agents.engine.threads import KnownThread
 from sk_agents.exceptions import RunNotFound
+from sk_agents.http.body import body_of
+from sk_agents.http.streams import HeldStream
 
 PATH = "/chats/{chat_id}/interactions/{interaction_id}"
 
@@ -50,7 +52,7 @@ def interaction_routes(desk: Desk) -> APIRouter:
         stream = streams.live_stream(
             visit, renderer, after=after, run_id=run.run_id, incarnation=known.incarnation
         )
-        return streams.HeldStream(desk.slots, visit.caller.user_id, stream)
+        return HeldStream(desk.slots, visit.caller.user_id, stream)
 
     @router.post(f"{PATH}/approve")
     async def approve(request: Request) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import NAMESPACE_URL, uuid4, uuid5
@@ -11,9 +12,8 @@ from pydantic import TypeAdapter
 from starlette.requests import Request
 
 from sk_agents.chats.archive import Archive, restored
-from sk_agents.chats.desk import SURFACE, Desk, body_of, engine_of, request_digest
+from sk_agents.chats.desk import SURFACE, Desk, engine_of, request_digest
 from sk_agents.chats.models import NewChat
-from sk_agents.chats.quotas import Quotas
 from sk_agents.chats.views import ChatSummary, chat_summary
 from sk_agents.engine.models import NewThread, Thread
 from sk_agents.engine.shelf import Shelf
@@ -25,9 +25,11 @@ from sk_agents.exceptions import (
     ThreadExists,
     ThreadNotFound,
 )
+from sk_agents.http.body import body_of
 from sk_agents.http.caller import Caller, acting_caller
 from sk_agents.http.idempotency import idempotency_key
 from sk_agents.http.ids import chat_id as checked_chat_id
+from sk_agents.http.quotas import Quotas
 from sk_agents.interactions import chat_thread_id
 
 # The label under which a chat remembers the request that made it.
@@ -63,7 +65,8 @@ def making_routes(desk: Desk) -> APIRouter:
         chosen = checked_chat_id(chat_id) if chat_id is not None else None
         body = await body_of(request, _ARCHIVE, images=True, max_values=MAX_ARCHIVE_VALUES)
         labels = _labels(body.title, key, request_digest(f"import {chosen}", body) if key else None)
-        events = restored(body, desk.has_agent)
+        # A hundred thousand events take seconds; others go on meanwhile.
+        events = await asyncio.to_thread(restored, body, desk.has_agent)
         shelf = engine_of(request.scope).shelf
         new = _new(caller, chosen, key, desk.agent(body.agent), labels)
         try:

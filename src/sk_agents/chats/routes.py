@@ -8,10 +8,9 @@ from fastapi import FastAPI
 
 from sk_agents.chats.approvals import approval_routes
 from sk_agents.chats.collection import collection_routes
-from sk_agents.chats.desk import SURFACE, Desk
+from sk_agents.chats.desk import Desk
 from sk_agents.chats.interactions import PATH, interaction_routes
 from sk_agents.chats.making import making_routes
-from sk_agents.chats.quotas import Quotas
 from sk_agents.chats.talking import Edit, Start
 from sk_agents.chats.views import AgentView
 from sk_agents.http.express import ExpressRoute
@@ -20,7 +19,7 @@ from sk_agents.http.openapi import describe_later
 
 def add_chat_routes(app: FastAPI, agents: Callable[[], Sequence[AgentView]]) -> None:
     """The hot routes come first: routes are tried in their order."""
-    desk = Desk(agents, app.state.stream_slots, _quotas(app))
+    desk = Desk(agents, app.state.limits)
     app.router.routes.extend(
         [
             ExpressRoute("/chats/{chat_id}/interactions", Start(desk), methods=["POST"]),
@@ -40,15 +39,3 @@ def _describe(app: FastAPI) -> None:
     from sk_agents.chats.openapi import describe_chats  # noqa: PLC0415
 
     describe_chats(app)
-
-
-def _quotas(app: FastAPI) -> Quotas:
-    settings = app.state.settings
-    is_everybody = app.state.caller_check.authorizer.insecure
-    served = app.state.house.agents.values()
-    return Quotas(
-        SURFACE,
-        chats=settings.max_chats_per_user,
-        pending=None if is_everybody else settings.max_pending_approvals,
-        calls=max((one.agent.limits.calls_per_round for one in served), default=1),
-    )

@@ -8,8 +8,7 @@ from typing import Self
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 
 from sk_agents.chats.cursors import cursor_of
 from sk_agents.chats.desk import Visit
@@ -21,7 +20,6 @@ from sk_agents.engine.threads import KnownThread
 from sk_agents.engine.transitions import TERMINAL
 from sk_agents.exceptions import CursorAhead, CursorExpired, TealError, ThreadNotFound
 from sk_agents.http.sse import DirectLine, EventStream, LastFrames
-from sk_agents.http.streams import StreamSlots
 
 logger = logging.getLogger(__name__)
 
@@ -122,23 +120,6 @@ def live_stream(
         visit, renderer, after=after, run_id=run_id, incarnation=incarnation, previews=previews
     )
     return EventStream(frames, line=previews.line)
-
-
-class HeldStream(Response):
-    """Sends a stream while it holds one of the user's slots.
-
-    Raises LimitExceeded when it is to be sent and the user has no slot left; nothing is sent then.
-    """
-
-    def __init__(self, slots: StreamSlots, user_id: str, stream: EventStream) -> None:
-        super().__init__()
-        self._slots = slots
-        self._user_id = user_id
-        self._stream = stream
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._slots.held(self._user_id):
-            await self._stream(scope, receive, send)
 
 
 async def renderer_at(

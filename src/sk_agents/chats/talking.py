@@ -16,7 +16,6 @@ from sk_agents.chats.desk import (
     SURFACE,
     Desk,
     Visit,
-    body_of,
     busy,
     new_interaction_id,
     request_digest,
@@ -26,6 +25,7 @@ from sk_agents.chats.render import Renderer
 from sk_agents.engine.commands import Accepted, Admit, EditRun, StartRun
 from sk_agents.engine.models import NewThread
 from sk_agents.exceptions import ThreadBusy
+from sk_agents.http.body import body_of
 from sk_agents.http.idempotency import idempotency_key
 from sk_agents.http.sse import EventStream
 

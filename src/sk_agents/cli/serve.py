@@ -178,6 +178,7 @@ def _server_config(app: FastAPI, settings: Settings, files: Sequence[AgentFile])
         http=bounded_by(limits),
         # Only these have a websocket, and the library for it takes its time to load.
         ws="auto" if any(file.api_version.startswith("skagents/") for file in files) else "none",
+        ws_max_size=settings.max_image_body_bytes,
         # Entered by us, so that a store that cannot be opened is an exception, not a log line.
         lifespan="off",
         log_config=None,

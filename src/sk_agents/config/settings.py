@@ -117,11 +117,13 @@ class Settings(BaseSettings):
     streams_per_user: int = Field(
         100,
         gt=0,
-        description="Event streams a user may hold open, else 429. No limit while every request "
-        "is the development user.",
+        description="Event streams and websockets a user may hold open, else 429. No limit while "
+        "every request is the development user.",
     )
     max_chats_per_user: int = Field(
-        10_000, gt=0, description="Chats a user may keep; making another is 429."
+        10_000,
+        gt=0,
+        description="Chats, and as many Teal tasks, a user may keep; making another is 429.",
     )
     max_pending_approvals: int = Field(
         1_000,

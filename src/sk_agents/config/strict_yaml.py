@@ -3,12 +3,17 @@
 A loader that follows aliases turns some hundred bytes into millions of nodes, and the usual one
 keeps the last of two equal keys without a word; neither is acceptable in a file that says which
 tool calls need approval.
+
+Scalars are YAML 1.2's (its core schema), so a date is text. What YAML 1.1 reads as something else,
+`012` as 10, `1:30` as 90, `no` as false, is refused with its line: the author knows which of them
+was meant. A document of somebody else's (`strict=False`) is read by YAML 1.2 alone.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -18,11 +23,40 @@ MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 64
 MAX_NODES = 50_000
 
+_TAG = "tag:yaml.org,2002:"
+# By YAML 1.2's core schema, with the first characters that each can have. Merging is of 1.1 and
+# kept: it takes nothing for something else.
+_SCALARS = (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+", list("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)"
+        r"|\.(?:nan|NaN|NAN)",
+        list("-+.0123456789"),
+    ),
+    ("merge", r"<<", ["<"]),
+)
+# What the two versions read differently.
+_AMBIGUOUS = re.compile(
+    r"(?:yes|no|on|off)|[-+]?0[0-9_]+|0o[0-7]+|[-+]?0b[01_]+"
+    r"|[-+]?[1-9][0-9_]*(?::[0-5]?[0-9])+|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+\.[0-9_]*"
+    r"|[-+]?(?:[0-9]+_[0-9_.]*|[0-9]*\.[0-9_]*_[0-9_]*)(?:[eE][-+]?[0-9]+)?",
+    re.IGNORECASE,
+)
+
+
 # The same rules in C where PyYAML was built with it.
-_Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # one of the two
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
 
-def read_yaml(path: Path) -> Any:
+for _kind, _pattern, _first in _SCALARS:
+    _Loader.add_implicit_resolver(_TAG + _kind, re.compile(rf"^(?:{_pattern})$"), _first)
+
+
+def read_yaml(path: Path, *, strict: bool = True) -> Any:
     """The one document in the file.
 
     Raises:
@@ -36,7 +70,7 @@ def read_yaml(path: Path) -> Any:
             node = loader.get_single_node()
             if node is None:
                 return None
-            _Weight(path).of(node)
+            _Weight(path, strict=strict).of(node)
             return loader.construct_document(node)
         finally:
             loader.dispose()
@@ -83,8 +117,9 @@ def _check_depth(path: Path, text: str) -> None:
 class _Weight:
     """Counts nodes as if every alias were written out, visiting each real node once."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, strict: bool) -> None:
         self.path = path
+        self.strict = strict
         self.known: dict[yaml.Node, int | None] = {}
 
     def of(self, node: yaml.Node) -> int:
@@ -101,10 +136,20 @@ class _Weight:
         return weight
 
     def _children(self, node: yaml.Node) -> list[yaml.Node]:
+        if self.strict and isinstance(node, yaml.ScalarNode):
+            self._refuse_ambiguous(node)
         if isinstance(node, yaml.MappingNode):
             self._refuse_repeated_keys(node)
             return [child for pair in node.value for child in pair]
         return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+    def _refuse_ambiguous(self, node: yaml.ScalarNode) -> None:
+        # One that is quoted has a style.
+        if not node.style and _AMBIGUOUS.fullmatch(node.value):
+            reason = f"'{node.value}' means different things to different readers of YAML: quote it"
+            raise _refusal(
+                self.path, node.start_mark, f"{reason}, or write true, false or a number"
+            )
 
     def _refuse_repeated_keys(self, node: yaml.MappingNode) -> None:
         seen: set[tuple[str, str]] = set()

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, repeat
-from typing import Literal
+from typing import Literal, TypeVar
 
 from sk_agents.engine import sealing, tool_steps
 from sk_agents.engine.agent import Agent
@@ -36,6 +36,8 @@ from sk_agents.exceptions import (
 )
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # Between two tries of a commit that the store does not take, in seconds.
 PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
@@ -118,14 +120,13 @@ class Driver:
             guard = Owned(self.services.owner, self.epoch, state.next_seq, exact)
             try:
                 commit = self.services.new_commit(self.known, guard, events, lease)
-                done = await self._send(commit)
+                await self.services.learn(self.known, await self._send(commit))
             except SequenceConflict:
                 await self.services.threads.load(self.thread_id)
                 raise
             except ThreadNotFound as error:
                 self.known.lose()
                 raise LeaseLost(thread_id=self.thread_id) from error
-            await self.services.learn(self.known, done)
 
     async def _send(self, commit: Commit) -> Committed:
         """Send it until the store takes it: what a model has said and a tool has done is not to be
@@ -264,17 +265,8 @@ class Driver:
         if tool_steps.invalid_rounds(run) >= self.agent.limits.invalid_rounds:
             await self._fail("invalid_tool_call", "The model kept asking for calls it cannot make.")
             return True
-        self._interruptible = True
-        try:
-            reply = await model_round.ask()
-        except asyncio.CancelledError:
-            if self._interruptible or not self._must_stop():
-                raise
-            self._task_was_interrupted()
-            return False
-        finally:
-            self._interruptible = False
-        if run.cancel_requested is not None:
+        reply = await self.unless_stopped(model_round.ask)
+        if reply is None or run.cancel_requested is not None:
             return False
         if reply.calls:
             await self.commit(*await self._tools.proposed(reply))
@@ -283,6 +275,21 @@ class Driver:
         failpoint("before_answer")
         await self._answer(reply)
         return True
+
+    async def unless_stopped(self, work: Callable[[], Awaitable[T]]) -> T | None:
+        """What comes of it; `None` as soon as this driver is to stop, by a cancel for instance."""
+        if self._must_stop():
+            return None
+        self._interruptible = True
+        try:
+            return await work()
+        except asyncio.CancelledError:
+            if self._interruptible or not self._must_stop():
+                raise
+            self._task_was_interrupted()
+            return None
+        finally:
+            self._interruptible = False
 
     async def _answer(self, reply: Reply) -> None:
         """Unless a cancel was faster: then it is what had been said by then."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Literal
 
 from sk_agents.engine.events import Answered, Event, ToolProposed
@@ -51,8 +50,8 @@ class _Stream:
         if self.length - offset <= MOST_CHARACTERS:
             return len(self.chunks)
         size = 0
-        for end, chunk in enumerate(islice(self.chunks, count, None), count):
-            size += len(chunk)
+        for end in range(count, len(self.chunks)):
+            size += len(self.chunks[end])
             if size > MOST_CHARACTERS and end > count:
                 return end
         return len(self.chunks)

@@ -169,7 +169,11 @@ class Store(Protocol):
         ...
 
     async def threads(self, query: ThreadQuery) -> ThreadPage:
-        """One user's threads. An unknown or foreign `after` starts from the top."""
+        """One user's threads.
+
+        Raises:
+            InvalidCursor: `after` is none that a page gave.
+        """
         ...
 
     async def orphans(self, limit: int = 100) -> Sequence[Thread]:

@@ -75,7 +75,11 @@ class ToolRuns:
         ]
         if not events:
             return False
-        shown = await with_previews(self._driver, events)
+        driver = self._driver
+        shown = await driver.unless_stopped(lambda: with_previews(driver, events))
+        if shown is None:
+            # Whoever called looks at why.
+            return True
         checked = self._driver.services.clock.monotonic()
         if starting:
             await self._check_lease(checked)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import TypeAdapter, ValidationError
+from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
 from sk_agents.exceptions import MalformedRequest, SlowRequest, TooLarge, UnsupportedMedia
@@ -25,6 +26,8 @@ T = TypeVar("T")
 MAX_BYTES = 1024 * 1024
 MAX_BYTES_WITH_IMAGES = 12 * 1024 * 1024
 BODY_SECONDS = 30.0
+# What is larger takes milliseconds to be read.
+LARGE = 256 * 1024
 # A long list of wrong items would make a longer list of errors.
 MAX_ERRORS = 20
 # A key is named in an error only if it looks like one: nothing else of the input is repeated.
@@ -34,6 +37,30 @@ _ABOUT_BODY = frozenset(
     (b"content-encoding", b"content-length", b"content-type", b"transfer-encoding")
 )
 _UTF_8 = (b"utf-8", b'"utf-8"')
+
+
+async def body_of(
+    request: Request,
+    adapter: TypeAdapter[T],
+    *,
+    optional: bool = False,
+    images: bool = False,
+    max_values: int = MAX_VALUES,
+) -> T:
+    """The request's body within the server's limits; it may be larger if it may have images.
+
+    The way in which every surface reads bodies. Raises as `read_json`.
+    """
+    limits = request.app.state.limits
+    return await read_json(
+        request.scope,
+        request.receive,
+        adapter,
+        optional=optional,
+        max_bytes=limits.image_body_bytes if images else limits.body_bytes,
+        timeout=limits.body_seconds,
+        max_values=max_values,
+    )
 
 
 async def read_json(
@@ -74,6 +101,9 @@ async def read_json(
         body = b"{}"
     elif body and not is_json:
         raise UnsupportedMedia
+    if len(body) > LARGE:
+        # Others go on while this one is read.
+        return await asyncio.to_thread(_parsed, body, adapter, max_values)
     return _parsed(body, adapter, max_values)
 
 

@@ -104,6 +104,14 @@ class BoundedConnection(HttpToolsProtocol):
             self._answering.leave()
         super().connection_lost(exc)
 
+    def shutdown(self) -> None:
+        """Called by uvicorn when the server ends: what has not come whole is not waited for."""
+        if self._is_idle() or self.pipeline or not self.cycle.more_body:
+            super().shutdown()
+        elif not self.cycle.response_started:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
+            cast(Exchange, self.cycle).leave()
+
     def pause_writing(self) -> None:
         super().pause_writing()
         self._lose_patience()
@@ -346,13 +354,13 @@ class BoundedConnection(HttpToolsProtocol):
         if self.url != b"*" and [authority] != hosts:
             raise ValueError("another host in the target")
 
-    def _refuse(self) -> None:
+    def _refuse(self, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
         """Answer, then hear no more, and close a little later.
 
         Closing while bytes come in would make the kernel throw the answer away.
         """
         too_large = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-        self._answer(too_large if self._is_too_large else HTTPStatus.BAD_REQUEST)
+        self._answer(too_large if self._is_too_large else status)
         self._is_deaf = True
         self.idle.pop(self, None)
         self._forget_timer()

@@ -8,6 +8,8 @@ from itertools import count
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sk_agents.http.response_headers import missing_defaults
+
 HEADER = "X-Correlation-Id"
 _RAW_HEADER = HEADER.lower().encode()
 _STATE_KEY = "correlation_id"
@@ -19,7 +21,10 @@ _ACCEPTABLE = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
 
 class CorrelationMiddleware:
-    """Gives every HTTP response an id: the client's own if it is harmless, else a new one."""
+    """Gives every HTTP response an id: the client's own if it is harmless, else a new one.
+
+    And the headers that all of them have.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -33,7 +38,7 @@ class CorrelationMiddleware:
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 others = [pair for pair in message.get("headers", ()) if pair[0] != _RAW_HEADER]
-                message["headers"] = [*others, header]
+                message["headers"] = [*others, header, *missing_defaults(others)]
             await send(message)
 
         await self.app(scope, receive, send_with_id)

@@ -16,10 +16,13 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+from starlette.routing import Match
+from starlette.types import Scope
 
 from sk_agents import exceptions
 from sk_agents.exceptions import TealError
 from sk_agents.http.correlation import HEADER, correlation_id_of
+from sk_agents.http.response_headers import missing_defaults
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +49,7 @@ STATUS_OF: Mapping[type[TealError], HTTPStatus] = {
 # All other errors are our own mistakes.
 EXPECTED = (TealError, RequestValidationError, HTTPException)
 DEFAULT_RETRY_AFTER = 1
+METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 
 class ProblemResponse(JSONResponse):
@@ -76,7 +80,10 @@ def problem(
         "correlation_id": correlation_id,
         **members,
     }
-    return ProblemResponse(body, status, {HEADER: correlation_id, **(headers or {})})
+    answer = ProblemResponse(body, status, {HEADER: correlation_id, **(headers or {})})
+    # The answer to a mistake of ours is sent past every layer that would add them.
+    answer.raw_headers.extend(missing_defaults(answer.raw_headers))
+    return answer
 
 
 def install_error_handlers(app: FastAPI) -> None:
@@ -130,7 +137,21 @@ def _validation_problem(request: Request, error: RequestValidationError) -> Prob
 def _http_problem(request: Request, error: HTTPException) -> ProblemResponse:
     status = HTTPStatus(error.status_code)
     code = status.phrase.lower().replace(" ", "_").replace("-", "_")
-    return problem(request, status, code=code, detail=str(error.detail), headers=error.headers)
+    headers = dict(error.headers or {})
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(_allowed_methods(request.scope))
+    return problem(request, status, code=code, detail=str(error.detail), headers=headers)
+
+
+def _allowed_methods(scope: Scope) -> list[str]:
+    """Of all routes at this path: the framework names those of the first one alone."""
+    asked = {key: scope[key] for key in ("type", "path", "root_path", "headers")}
+    routes = scope["app"].router.routes
+    return [
+        method
+        for method in METHODS
+        if any(route.matches({**asked, "method": method})[0] is Match.FULL for route in routes)
+    ]
 
 
 async def handle_unknown_error(request: Request, error: Exception) -> ProblemResponse:

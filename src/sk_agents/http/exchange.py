@@ -23,6 +23,8 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from sk_agents.http.response_headers import missing_defaults
+
 _EXTENSION = "sk_agents.exchange"
 _KNOWN_HEADERS = 256
 # Says nothing to a reader of server-sent events.
@@ -65,6 +67,8 @@ class Exchange(RequestResponseCycle):
         # Sent as they are with every response, instead of any of the same name.
         self.headers: tuple[tuple[bytes, bytes], ...] = ()
         self.is_event_stream = False
+        # Of a response without a length to a client that knows no chunks (RFC 9112, 6.3).
+        self._ends_by_closing = False
         # Written together with what follows it, if that comes at once.
         self._head = b""
         scope["extensions"] = {_EXTENSION: self}
@@ -148,9 +152,12 @@ class Exchange(RequestResponseCycle):
         for own in self.headers:
             headers = [pair for pair in headers if pair[0] != own[0]]
             lines.append(b"%b: %b\r\n" % own)
+        lines += [b"%b: %b\r\n" % default for default in missing_defaults(headers)]
         says_close = False
         for name, value in (*self.default_headers, *headers):
             line, role = _header(name, value)
+            if role == b"keep-alive" and not self.keep_alive:
+                continue
             lines.append(line)
             if role == b"content-length":
                 self.expected_content_length = int(value)
@@ -163,11 +170,13 @@ class Exchange(RequestResponseCycle):
             lines.append(b"connection: close\r\n")
         if self.chunked_encoding is None and status not in (204, 304):
             if self.scope["method"] != "HEAD":
-                self.chunked_encoding = True
+                self._ends_by_closing = self.scope["http_version"] == "1.0"
+                self.chunked_encoding = not self._ends_by_closing
+            if self.chunked_encoding:
                 lines.append(b"transfer-encoding: chunked\r\n")
         lines.append(b"\r\n")
         self._head = b"".join(lines)
-        if self.chunked_encoding:
+        if self.chunked_encoding or self._ends_by_closing:
             # A stream may have nothing to say for a while; what has a length follows at once.
             asyncio.get_running_loop().call_soon(self._write_head)
 
@@ -188,7 +197,7 @@ class Exchange(RequestResponseCycle):
         elif self.chunked_encoding:
             end = b"0\r\n\r\n" if is_last else b""
             body = b"%x\r\n%b\r\n%b" % (len(body), body, end) if body else end
-        else:
+        elif not self._ends_by_closing:
             self.expected_content_length -= len(body)
             if self.expected_content_length < 0:
                 raise RuntimeError("the response is longer than it said")
@@ -227,6 +236,7 @@ def _header(name: bytes, value: bytes) -> tuple[bytes, bytes | None]:
         role = name
     elif name == b"content-type" and value.startswith(b"text/event-stream"):
         role = b"events"
-    elif name == b"connection" and b"close" in [part.strip() for part in value.lower().split(b",")]:
-        role = b"close"
+    elif name == b"connection":
+        options = [part.strip() for part in value.lower().split(b",")]
+        role = b"close" if b"close" in options else b"keep-alive"
     return b"%b: %b\r\n" % (name, value), role

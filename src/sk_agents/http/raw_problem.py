@@ -8,6 +8,8 @@ from secrets import token_hex
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from sk_agents.http.response_headers import DEFAULTS
+
 
 def raw_problem(status: HTTPStatus) -> bytes:
     """After it the connection is closed."""
@@ -22,7 +24,8 @@ def raw_problem(status: HTTPStatus) -> bytes:
         }
     ).encode()
     later = b"retry-after: 1\r\n" if status == HTTPStatus.SERVICE_UNAVAILABLE else b""
+    common = b"".join(b"%b: %b\r\n" % default for default in DEFAULTS)
     return (
         b"%bcontent-type: application/problem+json\r\ncontent-length: %d\r\n"
-        b"%bconnection: close\r\n\r\n%b" % (STATUS_LINE[status], len(body), later, body)
+        b"%b%bconnection: close\r\n\r\n%b" % (STATUS_LINE[status], len(body), common, later, body)
     )

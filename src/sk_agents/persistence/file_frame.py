@@ -13,6 +13,8 @@ from typing import BinaryIO
 
 from sk_agents.exceptions import StateCorrupt
 
+SECTOR = 512
+
 _HEADER = b'{"size":"%010d","crc":"%08x","check":"%08x","record":'
 _TRAILER = b"}\n"
 _BLANK_HEADER = _HEADER % (0, 0, 0)
@@ -51,6 +53,24 @@ def read_sealed(stream: BinaryIO, place: str) -> bytes | None:
     if rest[size:] != _TRAILER or zlib.crc32(payload, at) != int(form[2], 16):
         raise StateCorrupt("A stored line does not match its checksum.")
     return payload
+
+
+def is_torn(data: bytes, offset: int) -> bool:
+    """Whether the disk lost a whole sector of these bytes, which begin at `offset` of their file.
+
+    That is what power loss leaves of a line that was being written: JSON holds no zero bytes, and
+    no other line follows one that was never acknowledged.
+    """
+    if b"\n" in data[:-1]:
+        return False
+    end = offset + len(data)
+    while offset < end:
+        size = min(SECTOR - offset % SECTOR, end - offset)
+        start = len(data) - (end - offset)
+        if not any(data[start : start + size]):
+            return True
+        offset += size
+    return False
 
 
 def _header(place_checksum: int, size: int, crc: int) -> bytes:

@@ -81,6 +81,20 @@ class FileIndex:
         self.forget(thread_id)
         self._tree.remove((*THREADS, safe_name(thread_id)))
 
+    def remove_damaged(self) -> None:
+        """What power loss left of files that were written for logs that may not be there."""
+        for folder in (THREADS, *((INDEX, kind) for kind in KINDS)):
+            for name in self._tree.names(folder):
+                try:
+                    self._read((*folder, name))
+                except StateCorrupt:
+                    logger.warning("an index file was damaged", extra={"file": name})
+                    self._tree.remove((*folder, name))
+                except OSError as error:  # not ours: it is left for a person to look at
+                    logger.warning(
+                        "something stands in the index", extra={"file": name, "reason": str(error)}
+                    )
+
     def lock_of(self, thread_id: str) -> Place:
         """The lock under which this thread is made and deleted."""
         return (*LOCKS, name_hash(thread_id)[:2])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import time
 
 import orjson
@@ -21,11 +20,15 @@ from sk_agents.persistence.file_logs import CHATS, USERS, FileLogs
 from sk_agents.persistence.file_owners import OWNERS
 from sk_agents.persistence.file_tree import TEMPORARY, FileTree, Place, new_temporary_name
 from sk_agents.persistence.file_watches import WATCHED
+from sk_agents.private_files import make_private_folder
 
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
 LEFTOVER_SECONDS = 3600
+# Every log is read; another process that opens the store waits as long.
+REBUILD_SECONDS = 600.0
+REBUILDING: Place = (INDEX, "rebuilding")
 
 _STORE: Place = ("store.json",)
 _FOLDERS: tuple[Place, ...] = (
@@ -49,7 +52,7 @@ def open_layout(tree: FileTree) -> None:
         OSError: it cannot be written.
     """
     try:
-        os.makedirs(tree.root, mode=0o700, exist_ok=True)
+        make_private_folder(tree.root)
     except (FileExistsError, NotADirectoryError):
         raise StoreUnavailable(f"The store's place is not a folder: {tree.root}") from None
     is_new = not _has_format(tree)
@@ -58,21 +61,33 @@ def open_layout(tree: FileTree) -> None:
             pass
     if is_new:
         tree.write(_STORE, orjson.dumps({"format": FORMAT}) + b"\n")
+    tree.remember(((), _STORE, (CHATS,), (USERS,)))
     probe(tree)
     _sweep(tree)
 
 
-def probe(tree: FileTree) -> None:
-    """Raises OSError if the store cannot be written now."""
+def probe(tree: FileTree, room: int = 0) -> None:
+    """Raises OSError if the store cannot be written now, with `room` bytes at once."""
     place = (TEMPORARY, new_temporary_name())
-    tree.write(place, b"probe\n", durable=False)
+    tree.write(place, b"probe\n" + bytes(room))
     tree.remove(place)
 
 
 def rebuild_index(tree: FileTree, index: FileIndex, logs: FileLogs) -> None:
-    """Make the index anew from the logs, if the machine may have lost some of it."""
+    """Make the index anew from the logs, if the machine may have lost some of it.
+
+    No process serves before this is done, so nothing else changes the index now.
+    """
     if index.is_of_this_boot():
         return
+    with tree.locked(REBUILDING, seconds=REBUILD_SECONDS):
+        if not index.is_of_this_boot():
+            index.remove_damaged()
+            _index_all(tree, index, logs)
+            index.set_of_this_boot()
+
+
+def _index_all(tree: FileTree, index: FileIndex, logs: FileLogs) -> None:
     for folder in logs.folders():
         try:
             thread_id = named_thread(tree, folder)
@@ -81,16 +96,12 @@ def rebuild_index(tree: FileTree, index: FileIndex, logs: FileLogs) -> None:
         if thread_id is not None:
             with tree.locked(index.lock_of(thread_id)):
                 _index_thread(tree, index, thread_id, folder)
-    index.set_of_this_boot()
 
 
 def _index_thread(tree: FileTree, index: FileIndex, thread_id: str, folder: Place) -> None:
-    try:
-        if index.folder_of(thread_id) not in (None, folder):
-            logger.warning("a thread lies in two folders", extra={"thread_id": thread_id})
-            return
-    except StateCorrupt:
-        logger.warning("an index file was damaged", extra={"thread_id": thread_id})
+    if index.folder_of(thread_id) not in (None, folder):
+        logger.warning("a thread lies in two folders", extra={"thread_id": thread_id})
+        return
     index.set_folder(thread_id, folder)
     log = FileLog(tree, thread_id, folder)
     try:

@@ -3,13 +3,16 @@
 A `FileLog` is a cache: what was read once is known by the file's stamp to be still so, and only
 what was appended since is read again. It keeps places, not events. Bytes are shown to anybody
 only once they are on the disk: a reader of what another process wrote waits for that process's
-lock, and syncs what a killed one may have left in memory.
+lock. While a line is written and not yet synced, the file has the mode `IN_DOUBT`. If its writer
+ends so, by a kill or a refused sync, the operating system may show a line that the disk does not
+have, and a sync would not write it again. The next reader writes it once more and syncs that.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
@@ -23,20 +26,21 @@ import orjson
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import Entry, EntryKind, Thread
 from sk_agents.exceptions import StateCorrupt, StoreBusy, ThreadNotFound
-from sk_agents.persistence.file_frame import read_sealed, seal
+from sk_agents.persistence.file_disk import FILE_MODE
+from sk_agents.persistence.file_frame import is_torn, read_sealed, seal
 from sk_agents.persistence.file_line import Line, decode_line, encode_line, record_of
 from sk_agents.persistence.file_tree import (
     LOCK_SECONDS,
     FileTree,
     Place,
+    gone,
     locked,
-    make_durable,
-    write_all,
 )
 from sk_agents.persistence.head import encode_head, head_from
 from sk_agents.persistence.record import Record
 
 LOG = "log.jsonl"
+IN_DOUBT = FILE_MODE | stat.S_IXUSR
 
 Stamp = tuple[int, int, int]
 
@@ -69,6 +73,15 @@ class Known:
         self.head = head
         for entry in entries:
             self.entries[entry.kind, entry.key] = entry
+
+    def is_behind(self, before: Known) -> bool:
+        """Whether this is the log that was known before, and shorter."""
+        is_same = before.first_commit is not None and self.first_commit == before.first_commit
+        return is_same and self.next_seq < before.next_seq
+
+    @property
+    def first_commit(self) -> str | None:
+        return next(iter(self.commits), None)
 
     def lines_after(self, seq: int, limit: int, max_bytes: int | None) -> range:
         """The numbers of the lines that hold these events, perhaps with one line too many."""
@@ -146,7 +159,7 @@ class FileLog:
         """
         if self.current_stamp() == self._known.stamp:
             return
-        with self._held(), self._opened(os.O_RDONLY) as fd, locked(fd, fcntl.LOCK_SH):
+        with self._held(), self._opened(os.O_RDWR) as fd, locked(fd, fcntl.LOCK_SH):
             self._take_in(fd)
 
     @contextmanager
@@ -156,11 +169,12 @@ class FileLog:
         Raises:
             ThreadNotFound, StateCorrupt: see `refresh`.
         """
-        with self._held(), self._opened(os.O_RDWR | os.O_APPEND) as fd, locked(fd, fcntl.LOCK_EX):
-            stamp = stamp_of(os.fstat(fd))
+        with self._held(), self._opened(os.O_RDWR) as fd, locked(fd, fcntl.LOCK_EX):
+            found = os.fstat(fd)
+            stamp = stamp_of(found)
             if self.current_stamp() != stamp:
                 raise ThreadNotFound(thread_id=self.thread_id)
-            if stamp != self._known.stamp:
+            if stamp != self._known.stamp or _is_in_doubt(found):
                 self._take_in(fd)
             yield fd
 
@@ -172,21 +186,27 @@ class FileLog:
         Raises:
             OSError: nothing was written.
             CommitOutcomeUnknown: it may or may not be on the disk.
+            StoreBroken: the file was taken away meanwhile.
         """
         known = self._known
         payload = encode_line(commit_id, known.next_seq, head, entries, body)
         place = line_place(self.thread_id, known.next_seq, known.size, known.incarnation)
         line = seal(place, payload)
         if os.fstat(fd).st_size > known.size:
-            # The tail of a writer that was killed: nobody was told about it.
-            os.ftruncate(fd, known.size)
+            # The tail of a writer that was killed: nobody was told about it. Its sectors must be
+            # gone before others are written in their place.
+            self._tree.cut(fd, known.size)
+            self._tree.make_durable(fd)
+        os.fchmod(fd, IN_DOUBT)
         try:
-            write_all(fd, line)
+            self._tree.write_at(fd, line, known.size)
         except OSError:
             with suppress(OSError):
-                os.ftruncate(fd, known.size)
+                self._tree.cut(fd, known.size)
             raise
-        make_durable(fd)
+        self._tree.make_durable(fd)
+        os.fchmod(fd, FILE_MODE)
+        self._check_place(fd)
         known.note(commit_id, head.next_seq, entries, encode_head(head))
         known.size += len(line)
         known.stamp = stamp_of(os.fstat(fd))
@@ -212,6 +232,9 @@ class FileLog:
         if not numbers:
             return
         with self._opened(os.O_RDONLY) as fd, open(fd, "rb", closefd=False) as stream:
+            if known.stamp is None or os.fstat(fd).st_ino != known.stamp[0]:
+                # It was deleted and made again since.
+                raise ThreadNotFound(thread_id=self.thread_id)
             stream.seek(known.offsets[numbers[0]])
             for number in numbers:
                 line = self._next_line(
@@ -233,25 +256,31 @@ class FileLog:
 
     def _take_in(self, fd: int) -> None:
         stamp = stamp_of(os.fstat(fd))
-        make_durable(fd)
-        seen = self._known.stamp
+        before, seen = self._known, self._known.stamp
         if seen is not None and seen[0] == stamp[0] and seen[1] < stamp[1]:
             try:
-                return self._read_on(fd, self._known, stamp)
+                return self._read_on(fd, before, stamp)
             except StateCorrupt:
                 # The log of a thread that was made again can have a deleted one's inode and be
                 # longer: only read from its beginning does it say whether it is damaged.
                 pass
         self._read_on(fd, Known(), stamp)
+        if self._known.is_behind(before):
+            self._known = before
+            raise lost_events(self.thread_id, before.next_seq - 1)
 
     def _read_on(self, fd: int, known: Known, stamp: Stamp) -> None:
         """Take in what follows `known`; what is then known takes its place."""
+        is_new = known.stamp is None
         is_whole = False
         try:
             with open(fd, "rb", closefd=False, buffering=1 << 18) as stream:
                 stream.seek(known.size)
                 while known.size < stamp[1] and self._take_in_line(known, stream):
                     pass
+            if is_new or _is_in_doubt(os.fstat(fd)):
+                self._settle(fd, known)
+                stamp = stamp_of(os.fstat(fd))
             is_whole = len(known.offsets) > 0
         finally:
             known.stamp = stamp
@@ -259,8 +288,30 @@ class FileLog:
         if not is_whole:
             raise StateCorrupt("The log has lost its first line.", thread_id=self.thread_id)
 
+    def _settle(self, fd: int, known: Known) -> None:
+        """Make sure that the last line is on the disk; those before were when it was written."""
+        if _is_in_doubt(os.fstat(fd)):
+            start = known.offsets[-1] if known.offsets else 0
+            self._tree.write_at(fd, os.pread(fd, known.size - start, start), start)
+            self._tree.make_durable(fd)
+            os.fchmod(fd, FILE_MODE)
+        else:
+            self._tree.make_durable(fd)
+
+    def _check_place(self, fd: int) -> None:
+        """Others move the folder only while they hold the lock that we hold."""
+        found = self._tree.stat((*self.folder, LOG))
+        if found is None or found.st_ino != os.fstat(fd).st_ino:
+            raise gone(self._tree.root.joinpath(*self.folder, LOG))
+
     def _take_in_line(self, known: Known, stream: BinaryIO) -> bool:
-        line = self._next_line(stream, known.next_seq, known.size, known.incarnation)
+        try:
+            line = self._next_line(stream, known.next_seq, known.size, known.incarnation)
+        except StateCorrupt:
+            stream.seek(known.size)
+            if is_torn(stream.read(), known.size):
+                return False
+            raise
         if line is None:
             return False
         if line.first_seq != known.next_seq or line.next_seq < line.first_seq:
@@ -286,6 +337,16 @@ class FileLog:
             yield
         finally:
             self._lock.release()
+
+
+def lost_events(thread_id: str, seq: int) -> StateCorrupt:
+    return StateCorrupt(
+        "The log has lost events that were stored in it.", thread_id=thread_id, seq=seq
+    )
+
+
+def _is_in_doubt(found: os.stat_result) -> bool:
+    return bool(found.st_mode & stat.S_IXUSR)
 
 
 def first_bytes(thread_id: str, payload: bytes) -> bytes:

@@ -9,18 +9,22 @@ from sk_agents.engine.models import Entry, Thread
 from sk_agents.exceptions import StateCorrupt, ThreadNotFound
 from sk_agents.persistence.file_index import FileIndex
 from sk_agents.persistence.file_line import encode_line
-from sk_agents.persistence.file_log import LOG, FileLog, first_bytes, named_thread
+from sk_agents.persistence.file_log import (
+    LOG,
+    FileLog,
+    first_bytes,
+    lost_events,
+    named_thread,
+)
 from sk_agents.persistence.file_projection import FileProjection
 from sk_agents.persistence.file_tree import (
     TEMPORARY,
     FileTree,
     Place,
     hashed_name,
-    make_durable,
     name_hash,
     new_temporary_name,
     safe_name,
-    write_all,
 )
 from sk_agents.persistence.weighted_cache import WeightedCache
 
@@ -61,9 +65,14 @@ class FileLogs:
             except ThreadNotFound:
                 self.drop(thread_id)
         folder = self._index.folder_of(thread_id)
-        if folder is None:
-            raise ThreadNotFound(thread_id=thread_id)
-        return self._load(thread_id, folder)
+        try:
+            return self._load(thread_id, folder)
+        except ThreadNotFound:
+            # Another process may have made it again elsewhere.
+            self._index.forget(thread_id)
+            if self._index.folder_of(thread_id) == folder:
+                raise
+        return self._load(thread_id, self._index.folder_of(thread_id))
 
     def drop(self, thread_id: str) -> None:
         self.cache.drop(thread_id)
@@ -103,7 +112,9 @@ class FileLogs:
             for name in self._tree.names((USERS, user, CHATS)):
                 yield (USERS, user, CHATS, name)
 
-    def _load(self, thread_id: str, folder: Place) -> FileLog:
+    def _load(self, thread_id: str, folder: Place | None) -> FileLog:
+        if folder is None:
+            raise ThreadNotFound(thread_id=thread_id)
         log = FileLog(self._tree, thread_id, folder)
         try:
             log.refresh()
@@ -117,20 +128,20 @@ class FileLogs:
 
     def _is_of_another(self, thread_id: str, folder: Place) -> bool:
         """Whether a thread that was never made only meant to lie where another lies now."""
-        owner = named_thread(self._tree, folder)
+        try:
+            owner = named_thread(self._tree, folder)
+        except FileNotFoundError:
+            raise ThreadNotFound(thread_id=thread_id) from None
         return owner not in (None, thread_id) and self._index.folder_of(str(owner)) == folder
 
     def _repair(self, log: FileLog) -> None:
         """Bring the readable files up to the log after a crash between the two."""
         shown = self._projection.shown_seq(log.folder)
         if shown >= log.next_seq:
-            log.refresh()
-        if shown >= log.next_seq:
-            raise StateCorrupt(
-                "The log has lost events that were stored in it.",
-                thread_id=log.thread_id,
-                seq=shown,
-            )
+            with log.writing():  # no other process deletes or makes the thread now
+                shown = self._projection.shown_seq(log.folder)
+                if shown >= log.next_seq:
+                    raise lost_events(log.thread_id, shown)
         if shown < log.next_seq - 1 and log.head.owner is None:
             with log.writing():
                 self._projection.show(log)
@@ -152,9 +163,9 @@ class FileLogs:
         try:
             with self._tree.folder(staged, create=True) as fd:
                 with self._tree.opened((*staged, LOG), os.O_WRONLY | os.O_CREAT) as log:
-                    write_all(log, first_bytes(thread_id, payload))
-                    make_durable(log)
-                make_durable(fd)
+                    self._tree.write_at(log, first_bytes(thread_id, payload), 0)
+                    self._tree.make_durable(log)
+                self._tree.make_durable(fd)
             self._tree.move_folder(staged, folder)
         except FileExistsError:
             self._tree.remove_folder(staged)

@@ -82,6 +82,9 @@ class FileProjection:
         for run_id in changed:
             interaction = interaction_of(state, run_id).model_dump(mode="json")
             self._write((*log.folder, INTERACTIONS, interaction_file(run_id)), interaction)
+        if changed:
+            # The chat's own file says up to where these are true, so they must be safe first.
+            self._tree.sync_folder((*log.folder, INTERACTIONS))
         self._write((*log.folder, CHAT), chat_document(log.head, state))
         folded.shown = state.next_seq - 1
         self._folded.put(log.thread_id, folded, 2 * log.size)

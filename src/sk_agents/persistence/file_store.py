@@ -8,6 +8,7 @@ done in worker threads, so that a slow disk never stops the event loop.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -27,10 +28,13 @@ from sk_agents.exceptions import (
     NotFound,
     SequenceConflict,
     StateCorrupt,
+    StoreBroken,
     StoreBusy,
+    StoreFull,
     StoreUnavailable,
     ThreadNotFound,
 )
+from sk_agents.persistence.file_disk import FileDisk
 from sk_agents.persistence.file_index import FileIndex
 from sk_agents.persistence.file_layout import open_layout, probe, rebuild_index
 from sk_agents.persistence.file_log import FileLog
@@ -42,6 +46,8 @@ from sk_agents.persistence.file_tree import FileTree, typed
 from sk_agents.persistence.file_watches import FileWatches
 from sk_agents.persistence.listing import page_of, says
 from sk_agents.persistence.record import check_replay, encode_events
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -55,10 +61,15 @@ class FileStore:
     durability = Durability.D2
 
     def __init__(
-        self, root: Path, *, clock: Clock | None = None, single_user: str = "dummyuser"
+        self,
+        root: Path,
+        *,
+        clock: Clock | None = None,
+        single_user: str = "dummyuser",
+        disk: FileDisk | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._tree = FileTree(root)
+        self._tree = FileTree(root, disk)
         self._index = FileIndex(self._tree)
         self._projection = FileProjection(self._tree)
         self._logs = FileLogs(self._tree, self._index, self._projection, single_user)
@@ -66,7 +77,9 @@ class FileStore:
         self._watches = FileWatches(self._tree, self._clock)
         self._summaries = FileSummaries(self._tree, self._index, self._logs)
         self._workers: ThreadPoolExecutor | None = None
-        self._is_trusted = True
+        self._broken: StoreBroken | None = None
+        # How many bytes the largest commit has that found no room since the last ping did.
+        self._refused = 0
         self._commits = 0
 
     def __str__(self) -> str:
@@ -83,19 +96,25 @@ class FileStore:
             await asyncio.to_thread(workers.shutdown)
 
     async def ping(self) -> None:
-        await self._write(lambda: probe(self._tree))
+        room = self._refused
+        await self._run(lambda: self._write_in_place(lambda: probe(self._tree, room)))
+        self._refused = 0
 
     async def commit(self, commit: Commit) -> Committed:
         now = self._clock.now()
         body = encode_events(commit.events, now)
-        return await self._write(lambda: self._commit(commit, body, now))
+        try:
+            return await self._write(lambda: self._commit(commit, body, now))
+        except StoreFull:
+            self._refused = max(self._refused, len(body))
+            raise
 
     async def claim(self, thread_id: str, owner: str) -> Thread:
         return await self._write(lambda: self._claim(thread_id, owner))
 
     def renew(self, owner: str, ttl: float) -> None:
         self._open_workers()
-        self._checked(lambda: self._owners.renew(owner, ttl))
+        self._checked(lambda: self._write_in_place(lambda: self._owners.renew(owner, ttl)))
 
     async def retire(self, owner: str) -> None:
         await self._run(lambda: self._owners.retire(owner))
@@ -122,12 +141,9 @@ class FileStore:
         incarnation: str | None = None,
         max_bytes: int | None = None,
     ) -> Sequence[Event]:
-        def read() -> list[Event]:
-            log = self._logs.get(thread_id)
-            same_thread(thread_id, log.head, incarnation)
-            return log.events_after(max(seq, 0), limit, max_bytes)
-
-        return await self._run(read)
+        return await self._run(
+            lambda: self._events_after(thread_id, max(seq, 0), limit, incarnation, max_bytes)
+        )
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
         return await self._run(lambda: self._find(kind, key))
@@ -188,7 +204,6 @@ class FileStore:
         open_layout(self._tree)
         self._owners.sweep()
         rebuild_index(self._tree, self._index, self._logs)
-        self._is_trusted = True
 
     def _commit(self, commit: Commit, body: bytes, now: datetime) -> Committed:
         for _ in range(ATTEMPTS):
@@ -243,6 +258,18 @@ class FileStore:
             log.append(fd, None, head, (), encode_events((), now))
             return log.head
 
+    def _events_after(
+        self, thread_id: str, seq: int, limit: int, incarnation: str | None, max_bytes: int | None
+    ) -> list[Event]:
+        for _ in range(ATTEMPTS):
+            log = self._logs.get(thread_id)
+            same_thread(thread_id, log.head, incarnation)
+            try:
+                return log.events_after(seq, limit, max_bytes)
+            except ThreadNotFound:
+                self._logs.drop(thread_id)
+        raise StoreBusy("The thread comes and goes too quickly.", thread_id=thread_id)
+
     def _find(self, kind: EntryKind, key: str) -> Entry | None:
         thread_id = self._index.thread_of(kind, key)
         log = None if thread_id is None else self._logs.find(thread_id)
@@ -259,9 +286,13 @@ class FileStore:
         log = self._logs.find(head.thread_id)
         if log is None:
             return False
-        return any(
-            says(head, log.events_after(seq, _PAGE), text) for seq in range(0, log.next_seq, _PAGE)
-        )
+        try:
+            return any(
+                says(head, log.events_after(seq, _PAGE), text)
+                for seq in range(0, log.next_seq, _PAGE)
+            )
+        except ThreadNotFound:
+            return False
 
     def _delete(self, thread_id: str, next_seq: int, incarnation: str | None) -> None:
         with self._tree.locked(self._index.lock_of(thread_id)):
@@ -276,22 +307,48 @@ class FileStore:
         self._tree.remove_folder(trash)
 
     async def _write(self, work: Callable[[], T]) -> T:
-        if not self._is_trusted:
-            raise StoreUnavailable("The disk failed to confirm a write; open the store anew.")
-        return await self._run(work)
+        """Work whose outcome is unknown if the disk refuses to sync it."""
+        return await self._in_worker(lambda: self._write_in_place(work))
 
     async def _run(self, work: Callable[[], T]) -> T:
+        try:
+            return await self._in_worker(work)
+        except CommitOutcomeUnknown as error:
+            raise StoreBroken(str(error)) from error
+
+    async def _in_worker(self, work: Callable[[], T]) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._open_workers(), self._checked, work)
 
+    def _write_in_place(self, work: Callable[[], T]) -> T:
+        """Nothing is acknowledged that was written where a restart would not find it."""
+        done = work()
+        self._tree.check()
+        return done
+
     def _checked(self, work: Callable[[], T]) -> T:
+        if self._broken is not None:
+            raise StoreBroken(str(self._broken))
         try:
             return work()
-        except CommitOutcomeUnknown:
-            self._is_trusted = False
+        except CommitOutcomeUnknown as error:
+            self._break(StoreBroken(str(error)))
+            raise
+        except StoreBroken as error:
+            self._break(error)
             raise
         except OSError as error:
+            try:
+                self._tree.check()
+            except StoreBroken as broken:
+                self._break(broken)
+                raise broken from error
             raise typed(error) from error
+
+    def _break(self, error: StoreBroken) -> None:
+        if self._broken is None:
+            self._broken = error
+            logger.error("the store is broken", extra={"reason": str(error)})
 
     def _open_workers(self) -> ThreadPoolExecutor:
         if self._workers is None:

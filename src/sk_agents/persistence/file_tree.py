@@ -13,22 +13,23 @@ import hashlib
 import os
 import re
 import secrets
-import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     StateCorrupt,
+    StoreBroken,
     StoreBusy,
     StoreFull,
     StoreReadOnly,
     StoreUnavailable,
     TealError,
 )
+from sk_agents.persistence.file_disk import FileDisk
 
 Place = tuple[str, ...]
 
@@ -70,24 +71,14 @@ def typed(error: OSError) -> TealError:
     return StoreUnavailable(f"The store cannot be used: {said}")
 
 
-def make_durable(fd: int) -> None:
-    """Raises CommitOutcomeUnknown: after a failed fsync nobody knows what the disk holds."""
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        raise CommitOutcomeUnknown(
-            f"The disk did not confirm a write: {error.strerror}. Open the store anew."
-        ) from error
-
-
 @contextmanager
-def locked(fd: int, mode: int) -> Iterator[None]:
+def locked(fd: int, mode: int, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     """Hold the file's lock among all processes of the host.
 
     Raises:
         StoreBusy: another process does not give it up.
     """
-    deadline = time.monotonic() + LOCK_SECONDS
+    deadline = time.monotonic() + seconds
     pause = 0.0002
     while True:
         try:
@@ -105,8 +96,39 @@ def locked(fd: int, mode: int) -> Iterator[None]:
 
 
 class FileTree:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, disk: FileDisk | None = None) -> None:
         self.root = root
+        self._disk = disk or FileDisk()
+        self._found: dict[Place, tuple[int, int] | None] = {}
+        self._safe: set[Place] = set()
+
+    def remember(self, places: Iterable[Place]) -> None:
+        """These stay the same files and folders as long as the store is open."""
+        self._found = {place: self._identity(place) for place in places}
+
+    def check(self) -> None:
+        """Raises StoreBroken, naming what was removed or replaced under the open store."""
+        for place, found in self._found.items():
+            if self._identity(place) != found:
+                raise gone(self.root.joinpath(*place))
+
+    def make_durable(self, fd: int) -> None:
+        """Raises CommitOutcomeUnknown: after a refused sync nobody knows what the disk holds, and
+        a second one that succeeds says nothing about the bytes of the first."""
+        try:
+            self._disk.sync(fd)
+        except OSError as error:
+            raise CommitOutcomeUnknown(
+                f"The disk refused to sync: {error.strerror}. Restart to read what it kept."
+            ) from error
+
+    def write_at(self, fd: int, data: bytes, offset: int) -> None:
+        """One write; a short one means that the disk, or the file's limit, has no room."""
+        if self._disk.write(fd, data, offset) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def cut(self, fd: int, size: int) -> None:
+        self._disk.truncate(fd, size)
 
     @contextmanager
     def folder(self, place: Place, *, create: bool = False) -> Iterator[int]:
@@ -114,7 +136,7 @@ class FileTree:
         try:
             for name in place:
                 if create:
-                    _make_folder(fd, name)
+                    self._make_folder(fd, name)
                 inner = os.open(name, _FOLDER, dir_fd=fd)
                 os.close(fd)
                 fd = inner
@@ -126,7 +148,7 @@ class FileTree:
     def opened(self, place: Place, flags: int = os.O_RDONLY) -> Iterator[int]:
         """Raises FileNotFoundError; StateCorrupt if it is not a plain file."""
         with self.folder(place[:-1]) as folder:
-            fd = os.open(place[-1], flags | _OPEN, 0o600, dir_fd=folder)
+            fd = self._disk.open(place[-1], folder, flags | _OPEN)
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise StateCorrupt(f"Not a plain file: {'/'.join(place)}")
@@ -135,9 +157,9 @@ class FileTree:
             os.close(fd)
 
     @contextmanager
-    def locked(self, place: Place) -> Iterator[None]:
+    def locked(self, place: Place, seconds: float = LOCK_SECONDS) -> Iterator[None]:
         """Hold a lock file, made if need be."""
-        with self.opened(place, os.O_RDWR | os.O_CREAT) as fd, locked(fd, fcntl.LOCK_EX):
+        with self.opened(place, os.O_RDWR | os.O_CREAT) as fd, locked(fd, fcntl.LOCK_EX, seconds):
             yield
 
     def stat(self, place: Place) -> os.stat_result | None:
@@ -163,22 +185,26 @@ class FileTree:
         with self.folder((TEMPORARY,)) as temporary, self.folder(place[:-1], create=True) as folder:
             try:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN
-                fd = os.open(name, flags, 0o600, dir_fd=temporary)
+                fd = self._disk.open(name, temporary, flags)
                 try:
-                    write_all(fd, data)
+                    self.write_at(fd, data, 0)
                     if durable:
-                        os.fsync(fd)
+                        self.make_durable(fd)
                 finally:
                     os.close(fd)
-                os.rename(name, place[-1], src_dir_fd=temporary, dst_dir_fd=folder)
-            except OSError:
+                self._disk.move(name, temporary, place[-1], folder)
+            except (OSError, CommitOutcomeUnknown):
                 with suppress(FileNotFoundError):
-                    os.unlink(name, dir_fd=temporary)
+                    self._disk.remove(name, temporary)
                 raise
+
+    def sync_folder(self, place: Place) -> None:
+        with self.folder(place) as folder:
+            self.make_durable(folder)
 
     def remove(self, place: Place) -> None:
         with suppress(FileNotFoundError), self.folder(place[:-1]) as folder:
-            os.unlink(place[-1], dir_fd=folder)
+            self._disk.remove(place[-1], folder)
 
     def move_folder(self, old: Place, new: Place) -> None:
         """Atomic and durable. Raises FileExistsError if the new place is taken."""
@@ -186,35 +212,47 @@ class FileTree:
             self.folder(old[:-1]) as old_parent,
             self.folder(new[:-1], create=True) as new_parent,
         ):
+            self._make_safe(new[:-1])
             try:
-                os.rename(old[-1], new[-1], src_dir_fd=old_parent, dst_dir_fd=new_parent)
+                self._disk.move(old[-1], old_parent, new[-1], new_parent)
             except (FileExistsError, NotADirectoryError) as error:
                 raise FileExistsError(*error.args) from error
             except OSError as error:
                 if error.errno == errno.ENOTEMPTY:
                     raise FileExistsError(*error.args) from error
                 raise
-            make_durable(new_parent)
-            make_durable(old_parent)
+            self.make_durable(new_parent)
+            self.make_durable(old_parent)
 
     def remove_folder(self, place: Place) -> None:
         with suppress(FileNotFoundError), self.folder(place[:-1]) as parent:
-            shutil.rmtree(place[-1], dir_fd=parent)
+            self._disk.remove_tree(place[-1], parent)
+
+    def _make_folder(self, parent: int, name: str) -> None:
+        try:
+            self._disk.make_folder(name, parent)
+        except FileExistsError:
+            return
+        self.make_durable(parent)
+
+    def _make_safe(self, place: Place) -> None:
+        """Sync the way to a folder, once: another process may have made it and not come so far."""
+        if place not in self._safe:
+            for depth in range(len(place)):
+                self.sync_folder(place[:depth])
+            self._safe.add(place)
+
+    def _identity(self, place: Place) -> tuple[int, int] | None:
+        try:
+            found = os.lstat(self.root.joinpath(*place))
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
 
 def new_temporary_name() -> str:
     return f"{secrets.token_hex(8)}.tmp"
 
 
-def write_all(fd: int, data: bytes) -> None:
-    """One write; a short one means that the disk, or the file's limit, has no room for the rest."""
-    if os.write(fd, data) < len(data):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _make_folder(parent: int, name: str) -> None:
-    try:
-        os.mkdir(name, 0o700, dir_fd=parent)
-    except FileExistsError:
-        return
-    make_durable(parent)
+def gone(path: Path) -> StoreBroken:
+    return StoreBroken(f"{path} was removed or replaced: what is written now is lost; restart")

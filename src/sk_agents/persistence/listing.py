@@ -16,6 +16,7 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import ThreadPage, ThreadQuery
+from sk_agents.exceptions import InvalidCursor
 
 
 def page_of(threads: Iterable[Thread], query: ThreadQuery) -> ThreadPage:
@@ -40,15 +41,23 @@ def cursor(last: Thread) -> str:
 
 
 def read_cursor(text: str | None) -> tuple[datetime, str] | None:
-    """The place after which a listing goes on; nonsense means from the top."""
-    if not text:
+    """The place after which a listing goes on; none is from the top.
+
+    Raises:
+        InvalidCursor: this was never anybody's: to begin anew would look like more of the same.
+    """
+    if text is None:
         return None
     try:
-        at, _, thread_id = base64.urlsafe_b64decode(text.encode()).decode().partition(" ")
+        at, _, thread_id = (
+            base64.b64decode(text.encode(), b"-_", validate=True).decode().partition(" ")
+        )
         place = datetime.fromisoformat(at)
     except (ValueError, binascii.Error):
-        return None
-    return (place, thread_id) if place.tzinfo else None
+        raise InvalidCursor from None
+    if place.tzinfo is None or not thread_id:
+        raise InvalidCursor
+    return place, thread_id
 
 
 def says(thread: Thread, events: Iterable[Event], text: str) -> bool:

@@ -54,6 +54,9 @@ def error_response(scope: Scope, failure: Failure, detail: Any = None) -> JSONRe
     headers = {HEADER: correlation_id}
     if failure.status in UNAVAILABLE:
         headers["Retry-After"] = str(DEFAULT_RETRY_AFTER)
+    if failure.status == HTTPStatus.REQUEST_TIMEOUT:
+        # The rest of the body must not be taken for the next request's.
+        headers["Connection"] = "close"
     if failure.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     body = {

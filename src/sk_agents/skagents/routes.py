@@ -16,12 +16,14 @@ from starlette.websockets import WebSocket
 
 from sk_agents.config.agent_file import AgentFile
 from sk_agents.engine.engine import Engine
-from sk_agents.exceptions import TealError
-from sk_agents.http.body import MAX_BYTES_WITH_IMAGES, read_json
-from sk_agents.http.caller import current_caller
+from sk_agents.exceptions import LimitExceeded, TealError
+from sk_agents.http.body import body_of
+from sk_agents.http.caller import Caller, current_caller
 from sk_agents.http.health import Health
+from sk_agents.http.limits import limits_of
 from sk_agents.http.page import reference_page
 from sk_agents.http.sse import EventStream
+from sk_agents.http.streams import HeldStream
 from sk_agents.skagents.errors import error_response, refusal, told
 from sk_agents.skagents.frames import frames
 from sk_agents.skagents.models import ErrorResponse, Failure, Handler, InvokeResponse, Outputs
@@ -88,7 +90,7 @@ def get_rest_routes(
     @router.post("", responses={**errors, 200: {"model": answer}}, **described)
     async def invoke(request: Request) -> Response:
         try:
-            outputs = await _begun(request, handler, adapter)
+            outputs, _ = await _begun(request, handler, adapter)
         except (TealError, RequestValidationError) as error:
             return refusal(request.scope, error)
         answered = await unless_gone(request.receive, _answered(outputs, request.scope))
@@ -99,10 +101,11 @@ def get_rest_routes(
     )
     async def invoke_sse(request: Request) -> Response:
         try:
-            outputs = await _begun(request, handler, adapter)
+            outputs, caller = await _begun(request, handler, adapter)
         except (TealError, RequestValidationError) as error:
             return refusal(request.scope, error)
-        return _EventResponse(EventStream(frames(outputs, request.scope)))
+        stream = EventStream(frames(outputs, request.scope))
+        return _EventResponse(limits_of(request).slots, caller.user_id, stream)
 
     return router
 
@@ -167,12 +170,13 @@ def engine_of(connection: HTTPConnection) -> Engine:
     return engine
 
 
-async def _begun(request: Request, handler: Handler, adapter: TypeAdapter[BaseModel]) -> Outputs:
+async def _begun(
+    request: Request, handler: Handler, adapter: TypeAdapter[BaseModel]
+) -> tuple[Outputs, Caller]:
+    """The outputs, of which nothing is made until the first is asked for, and who asks."""
     caller = await current_caller(request)
-    inputs = await read_json(
-        request.scope, request.receive, adapter, max_bytes=MAX_BYTES_WITH_IMAGES
-    )
-    return handler.invoke_stream(engine_of(request), inputs, caller)
+    inputs = await body_of(request, adapter, images=True)
+    return handler.invoke_stream(engine_of(request), inputs, caller), caller
 
 
 async def _answered(outputs: Outputs, scope: Scope) -> Response:
@@ -187,14 +191,13 @@ async def _answered(outputs: Outputs, scope: Scope) -> Response:
     raise AssertionError("the last output is an answer or a failure")
 
 
-class _EventResponse(Response):
+class _EventResponse(HeldStream):
     """A stream as a response that the framework hands on untouched."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, stream: EventStream) -> None:
-        super().__init__()
-        self._stream = stream
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._stream(scope, receive, send)
+        try:
+            await super().__call__(scope, receive, send)
+        except LimitExceeded as error:
+            await refusal(scope, error)(scope, receive, send)

@@ -1,13 +1,13 @@
 """The deprecated stream: one input in, the pieces of the answer out as text, then the end.
 
 Codes of the end: 1000 answered, 1007 not the input there has to be, 1008 not allowed, 1009 too
-large, 1011 no answer.
+large, 1011 no answer, 1013 too many streams of this user.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing, suppress
+from contextlib import ExitStack, aclosing, suppress
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, TypeAdapter
@@ -18,14 +18,16 @@ from sk_agents.engine.engine import Engine
 from sk_agents.exceptions import (
     Forbidden,
     InvalidInput,
+    LimitExceeded,
     MalformedRequest,
     SlowRequest,
     TealError,
     TooLarge,
     Unauthenticated,
 )
-from sk_agents.http.body import BODY_SECONDS, MAX_BYTES_WITH_IMAGES, read_json
+from sk_agents.http.body import read_json
 from sk_agents.http.caller import current_caller
+from sk_agents.http.limits import limits_of
 from sk_agents.http.sse import WRITE_SECONDS
 from sk_agents.skagents.errors import failure_of, told
 from sk_agents.skagents.models import Failure, Handler, Outputs, PartialResponse
@@ -36,6 +38,7 @@ BAD_INPUT = 1007
 NOT_ALLOWED = 1008
 TOO_LARGE = 1009
 FAILED = 1011
+TRY_LATER = 1013
 # The HTTP status of an input that fits its type and cannot be answered all the same.
 UNFIT = 422
 # A close frame has room for so many bytes of reason.
@@ -49,6 +52,7 @@ CODES: dict[type[TealError], int] = {
     InvalidInput: BAD_INPUT,
     MalformedRequest: BAD_INPUT,
     TooLarge: TOO_LARGE,
+    LimitExceeded: TRY_LATER,
 }
 
 
@@ -56,21 +60,23 @@ async def serve_websocket(
     websocket: WebSocket, handler: Handler, adapter: TypeAdapter[BaseModel], engine: Engine
 ) -> None:
     await websocket.accept()
-    try:
-        caller = await current_caller(websocket)
-        inputs = await _input(websocket, adapter)
-        outputs = handler.invoke_stream(engine, inputs, caller)
-    except WebSocketDisconnect:
-        return
-    except RequestValidationError as error:
-        await _close(websocket, BAD_INPUT, _first_problem(error))
-        return
-    except TealError as error:
-        await _close(websocket, CODES.get(type(error), FAILED), failure_of(error).message)
-        return
-    end = await unless_gone(websocket.receive, _sent(websocket, outputs))
-    if end is not None:
-        await _close(websocket, *end)
+    with ExitStack() as stack:
+        try:
+            caller = await current_caller(websocket)
+            stack.enter_context(limits_of(websocket).slots.held(caller.user_id))
+            inputs = await _input(websocket, adapter)
+            outputs = handler.invoke_stream(engine, inputs, caller)
+        except WebSocketDisconnect:
+            return
+        except RequestValidationError as error:
+            await _close(websocket, BAD_INPUT, _first_problem(error))
+            return
+        except TealError as error:
+            await _close(websocket, CODES.get(type(error), FAILED), failure_of(error).message)
+            return
+        end = await unless_gone(websocket.receive, _sent(websocket, outputs))
+        if end is not None:
+            await _close(websocket, *end)
 
 
 async def _sent(websocket: WebSocket, outputs: Outputs) -> tuple[int, str] | None:
@@ -98,8 +104,9 @@ async def _input(websocket: WebSocket, adapter: TypeAdapter[BaseModel]) -> BaseM
         WebSocketDisconnect: it left instead.
         SlowRequest, TooLarge, RequestValidationError: as `read_json`.
     """
+    limits = limits_of(websocket)
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with asyncio.timeout(limits.body_seconds):
             message = await websocket.receive()
     except TimeoutError:
         raise SlowRequest from None
@@ -111,13 +118,15 @@ async def _input(websocket: WebSocket, adapter: TypeAdapter[BaseModel]) -> BaseM
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return await read_json(AS_JSON, receive, adapter, max_bytes=MAX_BYTES_WITH_IMAGES)
+    return await read_json(AS_JSON, receive, adapter, max_bytes=limits.image_body_bytes)
 
 
 async def _close(websocket: WebSocket, code: int, reason: str) -> None:
     cut = reason.encode()[:REASON_BYTES].decode(errors="ignore")
-    with suppress(WebSocketDisconnect, RuntimeError):  # it is closed already
-        await websocket.close(code, cut)
+    # It is closed already, or its reader takes nothing.
+    with suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
+        async with asyncio.timeout(WRITE_SECONDS):
+            await websocket.close(code, cut)
 
 
 def _first_problem(error: RequestValidationError) -> str:

@@ -5,6 +5,7 @@ Bodies are read as bytes and checked once; nothing is parsed twice on the way to
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,16 +15,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sk_agents.engine.commands import Admit
 from sk_agents.engine.models import RunStatus
-from sk_agents.exceptions import InvalidInput, TealError
-from sk_agents.http.body import MAX_BYTES_WITH_IMAGES, read_json
-from sk_agents.http.caller import current_caller
+from sk_agents.exceptions import InvalidInput, LimitExceeded, TealError
+from sk_agents.http.body import body_of
+from sk_agents.http.caller import Caller, current_caller
 from sk_agents.http.correlation import correlation_id_of
 from sk_agents.http.exchange import exchange_of
 from sk_agents.http.health import Health
 from sk_agents.http.idempotency import idempotency_key
 from sk_agents.http.ids import canonical_uuid
+from sk_agents.http.limits import admitting, limits_of
 from sk_agents.http.sse import DirectLine, EventStream, Frames
+from sk_agents.http.streams import HeldStream
 from sk_agents.tealagents import handle
 from sk_agents.tealagents.errors import failure_response
 from sk_agents.tealagents.models import (
@@ -36,6 +40,7 @@ from sk_agents.tealagents.v1alpha1.config import Served
 from sk_agents.tealagents.v1alpha1.handler import TealAgentsV1Alpha1Handler
 from sk_agents.tealagents.v1alpha1.progress import Progress
 from sk_agents.tealagents.v1alpha1.render import Renderer
+from sk_agents.tealagents.v1alpha1.tasks import SURFACE
 
 MESSAGE: TypeAdapter[UserMessage] = TypeAdapter(UserMessage)
 RESUME: TypeAdapter[ResumeRequest] = TypeAdapter(ResumeRequest)
@@ -89,23 +94,27 @@ class Endpoints:
         message = await self._message(request)
         handler = self._handler(request)
         key = idempotency_key(request.scope)
-        turn = await handler.begin(caller, message, key=key, on_disconnect="continue")
+        admit = self._admit(request, caller)
+        turn = await handler.begin(caller, message, key=key, on_disconnect="continue", admit=admit)
         return self._reply(request, handler, turn, await handler.settle(turn))
 
     async def invoke_stream(self, request: Request) -> ASGIApp:
         caller = await current_caller(request)
         message = await self._message(request)
         handler = self._handler(request)
-        turn = await handler.begin(caller, message, key=idempotency_key(request.scope))
-        return self._stream(request, handler, turn)
+        key, admit = idempotency_key(request.scope), self._admit(request, caller)
+        return await self._streamed(
+            request, handler, caller, handler.begin(caller, message, key=key, admit=admit)
+        )
 
     async def resume(self, request: Request) -> ASGIApp:
-        handler, turn = await self._resumed(request)
+        handler, _, decided = await self._resumed(request)
+        turn = await decided
         return self._reply(request, handler, turn, await handler.settle(turn))
 
     async def resume_stream(self, request: Request) -> ASGIApp:
-        handler, turn = await self._resumed(request)
-        return self._stream(request, handler, turn)
+        handler, caller, decided = await self._resumed(request)
+        return await self._streamed(request, handler, caller, decided)
 
     async def task(self, request: Request) -> ASGIApp:
         caller, task_id = await current_caller(request), _id(request, "task_id")
@@ -115,6 +124,7 @@ class Endpoints:
     async def delete_task(self, request: Request) -> ASGIApp:
         caller, task_id = await current_caller(request), _id(request, "task_id")
         await self._handler(request).delete(caller, task_id)
+        limits_of(request).quotas[SURFACE].release_chat(caller.user_id)
         return Response(status_code=204)
 
     async def session(self, request: Request) -> ASGIApp:
@@ -147,22 +157,42 @@ class Endpoints:
         return handle(self.version, request.app.state.engines.tasks, self.served)
 
     async def _message(self, request: Request) -> UserMessage:
-        return await read_json(
-            request.scope, request.receive, MESSAGE, max_bytes=MAX_BYTES_WITH_IMAGES
-        )
+        return await body_of(request, MESSAGE, images=True)
 
-    async def _resumed(self, request: Request) -> tuple[TealAgentsV1Alpha1Handler, Turn]:
+    def _admit(self, request: Request, caller: Caller) -> Admit:
+        engine = request.app.state.engines.tasks
+        return admitting(request, engine, caller.user_id, SURFACE)
+
+    async def _resumed(
+        self, request: Request
+    ) -> tuple[TealAgentsV1Alpha1Handler, Caller, Coroutine[Any, Any, Turn]]:
+        """The handler, the caller, and the deciding itself, which is still to be awaited."""
         caller, request_id = await current_caller(request), _id(request, "request_id")
-        body = await read_json(request.scope, request.receive, RESUME, optional=True)
-        handler = self._handler(request)
-        turn = await handler.decide(
-            caller,
-            request_id,
-            _resume(request, body),
-            key=idempotency_key(request.scope),
-            task_id=_task_id(request),
-        )
-        return handler, turn
+        body = await body_of(request, RESUME, optional=True)
+        resume, task_id = _resume(request, body), _task_id(request)
+        key, handler = idempotency_key(request.scope), self._handler(request)
+        return handler, caller, handler.decide(caller, request_id, resume, key=key, task_id=task_id)
+
+    async def _streamed(
+        self,
+        request: Request,
+        handler: TealAgentsV1Alpha1Handler,
+        caller: Caller,
+        taken_on: Coroutine[Any, Any, Turn],
+    ) -> ASGIApp:
+        """Its stream, in a slot of the caller's that is there before anything is begun."""
+        slots = limits_of(request).slots
+        try:
+            slot = slots.held(caller.user_id)
+        except LimitExceeded:
+            taken_on.close()
+            raise
+        try:
+            stream = self._stream(request, handler, await taken_on)
+        except BaseException:
+            slot.release()
+            raise
+        return HeldStream(slots, caller.user_id, stream, slot)
 
     def _reply(
         self, request: Request, handler: TealAgentsV1Alpha1Handler, turn: Turn, progress: Progress

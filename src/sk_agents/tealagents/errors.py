@@ -83,6 +83,9 @@ def _headers(status: HTTPStatus, error: TealError) -> dict[str, str]:
             return {"WWW-Authenticate": "Bearer"}
         case HTTPStatus.TOO_MANY_REQUESTS | HTTPStatus.SERVICE_UNAVAILABLE:
             return {"Retry-After": str(error.attributes.get("retry_after", DEFAULT_RETRY_AFTER))}
+        case HTTPStatus.REQUEST_TIMEOUT:
+            # The rest of the body must not be taken for the next request's.
+            return {"Connection": "close"}
     return {}
 
 

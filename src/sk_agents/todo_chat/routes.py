@@ -30,15 +30,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sk_agents.engine.commands import StartRun
+from sk_agents.engine.commands import Admit, StartRun
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.models import NewThread, Part, RunStatus, UserInput
 from sk_agents.engine.state import Run
 from sk_agents.exceptions import InvalidInput, StillRunning, ThreadBusy
-from sk_agents.http.body import read_json
+from sk_agents.http.body import body_of
 from sk_agents.http.caller import Caller, acting_caller
 from sk_agents.http.errors import problem
 from sk_agents.http.idempotency import idempotency_key
+from sk_agents.http.limits import admitting
 from sk_agents.http.openapi import add_operation, json_body, json_response, problem_responses
 from sk_agents.interactions import chat_thread_id
 from sk_agents.todo_chat.models import ChatReply, ChatRequest
@@ -85,13 +86,7 @@ async def _answer(request: Request, agent: str | None) -> Response:
     caller = await acting_caller(request)
     key = idempotency_key(request.scope)
     settings = request.app.state.settings
-    body = await read_json(
-        request.scope,
-        request.receive,
-        _REQUEST,
-        max_bytes=settings.max_body_bytes,
-        timeout=settings.body_timeout,
-    )
+    body = await body_of(request, _REQUEST)
     if body.user_id is not None:
         caller = await acting_caller(request, body.user_id)
     if agent is None:
@@ -99,7 +94,9 @@ async def _answer(request: Request, agent: str | None) -> Response:
     session_id = body.session_id or _new_session(caller, key)
     engine: Engine = request.app.state.engines.main
     try:
-        accepted = await engine.start(_command(caller, session_id, agent, key, body))
+        admit = admitting(request, engine, caller.user_id, SURFACE)
+        command = _command(caller, session_id, agent, key, body, admit)
+        accepted = await engine.start(command)
         async with asyncio.timeout(settings.request_wait):
             run = await engine.result(accepted.thread_id, accepted.run_id)
     except ThreadBusy as error:
@@ -121,7 +118,12 @@ async def _answer(request: Request, agent: str | None) -> Response:
 
 
 def _command(
-    caller: Caller, session_id: str, agent: str, key: str | None, body: ChatRequest
+    caller: Caller,
+    session_id: str,
+    agent: str,
+    key: str | None,
+    body: ChatRequest,
+    admit: Admit,
 ) -> StartRun:
     title = _title(body.user_message)
     digest = hashlib.sha256(body.model_dump_json().encode()).hexdigest()
@@ -143,6 +145,7 @@ def _command(
         on_busy=body.on_busy,
         on_disconnect="continue",
         authorization=caller.authorization,
+        admit=admit,
     )
 
 

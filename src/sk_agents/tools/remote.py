@@ -58,7 +58,8 @@ class RemotePlugin(BaseModel):
     redirect_hosts: tuple[str, ...] = ()
     requires_approval: StrictBool | None = None
     requires_authorization: StrictBool = False
-    forward_authorization: StrictBool = True
+    # The caller's token is for this server. Another one gets it only if the operator says so.
+    forward_authorization: StrictBool | None = None
 
     @field_validator("server_url")
     @classmethod
@@ -145,7 +146,9 @@ def _tools(
         redirect_hosts=tuple(host.lower() for host in plugin.redirect_hosts),
         requires_approval=plugin.requires_approval,
         requires_authorization=plugin.requires_authorization,
-        forward_authorization=plugin.forward_authorization,
+        forward_authorization=plugin.requires_authorization
+        if plugin.forward_authorization is None
+        else plugin.forward_authorization,
     )
     try:
         document = _document(plugin, path, service)

@@ -111,7 +111,7 @@ def parsed_document(
     elif data.lstrip()[:1] == b"<":
         raise ConfigurationError(f"{source}: is a web page, not an OpenAPI document")
     else:
-        content = read_yaml(path) if path is not None else _yaml(data, source)
+        content = read_yaml(path, strict=False) if path is not None else _yaml(data, source)
     if not isinstance(content, Mapping):
         raise ConfigurationError(f"{source}: is not an OpenAPI document")
     document = Document(content, source, url)
@@ -137,7 +137,7 @@ def _yaml(data: bytes, source: str) -> Any:
         file.write(data)
         file.flush()
         try:
-            return read_yaml(Path(file.name))
+            return read_yaml(Path(file.name), strict=False)
         except ConfigurationError as error:
             raise ConfigurationError(str(error).replace(file.name, source)) from None
 

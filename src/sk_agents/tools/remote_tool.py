@@ -36,7 +36,7 @@ class Service:
     redirect_hosts: tuple[str, ...] = ()
     requires_approval: bool | None = None
     requires_authorization: bool = False
-    forward_authorization: bool = True
+    forward_authorization: bool = False
 
 
 class RemoteTool(Tool):

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import Any
 
 from sk_agents.engine.canonical import digest
-from sk_agents.engine.commands import CancelRun, DecideApproval, OnDisconnect, StartRun
+from sk_agents.engine.commands import Admit, CancelRun, DecideApproval, OnDisconnect, StartRun
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.ids import RandomIds
 from sk_agents.engine.models import NewThread, Part, UserInput
@@ -108,6 +108,7 @@ class TealAgentsV1Alpha1Handler:
         *,
         key: str | None = None,
         on_disconnect: OnDisconnect | None = None,
+        admit: Admit | None = None,
     ) -> Turn:
         """Take on a request; it is stored when this returns.
 
@@ -136,6 +137,7 @@ class TealAgentsV1Alpha1Handler:
             on_busy=message.on_busy,
             on_disconnect=on_disconnect,
             authorization=caller.authorization,
+            admit=admit,
         )
         accepted = await self._engine.start(command)
         if accepted.repeated and head is None:

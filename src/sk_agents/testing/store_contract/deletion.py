@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -20,6 +21,48 @@ from sk_agents.testing.commits import (
     thought,
 )
 from sk_agents.testing.store_contract.case import KINDS, StoreCases, every_event, snapshot
+
+ROUNDS = 25
+READERS = 4
+LENGTH = 8
+
+
+async def make_and_delete(store: Store, rounds: int = ROUNDS) -> None:
+    """A thread that comes and goes, as long as this each time."""
+    for number in range(rounds):
+        head = (await store.commit(start_run("t", f"run-{number}", text="hello"))).thread
+        for _ in range(LENGTH - 1):
+            head = (await store.commit(append(head, thought("hello", f"run-{number}")))).thread
+        await asyncio.sleep(0)
+        await store.delete("t", next_seq=head.next_seq)
+
+
+async def read_until(store: Store, ended: asyncio.Event) -> None:
+    """Read everything again and again: whole and of one life each time, or not there."""
+    query = ThreadQuery(user_id=USER, text="hello")
+    while not ended.is_set():
+        try:
+            log = await store.events_after("t", 0)
+            assert [event.seq for event in log] == list(range(1, len(log) + 1))
+            assert len({event.run_id for event in log}) == 1
+            await store.events_after("t", LENGTH // 2)
+            await store.thread("t")
+        except ThreadNotFound:
+            pass
+        for page in (await store.threads(query), await store.threads(query)):
+            assert len(page.threads) <= 1
+        await store.orphans()
+        await store.open_entries("run", USER)
+        await asyncio.sleep(0)
+
+
+async def read_while_deleting(writer: Store, reader: Store) -> None:
+    ended = asyncio.Event()
+    async with asyncio.timeout(100), asyncio.TaskGroup() as group:
+        for _ in range(READERS):
+            group.create_task(read_until(reader, ended))
+        await make_and_delete(writer)
+        ended.set()
 
 
 class DeletionCases(StoreCases):
@@ -130,3 +173,8 @@ class DeletionCases(StoreCases):
         assert after["u"] == before["u"]
         assert [entry.key for entry in after["entries"]] == ["b"]
         assert await store.find("run", "run-2") is not None
+
+    async def test_reader_of_a_thread_that_is_deleted_finds_it_whole_or_not_at_all(
+        self, store: Store
+    ) -> None:
+        await read_while_deleting(store, store)

@@ -5,6 +5,7 @@ import base64
 import pytest
 
 from sk_agents.engine.ports import Store, ThreadPage, ThreadQuery
+from sk_agents.exceptions import InvalidCursor
 from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import USER, append, create, start_run, thought
 from sk_agents.testing.store_contract.case import StoreCases, every_thread
@@ -112,11 +113,12 @@ class ListingCases(StoreCases):
             ),
         ],
     )
-    async def test_nonsense_cursor_starts_from_the_top(
+    async def test_nonsense_cursor_is_refused(
         self, store: Store, clock: SettableClock, nonsense: str
     ) -> None:
-        names = await made(store, clock, 2)
-        assert ids(await store.threads(ThreadQuery(USER, after=nonsense))) == names
+        await made(store, clock, 2)
+        with pytest.raises(InvalidCursor):
+            await store.threads(ThreadQuery(USER, after=nonsense))
 
     async def test_surface_and_session_narrow_the_list(self, store: Store) -> None:
         for surface in ("chats", "tasks"):

@@ -21,6 +21,7 @@ from sk_agents.testing.commits import (
     thought,
 )
 from sk_agents.testing.store_contract.case import MakeStore, StoreCases, every_event
+from sk_agents.testing.store_contract.deletion import read_while_deleting
 from sk_agents.testing.store_contract.races import append_until_stored, decided_once
 
 PROCESSES = 4
@@ -162,6 +163,11 @@ class SharedCases(StoreCases):
             assert {event.run_id for event in log[:1]} == {f"run-{life}"}
             assert log == await every_event(store, "t")
             await store.delete("t", next_seq=head.next_seq)
+
+    async def test_reader_of_a_thread_that_another_handle_deletes_finds_it_whole_or_not_at_all(
+        self, store: Store, other: Store
+    ) -> None:
+        await read_while_deleting(store, other)
 
     async def test_decision_is_not_made_twice_by_a_handle_with_an_old_picture(
         self, store: Store, other: Store

@@ -50,8 +50,17 @@ class Quotas:
     `surface`.
     """
 
-    def __init__(self, surface: str, *, chats: int, pending: int | None, calls: int) -> None:
+    def __init__(
+        self,
+        surface: str,
+        *,
+        chats: int,
+        pending: int | None,
+        calls: int,
+        now: Callable[[], float] = monotonic,
+    ) -> None:
         self._surface = surface
+        self._now = now
         self._most_chats = chats
         self._most_pending = pending
         self._calls = calls
@@ -81,7 +90,7 @@ class Quotas:
                 if self._is_stale(known):
                     query = ThreadQuery(user_id, surface=self._surface, limit=self._most_chats)
                     known.number = len((await shelf.threads(query)).threads)
-                    known.counted_at = monotonic()
+                    known.counted_at = self._now()
         if known.number >= self._most_chats:
             raise LimitExceeded(
                 f"You have {self._most_chats} chats, as many as one user may keep; delete some.",
@@ -96,7 +105,7 @@ class Quotas:
 
     async def _admit_run(self, shelf: Shelf, user_id: str, most: int) -> None:
         known = self._runs.of(user_id)
-        if known.left <= 0 or monotonic() - known.counted_at > BELIEVED_SECONDS:
+        if known.left <= 0 or self._now() - known.counted_at > BELIEVED_SECONDS:
             room = most - await shelf.waiting(user_id, most)
             if room <= 0:
                 raise LimitExceeded(
@@ -104,13 +113,13 @@ class Quotas:
                     retry_after=PENDING_RETRY_SECONDS,
                 )
             known.left = max(1, room // self._calls)
-            known.counted_at = monotonic()
+            known.counted_at = self._now()
         known.left -= 1
 
     def _is_stale(self, known: _Chats) -> bool:
         is_full = known.number >= self._most_chats
         believed = REFUSING_SECONDS if is_full else BELIEVED_SECONDS
-        return monotonic() - known.counted_at > believed
+        return self._now() - known.counted_at > believed
 
 
 class _Users(Generic[T]):

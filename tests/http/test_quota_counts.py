@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from sk_agents.chats import quotas
-from sk_agents.chats.quotas import Quotas
 from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.models import Entry
 from sk_agents.engine.ports import ThreadPage, ThreadQuery
 from sk_agents.engine.shelf import Shelf
 from sk_agents.exceptions import LimitExceeded
+from sk_agents.http.quotas import Quotas
 from sk_agents.persistence.memory_store import MemoryStore
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import SequentialIds
@@ -44,10 +43,8 @@ class Time:
 
 
 @pytest.fixture
-def time(monkeypatch: pytest.MonkeyPatch) -> Time:
-    time = Time()
-    monkeypatch.setattr(quotas, "monotonic", time)
-    return time
+def time() -> Time:
+    return Time()
 
 
 @pytest.fixture
@@ -79,7 +76,7 @@ async def is_full(counted: Quotas, shelf: Shelf) -> bool:
 async def test_chats_are_counted_once_and_again_when_the_count_is_old(
     store: CountingStore, shelf: Shelf, time: Time
 ) -> None:
-    counted = Quotas("chats", chats=100, pending=None, calls=8)
+    counted = Quotas("chats", chats=100, pending=None, calls=8, now=time)
     for _ in range(10):
         assert not await is_full(counted, shelf)
     assert store.counts == 1
@@ -94,7 +91,7 @@ async def test_chats_are_counted_once_and_again_when_the_count_is_old(
 async def test_full_count_is_believed_for_a_minute_only(
     store: CountingStore, shelf: Shelf, time: Time
 ) -> None:
-    counted = Quotas("chats", chats=2, pending=None, calls=8)
+    counted = Quotas("chats", chats=2, pending=None, calls=8, now=time)
     await chats(store, "c1", "c2")
     assert await is_full(counted, shelf)
     # Another instance deletes one.
@@ -110,7 +107,7 @@ async def test_runs_begin_without_a_look_as_long_as_they_cannot_pass_the_limit(
     store: CountingStore, shelf: Shelf, time: Time
 ) -> None:
     """Of 20 approvals each run can want 8: two may begin, then it is counted again."""
-    counted = Quotas("chats", chats=100, pending=20, calls=8)
+    counted = Quotas("chats", chats=100, pending=20, calls=8, now=time)
     looks = []
     for _ in range(4):
         await counted.admit(shelf, USER, makes_chat=False)
@@ -124,7 +121,7 @@ async def test_runs_begin_without_a_look_as_long_as_they_cannot_pass_the_limit(
 async def test_last_room_is_given_to_one_run_at_a_time(
     store: CountingStore, shelf: Shelf, time: Time
 ) -> None:
-    counted = Quotas("chats", chats=100, pending=2, calls=8)
+    counted = Quotas("chats", chats=100, pending=2, calls=8, now=time)
     thread = (await store.commit(start_run("c1"))).thread
     await store.commit(ask(thread, "a1"))
     for expected in (1, 2, 3):
@@ -139,7 +136,7 @@ async def test_last_room_is_given_to_one_run_at_a_time(
 async def test_released_chat_makes_room_and_never_more_than_there_is(
     store: CountingStore, shelf: Shelf, time: Time
 ) -> None:
-    counted = Quotas("chats", chats=1, pending=None, calls=8)
+    counted = Quotas("chats", chats=1, pending=None, calls=8, now=time)
     assert not await is_full(counted, shelf)
     assert await is_full(counted, shelf)
     counted.release_chat(USER)

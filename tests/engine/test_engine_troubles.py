@@ -1,0 +1,281 @@
+"""Stores that do not answer, leases that run out, instances that close: nothing is done twice."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from sk_agents.engine import drivers
+from sk_agents.engine.agent import Limits
+from sk_agents.engine.commits import Unchanged
+from sk_agents.engine.events import LateResult, ModelRestarted, RunStarted, ThreadChanged
+from sk_agents.engine.lease_keeper import LeaseKeeper
+from sk_agents.engine.models import Effect, RunStatus
+from sk_agents.engine.turns import TextDelta, ToolContext
+from sk_agents.exceptions import (
+    CommitOutcomeUnknown,
+    LimitExceeded,
+    ShuttingDown,
+    StoreUnavailable,
+    ThreadNotFound,
+)
+from sk_agents.persistence.memory_store import MemoryStore
+from sk_agents.testing import SettableClock
+from sk_agents.testing.commits import new_commit
+from sk_agents.testing.scripted_model import Turn, calls, says
+from tests.engine.fake_tools import FakePolicy, FakeTools, tool
+from tests.engine.kit import SEND_X, THREAD, Setup, talking
+from tests.engine.troubled_store import TroubledStore
+
+LEASE = 1000.0
+
+
+class Gate:
+    """A tool that says when it is reached and goes on when it may."""
+
+    def __init__(self) -> None:
+        self.reached, self.open = asyncio.Event(), asyncio.Event()
+        self.was_cancelled = False
+
+    async def __call__(self, arguments: dict[str, Any], context: ToolContext) -> str:
+        self.reached.set()
+        try:
+            await self.open.wait()
+        except asyncio.CancelledError:
+            self.was_cancelled = True
+            raise
+        return "through"
+
+    async def wait(self) -> None:
+        async with asyncio.timeout(5):
+            await self.reached.wait()
+
+
+def sending(gate: Gate, *script: Turn, **fields: Any) -> Setup:
+    """Everything allowed, and a tool that has an effect."""
+    tools = FakeTools(tool("Mail-send", gate, effect=Effect.AT_MOST_ONCE))
+    policy = FakePolicy(lambda call: "allow")
+    return Setup([calls(("Mail-send", {})), *script], tools, policy, **fields)
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_start_of_unknown_outcome_is_sent_again_and_starts_one_run(is_stored: bool) -> None:
+    store = TroubledStore()
+    (store.after_commit if is_stored else store.before_commit).extend([CommitOutcomeUnknown()] * 3)
+    async with talking(store, script=[says("once")]) as talk:
+        assert (await talk.ask()).status is RunStatus.COMPLETED
+        assert len({commit.commit_id for commit in store.commits[:4]}) == 1
+        assert len([e for e in await talk.log() if isinstance(e, RunStarted)]) == 1
+
+
+async def test_start_whose_outcome_stays_unknown_is_an_error_and_the_run_goes_on() -> None:
+    store = TroubledStore()
+    store.after_commit = [CommitOutcomeUnknown()] * 4
+    async with talking(store, script=[says("once")], lease_ttl=0.2) as talk:
+        with pytest.raises(CommitOutcomeUnknown):
+            await talk.say()
+        assert len(store.commits) == 4
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+
+
+async def test_decision_that_was_stored_but_not_learned_is_acted_on() -> None:
+    store = TroubledStore()
+    async with talking(store, script=SEND_X, lease_ttl=0.5) as talk:
+        await talk.ask()
+        await talk.parked()
+        (approval_id,) = await talk.approvals("r1")
+
+        async def rename() -> None:
+            head = await store.thread(THREAD)
+            changed = ThreadChanged(metadata={"title": "new"})
+            await store.commit(new_commit(THREAD, Unchanged(head.next_seq), changed))
+            store.before_read = [StoreUnavailable()]
+
+        store.on_commit = rename
+        with pytest.raises(StoreUnavailable):
+            await talk.decide(approval_id)
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        assert talk.tools.started == [("Mail-send", {"text": "x"})]
+
+
+async def test_tool_is_not_started_under_a_lease_that_may_have_run_out() -> None:
+    clock, asked = SettableClock(), asyncio.Event()
+    store = TroubledStore(clock)
+    script: list[Turn] = [[asked, *calls(("Mail-send", {}))], says("never")]
+    policy = FakePolicy(lambda call: "allow")
+    async with talking(store, script=script, policy=policy, clock=clock, lease_ttl=LEASE) as talk:
+        await talk.say()
+        clock.advance(LEASE)
+        store.silent = {"a"}
+        asked.set()
+        await talk.until(lambda state: bool(state.run("r1").calls))
+        await idle()
+        assert talk.tools.started == []
+        store.silent = set()
+        talk.engine._services.lease._renew()
+        await talk.sweep()
+        await talk.sweep()
+        await talk.until(lambda state: not state.run("r1").unresolved_calls)
+        assert talk.tools.started == [("Mail-send", {})]
+
+
+async def test_result_of_a_tool_whose_run_was_taken_over_is_shown_to_who_decides() -> None:
+    clock, gate = SettableClock(), Gate()
+    store = TroubledStore(clock)
+    setup = sending(gate, says("done"), clock=clock, lease_ttl=LEASE)
+    async with talking(store, setup) as a, talking(store, setup, owner="b") as b:
+        await a.say()
+        await gate.wait()
+        store.silent = {"a"}
+        clock.advance(2 * LEASE)
+        b.engine._services.lease._renew()
+        await b.sweep()
+        await b.until(lambda state: bool(state.run("r1").pending_approvals))
+        gate.open.set()
+        await b.until(lambda state: any(c.late_result for c in state.run("r1").calls.values()))
+        late = [event for event in await b.log() if isinstance(event, LateResult)]
+        assert [event.result for event in late] == ["through"]
+        (approval_id,) = await b.approvals("r1")
+        await b.decide(approval_id, choice="done")
+        assert (await b.ended("r1")).status is RunStatus.COMPLETED
+        assert await b.results("r1") == ["through"]
+        assert len(setup.tools.started) == 1
+
+
+async def test_instance_closes_in_time_though_a_tool_does_not_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drivers, "GRACE_SECONDS", 0.05)
+    gate = Gate()
+    async with asyncio.timeout(10):
+        async with talking(
+            MemoryStore(), sending(gate, limits=Limits(cancel_grace_seconds=1000))
+        ) as talk:
+            await talk.say()
+            await gate.wait()
+    assert gate.was_cancelled
+
+
+async def test_ordinary_turns_leave_no_warning_and_nothing_to_settle(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = MemoryStore()
+    script = [calls(("Files-look", {})), says("one"), says("two")]
+    async with talking(store, script=script) as talk:
+        await talk.say("1")
+        await talk.say("2", on_busy="enqueue")
+        assert (await talk.ended("r2")).status is RunStatus.COMPLETED
+        await talk.parked()
+    assert [record.message for record in caplog.records] == []
+
+
+async def test_instance_that_has_closed_leaves_nothing_at_work() -> None:
+    before = asyncio.all_tasks()
+    async with talking(MemoryStore(), script=[says("hi")]) as talk:
+        assert (await talk.ask()).status is RunStatus.COMPLETED
+        assert asyncio.all_tasks() != before
+    assert asyncio.all_tasks() == before
+    assert "leases" not in {thread.name for thread in threading.enumerate()}
+
+
+async def test_instance_closes_though_the_store_is_away() -> None:
+    store = TroubledStore()
+    async with talking(store, script=[says("hi")]) as talk:
+        assert (await talk.ask()).status is RunStatus.COMPLETED
+        store.before_retire = [StoreUnavailable()]
+    assert store.before_retire == []
+
+
+async def test_lease_is_fresh_for_two_thirds_of_its_time_and_again_once_it_is_renewed() -> None:
+    clock = SettableClock()
+    store = TroubledStore(clock)
+    async with LeaseKeeper(store, clock, "a", ttl=900.0) as lease:
+        clock.advance(599)
+        assert lease.is_fresh
+        clock.advance(1)
+        assert not lease.is_fresh
+        store.silent = {"a"}
+        assert not await lease.freshen()
+        store.silent = set()
+        assert await lease.freshen()
+        assert lease.is_fresh
+
+
+async def test_lease_that_was_fresh_at_a_moment_is_trusted_for_a_third_of_its_time() -> None:
+    clock = SettableClock()
+    async with LeaseKeeper(MemoryStore(clock=clock), clock, "a", ttl=900.0) as lease:
+        moment = clock.monotonic()
+        clock.advance(299)
+        assert lease.has_held_since(moment)
+        clock.advance(1)
+        assert not lease.has_held_since(moment)
+
+
+async def test_reply_that_ends_without_an_end_is_asked_for_once_more() -> None:
+    script: list[Turn] = [[TextDelta("Hel")], says("Hello")]
+    async with talking(MemoryStore(), script=script) as talk:
+        run = await talk.ask()
+        assert run.answer is not None
+        assert run.answer.content == "Hello"
+        restarted = [e for e in await talk.log() if isinstance(e, ModelRestarted)]
+        assert [(e.round, e.attempt, e.reason) for e in restarted] == [(1, 2, "llm_interrupted")]
+
+
+async def test_whoever_admits_a_run_hears_whether_it_makes_a_thread() -> None:
+    heard: list[bool] = []
+
+    async def admit(makes_thread: bool) -> None:
+        heard.append(makes_thread)
+
+    script = [says("one"), [asyncio.Event()], says("three")]
+    async with talking(MemoryStore(), script=script) as talk:
+        await talk.ask("1", admit=admit)
+        await talk.say("2", admit=admit)
+        await talk.say("3", admit=admit, on_busy="enqueue")
+        await talk.edit("r1", "1!", admit=admit, on_busy="interrupt")
+    assert heard == [True, False, False, False]
+
+
+async def test_run_that_is_not_admitted_leaves_nothing() -> None:
+    async def refuse(makes_thread: bool) -> None:
+        raise LimitExceeded("enough")
+
+    store = MemoryStore()
+    async with talking(store, script=[says("one"), says("two")]) as talk:
+        with pytest.raises(LimitExceeded):
+            await talk.say("1", admit=refuse)
+        with pytest.raises(ThreadNotFound):
+            await store.thread(THREAD)
+        await talk.ask("1")
+        before = await talk.log()
+        with pytest.raises(LimitExceeded):
+            await talk.say("2", admit=refuse)
+        with pytest.raises(LimitExceeded):
+            await talk.edit("r2", "1!", admit=refuse)
+        assert await talk.log() == before
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+async def test_reader_of_a_draining_instance_gets_what_is_there_and_is_sent_elsewhere(
+    is_running: bool,
+) -> None:
+    turn: Turn = [TextDelta("half"), asyncio.Event()] if is_running else says("whole")
+    async with talking(MemoryStore(), script=[turn]) as talk:
+        accepted = await talk.say()
+        if not is_running:
+            await talk.result(accepted)
+        watched = talk.engine.watch(THREAD)
+        async with asyncio.timeout(5):
+            seen = list(await anext(watched))
+            talk.engine.drain()
+            with pytest.raises(ShuttingDown):
+                async for items in watched:
+                    seen += items
+    assert [getattr(item, "type", "") for item in seen][0] == "run_started"
+
+
+async def idle() -> None:
+    """Long enough for everything that can go on to have gone on."""
+    for _ in range(200):
+        await asyncio.sleep(0)
