@@ -90,7 +90,7 @@ def _run_all(options: argparse.Namespace, folder: Path) -> int:
                 _say(f"red after {number} histories")
                 return 1
     spent = time.process_time() - began
-    _say(f"{len(seeds)} histories, {failed} failed, {spent:.1f} s of CPU")
+    _say(f"{len(seeds)} histories from {options.first}, {failed} failed, {spent:.1f} s of CPU")
     return 1 if failed else 0
 
 
