@@ -57,7 +57,7 @@ LACKS_MODEL = [ "$(LOCAL)" != 0 ] && [ ! $(LOCAL_MODEL) -nt $(READY) ] \
 	known = settings.load_settings(); offer = asyncio.run(wiring.default_offer(known)); \
 	sys.exit(bool(offer.remark and not known.service_config))' 2>/dev/null
 
-.PHONY: help setup serve page test check lint-page docs bench chaos mutants lock release clean
+.PHONY: help setup serve page test check lint-page docs bench chaos mutants simulate lock release clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -101,7 +101,7 @@ lint-page: $(READY)
 	@$(call ON_PAGE,lint)
 
 docs: $(READY) ## build the documentation as a site, into dist/docs
-	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 bench: $(EXTRAS) ## measure; ARGS="..." goes to the benchmark
 ifeq ($(strip $(ARGS)),)
@@ -114,6 +114,9 @@ chaos: $(EXTRAS) ## kill processes mid-write, the full number of times
 
 mutants: $(EXTRAS) ## make mistakes in a copy and see that tests notice; ARGS="--seed 1 --count 100"
 	@$(PY) -m tests.mutants $(ARGS)
+
+simulate: $(EXTRAS) ## many histories of several instances in virtual time; ARGS="--seed 123 --store sqlite"
+	@$(PY) -m tests.simulation $(ARGS)
 
 lock: | $(UV) ## resolve requirements.lock anew; ARGS=--upgrade for newer versions
 	$(COMPILE) --group dev pyproject.toml -o requirements.lock $(ARGS)

@@ -15,8 +15,10 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
+from tests.simulation.defects import defects, red_after
 from tests.simulation.disk import SimulatedLocks, SimulatedOs, install_sqlite
 from tests.simulation.history import run_history
 from tests.simulation.plan import STORES, Plan, plan_of
@@ -34,6 +36,8 @@ def main() -> int:
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
         again = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
         return subprocess.run(again, env={**os.environ, "PYTHONHASHSEED": HASH_SEED}).returncode
+    if options.defects or options.defect:
+        return _find(defects() if options.defects else [options.defect])
     if options.jobs > 1 and options.seed is None:
         return _in_parallel(options)
     _prepare()
@@ -54,6 +58,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--step", type=int, default=1, help="the distance between two seeds")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--until-red", action="store_true", help="stop at the first failure")
+    parser.add_argument("--defects", action="store_true", help="find each defect that is put back")
+    parser.add_argument("--defect", help="find this one only")
     parser.add_argument("--no-shrink", dest="shrink", action="store_false")
     return parser.parse_args()
 
@@ -84,7 +90,7 @@ def _run_all(options: argparse.Namespace, folder: Path) -> int:
                 _say(f"red after {number} histories")
                 return 1
     spent = time.process_time() - began
-    _say(f"{len(seeds)} histories, {failed} failed, {spent:.1f} s of CPU")
+    _say(f"{len(seeds)} histories from {options.first}, {failed} failed, {spent:.1f} s of CPU")
     return 1 if failed else 0
 
 
@@ -99,6 +105,17 @@ def _in_parallel(options: argparse.Namespace) -> int:
         commands.append([sys.executable, "-m", "tests.simulation", *arguments, *store])
     running = [subprocess.Popen(command) for command in commands]
     return max(process.wait() for process in running)
+
+
+def _find(names: Sequence[str]) -> int:
+    """Put each defect back and say how many histories it takes to find it."""
+    missed = 0
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            number, said = red_after(name, Path(folder))
+        missed += number is None
+        _say(f"{name}: " + (f"found by history {number}: {said}" if number else f"missed: {said}"))
+    return 1 if missed else 0
 
 
 def _replay(plan: Plan, folder: Path, shrink: bool) -> int:

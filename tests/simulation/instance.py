@@ -14,6 +14,7 @@ from fastapi import FastAPI
 
 from sk_agents.app import NO_TELEMETRY
 from sk_agents.authorization.dummy_authorizer import DummyAuthorizer
+from sk_agents.chats.desk import SURFACE
 from sk_agents.chats.routes import add_chat_routes
 from sk_agents.chats.talking import Start
 from sk_agents.chats.views import AgentView
@@ -25,6 +26,7 @@ from sk_agents.exceptions import TealError
 from sk_agents.http.caller import CallerCheck
 from sk_agents.http.errors import install_error_handlers
 from sk_agents.http.express import ExpressApp
+from sk_agents.http.limits import Limits
 from sk_agents.http.quotas import Quotas
 from sk_agents.http.streams import StreamSlots
 from sk_agents.signals.local import LocalSignals
@@ -86,8 +88,14 @@ class Chats:
         for route in self.app.router.routes:
             endpoint = getattr(route, "endpoint", None)
             if isinstance(endpoint, Start):
-                endpoint.desk.quotas = Quotas("chats", chats=10_000, pending=None, calls=16)
-                endpoint.desk.slots = StreamSlots(None)
+                limits = _limits()
+                endpoint.desk.quotas, endpoint.desk.slots = limits.quotas[SURFACE], limits.slots
+
+
+def _limits() -> Limits:
+    return Limits(
+        StreamSlots(None), {SURFACE: Quotas(SURFACE, chats=10_000, pending=None, calls=16)}
+    )
 
 
 def chats_app() -> Chats:
@@ -96,7 +104,7 @@ def chats_app() -> Chats:
     )
     app.state.settings = Settings()
     app.state.house = SimpleNamespace(agents={})
-    app.state.stream_slots = StreamSlots(None)
+    app.state.limits = _limits()
     app.state.caller_check = CallerCheck(DummyAuthorizer(), allow_insecure=True)
     install_error_handlers(app)
     view = AgentView(name=AGENT, description="", model="m", examples=[], tools=[])
@@ -210,12 +218,11 @@ class Instance:
 
     async def _until_it_must_end(self, engine: Engine) -> None:
         """Until it is told to, or its store is of no use to it any more."""
-        endings = [self.loop.create_task(self._stopping.wait())]
-        if hasattr(engine, "broken"):
-            endings.append(self.loop.create_task(engine.broken()))
-        _, pending = await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
-        for task in pending:
-            task.cancel()
+        broken = self.loop.create_task(engine.broken())
+        told = self.loop.create_task(self._stopping.wait())
+        await asyncio.wait([broken, told], return_when=asyncio.FIRST_COMPLETED)
+        broken.cancel()
+        told.cancel()
 
     def _died(self, life: asyncio.Task[None]) -> None:
         self.server.app = None

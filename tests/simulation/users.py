@@ -46,7 +46,7 @@ class Known:
 
     runs: list[str] = field(default_factory=list)
     approvals: dict[str, seen.ApprovalRequired] = field(default_factory=dict)
-    cursors: list[tuple[str, str | int]] = field(default_factory=list)
+    cursors: list[tuple[str, str]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -310,9 +310,7 @@ class _Doing:
                 self.done.run_id = event.interaction_id
                 known.runs.append(event.interaction_id)
         if event.interaction_id:
-            # The event's id, which older builds do not tell beside its place.
-            cursor = getattr(event, "event_id", None) or event.seq
-            known.cursors.append((event.interaction_id, cursor))
+            known.cursors.append((event.interaction_id, event.event_id or ""))
         match event:
             case seen.ApprovalRequired():
                 known.approvals[event.approval_id] = event
