@@ -101,7 +101,7 @@ lint-page: $(READY)
 	@$(call ON_PAGE,lint)
 
 docs: $(READY) ## build the documentation as a site, into dist/docs
-	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 bench: $(EXTRAS) ## measure; ARGS="..." goes to the benchmark
 ifeq ($(strip $(ARGS)),)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -19,8 +18,13 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
 AT_ROOT = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
-CODE = re.compile(r"^```.*?^```|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+# Code is matched so that nothing in it is taken for a link; a link's text may be code.
+CODE_OR_LINK = re.compile(
+    r"^```.*?^```"
+    r"|(?P<mark>!?)\[(?P<text>(?:`[^`\n]*`|[^\[\]`])*)\]\((?P<target>[^()\s]+)\)"
+    r"|`[^`\n]+`",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -37,28 +41,19 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         os.path.realpath(file.abs_src_path): file.src_uri for file in files if file.abs_src_path
     }
     source = os.path.realpath(page.file.abs_src_path or "")
-    return in_prose(
-        markdown, lambda text: LINK.sub(lambda link: led(link, source, page, shown), text)
-    )
-
-
-def in_prose(markdown: str, change: Callable[[str], str]) -> str:
-    """The text changed everywhere but in code."""
-    parts, at = [], 0
-    for code in CODE.finditer(markdown):
-        parts += [change(markdown[at : code.start()]), code[0]]
-        at = code.end()
-    return "".join([*parts, change(markdown[at:])])
+    return CODE_OR_LINK.sub(lambda found: led(found, source, page, shown), markdown)
 
 
 def led(link: re.Match[str], source: str, page: Page, shown: dict[str, str]) -> str:
-    """The link as it has to be on the site."""
-    mark, text, target = link.groups()
+    """A link as it has to be on the site; anything else as it is."""
+    mark, text, target = link["mark"], link["text"], link["target"] or ""
     path, hash, anchor = target.partition("#")
     if not path or re.match(r"[a-z]+:", target):
         return link[0]
-    uri = shown.get(os.path.realpath(Path(source).parent / unquote(path)))
+    linked = os.path.realpath(Path(source).parent / unquote(path))
+    uri = shown.get(linked)
     if uri is None:
-        return text
+        # What is not there at all stays a link, so that mkdocs complains.
+        return text if os.path.exists(linked) else link[0]
     here = posixpath.dirname(page.file.src_uri) or "."
     return f"{mark}[{text}]({posixpath.relpath(uri, here)}{hash}{anchor})"

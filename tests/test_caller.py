@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import httpx
 import pytest
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Request
 
 from sk_agents.authorization.dummy_authorizer import DummyAuthorizer
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
@@ -22,6 +22,7 @@ from sk_agents.http.caller import (
     AUTHORIZER_SLOTS,
     Caller,
     CallerCheck,
+    acting_caller,
     check_bind_address,
     current_caller,
     owned_by,
@@ -83,6 +84,29 @@ async def test_caller_is_who_the_authorizer_says() -> None:
 
 async def test_dummy_needs_no_header() -> None:
     assert (await get(application(DummyAuthorizer()))).json() == ["dummyuser", None]
+
+
+async def test_authorizer_is_asked_about_an_empty_header_where_there_is_none() -> None:
+    asked: list[object] = []
+
+    def answer(header: str) -> str:
+        asked.append(header)
+        return "ada"
+
+    await get(application(Own(answer)))
+    assert asked == [""]
+
+
+async def test_user_named_by_the_body_comes_before_the_one_in_the_query() -> None:
+    app = application(DummyAuthorizer())
+
+    @app.get("/acting")
+    async def acting(request: Request) -> str:
+        return (await acting_caller(request, "bob")).user_id
+
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        assert (await client.get("/acting?user_id=eve")).json() == "bob"
 
 
 @requirement("S001-auth-missing-header")

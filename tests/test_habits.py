@@ -46,6 +46,13 @@ def test_commits_run_what_check_runs_without_downloading_anything() -> None:
         assert any(entry.endswith(target) for entry in entries)
 
 
+def test_documentation_is_built_so_that_warnings_count() -> None:
+    (line,) = recipe("docs")
+    assert "mkdocs build --strict" in line
+    # It would drop warnings before they are counted.
+    assert "--quiet" not in line
+
+
 def test_hosted_ci_runs_the_command_that_everybody_can_run() -> None:
     (job,) = parsed(".github/workflows/ci.yml")["jobs"].values()
     *prepared, last = job["steps"]
@@ -65,7 +72,7 @@ def test_every_python_that_the_package_claims_is_run_by_ci() -> None:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -148,12 +148,12 @@ class CursorAhead(MalformedRequest):
     """This conversation has not come as far as the given event id."""
 
 
-class CursorExpired(TealError):
-    """This conversation was restored or made again: read it again, and go on from there."""
-
-
 class InvalidCursor(MalformedRequest):
     """The cursor is none that a listing gave as its `next`."""
+
+
+class CursorExpired(TealError):
+    """This conversation was restored or made again: read it again, and go on from there."""
 
 
 class UnsupportedMedia(TealError):

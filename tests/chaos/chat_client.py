@@ -204,6 +204,7 @@ class Client:
         if self._chance.random() < (0.5 if _is_slow(str(body)) else 0.1):
             self._meanwhile(self._cancel_soon(reading))
         while time.monotonic() < until and not reading.frames:
+            message.attempts += 1
             status = await self._read(reading, "POST", path, headers=headers, json=body)
             if status not in (None, 200, 503):
                 if status == 404 and not path.endswith("edit"):

@@ -20,7 +20,11 @@ MANY = 200
 
 @dataclass(slots=True)
 class Message:
-    """`acked` is when its interaction was announced; until then it may be there or not."""
+    """`acked` is when its interaction was announced; until then it may be there or not.
+
+    Of one that needed several `attempts`, an early one may be taken late, by an instance that was
+    stopped: if its chat was deleted in between, its key was too, and it makes the chat again.
+    """
 
     client: str
     chat: str
@@ -28,6 +32,7 @@ class Message:
     sent: float
     acked: float = inf
     interaction: str = ""
+    attempts: int = 0
 
 
 @dataclass(slots=True)

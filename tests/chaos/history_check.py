@@ -151,7 +151,7 @@ def wrong_prompts(history: History, prompts: Sequence[Sequence[str]]) -> Iterato
         for before in prompt[:-1]:
             if before.chat != last.chat:
                 yield f"{last.token} of {last.chat} was sent with {before.token} of {before.chat}"
-            for one in deletions:
+            for one in deletions if before.attempts == 1 else ():
                 if one.chat == last.chat and before.acked < one.sent and one.acked < last.sent:
                     yield (
                         f"{last.client}: {last.token} to {last.chat} was sent to the model with "

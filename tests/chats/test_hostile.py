@@ -345,11 +345,14 @@ async def test_queries_that_cannot_be_are_refused(served: Served) -> None:
         "/approvals?cursor=" + "x" * 129, "/chats/c?before=" + "1" * 161,
     ):  # fmt: skip
         assert (await send(served, "GET", url, None, {})).status_code == 422, url
-    for url in ("/chats/c?before=-1", "/chats/c?before=", "/chats/c?before=1.a.b"):
+    for url in (
+        "/chats/c?before=-1", "/chats/c?before=", "/chats/c?before=1.a.b",
+        "/chats?cursor=%F0%9F%A7%AD", "/chats?cursor=AAAA", "/approvals?cursor=%00",
+        "/grants?cursor='--",
+    ):  # fmt: skip
         assert (await send(served, "GET", url, None, {})).status_code == 400, url
     for url in (
-        "/chats?cursor=%F0%9F%A7%AD", "/chats?cursor=AAAA", "/approvals?cursor=%00",
-        "/grants?cursor='--", "/chats?q=%00", "/chats?q=%25", "/chats?unknown=1",
+        "/chats?q=%00", "/chats?q=%25", "/chats?unknown=1",
         "/chats?cursor=OTk5OS0xMi0zMVQyMzo1OTo1OS0xMjowMCB4",
     ):  # fmt: skip
         assert (await send(served, "GET", url, None, {})).status_code == 200, url

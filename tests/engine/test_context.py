@@ -78,6 +78,7 @@ def test_the_oldest_turns_are_left_out_until_half_the_window_is_free() -> None:
     state = conversation(20)
     event = compaction(state, SMALL, overhead=0)
     assert event is not None
+    assert event.run_id == "run-20"
     state.apply(event.model_copy(update={"seq": state.next_seq, "at": NOW, "run_id": ""}))
     messages = list(thread_messages(state))
     assert tokens(messages) <= SMALL.budget

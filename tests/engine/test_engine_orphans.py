@@ -207,6 +207,18 @@ async def test_orphan_whose_claim_failed_is_recovered_by_a_later_sweep(is_claime
         assert len(talk.prompts) == 1
 
 
+async def test_sweep_of_a_store_that_is_away_says_so() -> None:
+    store = TroubledStore()
+    async with talking(store, script=[says("back")], lease_ttl=1e6) as talk:
+        await talk.sweep()
+        await leave(store, b.started())
+        store.before_claim = [StoreUnavailable()]
+        with pytest.raises(StoreUnavailable):
+            await talk.sweep()
+        await talk.sweep()
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+
+
 async def test_orphan_that_could_not_be_marked_is_given_back_and_recovered() -> None:
     store = TroubledStore()
     await leave(store, b.started())

@@ -1,16 +1,27 @@
 """Runs that lose their owners: taken over as long as they move on, given up once they do not."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from sk_agents.engine.models import RunStatus
 from sk_agents.engine.recovery import MAX_RECOVERIES
 from sk_agents.testing import ScriptedModel, SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
-from tests.engine.kit import Setup, talking
+from tests.engine.kit import Setup, Talk, talking
 
 TTL = 1e5
 LOSSES = 2 * MAX_RECOVERIES
+
+
+@asynccontextmanager
+async def instances(at: Path, setup: Setup) -> AsyncIterator[tuple[Talk, Talk]]:
+    """Two that sweep when they are told to: by this clock, any sweep finds all leases run out."""
+    async with talking(at, setup) as a, talking(at, setup, owner="b") as b:
+        for talk in (a, b):
+            await talk.engine._sweeper.__aexit__()
+        yield a, b
 
 
 async def asked(model: ScriptedModel, times: int) -> None:
@@ -27,7 +38,7 @@ async def test_run_that_moves_on_each_time_survives_any_number_of_lost_owners(
     script = [hangs, *[calls(("Files-look", {})), hangs] * LOSSES, says("done")]
     clock = SettableClock()
     setup = Setup(script, clock=clock, lease_ttl=TTL)
-    async with talking(tmp_path, setup) as a, talking(tmp_path, setup, owner="b") as b:
+    async with instances(tmp_path, setup) as (a, b):
         assert isinstance(a.model, ScriptedModel)
         await a.say()
         await asked(a.model, 1)
@@ -44,7 +55,7 @@ async def test_run_that_does_not_move_on_is_given_up(tmp_path: Path) -> None:
     hangs: Turn = [asyncio.Event()]
     clock = SettableClock()
     setup = Setup([hangs] * 10, clock=clock, lease_ttl=TTL)
-    async with talking(tmp_path, setup) as a, talking(tmp_path, setup, owner="b") as b:
+    async with instances(tmp_path, setup) as (a, b):
         assert isinstance(a.model, ScriptedModel)
         await a.say()
         for number in range(MAX_RECOVERIES):

@@ -1,5 +1,6 @@
 """How a commit is written, and how damage is recognised."""
 
+import time
 from typing import Any
 
 import pytest
@@ -48,6 +49,32 @@ def test_all_events_of_a_commit_are_numbered_from_its_place() -> None:
     record = stored(turn(), first_seq=8)
     assert [event.seq for event in record.events] == [8, 9, 10]
     assert record.last_seq == 10
+
+
+def test_a_part_of_a_record_is_what_the_whole_has_there() -> None:
+    body = encode_events(turn(), AT)
+    check = checksum(**PLACE, body=body)
+    whole = decode_record(**PLACE, body=body, check=check)
+    for after in range(7):
+        for limit in (0, 1, 2, 3, None):
+            part = decode_record(**PLACE, body=body, check=check, after=after, limit=limit)
+            asked_for = [event for event in whole.events if event.seq > after]
+            assert list(part.events) == asked_for[:limit]
+            assert part.last_seq == whole.last_seq
+
+
+def test_a_part_of_a_long_record_costs_much_less_than_the_whole() -> None:
+    """Otherwise reading it page by page would take the square of its length."""
+    body = encode_events(turn() * 2000, AT)
+    where: dict[str, Any] = {**PLACE, "body": body, "check": checksum(**PLACE, body=body)}
+
+    def cost(**part: Any) -> float:
+        begin = time.process_time()
+        decode_record(**where, **part)
+        return time.process_time() - begin
+
+    whole = min(cost() for _ in range(3))
+    assert min(cost(after=3000, limit=100) for _ in range(3)) < whole / 3
 
 
 @given(legal_logs(max_moves=15))

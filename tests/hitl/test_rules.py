@@ -96,6 +96,16 @@ def test_rule_that_can_apply_to_no_tool_stops_the_start(block: Any, reason: str)
         refuse_strays(approvals, [READ, WRITE], path=FILE)
 
 
+def test_rule_about_a_tool_that_is_not_known_yet_is_accepted_and_a_known_ones_is_checked() -> None:
+    later = read_approvals(rule(tool="Mcp-anything"), path=FILE)
+    refuse_strays(later, [READ, WRITE], path=FILE, live=("Mcp-",))
+    with pytest.raises(ConfigurationError, match="no tool is called"):
+        refuse_strays(later, [READ, WRITE], path=FILE)
+    typo = read_approvals(rule(when={"paht": {"exists": True}}), path=FILE)
+    with pytest.raises(ConfigurationError, match="has no argument"):
+        refuse_strays(typo, [READ, WRITE], path=FILE, live=("Files-",))
+
+
 def test_rule_that_can_apply_is_accepted() -> None:
     when = {"/to/next/city": {"exists": True}, "/labels/anything": {"exists": True}}
     when["/copies/0/city"] = {"exists": True}

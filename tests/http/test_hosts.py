@@ -184,8 +184,9 @@ async def test_allowed_site_may_read_errors_too() -> None:
 
 
 async def test_allowed_site_may_ask_before_it_sends() -> None:
+    app = toy_app(origins=[FRIEND])
     response = await get(
-        toy_app(origins=[FRIEND]),
+        app,
         method="OPTIONS",
         Origin=FRIEND,
         Access_Control_Request_Method="POST",
@@ -195,6 +196,7 @@ async def test_allowed_site_may_ask_before_it_sends() -> None:
     assert response.headers["Access-Control-Allow-Origin"] == FRIEND
     assert "Authorization" in response.headers["Access-Control-Allow-Headers"]
     assert "POST" in response.headers["Access-Control-Allow-Methods"]
+    assert app.state.ran == []
 
 
 async def test_allowed_sites_options_request_that_asks_for_no_method_is_answered_by_the_route() -> (

@@ -29,8 +29,9 @@ from tests.mutants.workshop import (
 )
 
 AT_ONCE = 2
-# Beside a multiple of what its tests take on the unchanged package: a mutant may well never end.
+# Beside a multiple of what its tests take on the unchanged package; and never more than the bound.
 PATIENCE_SECONDS = 15.0
+MOST_SECONDS = 300.0
 LEARNING_SECONDS = 900.0
 
 
@@ -120,7 +121,8 @@ class Trial:
         self._workshop = workshop
         self._mutant = mutant
         self._tests = tests
-        self._limit = PATIENCE_SECONDS + 4 * sum(learned.seconds[test] for test in tests)
+        usual = sum(learned.seconds[test] for test in tests)
+        self._limit = min(PATIENCE_SECONDS + 4 * usual, MOST_SECONDS)
         self._changed = workshop.changed(mutant)
         self._changed.__enter__()
         self.running = workshop.run(self._tests)

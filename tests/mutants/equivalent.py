@@ -96,6 +96,32 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "http.hosts",
+        'if len(sent) != 1 or sent[0][0] != b"host":',
+        "shift constant",
+        "the only header is the first and the last",
+        "(-1)",
+    ),
+    Equivalent(
+        "hitl.rules",
+        "for problem in error.errors(include_url=False, include_context=False, "
+        "include_input=False):",
+        "flip truth",
+        "what is left out is not read",
+    ),
+    Equivalent(
+        "tealagents.v1alpha1.owned",
+        "head = await self._engine.shelf.head(task_id, caller.user_id, lasting=True)",
+        "flip truth",
+        SHORTCUT,
+    ),
+    Equivalent(
+        "tools.addresses",
+        "return USUAL_PORTS.get(parts.scheme, 0) if port is None else port",
+        "shift constant",
+        "schemes without a usual port are refused before",
+    ),
+    Equivalent(
+        "http.hosts",
         'return values[0].decode("latin-1") if len(values) == 1 else None',
         "shift constant",
         "the only value is the first and the last",

@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 ENGINE = ("tests/engine", "tests/telemetry/test_observer.py")
+PROMPTS = (
+    "tests/engine/test_context.py",
+    "tests/engine/test_conversation.py",
+    "tests/engine/test_engine_context.py",
+    "tests/engine/test_engine_edit.py",
+)
+TAKING_OVER = tuple(
+    f"tests/engine/test_engine_{name}.py"
+    for name in (
+        *("agents", "auth", "busy", "cancel", "elsewhere", "instances", "limits"),
+        *("orphans", "recovery", "troubles"),
+    )
+)
 CONTRACT = ("tests/engine", "tests/stores/test_memory_store.py")
 ENCODING = (
     "tests/engine/test_record.py",
@@ -36,26 +49,26 @@ TEAL = (
 TESTS_OF: dict[str, tuple[str, ...]] = {
     "engine.admission": CONTRACT,
     "engine.calls": ENGINE,
-    "engine.cancelling": ENGINE,
-    "engine.context": ENGINE,
+    "engine.cancelling": TAKING_OVER,
+    "engine.context": PROMPTS,
     "engine.deciding": ENGINE,
     "engine.driver": ENGINE,
-    "engine.drivers": ENGINE,
+    "engine.drivers": TAKING_OVER,
     "engine.follower": ENGINE,
     "engine.history": ENGINE,
     "engine.lease_keeper": ENGINE,
     "engine.lent_headers": ENGINE,
     "engine.live": ENGINE,
-    "engine.recovery": ENGINE,
+    "engine.recovery": TAKING_OVER,
     "engine.rounds": ENGINE,
-    "engine.sealing": ENGINE,
+    "engine.sealing": TAKING_OVER,
     "engine.services": ENGINE,
     "engine.starting": ENGINE,
     "engine.state": ENGINE,
     "engine.threads": ENGINE,
     "engine.tool_runs": ENGINE,
     "engine.tool_steps": ENGINE,
-    "engine.transcript": ENGINE,
+    "engine.transcript": PROMPTS,
     "engine.watch": ENGINE,
     "persistence.record": ENCODING,
     "persistence.head": ENCODING,
@@ -73,7 +86,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "hitl.rules": POLICY,
     "http.caller": CALLERS,
     "http.hosts": ("tests/http/test_hosts.py",),
-    "chats.quotas": ("tests/chats/test_quota_counts.py", "tests/chats/test_quotas.py"),
+    "http.quotas": ("tests/http/test_quota_counts.py", "tests/chats/test_quotas.py"),
     "tealagents.v1alpha1.owned": TEAL,
     "tools.addresses": ("tests/tools/test_addresses.py",),
     "llm.tokens": ("tests/llm/test_tokens.py",),

@@ -39,6 +39,8 @@ OPTIONS = [
 ]
 # Loaded once for all children; most tests need most of them.
 LIBRARIES = "aiohttp apsw fastapi httpx hypothesis jsonschema mcp orjson prometheus_client uvicorn"
+# A mutant may well wait for what never comes.
+HANGING_SECONDS = 30
 FORK = multiprocessing.get_context("fork")
 
 # What pytest's exit codes mean here.
@@ -197,7 +199,7 @@ def _begin(folder: Path, output: Path, work: Any, *arguments: Any) -> NoReturn:
 def _run(tests: list[str]) -> int:
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    return int(pytest.main([*OPTIONS, "-x", *tests]))
+    return int(pytest.main([*OPTIONS, "-x", f"--timeout={HANGING_SECONDS}", *tests]))
 
 
 def _learn(tests: list[str], files: dict[str, str]) -> int:

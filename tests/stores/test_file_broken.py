@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import shutil
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -158,6 +160,20 @@ async def test_nothing_is_acknowledged_into_folders_that_a_restart_would_not_fin
     with pytest.raises(StoreBroken, match="removed or replaced"):
         await store.commit(start_run("lost", "run-2"))
     await assert_broken(store, "removed or replaced")
+
+
+async def test_stores_opened_at_once_are_all_sound(tmp_path: Path) -> None:
+    for number in range(10):
+        root = tmp_path / str(number)
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+            opened = [
+                group.create_task(stack.enter_async_context(FileStore(root, single_user=ANN)))
+                for _ in range(4)
+            ]
+            for n, store in enumerate(opened):
+                await (await store).commit(start_run(f"t{n}", f"run-{n}"))
+            for store in opened:
+                await (await store).ping()
 
 
 @pytest.mark.parametrize("notices", ["renew", "ping"])

@@ -311,3 +311,12 @@ async def test_name_is_as_long_as_a_resolver_takes(length: int, is_name: bool) -
 def test_redirect_to_another_scheme_is_refused_as_an_address_that_is_not_allowed() -> None:
     with pytest.raises(ToolError, match="an address that is not allowed"):
         redirect_target("https://api.example/a", "ftp://cdn.example/", hosts=["cdn.example:0"])
+
+
+def test_redirect_to_https_of_another_host_is_refused() -> None:
+    with pytest.raises(ToolError):
+        redirect_target("http://api.example/a", "https://evil.example/a")
+
+
+async def test_host_that_cannot_be_written_in_ascii_is_refused() -> None:
+    assert "not a name" in await refusal("http://" + "\u00e9" * 64 + ".example/")

@@ -26,9 +26,9 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 1
 LEFTOVER_SECONDS = 3600
-# Every log is read; another process that opens the store waits as long.
-REBUILD_SECONDS = 600.0
-REBUILDING: Place = (INDEX, "rebuilding")
+# Held while the index is made anew, for which every log is read.
+OPENING: Place = (INDEX, "opening")
+OPENING_SECONDS = 600.0
 
 _STORE: Place = ("store.json",)
 _FOLDERS: tuple[Place, ...] = (
@@ -55,12 +55,14 @@ def open_layout(tree: FileTree) -> None:
         make_private_folder(tree.root)
     except (FileExistsError, NotADirectoryError):
         raise StoreUnavailable(f"The store's place is not a folder: {tree.root}") from None
-    is_new = not _has_format(tree)
+    _has_format(tree)
     for place in _FOLDERS:
         with tree.folder(place, create=True):
             pass
-    if is_new:
-        tree.write(_STORE, orjson.dumps({"format": FORMAT}) + b"\n")
+    with tree.locked(OPENING, seconds=OPENING_SECONDS):
+        # Once: a process that has the store open notices that a file of it was replaced.
+        if not _has_format(tree):
+            tree.write(_STORE, orjson.dumps({"format": FORMAT}) + b"\n")
     tree.remember(((), _STORE, (CHATS,), (USERS,)))
     probe(tree)
     _sweep(tree)
@@ -80,7 +82,7 @@ def rebuild_index(tree: FileTree, index: FileIndex, logs: FileLogs) -> None:
     """
     if index.is_of_this_boot():
         return
-    with tree.locked(REBUILDING, seconds=REBUILD_SECONDS):
+    with tree.locked(OPENING, seconds=OPENING_SECONDS):
         if not index.is_of_this_boot():
             index.remove_damaged()
             _index_all(tree, index, logs)

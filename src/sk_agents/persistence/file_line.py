@@ -70,12 +70,14 @@ def decode_line(thread_id: str, payload: bytes) -> Line:
         raise StateCorrupt("A stored line cannot be read.", thread_id=thread_id) from error
 
 
-def record_of(thread_id: str, line: Line) -> Record:
-    """The line's events. Raises StateCorrupt if they are not those its head counts."""
+def record_of(thread_id: str, line: Line, *, after: int = 0, limit: int | None = None) -> Record:
+    """The line's events, as `decode_record`. Raises StateCorrupt if its head counts others."""
     commit_id = line.commit_id or ""
     # The line as a whole was verified when it was read.
     check = checksum(thread_id, line.first_seq, commit_id, line.body)
-    record = decode_record(thread_id, line.first_seq, commit_id, line.body, check)
+    record = decode_record(
+        thread_id, line.first_seq, commit_id, line.body, check, after=after, limit=limit
+    )
     if record.last_seq + 1 != line.next_seq:
         raise StateCorrupt("The log has a gap.", thread_id=thread_id, seq=line.first_seq)
     return record

@@ -76,7 +76,7 @@ class Known:
 
     def is_behind(self, before: Known) -> bool:
         """Whether this is the log that was known before, and shorter."""
-        is_same = before.first_commit is not None and self.first_commit == before.first_commit
+        is_same = (self.incarnation, self.first_commit) == (before.incarnation, before.first_commit)
         return is_same and self.next_seq < before.next_seq
 
     @property
@@ -150,6 +150,10 @@ class FileLog:
             raise ThreadNotFound(thread_id=self.thread_id)
         return stamp_of(found)
 
+    def is_current(self) -> bool:
+        """Whether the file is as it was read. Raises ThreadNotFound."""
+        return self.current_stamp() == self._known.stamp
+
     def refresh(self) -> None:
         """Know all that is durable now.
 
@@ -157,7 +161,7 @@ class FileLog:
             ThreadNotFound: there is no such log any more.
             StateCorrupt: something in it is damaged.
         """
-        if self.current_stamp() == self._known.stamp:
+        if self.is_current():
             return
         with self._held(), self._opened(os.O_RDWR) as fd, locked(fd, fcntl.LOCK_SH):
             self._take_in(fd)
@@ -224,17 +228,14 @@ class FileLog:
         known = self._known
         events: list[Event] = []
         for line in self._lines(known, known.lines_after(seq, limit, max_bytes)):
-            record = record_of(self.thread_id, line)
-            events.extend(event for event in record.events if event.seq > seq)
-        return events[:limit]
+            wanted = limit - len(events)
+            events.extend(record_of(self.thread_id, line, after=seq, limit=wanted).events)
+        return events
 
     def _lines(self, known: Known, numbers: range) -> Iterator[Line]:
         if not numbers:
             return
         with self._opened(os.O_RDONLY) as fd, open(fd, "rb", closefd=False) as stream:
-            if known.stamp is None or os.fstat(fd).st_ino != known.stamp[0]:
-                # It was deleted and made again since.
-                raise ThreadNotFound(thread_id=self.thread_id)
             stream.seek(known.offsets[numbers[0]])
             for number in numbers:
                 line = self._next_line(
@@ -256,7 +257,8 @@ class FileLog:
 
     def _take_in(self, fd: int) -> None:
         stamp = stamp_of(os.fstat(fd))
-        before, seen = self._known, self._known.stamp
+        before = self._known
+        seen = before.stamp
         if seen is not None and seen[0] == stamp[0] and seen[1] < stamp[1]:
             try:
                 return self._read_on(fd, before, stamp)
@@ -271,7 +273,7 @@ class FileLog:
 
     def _read_on(self, fd: int, known: Known, stamp: Stamp) -> None:
         """Take in what follows `known`; what is then known takes its place."""
-        is_new = known.stamp is None
+        is_new = not known.offsets
         is_whole = False
         try:
             with open(fd, "rb", closefd=False, buffering=1 << 18) as stream:

@@ -94,6 +94,7 @@ class FileStore:
         workers, self._workers = self._workers, None
         if workers is not None:
             await asyncio.to_thread(workers.shutdown)
+            self._tree.forget()
 
     async def ping(self) -> None:
         room = self._refused
@@ -141,9 +142,11 @@ class FileStore:
         incarnation: str | None = None,
         max_bytes: int | None = None,
     ) -> Sequence[Event]:
-        return await self._run(
-            lambda: self._events_after(thread_id, max(seq, 0), limit, incarnation, max_bytes)
-        )
+        def read(log: FileLog) -> list[Event]:
+            same_thread(thread_id, log.head, incarnation)
+            return log.events_after(max(seq, 0), limit, max_bytes)
+
+        return await self._run(lambda: self._read_log(thread_id, read))
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
         return await self._run(lambda: self._find(kind, key))
@@ -258,16 +261,15 @@ class FileStore:
             log.append(fd, None, head, (), encode_events((), now))
             return log.head
 
-    def _events_after(
-        self, thread_id: str, seq: int, limit: int, incarnation: str | None, max_bytes: int | None
-    ) -> list[Event]:
+    def _read_log(self, thread_id: str, read: Callable[[FileLog], T]) -> T:
+        """Read again if the thread was deleted and made again meanwhile: its places are others."""
         for _ in range(ATTEMPTS):
             log = self._logs.get(thread_id)
-            same_thread(thread_id, log.head, incarnation)
             try:
-                return log.events_after(seq, limit, max_bytes)
-            except ThreadNotFound:
-                self._logs.drop(thread_id)
+                return read(log)
+            except StateCorrupt:
+                if log.is_current():
+                    raise
         raise StoreBusy("The thread comes and goes too quickly.", thread_id=thread_id)
 
     def _find(self, kind: EntryKind, key: str) -> Entry | None:
@@ -283,14 +285,14 @@ class FileStore:
         return page_of(heads, query)
 
     def _says(self, head: Thread, text: str) -> bool:
-        log = self._logs.find(head.thread_id)
-        if log is None:
-            return False
-        try:
+        def read(log: FileLog) -> bool:
             return any(
                 says(head, log.events_after(seq, _PAGE), text)
                 for seq in range(0, log.next_seq, _PAGE)
             )
+
+        try:
+            return self._read_log(head.thread_id, read)
         except ThreadNotFound:
             return False
 

@@ -99,12 +99,24 @@ class FileTree:
     def __init__(self, root: Path, disk: FileDisk | None = None) -> None:
         self.root = root
         self._disk = disk or FileDisk()
-        self._found: dict[Place, tuple[int, int] | None] = {}
+        self._found: dict[Place, tuple[int, int]] = {}
+        self._held: list[int] = []
         self._safe: set[Place] = set()
 
     def remember(self, places: Iterable[Place]) -> None:
         """These stay the same files and folders as long as the store is open."""
-        self._found = {place: self._identity(place) for place in places}
+        self.forget()
+        for place in places:
+            # Held open: the number of a file that is gone may be given to its successor.
+            fd = os.open(self.root.joinpath(*place), os.O_RDONLY | os.O_CLOEXEC)
+            self._held.append(fd)
+            held = os.fstat(fd)
+            self._found[place] = (held.st_dev, held.st_ino)
+
+    def forget(self) -> None:
+        self._found.clear()
+        while self._held:
+            os.close(self._held.pop())
 
     def check(self) -> None:
         """Raises StoreBroken, naming what was removed or replaced under the open store."""
@@ -244,7 +256,7 @@ class FileTree:
 
     def _identity(self, place: Place) -> tuple[int, int] | None:
         try:
-            found = os.lstat(self.root.joinpath(*place))
+            found = os.stat(self.root.joinpath(*place))
         except OSError:
             return None
         return found.st_dev, found.st_ino

@@ -33,13 +33,16 @@ _REPLACEMENT = "\ufffd".encode()
 
 @dataclass(frozen=True, slots=True)
 class Record:
+    """`left_out` is how many of its events are not among `events`."""
+
     commit_id: str
     first_seq: int
     events: tuple[Event, ...]
+    left_out: int = 0
 
     @property
     def last_seq(self) -> int:
-        return self.first_seq + len(self.events) - 1
+        return self.first_seq + len(self.events) + self.left_out - 1
 
 
 def encode_events(events: Sequence[Event], at: datetime) -> bytes:
@@ -82,8 +85,14 @@ def decode_record(
     body: bytes,
     check: int,
     incarnation: str = "",
+    *,
+    after: int = 0,
+    limit: int | None = None,
 ) -> Record:
-    """The record these bytes hold.
+    """The record these bytes hold, with its events after `after`, `limit` of them at most.
+
+    A conversation that was brought in is one record, however long it is: whoever reads it page by
+    page must not make all of its events for each.
 
     Raises:
         StateCorrupt: they are not what was written here.
@@ -97,16 +106,18 @@ def decode_record(
         document = from_json(body)
         if document["v"] > FORMAT:
             raise SchemaTooNew(thread_id=thread_id, seq=first_seq)
-        at = document["at"]
+        at, bodies = document["at"], document["events"]
+        start = max(after + 1 - first_seq, 0)
+        wanted = bodies[start : None if limit is None else start + limit]
         events = tuple(
             event_from(_numbered(event, seq, at))
-            for seq, event in enumerate(document["events"], first_seq)
+            for seq, event in enumerate(wanted, first_seq + start)
         )
     except (ValueError, ValidationError, KeyError, TypeError) as error:
         raise StateCorrupt(
             "A stored record cannot be read.", thread_id=thread_id, seq=first_seq
         ) from error
-    return Record(commit_id, first_seq, events)
+    return Record(commit_id, first_seq, events, left_out=len(bodies) - len(events))
 
 
 def check_replay(record: Record, events: Sequence[Event]) -> tuple[Event, ...]:

@@ -133,14 +133,15 @@ def events_after(
     ):
         if len(events) >= limit or room <= 0:
             break
-        record = _record(thread, place, commit_id, body, check)
+        wanted = limit - len(events)
+        record = _record(thread, place, commit_id, body, check, after=due - 1, limit=wanted)
         if record.last_seq < due or record.first_seq > due:
             break
-        events.extend(record.events[due - record.first_seq :])
+        events.extend(record.events)
         due, room = record.last_seq + 1, room - len(body)
     if len(events) < limit and room > 0 and due < thread.next_seq:
         raise StateCorrupt("A stored record is missing.", thread_id=thread_id, seq=due)
-    return events[:limit]
+    return events
 
 
 def entry(db: apsw.Connection, kind: EntryKind, key: str) -> Entry | None:
@@ -243,9 +244,25 @@ def _entries(db: apsw.Connection, where: str, values: tuple[object, ...]) -> Ite
         yield Entry(kind, key, thread_id, user_id, run_id, bool(is_open), due)
 
 
-def _record(thread: Thread, place: int, commit_id: str, body: bytes, check: int) -> Record:
+def _record(
+    thread: Thread,
+    place: int,
+    commit_id: str,
+    body: bytes,
+    check: int,
+    *,
+    after: int = 0,
+    limit: int | None = None,
+) -> Record:
     return decode_record(
-        thread.thread_id, _first_seq(place), commit_id, body, check, thread.incarnation
+        thread.thread_id,
+        _first_seq(place),
+        commit_id,
+        body,
+        check,
+        thread.incarnation,
+        after=after,
+        limit=limit,
     )
 
 

@@ -69,13 +69,15 @@ class LoopWatchdog:
             except RuntimeError:
                 # The loop is closed.
                 return
-            is_reported = False
+            held = reported = 0.0
             while not sign.wait(self._seconds / LOOKS) and not self._has_ended.is_set():
-                if not is_reported and watched.working_time() - asked >= self._seconds:
-                    self._report(watched.working_time() - asked, watched.stack())
-                    is_reported = True
-            if is_reported and self._held is not None:
-                self._held(watched.working_time() - asked)
+                # The system counts a delay when it is over, so what is left may shrink once more.
+                held = max(held, watched.working_time() - asked)
+                if not reported and held >= self._seconds:
+                    self._report(held, watched.stack())
+                    reported = held
+            if reported and self._held is not None:
+                self._held(max(held, watched.working_time() - asked))
 
     def _report(self, seconds: float, stack: str) -> None:
         now = monotonic()
