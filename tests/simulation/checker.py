@@ -338,6 +338,9 @@ def decisions_take_effect_in_time(world: World) -> Iterator[str]:
         if done.kind == "cancel":
             effective = _ended(life, done)
         elif done.kind in DECIDING:
+            if _is_lent(done) and _runs_a_tool(life, done):
+                # The owner ends what it has begun before it gives the run to where the header is.
+                continue
             effective = _obeyed(life, done)
         else:
             continue
@@ -366,6 +369,10 @@ def _runs_a_tool(life: Life, done: Done) -> bool:
             elif isinstance(event, ToolFinished):
                 running.discard(event.call_id)
     return bool(running)
+
+
+def _is_lent(done: Done) -> bool:
+    return done.approval is not None and done.approval.kind == "auth"
 
 
 def _is_disturbed(world: World, owner: str | None, done: Done, end: float) -> bool:

@@ -121,6 +121,9 @@ def plan_of(seed: int, store: str | None = None) -> Plan:
                     random.randrange(1 << 30),
                 )
             )
+    themed = _themed(seed, kind, instances)
+    if themed is not None:
+        actions, faults = list(themed[0]), list(themed[1])
     return Plan(
         seed,
         kind,
@@ -129,6 +132,75 @@ def plan_of(seed: int, store: str | None = None) -> Plan:
         tuple(sorted(faults, key=lambda one: one.at)),
         random.choice((0.002, 0.01, 0.1)),
     )
+
+
+Themed = tuple[Sequence[Action], Sequence[Fault]]
+
+
+def _themed(seed: int, kind: str, instances: int) -> Themed | None:
+    """Of every ten plans, one is about something that chance alone seldom brings together."""
+    if seed % 10 != 7:
+        return None
+    themes = (_made_again, _lost_often, _lent_elsewhere, _deleted_while_read, _brought_back)
+    random = Random(f"theme {seed}")
+    theme = themes[seed // 10 % len(themes)]
+    if theme is _brought_back and kind == "memory":
+        theme = _made_again
+    return theme(random, instances)
+
+
+def _made_again(random: Random, instances: int) -> Themed:
+    """A chat is deleted at one instance and made again, while another one remembers it."""
+    here, there = random.sample(range(instances), 2)
+    script = random.choice(("wait:0", "wait:0.2", "wait:0 look:0"))
+    steps = [("start", here), ("delete", there), ("start", there), ("start", here)]
+    actions = [
+        _step(random, 1.0 + 4.0 * at, name, place, script) for at, (name, place) in enumerate(steps)
+    ]
+    return actions, ()
+
+
+def _lost_often(random: Random, instances: int) -> Themed:
+    """A run with many steps loses its owner again and again, and gets on each time."""
+    script = "wait:1 " + " ".join(["look:2"] * 8)
+    actions = [_step(random, 0.2, "start", 0, script)]
+    faults = [
+        Fault(3.0 + 4.0 * at + random.random(), "kill", at % instances, 0.5, 0)
+        for at in range(random.randint(6, 9))
+    ]
+    return actions, faults
+
+
+def _lent_elsewhere(random: Random, instances: int) -> Themed:
+    """A header is lent at one instance to a run that another one drives."""
+    here, there = random.sample(range(instances), 2)
+    actions = [_step(random, 0.2, "start", here, f"wait:0.2 look:{random.choice((4, 15))}+sign:1")]
+    actions.append(_step(random, 1.0 + random.random(), "approve", there, ""))
+    return actions, ()
+
+
+def _deleted_while_read(random: Random, instances: int) -> Themed:
+    """Readers come all the time while the chat is deleted."""
+    actions = [_step(random, 0.2, "start", 0, "wait:0 look:0")]
+    for at in range(30):
+        name = random.choice(("read", "resume", "watch", "carry"))
+        place = random.randrange(instances)
+        actions.append(_step(random, 2.0 + 0.01 * at, name, place, ""))
+    actions.append(_step(random, 2.05 + random.random() * 0.2, "delete", 0, ""))
+    return actions, ()
+
+
+def _brought_back(random: Random, instances: int) -> Themed:
+    """A backup is put back, and readers come with what they had seen since."""
+    actions = [_step(random, 0.2, "start", 0, "wait:1 look:0.5 look:0.5")]
+    actions.extend(
+        _step(random, 7.0 + 2.0 * at, "resume", random.randrange(instances), "") for at in range(6)
+    )
+    return actions, (Fault(random.uniform(0.5, 2.0), "restore", 0, 3.0, 0),)
+
+
+def _step(random: Random, at: float, kind: str, instance: int, script: str) -> Action:
+    return Action(at, kind, 0, 0, instance, random.randrange(1 << 30), script)
 
 
 def _action(random: Random, span: float, chats: int, instances: int) -> Action:
