@@ -49,7 +49,7 @@ class Health:
         self._dependencies: dict[str, tuple[Ping, Mapping[str, str]]] = {}
         self._notes: dict[str, Callable[[], Any]] = {}
         self._started = time.monotonic()
-        # The look that is under way: all requests that come until then share it, since a ping may write.
+        # The look under way, shared by all requests that come until it ends: a ping may write.
         self._look: asyncio.Task[list[str]] | None = None
 
     def watch(self, name: str, ping: Ping, **facts: str) -> None:
