@@ -6,13 +6,14 @@ when somebody else was faster.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from sk_agents.engine import starting
 from sk_agents.engine.calls import Approval, Call
-from sk_agents.engine.commits import Absent, Commit, Unchanged
+from sk_agents.engine.commits import Absent, Commit, Committed, Unchanged
 from sk_agents.engine.events import BranchChanged, Event, GrantChanged, ThreadChanged
 from sk_agents.engine.models import Entry, EntryKind, NewThread, Thread
 from sk_agents.engine.ports import ThreadPage, ThreadQuery
@@ -102,7 +103,9 @@ class Shelf:
         Raises:
             ThreadExists: this id is taken.
         """
-        return await self._create(thread_id, new, (ThreadChanged(metadata=dict(new.metadata)),))
+        done = await self._made(thread_id, new, (ThreadChanged(metadata=dict(new.metadata)),))
+        await self._services.learn(KnownThread(done.thread), done)
+        return done.thread
 
     async def restore(self, thread_id: str, new: NewThread, events: Sequence[Event]) -> Thread:
         """A thread with a past: events that keep the dates they come with.
@@ -112,11 +115,9 @@ class Shelf:
             StateCorrupt: the events cannot have happened in this order.
             InvalidInput: they leave a run unfinished.
         """
-        numbered = [event.model_copy(update={"seq": seq}) for seq, event in enumerate(events, 1)]
-        state = fold(numbered)
-        if state.active_run is not None or state.queue:
-            raise InvalidInput("A conversation can only be restored with all its runs ended.")
-        return await self._create(thread_id, new, tuple(numbered))
+        # A long past takes a while to look at, and is not kept in memory until it is asked for.
+        past = await asyncio.to_thread(_whole_past, events)
+        return (await self._made(thread_id, new, past)).thread
 
     async def label(self, thread_id: str, user_id: str, metadata: Mapping[str, Any]) -> Thread:
         """Change the thread's title and free metadata; `None` removes a key.
@@ -245,11 +246,11 @@ class Shelf:
         items = [item for entry in entries if (item := await look_up(entry)) is not None]
         return Page(items, entries[-1].key if len(entries) == limit else None)
 
-    async def _create(self, thread_id: str, new: NewThread, events: tuple[Event, ...]) -> Thread:
+    async def _made(self, thread_id: str, new: NewThread, events: tuple[Event, ...]) -> Committed:
         services = self._services
         done = await services.send(Commit(thread_id, services.ids.new(), Absent(new), events))
-        await services.learn(KnownThread(done.thread), done)
-        return done.thread
+        services.signals.notify(thread_id)
+        return done
 
     async def _commit(
         self, thread_id: str, user_id: str, change: Callable[[KnownThread], Event]
@@ -295,6 +296,15 @@ class Shelf:
             return await self._services.threads.load(entry.thread_id)
         except NotFound:
             return None
+
+
+def _whole_past(events: Sequence[Event]) -> tuple[Event, ...]:
+    """The events, numbered. Raises as `restore` does."""
+    numbered = [event.model_copy(update={"seq": seq}) for seq, event in enumerate(events, 1)]
+    state = fold(numbered)
+    if state.active_run is not None or state.queue:
+        raise InvalidInput("A conversation can only be restored with all its runs ended.")
+    return tuple(numbered)
 
 
 def newest_end(state: ThreadState, run_id: str) -> str:

@@ -42,6 +42,9 @@ from sk_agents.persistence.watch_marks import age
 
 T = TypeVar("T")
 
+# A commit of more events, such as an import, is encoded in a thread.
+LARGE_COMMIT = 500
+
 
 class SqliteStore:
     durability = Durability.D2
@@ -99,7 +102,10 @@ class SqliteStore:
 
     async def commit(self, commit: Commit) -> Committed:
         now = self._clock.now()
-        body = encode_events(commit.events, now)
+        if len(commit.events) > LARGE_COMMIT:
+            body = await asyncio.to_thread(encode_events, commit.events, now)
+        else:
+            body = encode_events(commit.events, now)
         writer = self._live_writer()
         try:
             return await writer.run(lambda db: self._commit(db, commit, body, now))
