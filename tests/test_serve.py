@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
+import apsw
 import httpx
 import pytest
 
@@ -20,6 +21,7 @@ from sk_agents.persistence.task_view import StoreTasks
 from sk_agents.wiring import build_stores
 from tests.patience import seconds
 from tests.requirements import requirement
+from tests.stores.sqlite_faults import locked_by_another_process
 from tests.task_builders import stored, task
 
 AGENT = """
@@ -240,6 +242,15 @@ def test_store_that_cannot_be_opened_exits_78(tmp_path: Path) -> None:
     )
     assert code == 78
     assert str(tmp_path / "file") in message
+
+
+def test_store_that_another_process_holds_locked_exits_75(tmp_path: Path) -> None:
+    path = tmp_path / "held.sqlite"
+    apsw.Connection(str(path)).close()
+    with locked_by_another_process(path):
+        code, complaints = failing(tmp_path, "--port", "0", "--store", f"sqlite://{path}")
+    assert code == 75
+    assert "locked by another process" in complaints
 
 
 def test_busy_port_exits_69_naming_it(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_
 from sk_agents.config.default_agents import AgentOffer
 from sk_agents.config.settings import Settings, load_settings
 from sk_agents.config.store_url import store_url, without_secrets
-from sk_agents.exceptions import ConfigurationError, StoreBroken, StoreError
+from sk_agents.exceptions import ConfigurationError, StoreBroken, StoreBusy, StoreError
 from sk_agents.http.caller import check_bind_address
 from sk_agents.http.connections import ConnectionLimits, affordable_connections, bounded_by
 from sk_agents.telemetry.line_writer import LineWriter, print_line
@@ -44,6 +44,7 @@ class ExitCode(IntEnum):
     STOPPED = 0
     ADDRESS_IN_USE = 69
     STORE_BROKEN = 74
+    TRY_AGAIN = 75
     NOT_PERMITTED = 77
     BAD_CONFIGURATION = 78
 
@@ -64,6 +65,8 @@ def run(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> ExitCode:
         return _fail(ExitCode.STORE_BROKEN, error)
     except _CannotListen as error:
         return _fail(error.code, error)
+    except StoreBusy as error:
+        return _fail(ExitCode.TRY_AGAIN, error)
     except (ConfigurationError, StoreError) as error:
         return _fail(ExitCode.BAD_CONFIGURATION, error)
     return ExitCode.STOPPED
