@@ -8,6 +8,7 @@ from collections.abc import Callable
 from tests.bench import (
     chats,
     group_commit,
+    large_reply,
     long_thread,
     mcp,
     model_client,
@@ -25,6 +26,7 @@ from tests.bench.report import Report
 MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "chats": chats.measure,
     "group_commit": group_commit.measure,
+    "large_reply": large_reply.measure,
     "long_thread": long_thread.measure,
     "mcp": mcp.measure,
     "model_client": model_client.measure,

@@ -132,7 +132,9 @@ class Client:
         """What another client began, from the beginning or from somewhere in its middle."""
         other = self._chosen([one for one in self._history.readings[-60:] if one.frames])
         if other is not None:
-            after = self._chance.choice([None, *(frame.id for frame in other.frames[:-1])])
+            # Without a cursor a chat is listened to from now on.
+            beginning = BEGINNING if other.is_of_chat else None
+            after = self._chance.choice([beginning, *(frame.id for frame in other.frames[:-1])])
             reading = self._new_reading(other.chat, other.interaction, after)
             await self._follow(reading)
 

@@ -12,7 +12,7 @@ from sk_agents.engine.models import Effect, RunStatus
 from sk_agents.engine.turns import TextDelta, ToolContext
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import LOOK, FakeTools, tool
-from tests.engine.kit import Setup, Talk, endings, kinds, talking
+from tests.engine.kit import THREAD, Setup, Talk, endings, kinds, talking, waiting
 from tests.requirements import requirement
 
 
@@ -204,3 +204,23 @@ async def test_load_by_any_part_of_this_process_tells_the_driver(tmp_path: Path)
         assert known is not None and known.listeners
         assert (await b.ended("r1")).status is RunStatus.CANCELLED
         assert not known.listeners
+
+
+@pytest.mark.parametrize("answer", ["decided", "cancelled"])
+async def test_run_continued_at_a_closing_instance_goes_on_at_another(
+    tmp_path: Path, answer: str
+) -> None:
+    script = [calls(("Mail-send", {"text": "x"})), says("sent")]
+    async with two(tmp_path, script=script) as (a, b):
+        approval_id = await waiting(a)
+        # Something waits behind it, so that a cancel has to be followed by its next run.
+        await a.say("next", run_id="r2", on_busy="enqueue")
+        await a.parked()
+        a.engine.drain()
+        if answer == "decided":
+            await a.decide(approval_id)
+        else:
+            await a.cancel("r1")
+        assert (await a.store.thread(THREAD)).owner != "a"
+        ended = RunStatus.COMPLETED if answer == "decided" else RunStatus.CANCELLED
+        assert (await b.ended("r1")).status is ended

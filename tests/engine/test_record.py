@@ -17,6 +17,7 @@ from sk_agents.persistence.record import (
     decode_record,
     encode_events,
 )
+from sk_agents.persistence.record_parts import LONG
 from tests.engine.builders import imported, log, moment, one_of_each, proposed, started, turn
 from tests.engine.histories import legal_logs
 
@@ -51,30 +52,40 @@ def test_all_events_of_a_commit_are_numbered_from_its_place() -> None:
     assert record.last_seq == 10
 
 
-def test_a_part_of_a_record_is_what_the_whole_has_there() -> None:
-    body = encode_events(turn(), AT)
-    check = checksum(**PLACE, body=body)
-    whole = decode_record(**PLACE, body=body, check=check)
-    for after in range(7):
-        for limit in (0, 1, 2, 3, None):
-            part = decode_record(**PLACE, body=body, check=check, after=after, limit=limit)
+# Everything that could be taken for the end of an event.
+TRICKY = ['},{"', "]}", "\\", '\\"', '"', "[[{", "\u2028\n", "\U0001f9ed", "x" * 20_000]
+
+
+def sealed(events: list[Event]) -> dict[str, Any]:
+    body = encode_events(events, AT)
+    return {**PLACE, "body": body, "check": checksum(**PLACE, body=body)}
+
+
+@pytest.mark.parametrize("times", [1, 3], ids=["short", "long"])
+def test_a_part_of_a_record_is_what_the_whole_has_there(times: int) -> None:
+    events = [*turn(), *(proposed(arguments={text: [text]}) for text in TRICKY)] * times
+    where = sealed(events)
+    whole = decode_record(**where)
+    assert (len(where["body"]) > LONG) == (times > 1)
+    for after in range(whole.last_seq + 3):
+        for limit in (0, 1, 2, 5, 1000, None):
+            part = decode_record(**where, after=after, limit=limit)
             asked_for = [event for event in whole.events if event.seq > after]
             assert list(part.events) == asked_for[:limit]
             assert part.last_seq == whole.last_seq
 
 
-def test_a_part_of_a_long_record_costs_much_less_than_the_whole() -> None:
-    """Otherwise reading it page by page would take the square of its length."""
-    body = encode_events(turn() * 2000, AT)
-    where: dict[str, Any] = {**PLACE, "body": body, "check": checksum(**PLACE, body=body)}
+def test_a_long_record_is_read_in_pages_in_linear_time() -> None:
+    """A chat that was brought in is one record."""
 
-    def cost(**part: Any) -> float:
-        begin = time.process_time()
-        decode_record(**where, **part)
+    def cost(turns: int) -> float:
+        where = sealed(turn() * turns)
+        begin, seq = time.process_time(), 0
+        while page := decode_record(**where, after=seq, limit=500).events:
+            seq = page[-1].seq
         return time.process_time() - begin
 
-    whole = min(cost() for _ in range(3))
-    assert min(cost(after=3000, limit=100) for _ in range(3)) < whole / 3
+    assert min(cost(8000) for _ in range(3)) < 20 * min(cost(1000) for _ in range(3))
 
 
 @given(legal_logs(max_moves=15))

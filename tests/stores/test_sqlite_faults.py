@@ -11,10 +11,13 @@ from shutil import rmtree
 from threading import Barrier
 
 import apsw
+import orjson
 import pytest
 
 from sk_agents.engine.commits import Commit, Unchanged
 from sk_agents.engine.events import ThreadChanged
+from sk_agents.engine.models import HEAD_VERSION
+from sk_agents.engine.ports import ThreadQuery
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     SchemaTooNew,
@@ -24,8 +27,10 @@ from sk_agents.exceptions import (
     ThreadNotFound,
 )
 from sk_agents.persistence import group_writer, sqlite_schema
+from sk_agents.persistence.head import head_checksum
 from sk_agents.persistence.sqlite_schema import MIGRATIONS, open_for_writing
 from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.testing.commits import USER, start_run
 from tests.stores.sqlite_faults import (
     failing_disk,
     locked_by_another_process,
@@ -237,6 +242,26 @@ async def test_a_flipped_byte_is_one_threads_error_and_stays_as_it_is(
             assert len(await store.events_after("healthy", 0)) == 1
         assert next(iter(connection.execute(row))) == (damaged,)
     connection.close()
+
+
+async def test_a_thread_of_a_newer_version_hides_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "teal.sqlite"
+    async with SqliteStore(path) as store:
+        for name in ("newer", "known"):
+            await store.commit(start_run(name, f"run-of-{name}"))
+    connection = apsw.Connection(str(path))
+    (body,) = next(iter(connection.execute("SELECT head FROM thread WHERE no = 1")))
+    body = orjson.dumps({**orjson.loads(body), "version": HEAD_VERSION + 1, "colour": "blue"})
+    change = "UPDATE thread SET head = ?, checksum = ? WHERE no = 1"
+    connection.execute(change, (body, head_checksum("newer", body)))
+    connection.close()
+    async with SqliteStore(path) as store:
+        with pytest.raises(SchemaTooNew):
+            await store.thread("newer")
+        assert [head.thread_id for head in await store.orphans()] == ["known"]
+        assert [head.thread_id for head in await store.heads(["newer", "known"])] == ["known"]
+        page = await store.threads(ThreadQuery(USER))
+        assert [head.thread_id for head in page.threads] == ["known"]
 
 
 async def test_a_record_moved_to_another_thread_is_recognised(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sk_agents.engine import sealing
 from sk_agents.engine.commands import CancelRun
-from sk_agents.engine.commits import ClaimIfFree, Quiet, Unchanged
+from sk_agents.engine.commits import Quiet, Unchanged
 from sk_agents.engine.events import Cancelled, CancelRequested, RunEnded
 from sk_agents.engine.models import RunStatus
 from sk_agents.engine.services import Services
@@ -35,5 +35,5 @@ async def request_cancel(
         except LeaseHeld:
             # Not parked yet, or never to be: whoever holds it has to end it.
             pass
-    lease = ClaimIfFree(services.owner)
+    lease = services.claim_if_free()
     await services.commit(known, Unchanged(next_seq), asked, lease=lease)

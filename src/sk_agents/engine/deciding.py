@@ -9,7 +9,7 @@ from sk_agents.engine import tool_steps as steps
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.calls import Approval, Call
 from sk_agents.engine.commands import DecideApproval
-from sk_agents.engine.commits import ClaimIfFree, Pending
+from sk_agents.engine.commits import Pending
 from sk_agents.engine.events import ApprovalDecided, ApprovalRequested, Event, GrantChanged
 from sk_agents.engine.lifetimes import has_passed
 from sk_agents.engine.models import ApprovalState, Entry
@@ -101,7 +101,7 @@ async def _decide(
         exact=len(still_open) > 1,
     )
     with lend(known, asked[0][0].authorization):
-        await services.commit(known, guard, *events, lease=ClaimIfFree(services.owner))
+        await services.commit(known, guard, *events, lease=services.claim_if_free())
     return known
 
 

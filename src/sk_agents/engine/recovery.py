@@ -21,7 +21,7 @@ from datetime import timedelta
 from typing import Self, TypeVar
 
 from sk_agents.engine import sealing
-from sk_agents.engine.commits import ClaimIfFree, Owned, Pending, Release
+from sk_agents.engine.commits import Owned, Pending, Release
 from sk_agents.engine.deciding import asked_call
 from sk_agents.engine.drivers import Drivers
 from sk_agents.engine.events import ApprovalDecided, ModelRestarted, RunStarted
@@ -211,7 +211,7 @@ class Sweeper:
             outcome="expired",
             by="timeout",
         )
-        lease = ClaimIfFree(self._services.owner)
+        lease = self._services.claim_if_free()
         guard = Pending(entry.key, overdue=True, next_seq=known.state.next_seq)
         await self._services.commit(known, guard, expired, lease=lease)
         self._drivers.drive(known)

@@ -80,6 +80,11 @@ class Services:
     def owner(self) -> str:
         return self.lease.owner
 
+    def claim_if_free(self) -> ClaimIfFree | None:
+        """For a change from outside that makes a run go on. An instance that closes claims nothing:
+        the run is left to others, who would wait for its end otherwise."""
+        return None if self.closing else ClaimIfFree(self.owner)
+
     async def commit(
         self,
         known: KnownThread,

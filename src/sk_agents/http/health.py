@@ -49,6 +49,8 @@ class Health:
         self._dependencies: dict[str, tuple[Ping, Mapping[str, str]]] = {}
         self._notes: dict[str, Callable[[], Any]] = {}
         self._started = time.monotonic()
+        # The look under way, shared by all requests that come until it ends: a ping may write.
+        self._look: asyncio.Task[list[str]] | None = None
 
     def watch(self, name: str, ping: Ping, **facts: str) -> None:
         """Ask at each readiness check; `facts` are shown beside the dependency's state."""
@@ -62,12 +64,9 @@ class Health:
         return {"alive": True, "timestamp": _now()}
 
     async def ready(self) -> dict[str, Any]:
-        states = await asyncio.gather(
-            *(
-                _state(name, ping, self._ping_timeout)
-                for name, (ping, _) in self._dependencies.items()
-            )
-        )
+        if self._look is None or self._look.done():
+            self._look = asyncio.create_task(self._states())
+        states = await asyncio.shield(self._look)
         dependencies = {
             name: {"status": state, **facts}
             for (name, (_, facts)), state in zip(self._dependencies.items(), states, strict=True)
@@ -80,6 +79,14 @@ class Health:
             "dependencies": dependencies,
             **{name: facts() for name, facts in self._notes.items()},
         }
+
+    async def _states(self) -> list[str]:
+        return await asyncio.gather(
+            *(
+                _state(name, ping, self._ping_timeout)
+                for name, (ping, _) in self._dependencies.items()
+            )
+        )
 
 
 def health_routes(health: Health, *, streams: int = BEATING_AT_ONCE) -> APIRouter:

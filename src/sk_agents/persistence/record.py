@@ -21,6 +21,7 @@ from sk_agents.engine.events import Event
 from sk_agents.engine.models import EPOCH
 from sk_agents.engine.stored_events import event_from
 from sk_agents.exceptions import CommitReused, InvalidInput, SchemaTooNew, StateCorrupt
+from sk_agents.persistence.record_parts import RecordParts
 
 FORMAT = 1
 _ASSIGNED = {"seq", "at"}
@@ -29,6 +30,7 @@ _PLACE = {"seq"}
 _SURELY_SHALLOW = 100
 # The serializer makes U+FFFD of half a surrogate pair in an object's key, without a word.
 _REPLACEMENT = "\ufffd".encode()
+_PARTS = RecordParts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,7 @@ def decode_record(
 ) -> Record:
     """The record these bytes hold, with its events after `after`, `limit` of them at most.
 
-    A conversation that was brought in is one record, however long it is: whoever reads it page by
-    page must not make all of its events for each.
+    Those of a long record are read in time proportional to their number, once it was read before.
 
     Raises:
         StateCorrupt: they are not what was written here.
@@ -103,21 +104,21 @@ def decode_record(
             "A stored record does not match its checksum.", thread_id=thread_id, seq=first_seq
         )
     try:
-        document = from_json(body)
+        start = max(after + 1 - first_seq, 0)
+        key = (thread_id, incarnation, first_seq, commit_id, check, len(body))
+        document, size = _PARTS.document(key, body, start, limit)
         if document["v"] > FORMAT:
             raise SchemaTooNew(thread_id=thread_id, seq=first_seq)
-        at, bodies = document["at"], document["events"]
-        start = max(after + 1 - first_seq, 0)
-        wanted = bodies[start : None if limit is None else start + limit]
+        at = document["at"]
         events = tuple(
             event_from(_numbered(event, seq, at))
-            for seq, event in enumerate(wanted, first_seq + start)
+            for seq, event in enumerate(document["events"], first_seq + start)
         )
     except (ValueError, ValidationError, KeyError, TypeError) as error:
         raise StateCorrupt(
             "A stored record cannot be read.", thread_id=thread_id, seq=first_seq
         ) from error
-    return Record(commit_id, first_seq, events, left_out=len(bodies) - len(events))
+    return Record(commit_id, first_seq, events, left_out=size - len(events))
 
 
 def check_replay(record: Record, events: Sequence[Event]) -> tuple[Event, ...]:

@@ -8,10 +8,9 @@ import apsw
 
 from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import ThreadPage, ThreadQuery
-from sk_agents.exceptions import StateCorrupt
-from sk_agents.persistence.head import decode_head
+from sk_agents.exceptions import SchemaTooNew, StateCorrupt
 from sk_agents.persistence.listing import page_of, says
-from sk_agents.persistence.sqlite_rows import events_after
+from sk_agents.persistence.sqlite_rows import events_after, readable_heads
 
 
 def list_threads(db: apsw.Connection, query: ThreadQuery) -> ThreadPage:
@@ -21,14 +20,12 @@ def list_threads(db: apsw.Connection, query: ThreadQuery) -> ThreadPage:
 def _of_user(db: apsw.Connection, query: ThreadQuery) -> Iterator[Thread]:
     """A damaged head is left out: it can be named, not shown."""
     where, values = ("", ()) if query.surface is None else (" AND surface = ?", (query.surface,))
-    for thread_id, body, check in db.execute(
-        f"SELECT thread_id, head, checksum FROM thread WHERE user_id = ?{where}",
-        (query.user_id, *values),
-    ):
-        try:
-            yield decode_head(thread_id, body, check)
-        except StateCorrupt:
-            continue
+    return readable_heads(
+        db.execute(
+            f"SELECT thread_id, head, checksum FROM thread WHERE user_id = ?{where}",
+            (query.user_id, *values),
+        )
+    )
 
 
 def _matches(db: apsw.Connection, thread: Thread, query: ThreadQuery) -> bool:
@@ -36,5 +33,5 @@ def _matches(db: apsw.Connection, thread: Thread, query: ThreadQuery) -> bool:
         return True
     try:
         return says(thread, events_after(db, thread.thread_id, 0, thread.next_seq), query.text)
-    except StateCorrupt:
+    except (StateCorrupt, SchemaTooNew):
         return False

@@ -12,7 +12,7 @@ import orjson
 from sk_agents.engine.admission import same_thread
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import Entry, EntryKind, Thread
-from sk_agents.exceptions import StateCorrupt, ThreadNotFound
+from sk_agents.exceptions import SchemaTooNew, StateCorrupt, ThreadNotFound
 from sk_agents.persistence.head import decode_head, encode_head, head_checksum
 from sk_agents.persistence.record import Record, checksum, decode_record
 from sk_agents.persistence.watch_marks import AHEAD_SECONDS, KEPT_SECONDS
@@ -40,9 +40,9 @@ def known_head(db: apsw.Connection, thread_id: str) -> tuple[int, Thread]:
 
 
 def heads(db: apsw.Connection, thread_ids: Collection[str]) -> list[Thread]:
-    """Of those that exist and are not damaged."""
+    """Of those that exist and can be read."""
     return list(
-        _undamaged(
+        readable_heads(
             db.execute(
                 "SELECT thread_id, head, checksum FROM thread"
                 " WHERE thread_id IN (SELECT value FROM json_each(?))",
@@ -78,15 +78,16 @@ def update_head(db: Writer, no: int, thread: Thread) -> None:
 
 
 def runnable(db: apsw.Connection) -> Iterator[Thread]:
-    """Heads that want an owner. A damaged one is not offered: nobody could drive it."""
-    return _undamaged(db.execute("SELECT thread_id, head, checksum FROM thread WHERE runnable"))
+    """Heads that want an owner. A damaged or newer one is not offered: it could not be driven."""
+    return readable_heads(db.execute("SELECT thread_id, head, checksum FROM thread WHERE runnable"))
 
 
-def _undamaged(rows: Iterable[tuple[str, bytes, int]]) -> Iterator[Thread]:
+def readable_heads(rows: Iterable[tuple[str, bytes, int]]) -> Iterator[Thread]:
+    """One thread that is damaged, or that a newer version wrote, must not hide the others."""
     for thread_id, body, check in rows:
         try:
             yield decode_head(thread_id, body, check)
-        except StateCorrupt:
+        except (StateCorrupt, SchemaTooNew):
             continue
 
 
