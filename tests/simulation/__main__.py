@@ -29,6 +29,8 @@ from tests.simulation.substitution import substitute
 # process whose hashes are.
 HASH_SEED = "0"
 SHM = Path("/dev/shm")
+# After how many histories it says how far it is.
+PROGRESS = 500
 
 
 def main() -> int:
@@ -89,6 +91,8 @@ def _run_all(options: argparse.Namespace, folder: Path) -> int:
             if options.until_red:
                 _say(f"red after {number} histories")
                 return 1
+        if number % PROGRESS == 0:
+            _say(f"{number} histories from {options.first}, {failed} failed so far")
     spent = time.process_time() - began
     _say(f"{len(seeds)} histories from {options.first}, {failed} failed, {spent:.1f} s of CPU")
     return 1 if failed else 0

@@ -453,7 +453,8 @@ def no_cursor_of_another_log_is_followed(world: World) -> Iterator[str]:
         run_id = _run_of(connection, [""])
         for lives in world.shadow.lives.values():
             for life in lives:
-                if run_id not in {event.run_id for event in life.events.values()}:
+                runs = {event.run_id for event in life.events.values()}
+                if run_id not in runs or not life.is_whole:
                     continue
                 now = _frames(life, _chat_of(connection), run_id).get(_cursor_of(connection) or 0)
                 before = seen[_chat_of(connection), given]

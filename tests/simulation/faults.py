@@ -105,6 +105,14 @@ class Faults:
         await asyncio.sleep(pause)
         instance.revive()
 
+    async def _lose(self, instance: Instance, fault: Fault) -> None:
+        """The instance that drives a run is killed."""
+        owners = {life.owner_at(self.loop.time()) for life in self.shadow.living()}
+        for one in self.instances:
+            if one.owner in owners:
+                await self._kill(one, fault)
+                return
+
     async def _restart(self, instance: Instance, fault: Fault) -> None:
         if not instance.is_alive or instance.process.state != "running":
             return

@@ -162,12 +162,9 @@ def _made_again(random: Random, instances: int) -> Themed:
 
 def _lost_often(random: Random, instances: int) -> Themed:
     """A run with many steps loses its owner again and again, and gets on each time."""
-    script = "wait:1 " + " ".join(["look:2"] * 8)
+    script = "wait:1 " + " ".join(["look:6"] * 9)
     actions = [_step(random, 0.2, "start", 0, script)]
-    faults = [
-        Fault(3.0 + 4.0 * at + random.random(), "kill", at % instances, 0.5, 0)
-        for at in range(random.randint(6, 9))
-    ]
+    faults = [Fault(9.0 + 24.0 * at + random.random(), "lose", 0, 0.5, 0) for at in range(5)]
     return actions, faults
 
 

@@ -86,6 +86,9 @@ class Shadow:
                 life.ended = running_loop().time()
                 return
 
+    def living(self) -> list[Life]:
+        return [life for lives in self.lives.values() for life in lives if life.ended is None]
+
     def runs(self) -> dict[str, Life]:
         """The life that each run lies in."""
         return {
