@@ -176,6 +176,28 @@ async def test_stores_opened_at_once_are_all_sound(tmp_path: Path) -> None:
                 await (await store).ping()
 
 
+async def test_what_another_process_wrote_into_other_folders_is_not_shown(
+    root: Path, store: FileStore
+) -> None:
+    await store.commit(start_run("t"))
+    async with FileStore(root, single_user=ANN) as other:
+        remove_chats(root)
+        with pytest.raises(StoreBroken):
+            await other.commit(start_run("lost", "run-2"))
+    with pytest.raises(StoreBroken, match="removed or replaced"):
+        await store.thread("lost")
+    await assert_broken(store, "removed or replaced")
+
+
+async def test_thread_that_was_taken_away_is_not_told_to_be_missing(
+    root: Path, store: FileStore
+) -> None:
+    await store.commit(start_run("t"))
+    remove_chats(root)
+    with pytest.raises(StoreBroken, match="removed or replaced"):
+        await store.thread("t")
+
+
 @pytest.mark.parametrize("notices", ["renew", "ping"])
 async def test_removed_root_is_noticed_without_a_commit(
     root: Path, store: FileStore, notices: str

@@ -116,17 +116,34 @@ async def test_nothing_is_acknowledged_into_files_that_a_restart_would_not_find(
         await assert_broken(store, "removed or replaced")
 
 
-@pytest.mark.parametrize("notices", ["renew", "ping", "reopened reader"])
+async def test_what_another_process_wrote_into_removed_files_is_not_shown(tmp_path: Path) -> None:
+    path = tmp_path / "teal.sqlite"
+    async with SqliteStore(path) as one, SqliteStore(path) as other:
+        await one.commit(note("before"))
+        await other.thread("before")
+        path.unlink()
+        with pytest.raises(StoreBroken):
+            await one.commit(note("lost"))
+        with pytest.raises(StoreBroken, match="removed or replaced"):
+            await other.thread("lost")
+        await assert_broken(other, "removed or replaced")
+
+
+@pytest.mark.parametrize("notices", ["renew", "ping", "reader", "reopened reader"])
 async def test_removed_database_is_noticed_without_a_commit(tmp_path: Path, notices: str) -> None:
     path = tmp_path / "teal.sqlite"
     async with SqliteStore(path) as store:
         await store.commit(note("before"))
+        if notices == "reader":
+            await store.thread("before")
         path.unlink()
         with pytest.raises(StoreBroken, match=r"teal\.sqlite was removed"):
             if notices == "renew":
                 store.renew("o", 60)
             elif notices == "ping":
                 await store.ping()
+            elif notices == "reader":
+                await store.thread("before")
             else:
                 path.write_bytes(b"")
                 await store.thread("before")

@@ -98,7 +98,7 @@ class FileStore:
 
     async def ping(self) -> None:
         room = self._refused
-        await self._run(lambda: self._write_in_place(lambda: probe(self._tree, room)))
+        await self._run(lambda: probe(self._tree, room))
         self._refused = 0
 
     async def commit(self, commit: Commit) -> Committed:
@@ -115,7 +115,7 @@ class FileStore:
 
     def renew(self, owner: str, ttl: float) -> None:
         self._open_workers()
-        self._checked(lambda: self._write_in_place(lambda: self._owners.renew(owner, ttl)))
+        self._checked(lambda: self._owners.renew(owner, ttl))
 
     async def retire(self, owner: str) -> None:
         await self._run(lambda: self._owners.retire(owner))
@@ -310,7 +310,7 @@ class FileStore:
 
     async def _write(self, work: Callable[[], T]) -> T:
         """Work whose outcome is unknown if the disk refuses to sync it."""
-        return await self._in_worker(lambda: self._write_in_place(work))
+        return await self._in_worker(work)
 
     async def _run(self, work: Callable[[], T]) -> T:
         try:
@@ -322,30 +322,34 @@ class FileStore:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._open_workers(), self._checked, work)
 
-    def _write_in_place(self, work: Callable[[], T]) -> T:
-        """Nothing is acknowledged that was written where a restart would not find it."""
-        done = work()
-        self._tree.check()
-        return done
-
     def _checked(self, work: Callable[[], T]) -> T:
+        """Nothing is acknowledged that was written where a restart would not find it, and nothing
+        told of what was read there: another process may have written it before it noticed."""
         if self._broken is not None:
             raise StoreBroken(str(self._broken))
         try:
-            return work()
+            done = work()
         except CommitOutcomeUnknown as error:
             self._break(StoreBroken(str(error)))
             raise
         except StoreBroken as error:
             self._break(error)
             raise
+        except NotFound:
+            self._check_place()
+            raise
         except OSError as error:
-            try:
-                self._tree.check()
-            except StoreBroken as broken:
-                self._break(broken)
-                raise broken from error
+            self._check_place()
             raise typed(error) from error
+        self._check_place()
+        return done
+
+    def _check_place(self) -> None:
+        try:
+            self._tree.check()
+        except StoreBroken as error:
+            self._break(error)
+            raise
 
     def _break(self, error: StoreBroken) -> None:
         if self._broken is None:

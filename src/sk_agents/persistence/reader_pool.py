@@ -30,7 +30,12 @@ class ReaderPool:
         self._closed = False
 
     async def run(self, read: Callable[[apsw.Connection], T]) -> T:
-        """All statements of `read` see the database at one moment."""
+        """All statements of `read` see the database at one moment.
+
+        Raises:
+            StoreBroken: the files were removed or replaced. Another process may have written to
+                them before it noticed, so what was read may be gone after a restart.
+        """
         if self._closed:
             raise StoreUnavailable(f"{self._path}: the store is closed")
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._read, read)
@@ -47,9 +52,11 @@ class ReaderPool:
             connection = self._connection()
             connection.execute("BEGIN")
             try:
-                return read(connection)
+                result = read(connection)
             finally:
                 connection.execute("COMMIT")
+            self._files.check()
+            return result
 
     def _connection(self) -> apsw.Connection:
         connection: apsw.Connection | None = getattr(self._local, "connection", None)
