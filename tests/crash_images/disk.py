@@ -61,6 +61,8 @@ class Move:
     node: int
 
 
+# Every file by its path, and `None` for every folder.
+Image = Mapping[Path, bytes | None]
 Operation = Write | Truncate | Sync | Link | Unlink | Move
 
 
@@ -179,8 +181,7 @@ class Disk:
                 self._unsafe.append((number, operation))
         self._done = max(self._done, point)
 
-    def image(self, choice: Choice) -> dict[Path, bytes | None]:
-        """Every file by its path, and `None` for every folder."""
+    def image(self, choice: Choice) -> Image:
         contents = {node: bytearray(data) for node, data in self._contents.items()}
         names = {folder: dict(entries) for folder, entries in self._names.items()}
         arrived = choice.arrived(len(self._unsafe))
@@ -219,7 +220,22 @@ class Disk:
                 yield at / name, bytes(contents.get(node, b""))
 
 
-def write_image(image: Mapping[Path, bytes | None], folder: Path) -> None:
+def adopt(recording: Recording, root: Path) -> dict[int, int]:
+    """Record what lies below `root` as safe. Returns the node of each inode, the root's too."""
+    nodes = {root.stat().st_ino: ROOT}
+    for path in sorted(root.rglob("*")):
+        folder = nodes[path.parent.stat().st_ino]
+        is_folder = path.is_dir()
+        node = nodes[path.stat().st_ino] = recording.make(folder, path.name, is_folder=is_folder)
+        if not is_folder:
+            recording.add(Write(node, 0, path.read_bytes()))
+            recording.add(Sync(node, recording.now))
+    for node in recording.folders & {*nodes.values()}:
+        recording.add(Sync(node, recording.now))
+    return nodes
+
+
+def write_image(image: Image, folder: Path) -> None:
     for path, data in image.items():
         if data is None:
             (folder / path).mkdir()

@@ -7,18 +7,25 @@ import threading
 from pathlib import Path
 
 from sk_agents.persistence.file_disk import FileDisk
-from tests.crash_images.disk import ROOT, Recording, Sync, Truncate, Write
+from tests.crash_images.disk import Recording, Sync, Truncate, Write, adopt
 
 
 class RecordingDisk(FileDisk):
-    """Knows files and folders by their inodes, which a file system in memory does not use twice."""
+    """Knows files and folders by their inodes, which a file system in memory does not use twice.
+
+    What lies below the root when this is made is safe.
+    """
 
     def __init__(self, recording: Recording, root: Path) -> None:
         self._recording = recording
-        self._root = root
         self._nodes: dict[int, int] = {}
         # Names are looked up and changed in one step.
         self._lock = threading.Lock()
+        self.adopt(root)
+
+    def adopt(self, root: Path) -> None:
+        """Also if other files and folders were put in the place of those that were known."""
+        self._nodes.update(adopt(self._recording, root))
 
     def open(self, name: str, folder: int, flags: int) -> int:
         with self._lock:
@@ -64,7 +71,4 @@ class RecordingDisk(FileDisk):
             self._recording.remove(self._node(folder), name)
 
     def _node(self, fd: int) -> int:
-        inode = os.fstat(fd).st_ino
-        if inode == self._root.stat().st_ino:
-            return ROOT
-        return self._nodes[inode]
+        return self._nodes[os.fstat(fd).st_ino]

@@ -16,7 +16,10 @@ RECORDED = JOURNALS | apsw.SQLITE_OPEN_MAIN_DB
 
 
 class RecordingVFS(apsw.VFS):
-    """The default while installed. All databases must lie in one folder."""
+    """The default while installed. All databases must lie in one folder.
+
+    What is opened from now on is recorded in `recording`, which may be replaced.
+    """
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -25,7 +28,10 @@ class RecordingVFS(apsw.VFS):
     def xOpen(self, name: Name, flags: list[int]) -> apsw.VFSFile:
         if name is None or not flags[0] & RECORDED:
             return apsw.VFSFile("unix", name, flags)
-        return _RecordedFile(self.recording, name, flags)
+        return self.recorded_file(name, flags)
+
+    def recorded_file(self, name: Name, flags: list[int]) -> RecordedFile:
+        return RecordedFile(self.recording, name, flags)
 
     def xDelete(self, filename: str, syncdir: bool) -> None:
         super().xDelete(filename, syncdir)
@@ -34,7 +40,7 @@ class RecordingVFS(apsw.VFS):
             self.recording.add(Sync(ROOT, self.recording.now))
 
 
-class _RecordedFile(apsw.VFSFile):
+class RecordedFile(apsw.VFSFile):
     def __init__(self, recording: Recording, name: Name, flags: list[int]) -> None:
         path = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
         # As the unix file system does: the first sync of a journal syncs its folder, too.

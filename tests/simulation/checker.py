@@ -80,7 +80,8 @@ def nothing_acknowledged_is_lost(world: World) -> Iterator[str]:
             and event.run_id == done.run_id
             and event.message is not None
         ]
-        if done.text and said != [done.text]:
+        # A thread that was deleted may have had events that no commit was known to have stored.
+        if done.text and said != [done.text] and (said or life.is_whole):
             yield f"{done.text!r} is stored as {said}"
     for thread_id, all_lives in world.shadow.lives.items():
         for life in all_lives:
@@ -102,6 +103,18 @@ def _kept(world: World, thread_id: str, life: Life) -> Iterator[str]:
     stored = {event.seq for event in world.logs[thread_id]}
     if missing := set(life.events) - stored:
         yield f"{thread_id} has lost the events {sorted(missing)}"
+
+
+def nothing_deleted_comes_back(world: World) -> Iterator[str]:
+    for thread_id, lives in world.shadow.lives.items():
+        head = world.heads.get(thread_id)
+        for life in lives:
+            if life.ended is not None and head is not None and head.created_at == life.made_at:
+                yield f"{thread_id} was deleted at {life.ended:.3f} and is there again"
+
+
+def lost_files_are_noticed(world: World) -> Iterator[str]:
+    yield from world.faults.unnoticed
 
 
 def every_run_ends_once_or_waits(world: World) -> Iterator[str]:
@@ -504,6 +517,8 @@ def all_instances_tell_the_same(world: World) -> Iterator[str]:
 
 PROMISES = (
     nothing_acknowledged_is_lost,
+    nothing_deleted_comes_back,
+    lost_files_are_noticed,
     every_run_ends_once_or_waits,
     no_run_fails_without_a_reason,
     effects_happen_once_and_as_agreed,

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 PATCHES = Path(__file__).parent / "defects"
 HISTORIES = 3_000
 _RED = re.compile(r"red after (\d+) histories")
+_FOUND = re.compile(r"^seed \d+ .*$", re.MULTILINE)
 
 
 def defects() -> list[str]:
@@ -59,5 +60,7 @@ def red_after(defect: str, folder: Path, *, histories: int = HISTORIES) -> tuple
     copy = broken_copy(defect, folder / defect)
     done = simulated(copy, "--histories", str(histories), "--until-red")
     found = _RED.search(done.stdout)
-    said = done.stdout.partition("\n")[0] if found else done.stdout + done.stderr
-    return (int(found[1]) if found else None), said
+    problem = _FOUND.search(done.stdout)
+    if found is None or problem is None:
+        return None, done.stdout + done.stderr
+    return int(found[1]), problem[0]

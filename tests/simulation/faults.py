@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 
 from tests.simulation.disk import STATE, Disk
 from tests.simulation.instance import Instance
 from tests.simulation.plan import Fault
 from tests.simulation.store_port import Shadow
+from tests.simulation.substitution import WORLD
 from tests.simulation.virtual_loop import VirtualLoop
 
 DAY = 86_400.0
 # How long an instance is out of service when it is killed and started again.
 REBOOT = (0.3, 2.0, 20.0)
+# An instance whose files were taken away notices it within this time, at its next sign of life.
+NOTICING = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,10 @@ class Faults:
     disturbances: list[Disturbance] = field(default_factory=list)
     # When a store was put back to an earlier state.
     restored: list[float] = field(default_factory=list)
+    # Instances that went on after their files were taken away.
+    unnoticed: list[str] = field(default_factory=list)
+    # All files are exchanged for one reason at a time.
+    _exchange: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def strike(self, fault: Fault) -> None:
         await asyncio.sleep(max(0.0, fault.at - self.loop.time()))
@@ -59,11 +67,13 @@ class Faults:
             self.loop.wake(instance.process)
             instance.revive()
 
-    def disturb(self, seconds: float, instance: Instance | None = None) -> None:
+    def disturb(self, seconds: float, instance: Instance | None = None) -> Disturbance:
         now = self.loop.time()
         index = None if instance is None else instance.index
         # What was caused before may show its effects for a while after.
-        self.disturbances.append(Disturbance(now - 1.0, now + seconds + 25.0, index))
+        caused = Disturbance(now - 1.0, now + seconds + 25.0, index)
+        self.disturbances.append(caused)
+        return caused
 
     async def _unknown_before(self, instance: Instance, fault: Fault) -> None:
         self.disturb(10.0, instance)
@@ -164,14 +174,62 @@ class Faults:
 
     async def _restore(self, instance: Instance, fault: Fault) -> None:
         """A backup is made, and put back while no instance runs."""
-        self.disk.back_up()
-        await asyncio.sleep(min(fault.seconds, 10.0))
-        self.disturb(1e9)
-        for one in self.instances:
-            one.kill()
-        self.disk.put_back()
-        self.shadow.lives.clear()
-        self.shadow.contradictions.clear()
-        self.restored.append(self.loop.time())
-        for one in self.instances:
-            one.revive()
+        async with self._exchange:
+            self.disk.back_up()
+            await asyncio.sleep(min(fault.seconds, 10.0))
+            self.disturb(1e9)
+            for one in self.instances:
+                one.kill()
+            self.disk.put_back()
+            self.shadow.lives.clear()
+            self.shadow.contradictions.clear()
+            self.restored.append(self.loop.time())
+            for one in self.instances:
+                one.revive()
+
+    async def _power_loss(self, instance: Instance, fault: Fault) -> None:
+        """All instances end at once, with the machine they share and what it had not synced."""
+        async with self._exchange:
+            pause = REBOOT[fault.number % len(REBOOT)]
+            self.disturb(pause)
+            image = self.disk.image(Random(fault.number))
+            for one in self.instances:
+                one.kill()
+                WORLD.gone.add(one.owner)
+            self.disk.lose_power(image)
+            await asyncio.sleep(pause)
+            for one in self.instances:
+                one.revive()
+
+    async def _taken_away(self, instance: Instance, fault: Fault) -> None:
+        """All files are replaced by copies, or some are removed and come back after a while."""
+        async with self._exchange:
+            caused = self.disturb(1e9)
+            running = [(one, one.process) for one in self.instances if one.is_alive]
+            opening = [one for one in self.instances if not one.is_alive]
+            for one in opening:
+                one.kill()
+            self.disk.back_up()
+            if fault.number % 2:
+                self.disk.put_back()
+            else:
+                self.disk.take_away(fault.number // 2)
+            for one in opening:
+                one.revive()
+            await asyncio.sleep(NOTICING)
+            for one, process in running:
+                if one.is_alive and one.process is process and not self._is_excused(one, caused):
+                    self.unnoticed.append(f"{one.owner} did not notice that its files are gone")
+            if self.disk.is_away:
+                for one in self.instances:
+                    one.kill()
+                self.disk.put_back()
+                for one in self.instances:
+                    one.revive()
+
+    def _is_excused(self, instance: Instance, caused: Disturbance) -> bool:
+        """Whether something else kept it from noticing."""
+        return any(
+            one is not caused and one.touches(caused.begins, self.loop.time(), instance.index)
+            for one in self.disturbances
+        )

@@ -148,7 +148,7 @@ async def _live(world: World) -> None:
 async def _is_settled(world: World) -> bool:
     """Whether nothing will happen any more unless a user does something."""
     store = await world.faults.disk.reader()
-    for thread_id in world.shadow.lives:
+    for thread_id in _threads(world):
         try:
             if (await store.thread(thread_id)).runnable:
                 return False
@@ -160,7 +160,7 @@ async def _is_settled(world: World) -> bool:
 async def _audit(world: World) -> None:
     """Read what the store holds, as an operator would, past every instance."""
     store = await world.faults.disk.reader()
-    for thread_id in {thread_of(*chat) for chat in world.users.chats()} | {*world.shadow.lives}:
+    for thread_id in _threads(world):
         try:
             head = await store.thread(thread_id)
             log = list(await store.events_after(thread_id, 0, 100_000))
@@ -171,6 +171,11 @@ async def _audit(world: World) -> None:
             continue
         world.heads[thread_id], world.logs[thread_id] = head, log
         world.shadow.note(head, log)
+
+
+def _threads(world: World) -> set[str]:
+    """Those of the users and those that the store was seen to have: neither has to know all."""
+    return {thread_of(*chat) for chat in world.users.chats()} | {*world.shadow.lives}
 
 
 async def _ask_all(world: World) -> None:

@@ -94,7 +94,7 @@ FAULTS = {
     "cut": 3,
     "full": 2,
 }
-ON_DISK = {"refused_sync": 2, "restore": 1}
+ON_DISK = {"refused_sync": 2, "restore": 1, "power_loss": 3, "taken_away": 2}
 CALM_SHARE = 0.3
 
 
@@ -141,10 +141,19 @@ def _themed(seed: int, kind: str, instances: int) -> Themed | None:
     """Of every ten plans, one is about something that chance alone seldom brings together."""
     if seed % 10 != 7:
         return None
-    themes = (_made_again, _lost_often, _lent_elsewhere, _deleted_while_read, _brought_back)
+    # As many as share no factor with the stores and with ten: each theme meets each store.
+    themes = (
+        _made_again,
+        _lost_often,
+        _lent_elsewhere,
+        _deleted_while_read,
+        _brought_back,
+        _without_power,
+        _without_files,
+    )
     random = Random(f"theme {seed}")
     theme = themes[seed // 10 % len(themes)]
-    if theme is _brought_back and kind == "memory":
+    if theme in (_brought_back, _without_power, _without_files) and kind == "memory":
         theme = _made_again
     return theme(random, instances)
 
@@ -194,6 +203,27 @@ def _brought_back(random: Random, instances: int) -> Themed:
         _step(random, 7.0 + 2.0 * at, "resume", random.randrange(instances), "") for at in range(6)
     )
     return actions, (Fault(random.uniform(0.5, 2.0), "restore", 0, 3.0, 0),)
+
+
+def _without_power(random: Random, instances: int) -> Themed:
+    """Turns with quiet between them, in which only signs of life are written, then no power."""
+    return _turns(random, instances, 6.0), (_some_time(random, "power_loss"),)
+
+
+def _without_files(random: Random, instances: int) -> Themed:
+    """Turns one after the other at all instances, and their files are taken away."""
+    return _turns(random, instances, 3.0), (_some_time(random, "taken_away"),)
+
+
+def _turns(random: Random, instances: int, distance: float) -> list[Action]:
+    return [
+        _step(random, 0.5 + distance * at, "start", random.randrange(instances), "wait:0.2 look:0")
+        for at in range(5)
+    ]
+
+
+def _some_time(random: Random, kind: str) -> Fault:
+    return Fault(random.uniform(3.0, 28.0), kind, 0, 0.5, random.randrange(1 << 30))
 
 
 def _step(random: Random, at: float, kind: str, instance: int, script: str) -> Action:

@@ -104,7 +104,8 @@ def substitute(disk_os: object, disk_fcntl: object) -> None:
         if not name.startswith(tuple(f"sk_agents.{room}" for room in ROOMS)):
             continue
         table = everywhere
-        if name.startswith("sk_agents.persistence.file_"):
+        # Not where a disk's operations are recorded: each of them is one step.
+        if name.startswith("sk_agents.persistence.file_") and not name.endswith(".file_disk"):
             table = {**everywhere, **files}
         for attribute, value in list(vars(loaded).items()):
             if id(value) in table:
