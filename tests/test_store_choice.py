@@ -20,7 +20,7 @@ CHAT = "/chats/c"
 # Made by chance or by the clock, so different each time.
 CHANCE = re.compile(
     r"int_[\w-]+|[0-9a-f]{32}|\d{4}-\d\d-\d\dT[\d:.]+Z"
-    r"|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+    r"|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|(?<=\d-)[0-9a-f]{8}\b"
 )
 
 

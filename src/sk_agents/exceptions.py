@@ -26,6 +26,7 @@
     │   ├── ApprovalAlreadyDecided
     │   ├── ApprovalExpired
     │   ├── ApprovalMismatch
+    │   ├── ApprovalWithdrawn
     │   ├── AlreadyTerminal
     │   └── CommitReused
     ├── ShuttingDown                   this instance takes no new work
@@ -208,6 +209,10 @@ class ApprovalExpired(Conflict):
 
 class ApprovalMismatch(Conflict):
     """What was shown for approval is not what would run."""
+
+
+class ApprovalWithdrawn(Conflict):
+    """This approval was withdrawn."""
 
 
 class AlreadyTerminal(Conflict):

@@ -18,7 +18,12 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.models import Effect, RunStatus, ToolCall
 from sk_agents.engine.turns import TextDelta, ToolContext
-from sk_agents.exceptions import AlreadyTerminal, ApprovalAlreadyDecided, RunNotFound
+from sk_agents.exceptions import (
+    AlreadyTerminal,
+    ApprovalAlreadyDecided,
+    ApprovalWithdrawn,
+    RunNotFound,
+)
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import SEND, FakePolicy, FakeTool, FakeTools, tool
 from tests.engine.kit import SEND_X, Talk, endings, talking
@@ -257,3 +262,20 @@ async def test_cancel_does_not_wait_for_a_preview(
         await talk.cancel("r1")
         assert (await talk.ended("r1")).status is RunStatus.CANCELLED
         assert tools.started == []
+
+
+async def test_yes_after_a_cancel_is_refused_while_the_run_still_ends(tmp_path: Path) -> None:
+    gate = Gate()
+    tools = FakeTools(tool("Bank-pay", gate, effect=Effect.AT_MOST_ONCE), SEND)
+    script = [calls(("Bank-pay", {}), ("Mail-send", {"text": "x"}))]
+    policy = FakePolicy(lambda call: "allow" if call.name == "Bank-pay" else None)
+    async with talking(tmp_path, script=script, tools=tools, policy=policy) as talk:
+        await talk.say()
+        await gate.wait()
+        (approval_id,) = await talk.approvals("r1")
+        assert await talk.cancel("r1") is RunStatus.RUNNING
+        with pytest.raises(ApprovalWithdrawn):
+            await talk.decide(approval_id)
+        gate.open.set()
+        assert (await talk.ended("r1")).status is RunStatus.CANCELLED
+        assert [name for name, _ in tools.started] == ["Bank-pay"]

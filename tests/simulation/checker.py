@@ -426,6 +426,18 @@ def _obeyed(life: Life, done: Done) -> float:
     return float("inf") if decided else 0.0
 
 
+def _was_deleted_during(world: World, done: Done) -> bool:
+    """Whether what an earlier try of this request made was deleted before a later one read it."""
+    end = done.completed if done.completed is not None else float("inf")
+    return any(
+        other.kind == "delete"
+        and other.thread_id == done.thread_id
+        and other.invoked <= end
+        and (other.completed is None or other.completed >= done.invoked)
+        for other in world.users.done
+    )
+
+
 def refusals_are_deserved(world: World) -> Iterator[str]:
     for error in world.users.errors:
         yield f"an instance failed: {error!r}"
@@ -440,6 +452,8 @@ def refusals_are_deserved(world: World) -> Iterator[str]:
         if done.code.startswith("500"):
             yield f"{done.kind} was answered with {done.code}"
         if done.kind in MAKING and done.acknowledged is None and "thread_not_found" in done.code:
+            if _was_deleted_during(world, done):
+                continue
             yield f"{done.kind} at i{done.instance} was answered with {done.code}"
         if done.outcome == "unknown" and done.acknowledged is None and not world.plan.faults:
             if done.kind not in ("watch", "resume") and done.code:

@@ -27,6 +27,7 @@ from sk_agents.engine.events import ApprovalDecided
 from sk_agents.exceptions import (
     ApprovalAlreadyDecided,
     ApprovalNotFound,
+    ApprovalWithdrawn,
     InvalidCursor,
     InvalidInput,
 )
@@ -141,9 +142,7 @@ async def _too_late(
     """400 with the decision that was made, or 409 if there is none: nobody may decide any more."""
     outcome = error.attributes.get("outcome")
     if outcome == "withdrawn":
-        return problem(
-            request, 409, code="approval_withdrawn", detail="This approval was withdrawn."
-        )
+        raise ApprovalWithdrawn(approval_id=error.approval_id)
     decision = await _decision(engine, caller, error.approval_id)
     members = {"decision": decision_view(decision).model_dump(mode="json")} if decision else {}
     return problem(request, 400, code=error.code, detail=str(error), outcome=outcome, **members)

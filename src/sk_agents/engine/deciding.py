@@ -23,6 +23,7 @@ from sk_agents.exceptions import (
     ApprovalExpired,
     ApprovalMismatch,
     ApprovalNotFound,
+    ApprovalWithdrawn,
     Conflict,
     Forbidden,
     InvalidInput,
@@ -46,7 +47,8 @@ async def decide(
 
     Raises:
         ApprovalNotFound: no such approval of this user, or not of the run it is said to be of.
-        ApprovalAlreadyDecided, ApprovalExpired, Conflict: one of them, and nothing was changed.
+        ApprovalAlreadyDecided, ApprovalExpired, ApprovalWithdrawn, Conflict: one of them, and
+            nothing was changed.
         ApprovalMismatch, InvalidInput, Forbidden: as `decision_events`, or one is named twice;
             nothing was changed.
     """
@@ -87,6 +89,9 @@ async def _decide(
     still_open = [one for one in found if check_open(one[3], one[0])]
     if not still_open:
         return None
+    if still_open[0][1].cancel_requested is not None:
+        # Its owner is about to withdraw them: nothing may be promised that never runs.
+        raise ApprovalWithdrawn(approval_id=still_open[0][0].approval_id)
     agent = agent_of(known)
     events = [
         event
@@ -98,7 +103,7 @@ async def _decide(
         first_due.approval_id,
         in_time=not any(has_passed(one[3].request, services.clock) for one in still_open),
         next_seq=known.state.next_seq,
-        exact=len(still_open) > 1,
+        exact=True,
     )
     with lend(known, asked[0][0].authorization):
         await services.commit(known, guard, *events, lease=services.claim_if_free())

@@ -156,7 +156,8 @@ class Engine:
 
         Raises:
             ApprovalNotFound: no such approval of this user, or not of the same run.
-            ApprovalAlreadyDecided, ApprovalExpired, ApprovalMismatch: and nothing was changed.
+            ApprovalAlreadyDecided, ApprovalExpired, ApprovalWithdrawn, ApprovalMismatch: and
+                nothing was changed.
             InvalidInput, Forbidden: see `deciding.decision_events`.
         """
         known = await deciding.decide(
