@@ -8,8 +8,7 @@ import pytest
 
 from sk_agents.engine import drivers
 from sk_agents.engine.agent import Limits
-from sk_agents.engine.commits import Unchanged
-from sk_agents.engine.events import LateResult, ModelRestarted, RunStarted, ThreadChanged
+from sk_agents.engine.events import LateResult, ModelRestarted, RunStarted
 from sk_agents.engine.lease_keeper import LeaseKeeper
 from sk_agents.engine.models import Effect, RunStatus
 from sk_agents.engine.turns import TextDelta, ToolContext
@@ -22,7 +21,6 @@ from sk_agents.exceptions import (
 )
 from sk_agents.persistence.memory_store import MemoryStore
 from sk_agents.testing import SettableClock
-from sk_agents.testing.commits import new_commit
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import FakePolicy, FakeTools, tool
 from tests.engine.kit import SEND_X, THREAD, Setup, talking
@@ -85,14 +83,7 @@ async def test_decision_that_was_stored_but_not_learned_is_acted_on() -> None:
         await talk.ask()
         await talk.parked()
         (approval_id,) = await talk.approvals("r1")
-
-        async def rename() -> None:
-            head = await store.thread(THREAD)
-            changed = ThreadChanged(metadata={"title": "new"})
-            await store.commit(new_commit(THREAD, Unchanged(head.next_seq), changed))
-            store.before_read = [StoreUnavailable()]
-
-        store.on_commit = rename
+        store.after_commit = [StoreUnavailable()]
         with pytest.raises(StoreUnavailable):
             await talk.decide(approval_id)
         assert (await talk.ended("r1")).status is RunStatus.COMPLETED
