@@ -24,7 +24,8 @@ logger = logging.getLogger(__name__)
 LOOKS = 2
 # A server that is held up again and again says so this often.
 REPORT_SECONDS = 10.0
-MOST_FRAMES = 15
+MOST_FRAMES = 12
+_LOOP_FILES = ("asyncio/runners.py", "asyncio/base_events.py", "asyncio/events.py")
 CLOSING_SECONDS = 1.0
 
 
@@ -74,8 +75,9 @@ class LoopWatchdog:
                 # The system counts a delay when it is over, so what is left may shrink once more.
                 held = max(held, watched.working_time() - asked)
                 if not reported and held >= self._seconds:
-                    self._report(held, watched.stack())
                     reported = held
+                    if stack := watched.stack():
+                        self._report(held, stack)
             if reported and self._held is not None:
                 self._held(max(held, watched.working_time() - asked))
 
@@ -107,9 +109,14 @@ class _Watched:
         return monotonic() - self._delay()
 
     def stack(self) -> str:
-        """Where it is now, the innermost call last; without what the code works on."""
+        """Where it is below the loop now, the innermost call last; empty if it is back in it."""
         frame = sys._current_frames().get(self._thread_id)
-        return "".join(traceback.format_stack(frame)[-MOST_FRAMES:]) if frame is not None else ""
+        frames = traceback.extract_stack(frame) if frame is not None else []
+        loops = [at for at, one in enumerate(frames) if one.filename.endswith(_LOOP_FILES)]
+        below = frames[loops[-1] + 1 :] if loops else frames
+        return " > ".join(
+            f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in below[-MOST_FRAMES:]
+        )
 
     def _delay(self) -> float:
         try:
