@@ -265,10 +265,12 @@ class FileStore:
         """Read again if the thread was deleted and made again meanwhile: its places are others."""
         for _ in range(ATTEMPTS):
             log = self._logs.get(thread_id)
+            stamp = log.stamp
             try:
                 return read(log)
             except StateCorrupt:
-                if log.is_current():
+                # Another reader may have brought the log up to date while this one read.
+                if log.stamp == stamp and log.is_current():
                     raise
         raise StoreBusy("The thread comes and goes too quickly.", thread_id=thread_id)
 
