@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,19 @@ from tests.browser.chromium import ARGUMENTS, chromium_path
 from tests.browser.server import Server
 from tests.browser.tab import Tab
 from tests.missing import lacks
+
+FAILED = pytest.StashKey[bool]()
+# What a person would look at first.
+STATE = """() => JSON.stringify({
+  address: location.hash,
+  focus: document.activeElement?.outerHTML.slice(0, 200),
+  typed: document.getElementById('composer')?.value,
+  windows: document.querySelectorAll('dialog[open]').length,
+  turns: [...document.querySelectorAll('.turn')].map((turn) => ({
+    run: turn.dataset.run, status: turn.dataset.status, text: turn.innerText.slice(0, 300),
+  })),
+  problems: [...document.querySelectorAll('[role=alert]')].map((part) => part.innerText),
+}, null, 1)"""
 
 NewTab = Callable[[], Awaitable[Tab]]
 
@@ -42,12 +56,33 @@ async def chromium(built: None) -> AsyncIterator[Browser]:
             await browser.close()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash.setdefault(FAILED, False)
+    item.stash[FAILED] |= report.failed
+    return report
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def browser(chromium: Browser) -> AsyncIterator[Browser]:
-    """Chromium without a page, and without what earlier tests stored: each page has its context."""
+async def browser(
+    chromium: Browser, request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[Browser]:
+    """Chromium without a page, and without what earlier tests stored: each page has its context.
+
+    A test that fails leaves in its report what its pages showed and its server wrote.
+    """
     yield chromium
+    has_failed = request.node.stash.get(FAILED, False)
     for context in chromium.contexts:
+        for page in context.pages if has_failed else ():
+            sys.stdout.write(await page.evaluate(STATE))
         await context.close()
+    log = tmp_path / "server.log"
+    if has_failed and log.exists():
+        sys.stdout.write(log.read_text()[-4_000:])
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ class Tab:
 
     async def say(self, text: str) -> None:
         await self.page.fill("#composer", text)
-        await self.page.keyboard.press("Enter")
+        await self.page.press("#composer", "Enter")
 
     def turn(self, at: int = -1) -> Locator:
         turns = self.page.locator(".turn[data-run]")

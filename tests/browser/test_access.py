@@ -123,3 +123,25 @@ async def test_narrow_page_shows_its_chats_on_demand(browser: Browser, server: S
     await tab.button("New chat").click()
     await expect(page.locator(".chats a")).not_to_be_in_viewport()
     tab.check()
+
+
+WRITE_AT_ONCE = """async () => {
+  document.querySelector('dialog [aria-label=Close]').click();
+  await Promise.resolve();
+  document.getElementById('composer').focus();
+  for (let frame = 0; frame < 20; frame += 1) await new Promise(requestAnimationFrame);
+}"""
+
+
+async def test_focus_comes_back_from_a_window_and_stays_where_one_writes(tab: Tab) -> None:
+    await tab.say("What time is it?")
+    await tab.ended()
+    opener = tab.button("Show timeline").last
+    await opener.click()
+    await tab.button("Close").click()
+    await expect(opener).to_be_focused()
+    await opener.click()
+    await expect(tab.page.locator(".chart")).to_be_visible()
+    await tab.page.evaluate(WRITE_AT_ONCE)
+    await expect(tab.page.locator("#composer")).to_be_focused()
+    tab.check()

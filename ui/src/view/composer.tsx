@@ -1,5 +1,5 @@
 /** Where the user writes. What is typed is kept until the server is known to have it. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { randomId } from "../api/request";
 import { dropDraft, emptyDraft, keepDraft, loadDraft, type Draft } from "../chat/drafts";
@@ -19,7 +19,7 @@ export function Composer({ room }: { room: Room }) {
   const isSending = voice.outgoing.value !== null;
   const isBusy = session.activeId.value !== null;
   const hasAgent = agents.value.length > 0;
-  useEffect(() => {
+  useLayoutEffect(() => {
     // On a small screen the keyboard would cover what there is to read.
     if (window.matchMedia("(min-width: 720px)").matches) field.current?.focus();
   }, []);

@@ -1,6 +1,6 @@
 /** A window over the page: the browser's own, which keeps the focus inside and closes on Escape. */
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { IconButton } from "./icon";
 
@@ -13,7 +13,8 @@ interface DialogProps {
 
 export function Dialog({ title, onClose, children, class: extra }: DialogProps) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  // Before the next paint: a cleanup that comes later takes the focus from what is written by then.
+  useLayoutEffect(() => {
     const element = dialog.current;
     const before = document.activeElement;
     element?.showModal();
