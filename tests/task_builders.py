@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from sk_agents.persistence.task_view import StoreTasks
+from sk_agents.persistence.tasks.view import StoreTasks
 from sk_agents.ska_types import AgentTask, AgentTaskItem, MultiModalItem
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -21,8 +21,8 @@ VAGUE_MODULES = {"common", "helper", "helpers", "util", "utils"}
 BROAD_EXCEPTS: dict[str, str] = {
     "cli/logs.py": "whatever a logged value's own text raises",
     "config/configured.py": "the constructor of a class the operator names",
-    "engine/rounds.py": "an operator's own model",
-    "engine/watch.py": "a surface's outlet, called by the run",
+    "engine/run/rounds.py": "an operator's own model",
+    "engine/reading/watch.py": "a surface's outlet, called by the run",
     "config/loading.py": "the import of a module the operator names",
     "hitl/policy.py": "the operator's catalog class",
     "tools/schema.py": "the validators and annotations of a plugin",
@@ -31,13 +31,13 @@ BROAD_EXCEPTS: dict[str, str] = {
     "http/express.py": "our own mistake, answered and logged",
     "http/health.py": "the ping of an operator's store",
     "http/threads.py": "carries what a call raised to whoever waits for it",
-    "persistence/group_writer.py": "the writer must outlive every job",
+    "persistence/sqlite/group_writer.py": "the writer must outlive every job",
     "skagents/errors.py": "the operator's types and templates; a stream must say how it ended",
     "llm/custom_chat.py": "a model client of the operator's own",
     "llm/custom_factory.py": "the operator's factory of model clients",
     "tools/catalog.py": "the constructor of the operator's catalog class",
-    "tools/mcp_connection.py": "an MCP server, its network and its library",
-    "persistence/user_tasks.py": "the operator's persistence class",
+    "tools/mcp/connection.py": "an MCP server, its network and its library",
+    "persistence/tasks/user_class.py": "the operator's persistence class",
 }
 
 # Written in parts, or this file would break its own rule.

@@ -19,8 +19,8 @@ from sk_agents.engine.events import (
     ToolProposed,
     ToolStarted,
 )
+from sk_agents.engine.log.state import ThreadState, fold
 from sk_agents.engine.models import EPOCH, Part, RunStatus, UserInput
-from sk_agents.engine.state import ThreadState, fold
 from sk_agents.interactions import (
     AgentEvent,
     AnswerEvent,

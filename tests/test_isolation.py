@@ -36,7 +36,7 @@ CONFIGURED = {
 
 MAY_IMPORT: Mapping[str, set[str]] = {
     "__main__": {"cli"},
-    "cli": {"app", "client", "config", "http", "telemetry", "tools.mcp_pins", "wiring"} | WORDS,
+    "cli": {"app", "client", "config", "http", "telemetry", "tools.mcp.pins", "wiring"} | WORDS,
     "app": FRONT | {"appv1", "appv2", "appv3", "chats", "todo_chat"} | AUTHORIZER,
     "appv1": FRONT | {"routes", "skagents"},
     "appv2": FRONT | {"routes", "skagents"},
@@ -305,7 +305,7 @@ def test_import_of_skagents_in_tealagents_is_named_with_file_and_line(
 @pytest.mark.parametrize(
     ("file", "line"),
     [
-        ("chats/routes.py", "from sk_agents.persistence.sqlite_store import SqliteStore"),
+        ("chats/routes.py", "from sk_agents.persistence.sqlite.store import SqliteStore"),
         ("engine/loop.py", "from sk_agents.http.errors import status"),
         ("engine/loop.py", "from sk_agents.ska_types import AgentTask"),
         ("llm/openai.py", "from sk_agents.tools.toolbox import Toolbox"),

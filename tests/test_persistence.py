@@ -18,10 +18,10 @@ from sk_agents.exceptions import (
     ThreadNotFound,
 )
 from sk_agents.persistence.in_memory_persistence_manager import InMemoryPersistenceManager
-from sk_agents.persistence.memory_store import MemoryStore
+from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.persistence.task_persistence_manager import TaskPersistenceManager
-from sk_agents.persistence.task_view import StoreTasks
+from sk_agents.persistence.tasks.view import StoreTasks
 from sk_agents.testing.clock import SettableClock
 from tests.requirements import requirement
 from tests.task_builders import NOW, contents, item, stored, task

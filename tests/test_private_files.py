@@ -10,7 +10,7 @@ import pytest
 
 from sk_agents.private_files import close_to_others, make_private_folder
 from sk_agents.todo_server.task_stores import task_store
-from sk_agents.tools.mcp_pins import Pins
+from sk_agents.tools.mcp.pins import Pins
 
 
 def modes(folder: Path) -> set[str]:

@@ -17,7 +17,7 @@ import pytest
 
 import sk_agents
 from sk_agents.config.settings import Settings
-from sk_agents.persistence.task_view import StoreTasks
+from sk_agents.persistence.tasks.view import StoreTasks
 from sk_agents.wiring import build_stores
 from tests.patience import seconds
 from tests.requirements import requirement

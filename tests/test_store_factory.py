@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from sk_agents.exceptions import ConfigurationError
-from sk_agents.persistence.ephemeral_store import EphemeralStore
-from sk_agents.persistence.memory_store import MemoryStore
+from sk_agents.persistence.memory.ephemeral import EphemeralStore
+from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.persistence.store_factory import STORES, Kind, open_store
 
 

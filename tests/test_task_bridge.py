@@ -6,18 +6,18 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sk_agents.engine.commits import Claim, Release
+from sk_agents.engine.log.commits import Claim, Release
+from sk_agents.engine.log.state import fold
 from sk_agents.engine.models import ThreadStatus
 from sk_agents.engine.ports import ThreadQuery
-from sk_agents.engine.state import fold
 from sk_agents.exceptions import (
     LeaseHeld,
     SchemaTooNew,
     StateCorrupt,
     ThreadNotFound,
 )
-from sk_agents.persistence.task_bridge import TaskBridgeStore
-from sk_agents.persistence.task_log import KEY
+from sk_agents.persistence.tasks.bridge import TaskBridgeStore
+from sk_agents.persistence.tasks.log import KEY
 from sk_agents.ska_types import AgentTask, AgentTaskItem, MultiModalItem
 from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import (

@@ -11,7 +11,7 @@ from sk_agents.exceptions import (
     StateCorrupt,
     StoreUnavailable,
 )
-from sk_agents.persistence.task_bridge import TaskBridgeStore
+from sk_agents.persistence.tasks.bridge import TaskBridgeStore
 from sk_agents.ska_types import AgentTask
 from sk_agents.testing.commits import (
     USER,

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import pytest
 
-from sk_agents.engine.commits import Release
 from sk_agents.engine.events import RunStarted
+from sk_agents.engine.log.commits import Release
 from sk_agents.engine.models import Part, RunStatus, ThreadStatus, UserInput
 from sk_agents.engine.ports import Store
 from sk_agents.exceptions import (
@@ -19,7 +19,7 @@ from sk_agents.exceptions import (
     ThreadNotFound,
 )
 from sk_agents.persistence.store_factory import open_store
-from sk_agents.persistence.task_view import SURFACE, StoreTasks
+from sk_agents.persistence.tasks.view import SURFACE, StoreTasks
 from sk_agents.ska_types import AgentTask
 from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import (

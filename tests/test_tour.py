@@ -19,9 +19,9 @@ from sk_agents.config.default_agents import FOLDER, tour_alone
 from sk_agents.config.settings import Settings
 from sk_agents.engine.commands import Accepted, CancelRun, DecideApproval, StartRun
 from sk_agents.engine.engine import Engine
-from sk_agents.engine.live import Delta
+from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import Message, NewThread, Part, RunStatus, UserInput
-from sk_agents.engine.state import Run
+from sk_agents.engine.reading.live import Delta
 from sk_agents.engine.turns import Prompt
 from sk_agents.llm.scripted import ScriptPlayer, load_script
 from sk_agents.wiring import build_house, open_house

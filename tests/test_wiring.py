@@ -14,8 +14,8 @@ from sk_agents.config.agent_file import load_agent_files
 from sk_agents.config.settings import Settings
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.tools.mcp import McpServers
-from sk_agents.tools.remote_clients import RemoteClients
+from sk_agents.tools.mcp.servers import McpServers
+from sk_agents.tools.openapi.clients import RemoteClients
 
 PLUGINS = """
 from sk_agents.ska_types import BasePlugin

@@ -17,9 +17,9 @@ from sk_agents.config.agent_spec import AgentSpec, read_agent_specs
 from sk_agents.config.settings import Settings, environment
 from sk_agents.config.store_url import store_url
 from sk_agents.engine.agent import Agent, Limits
-from sk_agents.engine.context import Context
 from sk_agents.engine.models import Price
 from sk_agents.engine.ports import Model
+from sk_agents.engine.run.context import Context
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.hitl.rules import Approvals, read_approvals, refuse_strays
@@ -29,13 +29,13 @@ from sk_agents.llm.providers import ModelSpec, build_model
 from sk_agents.llm.scripted import ScriptPlayer
 from sk_agents.llm.tokens import context_window
 from sk_agents.tools import stand_in
+from sk_agents.tools.agents_sdk.agent import filled_block, load_sdk_tools
 from sk_agents.tools.builtin.assembly import BuiltinTools
 from sk_agents.tools.catalog import configured_catalog
-from sk_agents.tools.mcp import McpServers
+from sk_agents.tools.mcp.servers import McpServers
+from sk_agents.tools.openapi.clients import RemoteClients
+from sk_agents.tools.openapi.services import load_remote_tools
 from sk_agents.tools.plugins import load_plugin_tools
-from sk_agents.tools.remote import load_remote_tools
-from sk_agents.tools.remote_clients import RemoteClients
-from sk_agents.tools.sdk_agent import filled_block, load_sdk_tools
 from sk_agents.tools.threads import CallThreads
 from sk_agents.tools.toolbox import Toolbox
 

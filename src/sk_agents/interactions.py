@@ -17,14 +17,14 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
-from sk_agents.engine.calls import Call
+from sk_agents.engine.calls.call import Call
+from sk_agents.engine.calls.steps import effective_call
 from sk_agents.engine.events import ImportedItem
-from sk_agents.engine.history import run_messages
+from sk_agents.engine.log.state import Run, ThreadState
+from sk_agents.engine.log.transitions import TERMINAL
 from sk_agents.engine.models import Message as PromptMessage
 from sk_agents.engine.models import Part, RunStatus, ToolCall
-from sk_agents.engine.state import Run, ThreadState
-from sk_agents.engine.tool_steps import effective_call
-from sk_agents.engine.transitions import TERMINAL
+from sk_agents.engine.run.history import run_messages
 
 
 class EventType(StrEnum):

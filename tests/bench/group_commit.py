@@ -12,14 +12,14 @@ from pathlib import Path
 import uvloop
 
 from sk_agents.cli.collector import calm_collector
-from sk_agents.engine.commits import Absent, Claim, Commit, Owned
 from sk_agents.engine.events import RunStarted, Thinking
+from sk_agents.engine.log.commits import Absent, Claim, Commit, Owned
 from sk_agents.engine.models import NewThread, Part, UserInput
 from sk_agents.engine.ports import Store
-from sk_agents.persistence import sqlite_rows as rows
 from sk_agents.persistence.record import encode_events
-from sk_agents.persistence.sqlite_schema import open_for_writing
-from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.persistence.sqlite import rows
+from sk_agents.persistence.sqlite.schema import open_for_writing
+from sk_agents.persistence.sqlite.store import SqliteStore
 from tests.bench.cores import one_core
 from tests.bench.report import Ratio, Report
 from tests.stores.sqlite_faults import failing_disk

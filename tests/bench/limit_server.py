@@ -26,8 +26,8 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
 from sk_agents.cli.collector import calm_collector
-from sk_agents.persistence.group_writer import GroupWriter
-from sk_agents.persistence.sqlite_files import SqliteFiles
+from sk_agents.persistence.sqlite.files import SqliteFiles
+from sk_agents.persistence.sqlite.group_writer import GroupWriter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping

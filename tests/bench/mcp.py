@@ -37,19 +37,19 @@ from sk_agents.cli.collector import calm_collector
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commands import StartRun
-from sk_agents.engine.commits import Commit, Owned
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event, RunEnded, ToolFinished, ToolProposed, ToolStarted
 from sk_agents.engine.ids import RandomIds
+from sk_agents.engine.log.commits import Commit, Owned
+from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import NewThread, Part, Thread, UserInput
 from sk_agents.engine.ports import Store
-from sk_agents.engine.state import ThreadState
 from sk_agents.engine.unobserved import Unobserved
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
 from sk_agents.persistence.owner import new_owner
-from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.signals.local import LocalSignals
 from tests.bench.cores import one_core
 from tests.bench.group_commit import begin_thread

@@ -8,19 +8,20 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from sk_agents.engine import starting, tool_steps
-from sk_agents.engine.calls import Approval, Call
+from sk_agents.engine.calls import steps as tool_steps
+from sk_agents.engine.calls.call import Approval, Call
 from sk_agents.engine.commands import Accepted, EditRun
-from sk_agents.engine.commits import Commit, Committed, Guard, Owned, Pending, Quiet, Unchanged
 from sk_agents.engine.events import BranchChanged
 from sk_agents.engine.failpoints import failpoint
+from sk_agents.engine.log.commits import Commit, Committed, Guard, Owned, Pending, Quiet, Unchanged
+from sk_agents.engine.log.state import Run
 from sk_agents.engine.ports import Store
+from sk_agents.engine.run import starting
 from sk_agents.engine.services import Services
-from sk_agents.engine.state import Run
-from sk_agents.engine.threads import KnownThread
+from sk_agents.engine.threads.known import KnownThread
 from sk_agents.engine.turns import ToolSpec
 from sk_agents.exceptions import SequenceConflict
-from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.persistence.store_factory import open_store
 
 ACK_BEFORE_COMMIT = "ack-before-commit"

@@ -9,8 +9,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from sk_agents.engine.commits import Absent, Claim, Commit, Owned
 from sk_agents.engine.events import RunStarted, Thinking
+from sk_agents.engine.log.commits import Absent, Claim, Commit, Owned
 from sk_agents.engine.models import NewThread, Part, UserInput
 from sk_agents.engine.ports import Store
 from sk_agents.persistence.store_factory import open_store

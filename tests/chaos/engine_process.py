@@ -23,15 +23,15 @@ from sk_agents.engine.agent import Agent, Limits
 from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commands import CancelRun, DecideApproval, EditRun, StartRun
 from sk_agents.engine.engine import Engine
-from sk_agents.engine.live import Delta
 from sk_agents.engine.models import NewThread, Part, UserInput
 from sk_agents.engine.ports import Toolbox
+from sk_agents.engine.reading.live import Delta
 from sk_agents.exceptions import TealError
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
 from sk_agents.persistence.owner import new_owner
 from sk_agents.signals.local import LocalSignals
-from sk_agents.tools.mcp import McpServers
+from sk_agents.tools.mcp.servers import McpServers
 from tests.chaos.broken_builds import ACK_BEFORE_COMMIT, break_engine, store_for
 from tests.chaos.ledger_tools import LedgerTools, SignaturesAsk
 from tests.chaos.outage import Outage

@@ -21,8 +21,8 @@ from sk_agents.engine.events import (
     ToolProposed,
     ToolStarted,
 )
+from sk_agents.engine.log.state import fold
 from sk_agents.engine.models import Effect, RunStatus
-from sk_agents.engine.state import fold
 from sk_agents.exceptions import StateCorrupt
 from tests.chaos.fleet import Fleet
 from tests.chaos.histories import BEGINNING, Frame, History, Order, Reading

@@ -10,13 +10,13 @@ from typing import Self
 
 import orjson
 
-from sk_agents.engine.commits import Absent, Commit, Committed
 from sk_agents.engine.events import Event
+from sk_agents.engine.log.commits import Absent, Commit, Committed
+from sk_agents.engine.log.stored_events import event_from
 from sk_agents.engine.models import NewThread
 from sk_agents.engine.ports import Clock
-from sk_agents.engine.stored_events import event_from
 from sk_agents.exceptions import StateCorrupt
-from sk_agents.persistence.memory_store import MemoryStore
+from sk_agents.persistence.memory.store import MemoryStore
 
 
 class InPlaceStore(MemoryStore):

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sk_agents.engine.canonical import digest
+from sk_agents.engine.log.canonical import digest
 from sk_agents.engine.models import Effect, ToolCall
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec
 from sk_agents.tools.member import tool_spec

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sk_agents.engine.canonical import approval_digest
+from sk_agents.engine.log.canonical import approval_digest
 from tests.chaos.engine_process import USER
 from tests.chaos.tampering import StoredThread
 

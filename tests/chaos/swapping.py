@@ -9,8 +9,8 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from sk_agents.tools.mcp import McpServers
-from sk_agents.tools.mcp_pins import Pins
+from sk_agents.tools.mcp.pins import Pins
+from sk_agents.tools.mcp.servers import McpServers
 from sk_agents.tools.toolbox import Toolbox
 
 SERVER = Path(__file__).with_name("swapping_server.py")

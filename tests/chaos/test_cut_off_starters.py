@@ -10,11 +10,11 @@ import pytest
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commands import StartRun
-from sk_agents.engine.commits import Commit, Committed
 from sk_agents.engine.engine import Engine
+from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.engine.models import NewThread, Part, ThreadStatus, UserInput
 from sk_agents.exceptions import StoreUnavailable
-from sk_agents.persistence.memory_store import MemoryStore
+from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.persistence.owner import new_owner
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import ScriptedModel

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from sk_agents.engine.models import RunStatus
-from sk_agents.engine.recovery import MAX_RECOVERIES
+from sk_agents.engine.run.recovery import MAX_RECOVERIES
 from tests.chaos.instances import Site
 from tests.requirements import requirement
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from sk_agents.engine.failpoints import TURN
+from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import RunStatus
-from sk_agents.engine.state import Run
 from tests.chaos.broken_builds import RETRY_ON_MISSING_RESULT
 from tests.chaos.instances import Gone, Instance, Site
 from tests.chaos.scale import trials

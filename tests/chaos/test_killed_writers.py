@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sk_agents.engine.events import Event, RunStarted, Thinking
+from sk_agents.engine.log.state import fold
 from sk_agents.engine.ports import Store
-from sk_agents.engine.state import fold
 from sk_agents.exceptions import StateCorrupt, ThreadNotFound
 from sk_agents.persistence.store_factory import open_store
 from tests.chaos.committer import content

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sk_agents.engine.commits import Absent, Commit, Unchanged
 from sk_agents.engine.events import Answered, Event, RunEnded, RunStarted
+from sk_agents.engine.log.commits import Absent, Commit, Unchanged
 from sk_agents.engine.models import NewThread, Part, RunStatus, UserInput
 from sk_agents.interactions import chat_thread_id
 from sk_agents.persistence.store_factory import open_store

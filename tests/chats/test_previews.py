@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sk_agents.chats.frames import INTERACTION_FRAMES
-from sk_agents.engine import previews
+from sk_agents.engine.calls import approval_previews as previews
 from sk_agents.testing.scripted_model import calls, says
 from tests.chats.serving import first, names, serving
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sk_agents.tools.mcp_pins import Pins, pins_path
+from sk_agents.tools.mcp.pins import Pins, pins_path
 
 
 def teal(*arguments: str) -> subprocess.CompletedProcess[str]:

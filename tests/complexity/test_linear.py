@@ -25,13 +25,13 @@ from sk_agents.chats.window import window_of
 from sk_agents.cli.logs import Repeats
 from sk_agents.client.sse_parser import SseParser
 from sk_agents.config.strict_yaml import read_yaml
-from sk_agents.engine.arguments import parse_arguments
-from sk_agents.engine.canonical import canonical_json
-from sk_agents.engine.event_size import within
+from sk_agents.engine.calls.arguments import parse_arguments
 from sk_agents.engine.events import Event
-from sk_agents.engine.live import LiveRun
+from sk_agents.engine.log.canonical import canonical_json
+from sk_agents.engine.log.event_size import within
+from sk_agents.engine.log.state import fold
 from sk_agents.engine.models import ToolCall
-from sk_agents.engine.state import fold
+from sk_agents.engine.reading.live import LiveRun
 from sk_agents.engine.turns import ToolSpec
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.hitl.rules import read_approvals
@@ -42,9 +42,9 @@ from sk_agents.llm.sse_reader import SseReader
 from sk_agents.tealagents.v1alpha1.progress import Progress
 from sk_agents.telemetry.line_writer import LineWriter
 from sk_agents.telemetry.redaction import Redactor
-from sk_agents.tools.mcp_schema import Arguments, check_schema
-from sk_agents.tools.remote_document import parsed_document
-from sk_agents.tools.remote_operations import operations_of
+from sk_agents.tools.mcp.schema import Arguments, check_schema
+from sk_agents.tools.openapi.document import parsed_document
+from sk_agents.tools.openapi.operations import operations_of
 from tests.chats.long_chat import turns
 from tests.complexity.work import MOST_CALLS, MOST_TIME, TIMES, calls_of, seconds_of
 from tests.engine.builders import answered, ended, finished, log, proposed, started, tool_started

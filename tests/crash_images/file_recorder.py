@@ -6,7 +6,7 @@ import os
 import threading
 from pathlib import Path
 
-from sk_agents.persistence.file_disk import FileDisk
+from sk_agents.persistence.file.disk import FileDisk
 from tests.crash_images.disk import Recording, Sync, Truncate, Write, adopt
 
 

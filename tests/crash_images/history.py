@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from sk_agents.engine.commits import Commit
 from sk_agents.engine.events import Event
+from sk_agents.engine.log.commits import Commit
 from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Store
 from sk_agents.exceptions import ThreadNotFound

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from sk_agents.exceptions import TealError
-from sk_agents.persistence import file_index
-from sk_agents.persistence.file_disk import FileDisk
-from sk_agents.persistence.file_store import FileStore
+from sk_agents.persistence.file import index as file_index
+from sk_agents.persistence.file.disk import FileDisk
+from sk_agents.persistence.file.store import FileStore
 from sk_agents.testing.commits import USER, append, start_run, thought
 from tests.chaos.scale import trials
 from tests.crash_images.disk import Recording

@@ -12,10 +12,10 @@ import apsw
 import pytest
 
 from sk_agents.exceptions import TealError
-from sk_agents.persistence import group_writer
-from sk_agents.persistence.sqlite_files import SqliteFiles
-from sk_agents.persistence.sqlite_lease import LeaseConnection
-from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.persistence.sqlite import group_writer
+from sk_agents.persistence.sqlite.files import SqliteFiles
+from sk_agents.persistence.sqlite.lease import LeaseConnection
+from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing.commits import append, start_run, thought
 from tests.chaos.scale import trials
 from tests.crash_images.disk import ROOT, Recording, Sync

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from sk_agents.engine.admission import admit
-from sk_agents.engine.commits import (
+from sk_agents.engine.events import Event
+from sk_agents.engine.log.admission import admit
+from sk_agents.engine.log.commits import (
     Absent,
     Admission,
     Claim,
@@ -13,7 +14,6 @@ from sk_agents.engine.commits import (
     Park,
     Unchanged,
 )
-from sk_agents.engine.events import Event
 from sk_agents.engine.models import Entry, NewThread, Thread
 from tests.engine.builders import (
     asked,

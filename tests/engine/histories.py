@@ -11,8 +11,8 @@ from typing import cast
 
 from hypothesis import strategies as st
 
-from sk_agents.engine.commits import Claim, ClaimIfFree, LeaseChange, Park, Release
 from sk_agents.engine.events import BranchChanged, Event, RunStarted, ThreadChanged
+from sk_agents.engine.log.commits import Claim, ClaimIfFree, LeaseChange, Park, Release
 from sk_agents.engine.models import RunStatus
 from tests.engine.builders import (
     Outcome,

@@ -13,13 +13,13 @@ from typing import Any, Literal
 from sk_agents.engine.agent import Agent, Limits
 from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commands import Accepted, CancelRun, DecideApproval, EditRun, StartRun
-from sk_agents.engine.context import Context
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event, RunEnded
-from sk_agents.engine.live import Delta
+from sk_agents.engine.log.state import Run, ThreadState, fold
 from sk_agents.engine.models import NewThread, Part, RunStatus, UserInput
 from sk_agents.engine.ports import Clock, Model, Store
-from sk_agents.engine.state import Run, ThreadState, fold
+from sk_agents.engine.reading.live import Delta
+from sk_agents.engine.run.context import Context
 from sk_agents.engine.turns import CallRequested, Prompt, TurnFinished
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_chat import Endpoint, OpenAIChat

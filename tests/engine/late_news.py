@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from sk_agents.engine.commits import Commit, Committed
 from sk_agents.engine.events import EventBase
-from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.engine.log.commits import Commit, Committed
+from sk_agents.persistence.sqlite.store import SqliteStore
 
 
 class LateNews(SqliteStore):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from sk_agents.engine.commits import (
+from sk_agents.engine.log.commits import (
     Absent,
     Guard,
     Owned,

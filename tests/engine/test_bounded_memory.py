@@ -4,7 +4,7 @@ import gc
 import tracemalloc
 from pathlib import Path
 
-from sk_agents.engine.threads import Threads
+from sk_agents.engine.threads.known import Threads
 from sk_agents.testing.scripted_model import Script, ScriptedModel, says
 from tests.engine.kit import talking
 from tests.requirements import requirement

@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given
 
-from sk_agents.engine.calls import Call
+from sk_agents.engine.calls.call import Call
 from sk_agents.engine.events import Event, LateResult, ToolStarted
+from sk_agents.engine.log.state import Run, fold
 from sk_agents.engine.models import ApprovalState, CallState, RunStatus, ThreadStatus
-from sk_agents.engine.state import Run, fold
 from sk_agents.exceptions import StateCorrupt
 from tests.engine.builders import (
     Choice,

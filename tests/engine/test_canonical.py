@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sk_agents.engine.canonical import approval_digest, canonical_json, digest
+from sk_agents.engine.log.canonical import approval_digest, canonical_json, digest
 from sk_agents.exceptions import InvalidInput
 
 NUMBERS = [

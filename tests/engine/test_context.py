@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.context import Context, cut_to_fit, summary, tokens
-from sk_agents.engine.context import compaction as compaction_of
 from sk_agents.engine.events import (
     Answered,
     Cancelled,
@@ -23,10 +21,12 @@ from sk_agents.engine.events import (
     ToolProposed,
     ToolStarted,
 )
-from sk_agents.engine.history import run_messages
+from sk_agents.engine.log.state import ThreadState, fold
 from sk_agents.engine.models import Message, Part, RunStatus, ToolCall, UserInput
-from sk_agents.engine.state import ThreadState, fold
-from sk_agents.engine.transcript import Transcript, rough_tokens, thread_messages
+from sk_agents.engine.run.context import Context, cut_to_fit, summary, tokens
+from sk_agents.engine.run.context import compaction as compaction_of
+from sk_agents.engine.run.history import run_messages
+from sk_agents.engine.run.transcript import Transcript, rough_tokens, thread_messages
 from tests.engine.builders import finished, proposed, tool_started
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

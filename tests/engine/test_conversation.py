@@ -2,8 +2,8 @@
 
 import pytest
 
-from sk_agents.engine.conversation import Conversation, SentPast
 from sk_agents.engine.models import Message
+from sk_agents.engine.run.conversation import Conversation, SentPast
 
 SYSTEM = Message(role="system", content="be kind")
 

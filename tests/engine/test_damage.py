@@ -8,7 +8,7 @@ from sk_agents.engine.events import (
     BranchChanged,
     Event,
 )
-from sk_agents.engine.state import fold
+from sk_agents.engine.log.state import fold
 from sk_agents.exceptions import StateCorrupt
 from tests.engine.builders import (
     answered,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sk_agents.engine.deadline import Deadline
+from sk_agents.engine.run.deadline import Deadline
 
 
 async def for_ever() -> None:

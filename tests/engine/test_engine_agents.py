@@ -15,7 +15,7 @@ from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import RunEnded
 from sk_agents.engine.models import NewThread, RunStatus
 from sk_agents.exceptions import InvalidInput
-from sk_agents.persistence.memory_store import MemoryStore
+from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import ScriptedModel, SequentialIds
 from sk_agents.testing.scripted_model import says

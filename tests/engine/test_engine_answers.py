@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.calls import Approval
+from sk_agents.engine.calls.call import Approval
+from sk_agents.engine.calls.steps import effective_call
+from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import RunStatus
-from sk_agents.engine.state import ThreadState
-from sk_agents.engine.tool_steps import effective_call
 from sk_agents.engine.turns import Question, ToolContext
 from sk_agents.exceptions import InvalidInput
 from sk_agents.testing.scripted_model import calls, says

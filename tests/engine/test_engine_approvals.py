@@ -8,12 +8,12 @@ from typing import Literal
 import pytest
 
 from sk_agents.engine.agent import Limits
+from sk_agents.engine.calls.lifetimes import has_passed
 from sk_agents.engine.events import (
     ApprovalDecided,
     ApprovalRequested,
     ToolStarted,
 )
-from sk_agents.engine.lifetimes import has_passed
 from sk_agents.engine.models import RunStatus, ToolCall
 from sk_agents.exceptions import (
     ApprovalAlreadyDecided,

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from sk_agents.engine.agent import Limits
-from sk_agents.engine.calls import Approval
+from sk_agents.engine.calls.call import Approval
 from sk_agents.engine.events import (
     ApprovalDecided,
     ApprovalRequested,
     ToolFinished,
     ToolStarted,
 )
-from sk_agents.engine.lent_headers import PATIENCE_SECONDS
+from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import ApprovalState, CallState, Effect, RunStatus
-from sk_agents.engine.state import ThreadState
+from sk_agents.engine.run.lent_headers import PATIENCE_SECONDS
 from sk_agents.engine.turns import ToolContext
 from sk_agents.exceptions import ApprovalMismatch, ApprovalNotFound, InvalidInput
 from sk_agents.testing import SettableClock

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine import previews
 from sk_agents.engine.agent import Limits
+from sk_agents.engine.calls import approval_previews as previews
 from sk_agents.engine.events import (
     Answered,
     Cancelled,

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from sk_agents.engine.context import Context
 from sk_agents.engine.events import Compacted, ModelRestarted
 from sk_agents.engine.models import RunStatus
+from sk_agents.engine.run.context import Context
 from sk_agents.exceptions import ContextTooLong
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.fake_tools import FakeTools, tool

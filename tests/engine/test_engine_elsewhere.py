@@ -13,7 +13,7 @@ from sk_agents.engine.models import RunStatus, Thread
 from sk_agents.engine.ports import Clock
 from sk_agents.engine.turns import TextDelta
 from sk_agents.exceptions import StoreBusy, StoreFull, TealError
-from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.kit import THREAD, USER, Setup, Talk, talking

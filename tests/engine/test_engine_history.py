@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sk_agents.engine.agent import Limits
-from sk_agents.engine.commits import Commit, Committed
 from sk_agents.engine.engine import Engine
+from sk_agents.engine.log.commits import Commit, Committed
+from sk_agents.engine.log.state import ThreadState, fold
 from sk_agents.engine.models import Effect, Message, RunStatus
 from sk_agents.engine.ports import Store
-from sk_agents.engine.state import ThreadState, fold
-from sk_agents.engine.transcript import thread_messages
+from sk_agents.engine.run.transcript import thread_messages
 from sk_agents.engine.turns import (
     CallRequested,
     ModelPiece,
@@ -34,7 +34,7 @@ from sk_agents.exceptions import (
     NotFound,
 )
 from sk_agents.llm.openai_wire import wire_message
-from sk_agents.persistence.memory_store import MemoryStore
+from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing import SettableClock
 from tests.engine.fake_tools import FakeTools, tool
 from tests.engine.kit import Setup, Talk, engine_of, wire

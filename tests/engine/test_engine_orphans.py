@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from sk_agents.engine.commits import Absent, Claim, Unchanged
 from sk_agents.engine.events import (
     Answered,
     Cancelled,
@@ -15,9 +14,10 @@ from sk_agents.engine.events import (
     ModelRestarted,
     ToolStarted,
 )
+from sk_agents.engine.log.commits import Absent, Claim, Unchanged
 from sk_agents.engine.models import Effect, NewThread, RunStatus
 from sk_agents.exceptions import StoreUnavailable
-from sk_agents.persistence.memory_store import MemoryStore
+from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing import SettableClock
 from sk_agents.testing.commits import new_commit
 from sk_agents.testing.scripted_model import Turn, calls, says

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sk_agents.engine.commits import Commit, Committed
 from sk_agents.engine.events import Event, RunEnded
-from sk_agents.engine.live import Delta
+from sk_agents.engine.log.commits import Commit, Committed
+from sk_agents.engine.reading.live import Delta
 from sk_agents.engine.turns import ReasoningDelta, TextDelta, ToolChunk, ToolResult
 from sk_agents.exceptions import ModelUnavailable
-from sk_agents.persistence.memory_store import MemoryStore
+from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import FakeTools, tool
 from tests.engine.kit import THREAD, Talk, talking

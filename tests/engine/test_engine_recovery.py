@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from sk_agents.engine.models import RunStatus
-from sk_agents.engine.recovery import MAX_RECOVERIES
+from sk_agents.engine.run.recovery import MAX_RECOVERIES
 from sk_agents.testing import ScriptedModel, SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.kit import Setup, Talk, talking

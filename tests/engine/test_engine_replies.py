@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from sk_agents.engine.agent import Limits
-from sk_agents.engine.arguments import MAX_BYTES, parse_arguments
-from sk_agents.engine.context import Context, cut_to_fit
+from sk_agents.engine.calls.arguments import MAX_BYTES, parse_arguments
+from sk_agents.engine.calls.steps import invalid_rounds
 from sk_agents.engine.events import Event, Failed, ToolProposed
+from sk_agents.engine.log.state import fold
 from sk_agents.engine.models import Message, RunStatus
-from sk_agents.engine.state import fold
-from sk_agents.engine.tool_steps import invalid_rounds
-from sk_agents.engine.transcript import thread_messages
+from sk_agents.engine.run.context import Context, cut_to_fit
+from sk_agents.engine.run.transcript import thread_messages
 from sk_agents.engine.turns import (
     CallRequested,
     ModelPiece,

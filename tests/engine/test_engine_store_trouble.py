@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine import driver
 from sk_agents.engine.agent import Limits
-from sk_agents.engine.commits import Commit, Committed
 from sk_agents.engine.events import Answered, EventBase, ToolFinished
+from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.engine.models import RunStatus
+from sk_agents.engine.run import driver
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     ShuttingDown,
@@ -22,7 +22,7 @@ from sk_agents.exceptions import (
     StoreUnavailable,
     TealError,
 )
-from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing import ScriptedModel
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.kit import Setup, Talk, kinds, talking

@@ -16,8 +16,8 @@ from sk_agents.engine.events import (
     Thinking,
     ToolFinished,
 )
-from sk_agents.engine.live import Delta
 from sk_agents.engine.models import RunStatus
+from sk_agents.engine.reading.live import Delta
 from sk_agents.engine.turns import ReasoningDelta, TextDelta, ToolChunk, ToolContext, ToolResult
 from sk_agents.exceptions import ModelInterrupted, RunNotFound
 from sk_agents.testing.scripted_model import Step, Turn, calls, says

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine import drivers
 from sk_agents.engine.agent import Limits
 from sk_agents.engine.events import LateResult, ModelRestarted, RunStarted
-from sk_agents.engine.lease_keeper import LeaseKeeper
 from sk_agents.engine.models import Effect, RunStatus
+from sk_agents.engine.run import drivers
+from sk_agents.engine.run.lease_keeper import LeaseKeeper
 from sk_agents.engine.turns import TextDelta, ToolContext
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
@@ -19,7 +19,7 @@ from sk_agents.exceptions import (
     StoreUnavailable,
     ThreadNotFound,
 )
-from sk_agents.persistence.memory_store import MemoryStore
+from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import FakePolicy, FakeTools, tool

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given
 from pydantic import TypeAdapter, ValidationError
 
-from sk_agents.engine.admission import admit
-from sk_agents.engine.commits import Absent, Commit
 from sk_agents.engine.events import (
     ApprovalRequested,
     Event,
@@ -18,8 +16,10 @@ from sk_agents.engine.events import (
     RunStarted,
     Unrecognised,
 )
+from sk_agents.engine.log.admission import admit
+from sk_agents.engine.log.commits import Absent, Commit
+from sk_agents.engine.log.stored_events import EVENT_TYPES, event_from
 from sk_agents.engine.models import NewThread, Part, UserInput
-from sk_agents.engine.stored_events import EVENT_TYPES, event_from
 from tests.engine.builders import imported, log, moment, one_of_each, started
 from tests.engine.histories import histories, legal_logs
 from tests.requirements import requirement

@@ -12,8 +12,8 @@ from sk_agents.engine.events import (
     ThreadChanged,
     Unrecognised,
 )
+from sk_agents.engine.log.state import ThreadState, fold
 from sk_agents.engine.models import Message, RunStatus, ThreadStatus, ToolCall, Usage
-from sk_agents.engine.state import ThreadState, fold
 from sk_agents.persistence.record import checksum, decode_record, encode_events
 from tests.engine.builders import (
     answered,

@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given
 
-from sk_agents.engine.admission import claimed
-from sk_agents.engine.commits import (
+from sk_agents.engine.events import BranchChanged, Event, ThreadChanged
+from sk_agents.engine.log.admission import claimed
+from sk_agents.engine.log.commits import (
     Absent,
     Claim,
     ClaimIfFree,
@@ -15,9 +16,8 @@ from sk_agents.engine.commits import (
     Release,
     Unchanged,
 )
-from sk_agents.engine.events import BranchChanged, Event, ThreadChanged
+from sk_agents.engine.log.state import fold
 from sk_agents.engine.models import RunStatus, Thread, ThreadStatus
-from sk_agents.engine.state import fold
 from sk_agents.exceptions import (
     LeaseHeld,
     LeaseLost,

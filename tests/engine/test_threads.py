@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sk_agents.engine.state import ThreadState
-from sk_agents.engine.threads import Threads
-from sk_agents.engine.transcript import Transcript
+from sk_agents.engine.log.state import ThreadState
+from sk_agents.engine.run.transcript import Transcript
+from sk_agents.engine.threads.known import Threads
 from sk_agents.testing.scripted_model import says
 from tests.engine.kit import THREAD, USER, talking
 from tests.requirements import requirement

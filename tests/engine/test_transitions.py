@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import pytest
 
-from sk_agents.engine import transitions
+from sk_agents.engine.log import transitions
 from sk_agents.engine.models import ApprovalState, CallState, RunStatus
 from sk_agents.exceptions import StateCorrupt
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from sk_agents.engine.commits import Commit, Committed
 from sk_agents.engine.events import Event
+from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Clock
 from sk_agents.exceptions import StateCorrupt, StoreUnavailable, TealError
-from sk_agents.persistence.memory_store import MemoryStore
+from sk_agents.persistence.memory.store import MemoryStore
 
 Hook = Callable[[], Awaitable[None]]
 

@@ -11,10 +11,10 @@ from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.models import Entry
 from sk_agents.engine.ports import ThreadPage, ThreadQuery
-from sk_agents.engine.shelf import Shelf
+from sk_agents.engine.threads.catalog import Shelf
 from sk_agents.exceptions import LimitExceeded
 from sk_agents.http.quotas import Quotas
-from sk_agents.persistence.memory_store import MemoryStore
+from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import SequentialIds
 from sk_agents.testing.commits import USER, ask, create, start_run

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.conversation import Conversation, SentPast
 from sk_agents.engine.models import Message, Part, ToolCall
+from sk_agents.engine.run.conversation import Conversation, SentPast
 from sk_agents.engine.turns import Prompt, ToolSpec
 from sk_agents.llm.openai_wire import (
     Dialect,

@@ -73,9 +73,9 @@ def test_letters_of_several_bytes_before_it_do_not_move_a_mistake() -> None:
 
 
 def test_diff_names_the_file_and_shows_the_line() -> None:
-    (mutant,) = mutants("engine.live", "def f():\n    g()\n")
+    (mutant,) = mutants("engine.reading.live", "def f():\n    g()\n")
     diff = mutant.diff("def f():\n    g()\n").splitlines()
-    assert diff[0] == "--- engine/live.py"
+    assert diff[0] == "--- engine/reading/live.py"
     assert diff[-2:] == ["-    g()", "+    pass"]
 
 
@@ -86,7 +86,7 @@ def test_statement_of_a_mistake_is_what_has_to_be_executed_for_it() -> None:
     assert places["drop statement", 7] == 7
 
 
-@pytest.mark.parametrize("module", ["engine/context.py", "engine/state.py"])
+@pytest.mark.parametrize("module", ["engine/run/context.py", "engine/log/state.py"])
 def test_every_mutant_is_another_program(module: str) -> None:
     source = (SOURCE / module).read_text()
     original = ast.dump(ast.parse(source))

@@ -15,8 +15,8 @@ import pytest
 
 from sk_agents.engine.agent import Limits
 from sk_agents.engine.events import ApprovalRequested, ToolFinished, ToolStarted
-from sk_agents.engine.live import Delta
 from sk_agents.engine.models import Effect, RunStatus
+from sk_agents.engine.reading.live import Delta
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.hitl.rules import read_approvals, refuse_strays

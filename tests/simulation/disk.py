@@ -23,10 +23,11 @@ import apsw
 
 from sk_agents.engine.ports import Clock, Store
 from sk_agents.exceptions import StoreUnavailable
-from sk_agents.persistence import file_index, group_writer
-from sk_agents.persistence.file_store import FileStore
-from sk_agents.persistence.memory_store import MemoryStore
-from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.persistence.file import index as file_index
+from sk_agents.persistence.file.store import FileStore
+from sk_agents.persistence.memory.store import MemoryStore
+from sk_agents.persistence.sqlite import group_writer
+from sk_agents.persistence.sqlite.store import SqliteStore
 from tests.crash_images import disk as crash
 from tests.crash_images.file_recorder import RecordingDisk
 from tests.crash_images.sqlite_recorder import Name, RecordedFile, RecordingVFS

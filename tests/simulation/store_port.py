@@ -13,8 +13,8 @@ from datetime import datetime
 from inspect import iscoroutinefunction
 from typing import Any
 
-from sk_agents.engine.commits import Absent, Commit, Committed
 from sk_agents.engine.events import Event
+from sk_agents.engine.log.commits import Absent, Commit, Committed
 from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Store
 from sk_agents.exceptions import CommitOutcomeUnknown, StoreFull, StoreUnavailable

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sk_agents.exceptions import ThreadNotFound
-from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.persistence.sqlite.store import SqliteStore
 from tests.stores.sqlite_faults import note
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import apsw
 
-from sk_agents.engine.commits import Absent, Commit
 from sk_agents.engine.events import ThreadChanged
+from sk_agents.engine.log.commits import Absent, Commit
 from sk_agents.engine.models import NewThread
 from sk_agents.exceptions import TealError
-from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.persistence.sqlite.store import SqliteStore
 
 Name = str | apsw.URIFilename | None
 NOBODY = 65534

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.commits import Absent, Claim, Park, Release
 from sk_agents.engine.events import (
     Answered,
     BranchChanged,
@@ -19,11 +18,12 @@ from sk_agents.engine.events import (
     ToolFinished,
     ToolStarted,
 )
+from sk_agents.engine.log.commits import Absent, Claim, Park, Release
+from sk_agents.engine.log.state import ThreadState, fold
 from sk_agents.engine.models import NewThread, Thread
-from sk_agents.engine.state import ThreadState, fold
 from sk_agents.interactions import Interaction, interaction_of
-from sk_agents.persistence.file_projection import chat_document
-from sk_agents.persistence.file_store import FileStore
+from sk_agents.persistence.file.projection import chat_document
+from sk_agents.persistence.file.store import FileStore
 from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import (
     answered,

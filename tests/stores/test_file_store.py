@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from sk_agents.engine.commits import Absent, Commit
+from sk_agents.engine.log.commits import Absent, Commit
 from sk_agents.engine.models import NewThread
 from sk_agents.exceptions import StoreBusy, StoreUnavailable, ThreadNotFound
-from sk_agents.persistence import file_tree
-from sk_agents.persistence.file_store import FileStore
-from sk_agents.persistence.file_tree import FileTree
+from sk_agents.persistence.file import tree as file_tree
+from sk_agents.persistence.file.store import FileStore
+from sk_agents.persistence.file.tree import FileTree
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import append, ask, decide, new_commit, start_run, thought
@@ -68,7 +68,7 @@ async def test_file_url_opens_a_store_whose_chats_are_files(tmp_path: Path) -> N
 ACKNOWLEDGE = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from sk_agents.persistence.file_store import FileStore
+from sk_agents.persistence.file.store import FileStore
 from sk_agents.testing.commits import append, start_run, thought
 
 async def write() -> None:

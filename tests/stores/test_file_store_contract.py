@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sk_agents.persistence.file_store import FileStore
+from sk_agents.persistence.file.store import FileStore
 from sk_agents.testing.store_contract import Damage, MakeStore, SharedStoreContract
 from tests.requirements import requirement
 

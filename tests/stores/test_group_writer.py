@@ -16,8 +16,8 @@ from sk_agents.exceptions import (
     StoreError,
     StoreUnavailable,
 )
-from sk_agents.persistence.group_writer import GroupWriter
-from sk_agents.persistence.sqlite_files import SqliteFiles
+from sk_agents.persistence.sqlite.files import SqliteFiles
+from sk_agents.persistence.sqlite.group_writer import GroupWriter
 
 Work = Callable[[apsw.Connection], Any]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sk_agents.persistence.memory_store import MemoryStore
+from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing.store_contract import MakeStore, StoreContract
 from tests.requirements import requirement
 

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import apsw
 import pytest
 
-from sk_agents.engine.commits import ClaimIfFree, Commit, Release
 from sk_agents.engine.events import Event, ThreadChanged
+from sk_agents.engine.log.commits import ClaimIfFree, Commit, Release
+from sk_agents.engine.log.state import fold
 from sk_agents.engine.models import RunStatus
 from sk_agents.engine.ports import Store
-from sk_agents.engine.state import fold
 from sk_agents.exceptions import (
     ApprovalAlreadyDecided,
     InvalidInput,

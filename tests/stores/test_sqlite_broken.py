@@ -13,8 +13,8 @@ import apsw
 import pytest
 
 from sk_agents.exceptions import CommitOutcomeUnknown, StoreBroken
-from sk_agents.persistence import group_writer
-from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.persistence.sqlite import group_writer
+from sk_agents.persistence.sqlite.store import SqliteStore
 from tests.stores.sqlite_faults import failing_disk, note, outcome_in_child
 
 WAL_HEADER, FRAME = 32, 24 + 4096

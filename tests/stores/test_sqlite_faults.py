@@ -14,8 +14,8 @@ import apsw
 import orjson
 import pytest
 
-from sk_agents.engine.commits import Commit, Unchanged
 from sk_agents.engine.events import ThreadChanged
+from sk_agents.engine.log.commits import Commit, Unchanged
 from sk_agents.engine.models import HEAD_VERSION
 from sk_agents.engine.ports import ThreadQuery
 from sk_agents.exceptions import (
@@ -26,10 +26,11 @@ from sk_agents.exceptions import (
     StoreUnavailable,
     ThreadNotFound,
 )
-from sk_agents.persistence import group_writer, sqlite_schema
 from sk_agents.persistence.head import head_checksum
-from sk_agents.persistence.sqlite_schema import MIGRATIONS, open_for_writing
-from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.persistence.sqlite import group_writer
+from sk_agents.persistence.sqlite import schema as sqlite_schema
+from sk_agents.persistence.sqlite.schema import MIGRATIONS, open_for_writing
+from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing.commits import USER, start_run
 from tests.stores.sqlite_faults import (
     failing_disk,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sk_agents.exceptions import ThreadExists
-from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.persistence.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.stores.second_process import second_process
 from tests.stores.sqlite_faults import note

@@ -9,8 +9,8 @@ import apsw
 import pytest
 
 from sk_agents.exceptions import StateCorrupt, StoreUnavailable
-from sk_agents.persistence.group_writer import MAX_GROUP
-from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.persistence.sqlite.group_writer import MAX_GROUP
+from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing.commits import create, start_run
 from sk_agents.testing.store_contract import Damage, MakeStore, SharedStoreContract
 from tests.requirements import requirement

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from sk_agents.engine.commits import Commit, Committed, Owned, Pending, Unchanged
+from sk_agents.engine.log.commits import Commit, Committed, Owned, Pending, Unchanged
 from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Store
 from sk_agents.exceptions import TealError
-from sk_agents.persistence.memory_store import MemoryStore
+from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.store_contract import (
     DurableStoreContract,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sk_agents.engine.ports import Clock, Store
-from sk_agents.persistence.file_store import FileStore
-from sk_agents.persistence.memory_store import MemoryStore
-from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.persistence.file.store import FileStore
+from sk_agents.persistence.memory.store import MemoryStore
+from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing.store_machine import OpenStore, store_machine
 
 # Long lives and many of them, in full numbers.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sk_agents.persistence.task_bridge import TaskBridgeStore
+from sk_agents.persistence.tasks.bridge import TaskBridgeStore
 from sk_agents.testing.store_contract import MakeStore, StoreContract
 from tests.requirements import requirement
 from tests.toy_tasks import AsyncTasks, JsonTasks

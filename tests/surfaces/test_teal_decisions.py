@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from sk_agents.engine.events import ApprovalDecided
-from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.surfaces.teal_server import FREE_CLOCK, Json, P, Server, place, server, serving
 

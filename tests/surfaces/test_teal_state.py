@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
-from sk_agents.engine.commits import Absent
+from sk_agents.engine.log.commits import Absent
 from sk_agents.engine.models import NewThread, Usage
 from sk_agents.engine.turns import TextDelta, TurnFinished
-from sk_agents.persistence.sqlite_store import SqliteStore
-from sk_agents.persistence.task_view import StoreTasks
+from sk_agents.persistence.sqlite.store import SqliteStore
+from sk_agents.persistence.tasks.view import StoreTasks
 from sk_agents.ska_types import AgentTask
 from sk_agents.tealagents.models import Request, Session
 from sk_agents.testing.commits import new_commit, run_started

@@ -22,7 +22,7 @@ from sk_agents.config.agent_file import load_agent_files
 from sk_agents.config.settings import Settings
 from sk_agents.engine.events import Event
 from sk_agents.interactions import chat_thread_id
-from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing import HeaderAuthorizer, ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn
 from sk_agents.todo_server.task_stores import task_store

@@ -19,6 +19,7 @@ from sk_agents.engine.events import (
     ToolProposed,
     ToolStarted,
 )
+from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import (
     Part,
     RunStatus,
@@ -28,7 +29,6 @@ from sk_agents.engine.models import (
     Usage,
     UserInput,
 )
-from sk_agents.engine.state import Run, ThreadState
 from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
 from tests.telemetry.collector import Collector
 

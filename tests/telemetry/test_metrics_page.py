@@ -9,8 +9,8 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from sk_agents.engine.models import ToolCall
-from sk_agents.persistence.memory_store import MemoryStore
-from sk_agents.persistence.sqlite_store import SqliteStore
+from sk_agents.persistence.memory.store import MemoryStore
+from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.telemetry.telemetry import Telemetry
 from tests.telemetry.collector import Collector
 from tests.telemetry.stories import AGENT, Story, sending, telemetry_for

@@ -10,9 +10,9 @@ from aiohttp import web
 from sk_agents.llm.http_client import target
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.timeouts import Timeouts
-from sk_agents.tools.remote_clients import RemoteClients
-from sk_agents.tools.remote_http import Bounds
-from sk_agents.tools.remote_operation import Request
+from sk_agents.tools.openapi.clients import RemoteClients
+from sk_agents.tools.openapi.http import Bounds
+from sk_agents.tools.openapi.operation import Request
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 BOUNDS = Bounds(seconds=5.0, max_bytes=1000)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sk_agents.engine.arguments import MAX_BYTES, parse_arguments
+from sk_agents.engine.calls.arguments import MAX_BYTES, parse_arguments
 from sk_agents.exceptions import ToolError
 
 

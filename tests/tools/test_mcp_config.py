@@ -11,9 +11,9 @@ import pytest
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.ska_types import BasePlugin
 from sk_agents.tools import kernel_function
-from sk_agents.tools.mcp import McpServers
-from sk_agents.tools.mcp_config import McpServer, read_mcp_servers
-from sk_agents.tools.mcp_pins import pins_path
+from sk_agents.tools.mcp.config import McpServer, read_mcp_servers
+from sk_agents.tools.mcp.pins import pins_path
+from sk_agents.tools.mcp.servers import McpServers
 from sk_agents.tools.plugins import plugin_tools
 from sk_agents.tools.threads import CallThreads
 from sk_agents.tools.toolbox import Toolbox
@@ -150,7 +150,7 @@ def test_pins_lie_beside_the_store(url: str, path: str | None) -> None:
 def test_nothing_of_the_library_is_imported_for_no_server() -> None:
     code = (
         "import sys, asyncio\n"
-        "from sk_agents.tools.mcp import McpServers\n"
+        "from sk_agents.tools.mcp.servers import McpServers\n"
         "async def main():\n"
         "    async with McpServers() as servers: assert not servers.is_used\n"
         "asyncio.run(main())\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sk_agents.exceptions import ConfigurationError, NotFound
-from sk_agents.tools.mcp_pins import Pins
+from sk_agents.tools.mcp.pins import Pins
 
 S = "todo@abc"
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sk_agents.exceptions import ToolError
-from sk_agents.tools.mcp_schema import Arguments, UnusableSchema
+from sk_agents.tools.mcp.schema import Arguments, UnusableSchema
 
 TREE = {
     "type": "object",

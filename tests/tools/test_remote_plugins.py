@@ -14,8 +14,8 @@ import yaml
 from sk_agents.config.settings import Settings
 from sk_agents.engine.turns import ToolSpec
 from sk_agents.exceptions import ConfigurationError, ToolError
-from sk_agents.tools.remote import load_remote_tools
-from sk_agents.tools.remote_clients import RemoteClients
+from sk_agents.tools.openapi.clients import RemoteClients
+from sk_agents.tools.openapi.services import load_remote_tools
 from tests.tools.calls import call, result
 from tests.tools.remote_service import PETS, Service, catalog, load, written_catalog
 
@@ -582,7 +582,7 @@ def test_argument_that_is_no_json_is_refused(tmp_path: Path) -> None:
 
 def test_servers_without_remote_plugins_import_neither_http_client_nor_validator() -> None:
     code = (
-        "import sys, sk_agents.tools.remote\n"
+        "import sys, sk_agents.tools.openapi.services\n"
         "assert not {'aiohttp', 'jsonschema'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

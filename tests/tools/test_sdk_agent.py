@@ -16,10 +16,10 @@ from sk_agents.config.settings import Settings
 from sk_agents.engine.models import Effect
 from sk_agents.exceptions import ConfigurationError, ToolError
 from sk_agents.llm.model_clients import ModelClients
+from sk_agents.tools.agents_sdk.agent import NEEDED, filled_block, load_sdk_tools
 from sk_agents.tools.declarations import tool
-from sk_agents.tools.mcp import McpServers
-from sk_agents.tools.remote_clients import RemoteClients
-from sk_agents.tools.sdk_agent import NEEDED, filled_block, load_sdk_tools
+from sk_agents.tools.mcp.servers import McpServers
+from sk_agents.tools.openapi.clients import RemoteClients
 from sk_agents.tools.toolbox import Toolbox
 from tests.tools import sdk_shapes
 from tests.tools.calls import call, result

@@ -30,10 +30,10 @@ from sk_agents.engine.events import (
     Unrecognised,
 )
 from sk_agents.engine.ids import RandomIds
+from sk_agents.engine.log.state import ThreadState
+from sk_agents.engine.log.stored_events import event_from
+from sk_agents.engine.log.transitions import TERMINAL
 from sk_agents.engine.models import Thread
-from sk_agents.engine.state import ThreadState
-from sk_agents.engine.stored_events import event_from
-from sk_agents.engine.transitions import TERMINAL
 from sk_agents.exceptions import InvalidInput
 from sk_agents.interactions import spelled_time
 

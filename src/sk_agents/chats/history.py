@@ -11,8 +11,8 @@ from sk_agents.chats.chat_document import ChatDocument
 from sk_agents.chats.desk import Visit
 from sk_agents.chats.states import States
 from sk_agents.chats.window import Window, window_of
+from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import RunStatus, Thread
-from sk_agents.engine.state import Run, ThreadState
 from sk_agents.exceptions import MalformedRequest
 
 # A chat with more events is shown from its newest part on.

@@ -13,8 +13,8 @@ from sk_agents.chats.desk import Desk, Visit
 from sk_agents.chats.models import NamedDecision
 from sk_agents.chats.views import Cancelling, InteractionView, interaction_view
 from sk_agents.engine.commands import CancelRun
-from sk_agents.engine.state import Run
-from sk_agents.engine.threads import KnownThread
+from sk_agents.engine.log.state import Run
+from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import RunNotFound
 from sk_agents.http.body import body_of
 from sk_agents.http.streams import HeldStream

@@ -16,7 +16,7 @@ from sk_agents.chats.desk import SURFACE, Desk, engine_of, request_digest
 from sk_agents.chats.models import NewChat
 from sk_agents.chats.views import ChatSummary, chat_summary
 from sk_agents.engine.models import NewThread, Thread
-from sk_agents.engine.shelf import Shelf
+from sk_agents.engine.threads.catalog import Shelf
 from sk_agents.exceptions import (
     InvalidInput,
     LimitExceeded,

@@ -30,9 +30,9 @@ from sk_agents.engine.events import (
     ToolProposed,
     ToolStarted,
 )
-from sk_agents.engine.live import Delta
 from sk_agents.engine.models import Cost, Usage
-from sk_agents.engine.watch import Item
+from sk_agents.engine.reading.live import Delta
+from sk_agents.engine.reading.watch import Item
 from sk_agents.http.sse import frame, last_frame
 from sk_agents.interactions import EventType, spelled_time
 

@@ -7,11 +7,11 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from sk_agents.chats.render import approval_payload, cost_payload, usage_payload
-from sk_agents.engine.calls import Approval, Call
+from sk_agents.engine.calls.call import Approval, Call
 from sk_agents.engine.events import ApprovalDecided
+from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import Part, Thread
-from sk_agents.engine.shelf import Asked, Granted
-from sk_agents.engine.state import Run, ThreadState
+from sk_agents.engine.threads.catalog import Asked, Granted
 from sk_agents.interactions import Interaction, InteractionStatus, interaction_of, spelled_time
 
 

@@ -13,7 +13,7 @@ from sk_agents.engine.events import (
     RunQueued,
     RunStarted,
 )
-from sk_agents.engine.state import ThreadState
+from sk_agents.engine.log.state import ThreadState
 
 
 @dataclass(slots=True)

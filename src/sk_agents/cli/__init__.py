@@ -11,7 +11,7 @@ from sk_agents import __version__
 from sk_agents.cli import agents, approvals, archiving, chats, grants, mcp
 from sk_agents.cli.chat import CHAT_HELP, chat
 from sk_agents.cli.collector import idle_collector
-from sk_agents.cli.doctor import doctor
+from sk_agents.cli.doctor.command import doctor
 from sk_agents.cli.init import init
 
 app = typer.Typer(

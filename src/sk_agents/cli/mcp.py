@@ -12,7 +12,7 @@ from sk_agents.cli.exits import Exit
 from sk_agents.cli.options import Json
 
 if TYPE_CHECKING:
-    from sk_agents.tools.mcp_pins import Pins, Withheld
+    from sk_agents.tools.mcp.pins import Pins, Withheld
 
 EXITS = "Exit codes: 0 done, 1 nothing waits, 2 bad usage, 78 bad configuration."
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sk_agents.engine.context import Context, tokens
 from sk_agents.engine.models import Message, Price
 from sk_agents.engine.ports import Model, Policy, Toolbox
+from sk_agents.engine.run.context import Context, tokens
 from sk_agents.engine.turns import ReplyLimits
 
 

@@ -11,25 +11,26 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Self
 
-from sk_agents.engine import deciding, starting
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.cancelling import request_cancel
+from sk_agents.engine.calls import deciding
 from sk_agents.engine.commands import Accepted, CancelRun, DecideApproval, EditRun, StartRun
-from sk_agents.engine.drivers import Drivers
 from sk_agents.engine.failpoints import failpoint
-from sk_agents.engine.follower import Follower
-from sk_agents.engine.lease_keeper import TTL, LeaseKeeper
+from sk_agents.engine.log.state import Run
+from sk_agents.engine.log.transitions import TERMINAL
 from sk_agents.engine.models import RunStatus
 from sk_agents.engine.ports import Clock, Ids, Observer, Signals, Store
-from sk_agents.engine.readers import GRACE_SECONDS, PERIOD_SECONDS, Readers
-from sk_agents.engine.recovery import Sweeper
+from sk_agents.engine.reading.readers import GRACE_SECONDS, PERIOD_SECONDS, Readers
+from sk_agents.engine.reading.settling import settled
+from sk_agents.engine.reading.watch import Outlet, Watch
+from sk_agents.engine.run import starting
+from sk_agents.engine.run.cancelling import request_cancel
+from sk_agents.engine.run.drivers import Drivers
+from sk_agents.engine.run.follower import Follower
+from sk_agents.engine.run.lease_keeper import TTL, LeaseKeeper
+from sk_agents.engine.run.recovery import Sweeper
 from sk_agents.engine.services import Services
-from sk_agents.engine.settling import settled
-from sk_agents.engine.shelf import RACES, Shelf
-from sk_agents.engine.state import Run
-from sk_agents.engine.threads import KnownThread, Threads
-from sk_agents.engine.transitions import TERMINAL
-from sk_agents.engine.watch import Outlet, Watch
+from sk_agents.engine.threads.catalog import RACES, Shelf
+from sk_agents.engine.threads.known import KnownThread, Threads
 from sk_agents.exceptions import (
     AlreadyTerminal,
     Conflict,

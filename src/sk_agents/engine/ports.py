@@ -19,12 +19,12 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime
 from typing import Literal, Protocol, Self
 
-from sk_agents.engine.commits import Commit, Committed
 from sk_agents.engine.events import Event
-from sk_agents.engine.listing import ThreadPage as ThreadPage
-from sk_agents.engine.listing import ThreadQuery as ThreadQuery
+from sk_agents.engine.log.commits import Commit, Committed
+from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread, ToolCall, Usage
-from sk_agents.engine.state import Run, ThreadState
+from sk_agents.engine.threads.listing import ThreadPage as ThreadPage
+from sk_agents.engine.threads.listing import ThreadQuery as ThreadQuery
 from sk_agents.engine.turns import (
     ModelStream,
     Prompt,

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
-from sk_agents.engine.commits import (
+from sk_agents.engine.events import Event
+from sk_agents.engine.failpoints import failpoint
+from sk_agents.engine.log.commits import (
     Claim,
     ClaimIfFree,
     Commit,
@@ -16,13 +18,11 @@ from sk_agents.engine.commits import (
     Guard,
     LeaseChange,
 )
-from sk_agents.engine.events import Event
-from sk_agents.engine.failpoints import failpoint
-from sk_agents.engine.lease_keeper import LeaseKeeper
-from sk_agents.engine.live import LiveRun
 from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Clock, Ids, Observer, Signals, Store
-from sk_agents.engine.threads import KnownThread, Threads
+from sk_agents.engine.reading.live import LiveRun
+from sk_agents.engine.run.lease_keeper import LeaseKeeper
+from sk_agents.engine.threads.known import KnownThread, Threads
 from sk_agents.engine.unobserved import Unobserved
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from sk_agents.engine.events import Event
+from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import Thread, ToolCall, Usage
-from sk_agents.engine.state import Run, ThreadState
 
 
 def _unheard(*told: object) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from sk_agents.engine.canonical import canonical_json
+from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.exceptions import InvalidInput
 from sk_agents.hitl.pointers import ABSENT, at
 

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Generic, TypeVar
 
 from sk_agents.engine.ports import ThreadQuery
-from sk_agents.engine.shelf import Shelf
+from sk_agents.engine.threads.catalog import Shelf
 from sk_agents.exceptions import LimitExceeded
 
 # How long a count is believed, and how long one that refuses: it costs the most.

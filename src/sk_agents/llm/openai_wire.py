@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from sk_agents.engine.conversation import Conversation
 from sk_agents.engine.models import Message, Part, ToolCall
+from sk_agents.engine.run.conversation import Conversation
 from sk_agents.engine.turns import Prompt, ToolSpec
 
 

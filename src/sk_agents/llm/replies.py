@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from sk_agents.engine.arguments import MAX_BYTES
+from sk_agents.engine.calls.arguments import MAX_BYTES
 from sk_agents.engine.models import Usage
 from sk_agents.engine.turns import (
     CallRequested,

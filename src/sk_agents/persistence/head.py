@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from sk_agents.engine.canonical import canonical_json
+from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.engine.models import HEAD_VERSION, Thread, ThreadStatus
 from sk_agents.exceptions import InvalidInput, SchemaTooNew, StateCorrupt
 

@@ -11,8 +11,8 @@ from copy import deepcopy
 import apsw
 
 from sk_agents.engine.models import Thread
-from sk_agents.persistence import sqlite_rows as rows
 from sk_agents.persistence.head import holds_only_text
+from sk_agents.persistence.sqlite import rows
 
 MAX_HEADS = 2_048
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sk_agents.engine.ports import Clock
-from sk_agents.persistence.memory_store import MAX_BYTES, MAX_THREADS, MemoryStore
-from sk_agents.persistence.task_view import StoreTasks
+from sk_agents.persistence.memory.store import MAX_BYTES, MAX_THREADS, MemoryStore
+from sk_agents.persistence.tasks.view import StoreTasks
 
 
 class InMemoryPersistenceManager(StoreTasks):

@@ -13,11 +13,11 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Self
 
-from sk_agents.engine.commits import Absent, Commit, Guard, Unchanged
 from sk_agents.engine.events import Event
+from sk_agents.engine.log.commits import Absent, Commit, Guard, Unchanged
+from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import NewThread, Thread
 from sk_agents.engine.ports import Store
-from sk_agents.engine.state import ThreadState
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     Conflict,
@@ -37,7 +37,7 @@ from sk_agents.interactions import (
     chat_thread_id,
     interaction_of,
 )
-from sk_agents.persistence.file_store import FileStore
+from sk_agents.persistence.file.store import FileStore
 from sk_agents.persistence.interaction_events import essence, events_of
 
 SURFACE = "chats"

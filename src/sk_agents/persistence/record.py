@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
 from sk_agents.engine.events import Event
+from sk_agents.engine.log.stored_events import event_from
 from sk_agents.engine.models import EPOCH
-from sk_agents.engine.stored_events import event_from
 from sk_agents.exceptions import CommitReused, InvalidInput, SchemaTooNew, StateCorrupt
 from sk_agents.persistence.record_parts import RecordParts
 

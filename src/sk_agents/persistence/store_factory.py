@@ -25,12 +25,12 @@ class Kind:
 
 
 STORES = {
-    "memory": Kind("sk_agents.persistence.memory_store", "MemoryStore", "memory:"),
-    "ephemeral": Kind("sk_agents.persistence.ephemeral_store", "EphemeralStore", "ephemeral:"),
+    "memory": Kind("sk_agents.persistence.memory.store", "MemoryStore", "memory:"),
+    "ephemeral": Kind("sk_agents.persistence.memory.ephemeral", "EphemeralStore", "ephemeral:"),
     "sqlite": Kind(
-        "sk_agents.persistence.sqlite_store", "SqliteStore", "sqlite:///path", has_path=True
+        "sk_agents.persistence.sqlite.store", "SqliteStore", "sqlite:///path", has_path=True
     ),
-    "file": Kind("sk_agents.persistence.file_store", "FileStore", "file:///dir", has_path=True),
+    "file": Kind("sk_agents.persistence.file.store", "FileStore", "file:///dir", has_path=True),
 }
 SUPPORTED = ", ".join(kind.form for kind in STORES.values())
 

@@ -22,10 +22,10 @@ from sk_agents.engine.events import (
     ToolFinished,
 )
 from sk_agents.engine.ids import RandomIds
-from sk_agents.engine.live import Delta
 from sk_agents.engine.models import NewThread, Part, RunStatus, Usage, UserInput
 from sk_agents.engine.ports import Ids
-from sk_agents.engine.watch import Item
+from sk_agents.engine.reading.live import Delta
+from sk_agents.engine.reading.watch import Item
 from sk_agents.exceptions import NotFound, TealError
 from sk_agents.http.caller import Caller
 from sk_agents.ska_types import ExtraData, ExtraDataElement

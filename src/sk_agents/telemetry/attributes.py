@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import Thread
-from sk_agents.engine.state import Run
 from sk_agents.exceptions import TealError
 
 OPERATION = "gen_ai.operation.name"

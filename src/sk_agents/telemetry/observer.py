@@ -24,8 +24,8 @@ from sk_agents.engine.events import (
     ToolFinished,
     ToolOutcomeUnknown,
 )
+from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import Thread, ToolCall, Usage
-from sk_agents.engine.state import Run, ThreadState
 from sk_agents.telemetry import attributes as at
 from sk_agents.telemetry import instruments
 from sk_agents.telemetry.instruments import BoundedNames, Instrument, Meters, Readings

@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from opentelemetry.trace import SpanContext, TraceFlags, get_current_span
 
-from sk_agents.engine.state import Run
+from sk_agents.engine.log.state import Run
 
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 

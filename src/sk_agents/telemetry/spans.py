@@ -21,7 +21,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from sk_agents.engine.state import Run
+from sk_agents.engine.log.state import Run
 from sk_agents.telemetry.attributes import ERROR_TYPE, Attributes, error_code
 from sk_agents.telemetry.run_context import run_context, started_in
 

@@ -7,17 +7,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from sk_agents.engine.commits import (
-    Absent,
-    Claim,
-    Commit,
-    Guard,
-    LeaseChange,
-    Owned,
-    Park,
-    Pending,
-    Unchanged,
-)
 from sk_agents.engine.events import (
     Answered,
     ApprovalDecided,
@@ -29,6 +18,17 @@ from sk_agents.engine.events import (
     RunStarted,
     Thinking,
     ToolProposed,
+)
+from sk_agents.engine.log.commits import (
+    Absent,
+    Claim,
+    Commit,
+    Guard,
+    LeaseChange,
+    Owned,
+    Park,
+    Pending,
+    Unchanged,
 )
 from sk_agents.engine.models import NewThread, Part, RunStatus, Thread, UserInput
 

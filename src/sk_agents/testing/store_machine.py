@@ -13,7 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sk_agents.engine.commits import (
+from sk_agents.engine.events import Event
+from sk_agents.engine.log.commits import (
     Absent,
     Claim,
     ClaimIfFree,
@@ -27,7 +28,6 @@ from sk_agents.engine.commits import (
     Release,
     Unchanged,
 )
-from sk_agents.engine.events import Event
 from sk_agents.engine.models import NewThread
 from sk_agents.engine.ports import Clock, Store, ThreadQuery
 from sk_agents.exceptions import TealError

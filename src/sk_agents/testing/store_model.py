@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from sk_agents import exceptions as errors
-from sk_agents.engine import commits as c
 from sk_agents.engine.events import Event
+from sk_agents.engine.log import commits as c
 from sk_agents.engine.ports import Clock
 
 Row = dict[str, Any]

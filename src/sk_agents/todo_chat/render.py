@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sk_agents.engine.calls import Approval, Call
+from sk_agents.engine.calls.call import Approval, Call
+from sk_agents.engine.calls.steps import effective_call
+from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import RunStatus
-from sk_agents.engine.state import Run
-from sk_agents.engine.tool_steps import effective_call
 from sk_agents.todo_chat.models import CallView, ChatReply, PendingApproval
 
 

@@ -32,8 +32,8 @@ from starlette.routing import Route
 
 from sk_agents.engine.commands import Admit, StartRun
 from sk_agents.engine.engine import Engine
+from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import NewThread, Part, RunStatus, UserInput
-from sk_agents.engine.state import Run
 from sk_agents.exceptions import InvalidInput, StillRunning, ThreadBusy
 from sk_agents.http.body import body_of
 from sk_agents.http.caller import Caller, acting_caller

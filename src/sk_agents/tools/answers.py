@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sk_agents.exceptions import ToolError
-from sk_agents.tools.mcp_schema import UnusableSchema, check_schema, validator_of
+from sk_agents.tools.mcp.schema import UnusableSchema, check_schema, validator_of
 from sk_agents.tools.schema import MOST_PROBLEMS, MOST_TEXT
 from sk_agents.tools.schema_check import UNCHECKABLE, SchemaCheck, problem_of
 

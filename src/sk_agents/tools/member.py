@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from sk_agents.engine.canonical import digest
+from sk_agents.engine.log.canonical import digest
 from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec
 from sk_agents.exceptions import ConfigurationError, InvalidInput

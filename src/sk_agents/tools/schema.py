@@ -20,7 +20,7 @@ from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from sk_agents.engine.canonical import canonical_json
+from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.engine.turns import ToolContext
 from sk_agents.exceptions import ConfigurationError, InvalidInput, ToolError
 

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
-from sk_agents.engine.canonical import canonical_json
+from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.exceptions import InvalidInput, ToolError
 from sk_agents.tools.schema import MOST_PROBLEMS, MOST_TEXT
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sk_agents.tools.mcp import McpServers
-from sk_agents.tools.mcp_pins import Pins
+from sk_agents.tools.mcp.pins import Pins
+from sk_agents.tools.mcp.servers import McpServers
 from sk_agents.tools.toolbox import Toolbox
 from tests.patience import seconds
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sk_agents.engine.calls import Approval, Call
+from sk_agents.engine.calls.call import Approval, Call
 from sk_agents.exceptions import (
     ApprovalAlreadyDecided,
     ApprovalMismatch,

@@ -11,14 +11,14 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from sk_agents.engine.canonical import digest
 from sk_agents.engine.commands import Admit, CancelRun, DecideApproval, OnDisconnect, StartRun
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.ids import RandomIds
+from sk_agents.engine.log.canonical import digest
+from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import NewThread, Part, UserInput
 from sk_agents.engine.ports import Ids, ThreadQuery
-from sk_agents.engine.state import Run
-from sk_agents.engine.threads import KnownThread
+from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
     AlreadyTerminal,
     ApprovalAlreadyDecided,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sk_agents.engine.engine import Engine
+from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import Entry, Thread
-from sk_agents.engine.state import Run
-from sk_agents.engine.threads import KnownThread
+from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
     NotFound,
     RunNotFound,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sk_agents.engine.calls import Approval, Call, apply_to_calls
+from sk_agents.engine.calls.call import Approval, Call, apply_to_calls
 from sk_agents.engine.events import (
     Answered,
     ApprovalDecided,
@@ -21,8 +21,8 @@ from sk_agents.engine.events import (
     ToolProposed,
     ToolStarted,
 )
+from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import RunStatus, Usage
-from sk_agents.engine.state import Run
 
 
 @dataclass(slots=True)

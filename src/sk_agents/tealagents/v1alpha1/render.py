@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import orjson
 from pydantic import BaseModel
 
-from sk_agents.engine.calls import Approval, Call
+from sk_agents.engine.calls.call import Approval, Call
 from sk_agents.engine.models import RunStatus
 from sk_agents.exceptions import TealError
 from sk_agents.http.sse import frame

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from sk_agents.engine.log.state import fold
 from sk_agents.engine.models import ApprovalState
 from sk_agents.engine.ports import Store
-from sk_agents.engine.state import fold
 from sk_agents.exceptions import (
     ApprovalAlreadyDecided,
     ApprovalExpired,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from sk_agents.engine.commits import Commit
 from sk_agents.engine.events import Event
+from sk_agents.engine.log.commits import Commit
 from sk_agents.engine.models import Entry, EntryKind, Thread
 from sk_agents.engine.ports import Clock, Store, ThreadQuery
 from sk_agents.exceptions import TealError, ThreadNotFound

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sk_agents.engine.commits import Release
+from sk_agents.engine.log.commits import Release
 from sk_agents.engine.ports import Store
 from sk_agents.exceptions import CommitReused, SequenceConflict
 from sk_agents.testing.clock import SettableClock

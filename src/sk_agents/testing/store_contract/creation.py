@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.commits import Absent, Claim
 from sk_agents.engine.events import ThreadChanged
+from sk_agents.engine.log.commits import Absent, Claim
 from sk_agents.engine.models import Durability, NewThread, ThreadStatus
 from sk_agents.engine.ports import Store, ThreadQuery
 from sk_agents.exceptions import ThreadExists, ThreadNotFound

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from sk_agents.engine.commits import Claim, Commit, Owned, Park, Quiet, Release
 from sk_agents.engine.events import Event
+from sk_agents.engine.log.commits import Claim, Commit, Owned, Park, Quiet, Release
 from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Store
 from sk_agents.exceptions import LeaseLost, SequenceConflict

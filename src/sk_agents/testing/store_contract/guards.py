@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from sk_agents.engine.commits import Owned, Pending, Quiet, Unchanged
 from sk_agents.engine.events import ThreadChanged
+from sk_agents.engine.log.commits import Owned, Pending, Quiet, Unchanged
 from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Store
 from sk_agents.exceptions import (

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sk_agents.engine.commits import ClaimIfFree
 from sk_agents.engine.events import BranchChanged, Imported, ThreadChanged
+from sk_agents.engine.log.commits import ClaimIfFree
+from sk_agents.engine.log.state import fold
 from sk_agents.engine.models import RunStatus, ThreadStatus
 from sk_agents.engine.ports import Store
-from sk_agents.engine.state import fold
 from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import (
     append,

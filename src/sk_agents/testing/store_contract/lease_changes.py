@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from sk_agents.engine.commits import Claim, ClaimIfFree, Owned, Park, Quiet, Release
 from sk_agents.engine.events import Event, ModelRestarted, ToolFinished, ToolStarted
+from sk_agents.engine.log.commits import Claim, ClaimIfFree, Owned, Park, Quiet, Release
 from sk_agents.engine.models import ThreadStatus
 from sk_agents.engine.ports import Store
 from sk_agents.exceptions import LeaseHeld, LeaseLost, ThreadNotFound

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from sk_agents.engine.commits import Release
+from sk_agents.engine.log.commits import Release
 from sk_agents.engine.ports import Store
 from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import (

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Iterable
 
-from sk_agents.engine.commits import Commit
+from sk_agents.engine.log.commits import Commit
 from sk_agents.engine.ports import Store
 from sk_agents.exceptions import LeaseHeld, SequenceConflict, TealError, ThreadExists
 from sk_agents.testing.commits import (

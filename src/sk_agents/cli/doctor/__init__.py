@@ -1,0 +1,1 @@
+"""`teal doctor`: what is wrong with a machine, a configuration or a server."""

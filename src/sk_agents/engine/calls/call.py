@@ -1,0 +1,118 @@
+"""A tool call's life inside a run, folded from its events: proposed, asked about, run, resolved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sk_agents.engine.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    Event,
+    LateResult,
+    ToolFinished,
+    ToolOutcomeUnknown,
+    ToolProposed,
+    ToolStarted,
+)
+from sk_agents.engine.log import transitions
+from sk_agents.engine.models import ApprovalState, CallState
+from sk_agents.exceptions import StateCorrupt
+
+_HELD_BACK = frozenset({ApprovalState.PENDING, ApprovalState.REJECTED, ApprovalState.EXPIRED})
+
+
+@dataclass(slots=True)
+class Approval:
+    request: ApprovalRequested
+    state: ApprovalState = ApprovalState.PENDING
+    decision: ApprovalDecided | None = None
+
+    def move(self, new: ApprovalState) -> None:
+        self.state = transitions.step(transitions.APPROVAL, self.state, new, "an approval")
+
+
+@dataclass(slots=True)
+class Call:
+    proposal: ToolProposed
+    state: CallState = CallState.PROPOSED
+    started: ToolStarted | None = None
+    finished: ToolFinished | None = None
+    late_result: str | None = None
+    approval: Approval | None = None
+    edited: dict[str, Any] | None = None
+    """The reviewer's version of the arguments."""
+
+    @property
+    def waits(self) -> bool:
+        return self.approval is not None and self.approval.state is ApprovalState.PENDING
+
+    @property
+    def is_held_back(self) -> bool:
+        """True while nobody has allowed this call: not decided yet, or decided against it.
+
+        A declined question is no refusal: the tool that asked it goes on.
+        """
+        if self.approval is None or self.approval.request.kind == "question":
+            return self.waits
+        return self.approval.state in _HELD_BACK
+
+    def move(self, new: CallState) -> None:
+        self.state = transitions.step(transitions.CALL, self.state, new, "a call")
+
+    def asked(self, approval_id: str) -> Approval:
+        """The approval this call waits on, which must be the one named."""
+        if self.approval is None or self.approval.request.approval_id != approval_id:
+            raise StateCorrupt(f"approval {approval_id} was never asked for")
+        return self.approval
+
+
+def apply_to_calls(calls: dict[str, Call], event: Event) -> None:
+    """Take one event about a call.
+
+    Raises:
+        StateCorrupt: no such call, or the event is not legal in its state.
+    """
+    match event:
+        case ToolProposed():
+            if event.call_id in calls:
+                raise StateCorrupt(f"call {event.call_id} is proposed twice")
+            calls[event.call_id] = Call(proposal=event)
+        case ApprovalRequested():
+            call = _known(calls, event.call_id)
+            if call.waits or call.finished is not None:
+                raise StateCorrupt(f"call {event.call_id} cannot be asked about now")
+            call.approval = Approval(request=event)
+        case ApprovalDecided():
+            approval = _known(calls, event.call_id).asked(event.approval_id)
+            approval.move(ApprovalState(event.outcome))
+            approval.decision = event
+            if approval.request.kind == "tool":
+                calls[event.call_id].edited = event.edited_arguments
+        case ToolStarted():
+            call = _known(calls, event.call_id)
+            if event.approval_id is not None:
+                call.asked(event.approval_id).move(ApprovalState.CONSUMED)
+            elif call.is_held_back:
+                raise StateCorrupt(f"call {event.call_id} starts without its approval")
+            call.move(CallState.STARTED)
+            call.started = event
+        case ToolFinished():
+            call = _known(calls, event.call_id)
+            if call.waits:
+                raise StateCorrupt(f"call {event.call_id} ends while its approval is open")
+            call.move(CallState.FINISHED)
+            call.finished = event
+        case ToolOutcomeUnknown():
+            _known(calls, event.call_id).move(CallState.UNKNOWN)
+        case LateResult():
+            _known(calls, event.call_id).late_result = event.result
+        case _:
+            raise StateCorrupt(f"{event.type} has no place in a run")
+
+
+def _known(calls: dict[str, Call], call_id: str) -> Call:
+    try:
+        return calls[call_id]
+    except KeyError:
+        raise StateCorrupt(f"the log speaks of an unknown call {call_id}") from None

@@ -1,0 +1,1 @@
+"""The log: what a commit is, when it is admitted, and the state that its events fold to."""

@@ -1,0 +1,316 @@
+"""What a log means: a fold of its events into the state of a thread and its runs.
+
+`fold` is pure. An owner keeps one `ThreadState` and feeds it what it commits, so a turn costs the
+same at the start of a conversation and after its thousandth run. Nothing here reads or writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sk_agents.engine.calls.call import Approval, Call, apply_to_calls
+from sk_agents.engine.events import (
+    OF_THREAD,
+    Answered,
+    BranchChanged,
+    Cancelled,
+    CancelRequested,
+    Compacted,
+    Event,
+    Failed,
+    GrantChanged,
+    Imported,
+    ImportedItem,
+    LateResult,
+    ModelRestarted,
+    RunEnded,
+    RunQueued,
+    RunStarted,
+    Thinking,
+    ThreadChanged,
+    ToolFinished,
+    ToolProposed,
+)
+from sk_agents.engine.log import transitions
+from sk_agents.engine.models import (
+    STATUS_AFTER,
+    Message,
+    RunStatus,
+    ThreadStatus,
+    Usage,
+    UserInput,
+)
+from sk_agents.exceptions import StateCorrupt
+
+
+@dataclass(slots=True)
+class Run:
+    run_id: str
+    message: UserInput | None
+    phase: RunStatus
+    parent_run: str | None
+    created_at: datetime
+    edits: str | None = None
+    idempotency_key: str | None = None
+    request_digest: str | None = None
+    agent: str | None = None
+    on_disconnect: str | None = None
+    response_schema: dict[str, Any] | None = None
+    trace: str | None = None
+    thoughts: list[Thinking] = field(default_factory=list)
+    calls: dict[str, Call] = field(default_factory=dict)
+    # Those of them without a result.
+    open_calls: dict[str, Call] = field(default_factory=dict)
+    is_refused: bool = False
+    """Whether a person has refused one of its calls."""
+    answer: Answered | None = None
+    failure: Failed | None = None
+    cancelled: Cancelled | None = None
+    cancel_requested: CancelRequested | None = None
+    usage: Usage = Usage()
+    # By round, where it was asked for more than once.
+    attempts: dict[int, int] | None = None
+    completed_at: datetime | None = None
+    first_seq: int = 0
+    last_seq: int = 0
+    """Where its story begins and ends in the log; the latter once it has ended."""
+    # The user's message as a model is sent it: one object, so that it is encoded once.
+    said: Message | None = field(default=None, compare=False, repr=False)
+    # The same of the rounds whose calls have their results, and how many calls these are; while
+    # it runs, since each round sends them again.
+    told: list[Message] = field(default_factory=list, compare=False, repr=False)
+    told_calls: int = field(default=0, compare=False, repr=False)
+
+    @property
+    def status(self) -> RunStatus:
+        """Waiting is derived: every call without a result waits for a person.
+
+        A run that was asked to stop waits for nobody: its owner has to end it.
+        """
+        if self.calls and self.phase is RunStatus.RUNNING and self.cancel_requested is None:
+            if self.open_calls and all(call.waits for call in self.open_calls.values()):
+                return RunStatus.WAITING
+        return self.phase
+
+    @property
+    def rounds(self) -> int:
+        """In how many rounds the model has asked for calls."""
+        return next(reversed(self.calls.values())).proposal.round if self.calls else 0
+
+    def attempt(self, number: int) -> int:
+        """Which one to get an answer to this round is the last."""
+        return self.attempts.get(number, 1) if self.attempts else 1
+
+    @property
+    def unresolved_calls(self) -> list[Call]:
+        return list(self.open_calls.values())
+
+    @property
+    def pending_approvals(self) -> list[Approval]:
+        return [call.approval for call in self.open_calls.values() if call.approval and call.waits]
+
+
+@dataclass(slots=True)
+class ThreadState:
+    """A thread as its log tells it."""
+
+    next_seq: int = 1
+    runs: dict[str, Run] = field(default_factory=dict)
+    head_run: str | None = None
+    active_run: str | None = None
+    queue: list[str] = field(default_factory=list)
+    keys: dict[str, str] = field(default_factory=dict)
+    grants: dict[str, GrantChanged] = field(default_factory=dict)
+    compactions: list[Compacted] = field(default_factory=list)
+    imported: list[ImportedItem] = field(default_factory=list)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    last_status: ThreadStatus = ThreadStatus.IDLE
+    last_event: Event | None = None
+
+    @property
+    def status(self) -> ThreadStatus:
+        if self.active_run is not None:
+            return STATUS_AFTER[self.runs[self.active_run].status]
+        return self.last_status
+
+    def branch(self) -> list[Run]:
+        """The visible runs, oldest first."""
+        return self.path(self.head_run)
+
+    def path(self, run_id: str | None) -> list[Run]:
+        """The runs from the root to this one."""
+        path: list[Run] = []
+        while run_id is not None:
+            run = self.run(run_id)
+            path.append(run)
+            run_id = run.parent_run
+        path.reverse()
+        return path
+
+    def run(self, run_id: str) -> Run:
+        try:
+            return self.runs[run_id]
+        except KeyError:
+            raise StateCorrupt(f"the log speaks of an unknown run {run_id}") from None
+
+    def apply(self, event: Event) -> None:
+        """Take one more event.
+
+        Raises:
+            StateCorrupt: it does not follow the last one, or is not legal in this state.
+        """
+        if event.seq != self.next_seq:
+            raise StateCorrupt(f"event {event.seq} stands where {self.next_seq} is due")
+        self.next_seq += 1
+        self.last_event = event
+        if type(event) not in OF_THREAD:
+            _apply_step(self.run(event.run_id), event)
+            return
+        match event:
+            case RunStarted():
+                self._start(event)
+            case RunEnded():
+                self._end(event)
+            case RunQueued():
+                self._add(event, RunStatus.QUEUED, parent=None)
+                self.queue.append(event.run_id)
+            case GrantChanged(granted=True):
+                self.grants[event.grant_id] = event
+            case GrantChanged():
+                self.grants.pop(event.grant_id, None)
+            case BranchChanged():
+                if event.head_run is not None:
+                    self.run(event.head_run)
+                self.head_run = event.head_run
+            case Compacted():
+                self.compactions.append(event)
+            case ThreadChanged():
+                self.metadata = merge_metadata(self.metadata, event.metadata)
+            case Imported():
+                self.imported.extend(event.items)
+                self.last_status = event.status or self.last_status
+
+    def _start(self, event: RunStarted) -> None:
+        known = self.runs.get(event.run_id)
+        if self.active_run is not None:
+            raise StateCorrupt(f"run {event.run_id} starts while another is active")
+        self._check_start(event, known)
+        if known is None:
+            self._add(event, RunStatus.RUNNING, parent=event.parent_run, edits=event.edits)
+        else:
+            known.phase = transitions.step(transitions.RUN, known.phase, RunStatus.RUNNING, "a run")
+            known.parent_run = event.parent_run
+            self.queue.remove(event.run_id)
+        self.active_run = self.head_run = event.run_id
+
+    def _check_start(self, event: RunStarted, known: Run | None) -> None:
+        """Parents have ended, so that every chain of them does; a message is said once."""
+        if event.parent_run is not None:
+            parent = self.run(event.parent_run)
+            if parent.phase not in transitions.TERMINAL:
+                raise StateCorrupt(f"run {event.run_id} follows a run that has not ended")
+        if (known is None) is (event.message is None):
+            raise StateCorrupt(f"run {event.run_id} starts with no message, or with two")
+
+    def _add(
+        self,
+        event: RunQueued | RunStarted,
+        phase: RunStatus,
+        *,
+        parent: str | None,
+        edits: str | None = None,
+    ) -> None:
+        transitions.step(transitions.RUN, self._phase(event.run_id), phase, "a run")
+        self.runs[event.run_id] = Run(
+            run_id=event.run_id,
+            message=event.message,
+            phase=phase,
+            parent_run=parent,
+            created_at=event.at,
+            edits=edits,
+            idempotency_key=event.idempotency_key,
+            request_digest=event.request_digest,
+            agent=event.agent,
+            on_disconnect=event.on_disconnect,
+            response_schema=event.response_schema,
+            trace=event.trace,
+            first_seq=event.seq,
+        )
+        if event.idempotency_key is not None:
+            self.keys[event.idempotency_key] = event.run_id
+
+    def _phase(self, run_id: str) -> RunStatus | None:
+        return self.runs[run_id].phase if run_id in self.runs else None
+
+    def _end(self, event: RunEnded) -> None:
+        run = self.run(event.run_id)
+        if run.open_calls:
+            raise StateCorrupt(f"run {run.run_id} ends with a call that has no result")
+        if run.phase is RunStatus.QUEUED:
+            self.queue.remove(run.run_id)
+        else:
+            self.active_run = None
+            self.last_status = STATUS_AFTER[event.status]
+        run.phase = transitions.step(transitions.RUN, run.phase, event.status, "a run")
+        run.usage = event.usage
+        run.completed_at = event.at
+        run.told, run.told_calls = [], 0
+        run.last_seq = event.seq
+
+
+def fold(events: Iterable[Event]) -> ThreadState:
+    """The state after these events, which must start at seq 1 and have no gaps.
+
+    Raises:
+        StateCorrupt: the events cannot have happened in this order.
+    """
+    state = ThreadState()
+    for event in events:
+        state.apply(event)
+    return state
+
+
+def merge_metadata(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """New values win; `None` removes the key."""
+    return {key: value for key, value in {**old, **new}.items() if value is not None}
+
+
+def _apply_step(run: Run, event: Event) -> None:
+    if run.phase is not RunStatus.RUNNING and not _is_possible_at_rest(run, event):
+        raise StateCorrupt(f"{event.type} belongs to run {run.run_id}, which is {run.phase}")
+    match event:
+        case Thinking():
+            run.thoughts.append(event)
+        case Answered():
+            run.answer = event
+        case Failed():
+            run.failure = event
+        case Cancelled():
+            run.cancelled = event
+        case CancelRequested():
+            run.cancel_requested = run.cancel_requested or event
+        case ModelRestarted():
+            run.attempts = run.attempts if run.attempts is not None else {}
+            run.attempts[event.round] = event.attempt
+        case _:
+            if isinstance(event, ToolProposed) and event.usage is not None:
+                run.usage += event.usage
+            apply_to_calls(run.calls, event)
+            _keep_open(run, event)
+
+
+def _keep_open(run: Run, event: Event) -> None:
+    if isinstance(event, ToolProposed):
+        run.open_calls[event.call_id] = run.calls[event.call_id]
+    elif isinstance(event, ToolFinished):
+        del run.open_calls[event.call_id]
+        run.is_refused = run.is_refused or (event.outcome, event.by) == ("refused", "human")
+
+
+def _is_possible_at_rest(run: Run, event: Event) -> bool:
+    if isinstance(event, Cancelled):
+        return run.phase is RunStatus.QUEUED
+    return isinstance(event, LateResult | CancelRequested)

@@ -1,0 +1,282 @@
+"""Reading a thread as it grows: what is stored, in order, and previews of what is not yet.
+
+A reader only reads. It can come and go, be slow, or read a run that another instance drives.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Protocol, Self
+
+from sk_agents.engine.events import Event, RunEnded
+from sk_agents.engine.failpoints import announced
+from sk_agents.engine.log.event_size import within
+from sk_agents.engine.log.transitions import TERMINAL
+from sk_agents.engine.ports import Subscription
+from sk_agents.engine.reading.live import Delta, LiveRun, StreamKey
+from sk_agents.engine.services import Services
+from sk_agents.engine.threads.known import KnownThread
+from sk_agents.exceptions import RunNotFound, ShuttingDown, StoreUnavailable
+
+logger = logging.getLogger(__name__)
+
+# Readers of runs driven elsewhere look by themselves this often, should every signal be lost.
+POLL_SECONDS = 1.0
+PAGE = 500
+# A reader holds no more of a log than this at a time, and one event: many may be stuck at once.
+PAGE_BYTES = 64 * 1024
+
+Item = Event | Delta
+
+
+class RunReaders(Protocol):
+    """Who wants to know that a run is read."""
+
+    def joined(self, thread_id: str, run_id: str) -> None: ...
+
+    def left(self, thread_id: str, run_id: str) -> None: ...
+
+
+class Outlet(Protocol):
+    """Where previews may go at once while their reader waits, without waking it.
+
+    It is asked whether it is open each time: one whose client is slow closes for a while.
+    """
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def take(self, previews: Sequence[Delta]) -> None: ...
+
+
+class _Place:
+    """How far a reader has read. Called when there is more of what is not stored yet."""
+
+    __slots__ = (
+        "_outlet",
+        "_run_id",
+        "_seen_run",
+        "_services",
+        "_thread_id",
+        "incarnation",
+        "last",
+        "seen",
+    )
+
+    def __init__(
+        self,
+        services: Services,
+        thread_id: str,
+        run_id: str | None,
+        last: int,
+        outlet: Outlet | None,
+    ) -> None:
+        self._services = services
+        self._thread_id = thread_id
+        self._run_id = run_id
+        self._outlet = outlet
+        self.seen: dict[StreamKey, tuple[int, int]] = {}
+        self._seen_run = run_id
+        self.last = last
+        self.incarnation: str | None = None
+
+    def known(self) -> KnownThread | None:
+        """What is known here of the thread that is read, not of one that has its id by now."""
+        known = self._services.threads.known(self._thread_id)
+        return known if known is not None and known.incarnation == self.incarnation else None
+
+    def live(self) -> LiveRun | None:
+        """The run that is driven here, for a reader who has read exactly what is known of it here.
+
+        One who is behind reads what is stored first; one who is ahead, since a commit is readable
+        before its sender hears of it, may have read what the previews are of.
+        """
+        services, thread_id = self._services, self._thread_id
+        live, known = services.live.get(thread_id), self.known()
+        if live is None or known is None or known.state.active_run != live.run_id:
+            return None
+        is_wanted = self._run_id is None or self._run_id == live.run_id
+        return live if is_wanted and known.state.next_seq == self.last + 1 else None
+
+    def previews(self, live: LiveRun) -> Iterator[Delta]:
+        """What this reader has not seen of them."""
+        if live.run_id != self._seen_run:
+            self._seen_run, self.seen = live.run_id, {}
+        return live.since(self.seen)
+
+    def __call__(self) -> None:
+        live = self.live()
+        if live is None:
+            # The reader has been woken for what comes before it.
+            return
+        outlet = self._outlet
+        if outlet is None or not outlet.is_open:
+            self._services.signals.notify(self._thread_id, local=True)
+        elif previews := [*self.previews(live)]:
+            try:
+                outlet.take(previews)
+            except Exception:  # it is called by the run, which must outlive its readers
+                logger.exception("previews lost", extra={"run_id": live.run_id})
+
+
+class Watch:
+    """What follows `after`, as many items at a time as there are. Close it, however it ends.
+
+    With `run_id` only that run's, ending with its end; without, the whole thread's, endlessly.
+    `incarnation` names the thread in which `after` is a place; without, it is the one that is there
+    when the reading begins.
+    `readers` are told of one who reads a run. What an `outlet` takes is not given here again.
+    No generator: one is registered with the event loop and taken off again, for every turn.
+
+    Raises:
+        ThreadNotFound, StateCorrupt: as the store says, or the thread was deleted and made again.
+        RunNotFound: the thread has no such run.
+        ShuttingDown: this instance closes; another one, or this one restarted, has the rest.
+        StoreUnavailable: the run's driver has more to tell, which the store does not take now.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        thread_id: str,
+        *,
+        after: int,
+        run_id: str | None = None,
+        incarnation: str | None = None,
+        readers: RunReaders | None = None,
+        outlet: Outlet | None = None,
+    ) -> None:
+        self._services = services
+        self._thread_id = thread_id
+        self._run_id = run_id
+        self._readers = readers
+        self._place = _Place(services, thread_id, run_id, after, outlet)
+        self._place.incarnation = incarnation
+        self._subscription = services.signals.subscribe(thread_id)
+        self._changes: Subscription | None = None
+        self._given: Sequence[Item] = ()
+        self._must_look = False
+        # What the last look found: something stored, and a run that is driven here.
+        self._found = (False, False)
+        self._has_looked = self._has_ended = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sequence[Item]:
+        announced(self._given)
+        try:
+            self._given = () if self._has_ended else await self._next()
+        except BaseException:
+            await self.aclose()
+            raise
+        if self._given:
+            return self._given
+        await self.aclose()
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Let go of the thread. To close it again does nothing."""
+        self._has_ended = True
+        if self._changes is None:
+            return
+        self._changes = None
+        if self._readers is not None and self._run_id is not None:
+            self._readers.left(self._thread_id, self._run_id)
+        self._services.threads.unpin(self._thread_id)
+        await self._subscription.__aexit__(None, None, None)
+
+    async def _next(self) -> Sequence[Item]:
+        """What is new, once there is something; nothing if there will be no more."""
+        changes = self._changes or await self._begin()
+        while True:
+            if self._has_looked and not await self._awaits_more(changes):
+                return ()
+            items = await self._look()
+            if items:
+                return items
+
+    async def _begin(self) -> Subscription:
+        services, thread_id = self._services, self._thread_id
+        if self._place.incarnation is None:
+            self._place.incarnation = await self._incarnation()
+        self._must_look = self._place.known() is None
+        changes = self._changes = await self._subscription.__aenter__()
+        services.threads.pin(thread_id)
+        if self._readers is not None and self._run_id is not None:
+            self._readers.joined(self._thread_id, self._run_id)
+        return changes
+
+    async def _incarnation(self) -> str:
+        known = self._services.threads.known(self._thread_id)
+        if known is None or self._thread_id not in self._services.live:
+            # Only what this process drives is known to be there still.
+            return (await self._services.store.thread(self._thread_id)).incarnation
+        return known.incarnation
+
+    async def _look(self) -> Sequence[Item]:
+        services, place, run_id = self._services, self._place, self._run_id
+        events = None if self._must_look else self._remembered()
+        if events is None:
+            events = await services.store.events_after(
+                self._thread_id,
+                place.last,
+                PAGE,
+                incarnation=place.incarnation,
+                max_bytes=PAGE_BYTES,
+            )
+        events = within(events, PAGE_BYTES)
+        if events:
+            place.last = events[-1].seq
+        items: list[Item] = [event for event in events if run_id in (None, event.run_id)]
+        self._has_ended = run_id is not None and any(type(item) is RunEnded for item in items)
+        live = place.live()
+        if live is not None:
+            items.extend(place.previews(live))
+        self._found, self._has_looked = (bool(events), live is not None), True
+        return items
+
+    async def _awaits_more(self, changes: Subscription) -> bool:
+        """Wait until there may be something new; False if there will be nothing."""
+        had_events, was_live = self._found
+        if self._run_id is not None and not had_events and not was_live:
+            if await self._is_over(self._run_id):
+                return False
+        if self._services.closing:
+            raise ShuttingDown
+        if self._thread_id in self._services.stuck:
+            raise StoreUnavailable
+        has_all = was_live or not had_events
+        self._must_look = has_all and not await _waited(changes, self._place)
+        return True
+
+    async def _is_over(self, run_id: str) -> bool:
+        """Whether the reader, having read so far, has nothing of this run left to wait for."""
+        known, last = self._place.known(), self._place.last
+        if known is None or known.state.next_seq <= last:
+            known = await self._services.threads.load(self._thread_id)
+        run = known.state.runs.get(run_id)
+        if run is None:
+            raise RunNotFound(run_id=run_id)
+        return run.phase in TERMINAL and known.state.next_seq == last + 1
+
+    def _remembered(self) -> Sequence[Event] | None:
+        """What is new, if this process drives the run or at least knows more than the reader."""
+        known = self._place.known()
+        events = known.after(self._place.last) if known is not None else None
+        return events if events or self._thread_id in self._services.live else None
+
+
+async def _waited(changes: Subscription, place: _Place) -> bool:
+    """Whether there was a signal; until then, previews go to the place's outlet."""
+    live = place.live()
+    if live is None:
+        return await changes.wait(POLL_SECONDS)
+    if live.is_ahead_of(place.seen):
+        return True
+    live.listeners.append(place)
+    try:
+        return await changes.wait(POLL_SECONDS)
+    finally:
+        live.listeners.remove(place)

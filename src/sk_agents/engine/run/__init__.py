@@ -1,0 +1,1 @@
+"""A run: started, driven, cancelled, taken over; and the prompt that it sends."""

@@ -1,0 +1,389 @@
+"""Drives the active run of one thread: model, tools, model, until it ends or a person must act.
+
+It is the one place where a run is owned. Others change the thread by commits of their own; the
+driver listens to the known thread, so it hears of them as soon as any part of this process does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, repeat
+from typing import Literal, TypeVar
+
+from sk_agents.engine.agent import Agent
+from sk_agents.engine.calls import sealing
+from sk_agents.engine.calls import steps as tool_steps
+from sk_agents.engine.calls.runs import ToolRuns
+from sk_agents.engine.events import ApprovalDecided, Event, RunStarted
+from sk_agents.engine.failpoints import failpoint
+from sk_agents.engine.log.commits import Commit, Committed, Owned, Park, Release
+from sk_agents.engine.log.state import Run
+from sk_agents.engine.reading.live import LiveRun
+from sk_agents.engine.run.deadline import Deadline
+from sk_agents.engine.run.rounds import ModelRound, Reply
+from sk_agents.engine.services import STORE_TROUBLE, Services
+from sk_agents.engine.threads.known import KnownThread
+from sk_agents.exceptions import (
+    InvalidInput,
+    LeaseLost,
+    ModelError,
+    SchemaTooNew,
+    SequenceConflict,
+    StoreBroken,
+    ThreadNotFound,
+)
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Between two tries of a commit that the store does not take, in seconds.
+PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
+
+
+class Driver:
+    def __init__(
+        self,
+        services: Services,
+        known: KnownThread,
+        agent_of: Callable[[KnownThread], Agent],
+        *,
+        authorization: str | None = None,
+        header_is_lost: bool = False,
+    ) -> None:
+        self.services = services
+        self.known = known
+        self.thread_id = known.head.thread_id
+        self.authorization = authorization
+        # Nobody came for a run that was given back to whoever holds its header.
+        self.header_is_lost = header_is_lost
+        self.epoch = known.head.epoch
+        self._run_id = known.state.active_run or ""
+        self.draining = False
+        # When somebody outside last made it go on.
+        self.moved_at = services.clock.monotonic()
+        self.agent: Agent
+        self.live: LiveRun
+        self._agent_of = agent_of
+        self._lock = asyncio.Lock()
+        self._tools: ToolRuns
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._interruptible = False
+        self._deadline: Deadline | None = None
+
+    @property
+    def run(self) -> Run:
+        """The one that is driven, also once another instance has ended it."""
+        return self.known.state.run(self._run_id)
+
+    def start(self) -> asyncio.Task[None]:
+        self._announce()
+        self._task = asyncio.get_running_loop().create_task(self._drive())
+        return self._task
+
+    def poke(self) -> None:
+        """The thread has changed, or we are to stop: look again."""
+        self.moved_at = self.services.clock.monotonic()
+        self._look_again()
+
+    def _look_again(self) -> None:
+        self._changed.set()
+        if self._interruptible and self._task is not None and self._must_stop():
+            self._interruptible = False
+            self._task.cancel()
+
+    def drain(self) -> None:
+        self.draining = True
+        self.poke()
+
+    def notice(self, events: Sequence[Event]) -> None:
+        """The known thread has taken in these events, or that it was claimed or deleted."""
+        if any(map(_moves_it_on, events)):
+            self.moved_at = self.services.clock.monotonic()
+        self._look_again()
+
+    async def commit(
+        self, *events: Event, lease: Release | Park | None = None, exact: bool = False
+    ) -> None:
+        """Commit as the owner, one at a time.
+
+        Raises:
+            LeaseLost: another instance has taken over, or deleted the thread; this one may not
+                write.
+            SequenceConflict: `exact`, and something was appended. Our state is up to date again.
+        """
+        async with self._lock:
+            state = self.known.state
+            guard = Owned(self.services.owner, self.epoch, state.next_seq, exact)
+            try:
+                commit = self.services.new_commit(self.known, guard, events, lease)
+                await self.services.learn(self.known, await self._send(commit))
+            except SequenceConflict:
+                await self.services.threads.load(self.thread_id)
+                raise
+            except ThreadNotFound as error:
+                self.known.lose()
+                raise LeaseLost(thread_id=self.thread_id) from error
+
+    async def _send(self, commit: Commit) -> Committed:
+        """Send it until the store takes it: what a model has said and a tool has done is not to be
+        lost because a disk is full for a while. Another owner's claim ends that, and draining."""
+        try:
+            return await self.services.send(commit)
+        except (StoreBroken, SchemaTooNew):
+            raise
+        except STORE_TROUBLE as error:
+            if self.draining:
+                raise
+            name = type(error).__name__
+            extra = {"thread_id": self.thread_id, "error": name}
+            logger.warning("the store does not take a run's commit: trying again", extra=extra)
+        with self._held_up():
+            for pause in chain(PAUSES, repeat(PAUSES[-1])):
+                await asyncio.sleep(pause)
+                try:
+                    return await self.services.send(commit)
+                except (StoreBroken, SchemaTooNew):
+                    raise
+                except STORE_TROUBLE:
+                    if self.draining:
+                        raise
+                if pause == PAUSES[-1]:
+                    self.services.stuck.add(self.thread_id)
+                    self.services.signals.notify(self.thread_id, local=True)
+        raise AssertionError("the pauses have no end")
+
+    @contextmanager
+    def _held_up(self) -> Iterator[None]:
+        """While the store takes nothing. It does not count as the run's time."""
+        deadline, self._deadline = self._deadline, None
+        if deadline is not None:
+            deadline.pause()
+        try:
+            yield
+        finally:
+            self.services.stuck.discard(self.thread_id)
+            self._deadline = deadline
+            if deadline is not None:
+                deadline.resume()
+
+    @property
+    def is_outdated(self) -> bool:
+        """Another owner has claimed the thread after us, or it was deleted."""
+        return self.known.head.epoch > self.epoch or self.known.is_gone
+
+    def _must_stop(self) -> bool:
+        is_cancelled = self.run.cancel_requested is not None
+        return self.draining or is_cancelled or self.is_outdated
+
+    async def _drive(self) -> None:
+        self.services.threads.pin(self.thread_id)
+        self.known.listeners.append(self.notice)
+        try:
+            while self.known.state.active_run is not None and not self.is_outdated:
+                self._run_id = self.known.state.active_run
+                if self.live.run_id != self._run_id:
+                    self._announce()
+                with self.services.observer.driving(self.known.head, self.known.state):
+                    has_ended = await self._drive_run()
+                if not has_ended:
+                    break
+        finally:
+            if self.services.live.get(self.thread_id) is self.live:
+                del self.services.live[self.thread_id]
+            self.known.listeners.remove(self.notice)
+            self.services.threads.unpin(self.thread_id)
+
+    def _announce(self) -> None:
+        """From now on readers here find all there is to know of this run in memory."""
+        self.live = self.services.live[self.thread_id] = LiveRun(self.run.run_id)
+        # Those who wait for it know of no run here that they could listen to.
+        self.services.signals.notify(self.thread_id, local=True)
+
+    async def _drive_run(self) -> bool:
+        """True when the run has ended, False when somebody else must drive it on."""
+        try:
+            self.agent = self._agent_of(self.known)
+        except InvalidInput:
+            # A run that was queued for an agent we do not have: another instance may.
+            await self.commit(lease=Release())
+            return False
+        self._tools = ToolRuns(self)
+        try:
+            self._deadline = Deadline(self.agent.limits.run_seconds)
+            with self._deadline:
+                return await self._steps()
+        except TimeoutError:
+            await self._tools.stop()
+            await self._fail("run_timeout", "The run took longer than it may.")
+        except ModelError as error:
+            await self._fail(error.code, str(error))
+        except LeaseLost:
+            await self._tools.let_go()
+            raise
+        finally:
+            if self._tools.running:
+                await self._tools.abandon()
+            # It knows us and we know it: without this the two would live until the collector comes.
+            del self._tools
+            self._deadline = None
+        return True
+
+    async def _steps(self) -> bool:
+        while True:
+            if self.is_outdated:
+                raise LeaseLost(thread_id=self.thread_id)
+            run = self.run
+            if run.cancel_requested is not None:
+                await self._cancel()
+                return True
+            if self.draining:
+                await self._hand_over()
+                return False
+            if run.calls and self._is_rejected:
+                await self._cancel(by="human")
+                return True
+            if run.open_calls:
+                if not await self._resolve():
+                    return False
+                continue
+            if await self._model_round():
+                return True
+
+    async def _model_round(self) -> bool:
+        """Ask the model once more; True if that ended the run."""
+        run = self.run
+        model_round = ModelRound(self, run)
+        if model_round.number > 1:
+            failpoint("next_round")
+        if model_round.number > self.agent.limits.model_rounds:
+            await self._fail("max_rounds", "The model used tools too many times in one turn.")
+            return True
+        if tool_steps.invalid_rounds(run) >= self.agent.limits.invalid_rounds:
+            await self._fail("invalid_tool_call", "The model kept asking for calls it cannot make.")
+            return True
+        reply = await self.unless_stopped(model_round.ask)
+        if reply is None or run.cancel_requested is not None:
+            return False
+        if reply.calls:
+            await self.commit(*await self._tools.proposed(reply))
+            failpoint("calls_proposed")
+            return False
+        failpoint("before_answer")
+        await self._answer(reply)
+        return True
+
+    async def unless_stopped(self, work: Callable[[], Awaitable[T]]) -> T | None:
+        """What comes of it; `None` as soon as this driver is to stop, by a cancel for instance."""
+        if self._must_stop():
+            return None
+        self._interruptible = True
+        try:
+            return await work()
+        except asyncio.CancelledError:
+            if self._interruptible or not self._must_stop():
+                raise
+            self._task_was_interrupted()
+            return None
+        finally:
+            self._interruptible = False
+
+    async def _answer(self, reply: Reply) -> None:
+        """Unless a cancel was faster: then it is what had been said by then."""
+        run = self.run
+        while run.cancel_requested is None:
+            events = sealing.answered(run, reply.answer(), run.usage + reply.usage)
+            try:
+                return await self._try_to_end(*reply.thoughts(), *events)
+            except SequenceConflict:
+                continue
+        await self._cancel(partial="".join(reply.text))
+
+    async def _resolve(self) -> bool:
+        """Bring calls to their results; False when only people can do that."""
+        while self.run.open_calls and not self._must_stop() and not self._is_rejected:
+            self._changed.clear()
+            if await self._tools.advance():
+                continue
+            if not self._tools.running and self._tools.hands_over:
+                await self._hand_over()
+                return False
+            if not self._tools.running and self.run.pending_approvals:
+                if await self._park():
+                    return False
+                continue
+            await self._tools.wait(self._changed)
+        return True
+
+    @property
+    def _is_rejected(self) -> bool:
+        """Whether a person's no ends this agent's run."""
+        return self.agent.on_reject == "cancel" and self.run.is_refused
+
+    async def _park(self) -> bool:
+        try:
+            await self.commit(lease=Park(), exact=True)
+        except SequenceConflict:
+            return False
+        return True
+
+    async def _cancel(
+        self, *, by: Literal["cancel", "human"] = "cancel", partial: str | None = None
+    ) -> None:
+        partial = partial or self.live.text()
+        await self._tools.stop()
+        self.live.close_round()
+        await self._end(lambda run: sealing.cancelled(run, partial=partial, by=by))
+
+    async def _fail(self, code: str, message: str) -> None:
+        self.live.close_round()
+        correlation_id = self.services.ids.new()
+        logger.warning(
+            "run failed",
+            extra={"run_id": self.run.run_id, "code": code, "correlation_id": correlation_id},
+        )
+        await self._end(
+            lambda run: sealing.failed(
+                run, code=code, message=message, correlation_id=correlation_id
+            )
+        )
+
+    async def _end(self, ending: Callable[[Run], Iterable[Event]]) -> None:
+        """End the run by what `ending` makes of it, anew if somebody else was faster."""
+        while True:
+            try:
+                return await self._try_to_end(*ending(self.run))
+            except SequenceConflict:
+                continue
+
+    async def _try_to_end(self, *events: Event) -> None:
+        """The commit that ends the run starts the next one that waits, or gives up the lease.
+
+        Raises:
+            SequenceConflict: something was appended that these events do not know of.
+        """
+        queue = self.known.state.queue
+        if queue and not self.draining:
+            following = RunStarted(run_id=queue[0], parent_run=self.run.run_id)
+            await self.commit(*events, following, exact=True)
+        else:
+            await self.commit(*events, lease=Release(), exact=True)
+        failpoint("run_ended")
+
+    async def _hand_over(self) -> None:
+        await self._tools.stop()
+        await self.commit(lease=Release())
+
+    def _task_was_interrupted(self) -> None:
+        """The cancellation was ours and has been seen to."""
+        if self._task is not None:
+            self._task.uncancel()
+
+
+def _moves_it_on(event: Event) -> bool:
+    """Somebody outside has; what a driver withdraws by itself does not."""
+    return isinstance(event, ApprovalDecided) and event.by in ("human", "timeout")

@@ -1,0 +1,1 @@
+"""The file store: chats as folders of JSON that people can read."""

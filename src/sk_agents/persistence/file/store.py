@@ -1,0 +1,369 @@
+"""Chats as files a person can read: one host, any number of processes.
+
+The truth is one log a thread, `chats/<id>/log.jsonl`: a checksummed line a commit, appended under
+a lock and synced before it is acknowledged. Everything beside it is derived. All work on files is
+done in worker threads, so that a slow disk never stops the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Self, TypeVar
+
+from sk_agents.engine.clock import SystemClock
+from sk_agents.engine.events import Event, RunEnded
+from sk_agents.engine.log.admission import admit, claimed, same_thread
+from sk_agents.engine.log.commits import Admission, Commit, Committed, Pending
+from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
+from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
+from sk_agents.exceptions import (
+    CommitOutcomeUnknown,
+    LeaseHeld,
+    NotFound,
+    SequenceConflict,
+    StateCorrupt,
+    StoreBroken,
+    StoreBusy,
+    StoreFull,
+    StoreUnavailable,
+    ThreadNotFound,
+)
+from sk_agents.persistence.file.disk import FileDisk
+from sk_agents.persistence.file.index import FileIndex
+from sk_agents.persistence.file.layout import open_layout, probe, rebuild_index
+from sk_agents.persistence.file.log import FileLog
+from sk_agents.persistence.file.logs import FileLogs
+from sk_agents.persistence.file.owners import FileOwners
+from sk_agents.persistence.file.projection import FileProjection
+from sk_agents.persistence.file.summaries import FileSummaries
+from sk_agents.persistence.file.tree import FileTree, typed
+from sk_agents.persistence.file.watches import FileWatches
+from sk_agents.persistence.listing import page_of, says
+from sk_agents.persistence.record import check_replay, encode_events
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+WORKERS = 8
+# A thread can be made or deleted by others between two looks, but hardly that often.
+ATTEMPTS = 5
+_PAGE = 1000
+
+
+class FileStore:
+    durability = Durability.D2
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        clock: Clock | None = None,
+        single_user: str = "dummyuser",
+        disk: FileDisk | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._tree = FileTree(root, disk)
+        self._index = FileIndex(self._tree)
+        self._projection = FileProjection(self._tree)
+        self._logs = FileLogs(self._tree, self._index, self._projection, single_user)
+        self._owners = FileOwners(self._tree, self._clock)
+        self._watches = FileWatches(self._tree, self._clock)
+        self._summaries = FileSummaries(self._tree, self._index, self._logs)
+        self._workers: ThreadPoolExecutor | None = None
+        self._broken: StoreBroken | None = None
+        # How many bytes the largest commit has that found no room since the last ping did.
+        self._refused = 0
+        self._commits = 0
+
+    def __str__(self) -> str:
+        return f"file://{self._tree.root}"
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self._checked, self._open)
+        self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="file-store")
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        workers, self._workers = self._workers, None
+        if workers is not None:
+            await asyncio.to_thread(workers.shutdown)
+            self._tree.forget()
+
+    async def ping(self) -> None:
+        room = self._refused
+        await self._run(lambda: probe(self._tree, room))
+        self._refused = 0
+
+    async def commit(self, commit: Commit) -> Committed:
+        now = self._clock.now()
+        body = encode_events(commit.events, now)
+        try:
+            return await self._write(lambda: self._commit(commit, body, now))
+        except StoreFull:
+            self._refused = max(self._refused, len(body))
+            raise
+
+    async def claim(self, thread_id: str, owner: str) -> Thread:
+        return await self._write(lambda: self._claim(thread_id, owner))
+
+    def renew(self, owner: str, ttl: float) -> None:
+        self._open_workers()
+        self._checked(lambda: self._owners.renew(owner, ttl))
+
+    async def retire(self, owner: str) -> None:
+        await self._run(lambda: self._owners.retire(owner))
+
+    async def thread(self, thread_id: str) -> Thread:
+        return await self._run(lambda: self._logs.get(thread_id).head)
+
+    async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
+        def read() -> list[Thread]:
+            heads = []
+            for thread_id in set(thread_ids):
+                with suppress(NotFound, StateCorrupt, OSError):
+                    heads.append(self._logs.get(thread_id).head)
+            return heads
+
+        return await self._run(read)
+
+    async def events_after(
+        self,
+        thread_id: str,
+        seq: int,
+        limit: int = 500,
+        *,
+        incarnation: str | None = None,
+        max_bytes: int | None = None,
+    ) -> Sequence[Event]:
+        def read(log: FileLog) -> list[Event]:
+            same_thread(thread_id, log.head, incarnation)
+            return log.events_after(max(seq, 0), limit, max_bytes)
+
+        return await self._run(lambda: self._read_log(thread_id, read))
+
+    async def find(self, kind: EntryKind, key: str) -> Entry | None:
+        return await self._run(lambda: self._find(kind, key))
+
+    async def open_entries(
+        self, kind: EntryKind, user_id: str, *, after: str | None = None, limit: int = 100
+    ) -> Sequence[Entry]:
+        def read() -> list[Entry]:
+            mine = self._summaries.open_entries(kind, user_id)
+            wanted = [entry for entry in mine if after is None or entry.key > after]
+            return sorted(wanted, key=lambda entry: entry.key)[:limit]
+
+        return await self._run(read)
+
+    async def overdue(self, kind: EntryKind, limit: int = 100) -> Sequence[Entry]:
+        now = self._clock.now()
+
+        def read() -> list[Entry]:
+            late = [
+                (entry.due_at, entry.key, entry)
+                for entry in self._summaries.open_entries(kind)
+                if entry.due_at is not None and entry.due_at <= now
+            ]
+            return [entry for _, _, entry in sorted(late, key=lambda row: row[:2])[:limit]]
+
+        return await self._run(read)
+
+    async def threads(self, query: ThreadQuery) -> ThreadPage:
+        return await self._run(lambda: self._threads(query))
+
+    async def orphans(self, limit: int = 100) -> Sequence[Thread]:
+        def read() -> list[Thread]:
+            runnable = self._summaries.heads(runnable=True)
+            lost = [head for head in runnable if not self._owners.holds(head)]
+            return sorted(lost, key=lambda head: (head.updated_at, head.thread_id))[:limit]
+
+        return await self._run(read)
+
+    async def mark_watched(self, run_ids: Collection[str], *, ago: float = 0.0) -> None:
+        await self._run(lambda: self._watches.mark(run_ids, ago))
+
+    async def unwatched_for(self, run_id: str) -> float | None:
+        return await self._run(lambda: self._watches.age(run_id))
+
+    async def delete(
+        self, thread_id: str, *, next_seq: int, incarnation: str | None = None
+    ) -> None:
+        await self._write(lambda: self._delete(thread_id, next_seq, incarnation))
+
+    def metrics(self) -> Mapping[str, float]:
+        return {
+            "commits": self._commits,
+            "logs_cached": len(self._logs.cache),
+            "logs_cached_bytes": self._logs.cache.weight,
+        }
+
+    def _open(self) -> None:
+        open_layout(self._tree)
+        self._owners.sweep()
+        rebuild_index(self._tree, self._index, self._logs)
+
+    def _commit(self, commit: Commit, body: bytes, now: datetime) -> Committed:
+        for _ in range(ATTEMPTS):
+            log = self._logs.find(commit.thread_id)
+            if log is None:
+                committed = self._create(commit, body, now)
+            else:
+                committed = self._append(log, commit, body, now)
+            if committed is not None:
+                return committed
+        raise StoreBusy("The thread comes and goes too quickly.", thread_id=commit.thread_id)
+
+    def _create(self, commit: Commit, body: bytes, now: datetime) -> Committed | None:
+        """None if there is such a log already."""
+        admission = admit(commit, None, leased=False, approval=None, now=now)
+        head = self._logs.create(commit.commit_id, admission.thread, admission.entries, body)
+        if head is None:
+            return None
+        self._commits += 1
+        return Committed(head, admission.events)
+
+    def _append(self, log: FileLog, commit: Commit, body: bytes, now: datetime) -> Committed | None:
+        """None if there is no such log any more."""
+        with ExitStack() as stack:
+            try:
+                fd = stack.enter_context(log.writing())
+            except ThreadNotFound:
+                self._logs.drop(commit.thread_id)
+                return None
+            record = log.record(commit.commit_id)
+            if record is not None:
+                return Committed(log.head, check_replay(record, commit.events))
+            head = log.head
+            approval = None
+            if isinstance(commit.guard, Pending):
+                approval = log.entries.get(("approval", commit.guard.approval_id))
+            leased = commit.asks_who_leads and self._owners.holds(head)
+            admission = admit(commit, head, leased=leased, approval=approval, now=now)
+            self._index.add(admission.entries)
+            log.append(fd, commit.commit_id, admission.thread, admission.entries, body)
+            self._commits += 1
+            if _rests(admission):
+                self._projection.show(log)
+            return Committed(log.head, admission.events)
+
+    def _claim(self, thread_id: str, owner: str) -> Thread:
+        log = self._logs.get(thread_id)
+        with log.writing() as fd:
+            now = self._clock.now()
+            head = log.head
+            head = claimed(head, owner, leased=self._owners.holds(head), now=now)
+            log.append(fd, None, head, (), encode_events((), now))
+            return log.head
+
+    def _read_log(self, thread_id: str, read: Callable[[FileLog], T]) -> T:
+        """Read again if the thread was deleted and made again meanwhile: its places are others."""
+        for _ in range(ATTEMPTS):
+            log = self._logs.get(thread_id)
+            stamp = log.stamp
+            try:
+                return read(log)
+            except StateCorrupt:
+                # Another reader may have brought the log up to date while this one read.
+                if log.stamp == stamp and log.is_current():
+                    raise
+        raise StoreBusy("The thread comes and goes too quickly.", thread_id=thread_id)
+
+    def _find(self, kind: EntryKind, key: str) -> Entry | None:
+        thread_id = self._index.thread_of(kind, key)
+        log = None if thread_id is None else self._logs.find(thread_id)
+        return None if log is None else log.entries.get((kind, key))
+
+    def _threads(self, query: ThreadQuery) -> ThreadPage:
+        heads = self._summaries.heads(query.user_id)
+        if query.text is not None:
+            text = query.text
+            heads = (head for head in heads if self._says(head, text))
+        return page_of(heads, query)
+
+    def _says(self, head: Thread, text: str) -> bool:
+        def read(log: FileLog) -> bool:
+            return any(
+                says(head, log.events_after(seq, _PAGE), text)
+                for seq in range(0, log.next_seq, _PAGE)
+            )
+
+        try:
+            return self._read_log(head.thread_id, read)
+        except ThreadNotFound:
+            return False
+
+    def _delete(self, thread_id: str, next_seq: int, incarnation: str | None) -> None:
+        with self._tree.locked(self._index.lock_of(thread_id)):
+            log = self._logs.get(thread_id)
+            with log.writing():
+                head = same_thread(thread_id, log.head, incarnation)
+                if head.next_seq != next_seq:
+                    raise SequenceConflict(thread_id=thread_id, next_seq=head.next_seq)
+                if self._owners.holds(head):
+                    raise LeaseHeld(thread_id=thread_id)
+                trash = self._logs.take_away(log)
+        self._tree.remove_folder(trash)
+
+    async def _write(self, work: Callable[[], T]) -> T:
+        """Work whose outcome is unknown if the disk refuses to sync it."""
+        return await self._in_worker(work)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        try:
+            return await self._in_worker(work)
+        except CommitOutcomeUnknown as error:
+            raise StoreBroken(str(error)) from error
+
+    async def _in_worker(self, work: Callable[[], T]) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._open_workers(), self._checked, work)
+
+    def _checked(self, work: Callable[[], T]) -> T:
+        """Nothing is acknowledged that was written where a restart would not find it, and nothing
+        told of what was read there: another process may have written it before it noticed."""
+        if self._broken is not None:
+            raise StoreBroken(str(self._broken))
+        try:
+            done = work()
+        except CommitOutcomeUnknown as error:
+            self._break(StoreBroken(str(error)))
+            raise
+        except StoreBroken as error:
+            self._break(error)
+            raise
+        except NotFound:
+            self._check_place()
+            raise
+        except OSError as error:
+            self._check_place()
+            raise typed(error) from error
+        self._check_place()
+        return done
+
+    def _check_place(self) -> None:
+        try:
+            self._tree.check()
+        except StoreBroken as error:
+            self._break(error)
+            raise
+
+    def _break(self, error: StoreBroken) -> None:
+        if self._broken is None:
+            self._broken = error
+            logger.error("the store is broken", extra={"reason": str(error)})
+
+    def _open_workers(self) -> ThreadPoolExecutor:
+        if self._workers is None:
+            raise StoreUnavailable(f"{self._tree.root}: the store is not open")
+        return self._workers
+
+
+def _rests(admission: Admission) -> bool:
+    """Whether the thread waits for somebody now, or a run has ended: time to show it to people."""
+    return admission.thread.owner is None or any(isinstance(e, RunEnded) for e in admission.events)

@@ -1,0 +1,1 @@
+"""Stores that forget when the process ends."""

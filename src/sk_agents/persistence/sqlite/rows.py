@@ -1,0 +1,271 @@
+"""Every statement of the SQLite store, each as a function from rows to the engine's nouns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from datetime import datetime
+from sys import maxsize
+
+import apsw
+import orjson
+
+from sk_agents.engine.events import Event
+from sk_agents.engine.log.admission import same_thread
+from sk_agents.engine.models import Entry, EntryKind, Thread
+from sk_agents.exceptions import SchemaTooNew, StateCorrupt, ThreadNotFound
+from sk_agents.persistence.head import decode_head, encode_head, head_checksum
+from sk_agents.persistence.record import Record, checksum, decode_record
+from sk_agents.persistence.watch_marks import AHEAD_SECONDS, KEPT_SECONDS
+
+_PLACE_BITS = 32
+
+# A connection makes a cursor for each statement; who writes many at once brings one along.
+Writer = apsw.Connection | apsw.Cursor
+
+
+def head(db: apsw.Connection, thread_id: str) -> tuple[int, Thread] | None:
+    """The thread's number and its head."""
+    for no, body, check in db.execute(
+        "SELECT no, head, checksum FROM thread WHERE thread_id = ?", (thread_id,)
+    ):
+        return no, decode_head(thread_id, body, check)
+    return None
+
+
+def known_head(db: apsw.Connection, thread_id: str) -> tuple[int, Thread]:
+    found = head(db, thread_id)
+    if found is None:
+        raise ThreadNotFound(thread_id=thread_id)
+    return found
+
+
+def heads(db: apsw.Connection, thread_ids: Collection[str]) -> list[Thread]:
+    """Of those that exist and can be read."""
+    return list(
+        readable_heads(
+            db.execute(
+                "SELECT thread_id, head, checksum FROM thread"
+                " WHERE thread_id IN (SELECT value FROM json_each(?))",
+                (orjson.dumps(list(thread_ids)).decode(),),
+            )
+        )
+    )
+
+
+def insert_head(db: apsw.Connection, thread: Thread) -> int:
+    body = encode_head(thread)
+    db.execute(
+        "INSERT INTO thread (thread_id, user_id, surface, runnable, head, checksum)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            thread.thread_id,
+            thread.user_id,
+            thread.surface,
+            thread.runnable,
+            body,
+            head_checksum(thread.thread_id, body),
+        ),
+    )
+    return db.last_insert_rowid()
+
+
+def update_head(db: Writer, no: int, thread: Thread) -> None:
+    body = encode_head(thread)
+    db.execute(
+        "UPDATE thread SET runnable = ?, head = ?, checksum = ? WHERE no = ?",
+        (thread.runnable, body, head_checksum(thread.thread_id, body), no),
+    )
+
+
+def runnable(db: apsw.Connection) -> Iterator[Thread]:
+    """Heads that want an owner. A damaged or newer one is not offered: it could not be driven."""
+    return readable_heads(db.execute("SELECT thread_id, head, checksum FROM thread WHERE runnable"))
+
+
+def readable_heads(rows: Iterable[tuple[str, bytes, int]]) -> Iterator[Thread]:
+    """One thread that is damaged, or that a newer version wrote, must not hide the others."""
+    for thread_id, body, check in rows:
+        try:
+            yield decode_head(thread_id, body, check)
+        except (StateCorrupt, SchemaTooNew):
+            continue
+
+
+def insert_record(
+    db: Writer, no: int, thread: Thread, first_seq: int, commit_id: str, body: bytes
+) -> None:
+    check = checksum(thread.thread_id, first_seq, commit_id, body, thread.incarnation)
+    db.execute(
+        "INSERT INTO record (place, commit_id, body, checksum) VALUES (?, ?, ?, ?)",
+        (no << _PLACE_BITS | first_seq, commit_id, body, check),
+    )
+
+
+def record_of(
+    db: apsw.Connection, no: int, thread: Thread, commit_id: str, first_seq: int
+) -> Record | None:
+    """The record of this commit, if it lies at `first_seq` or after."""
+    for place, body, check in db.execute(
+        "SELECT place, body, checksum FROM record WHERE place >= ? AND place < ? AND commit_id = ?",
+        (no << _PLACE_BITS | first_seq, no + 1 << _PLACE_BITS, commit_id),
+    ):
+        return _record(thread, place, commit_id, body, check)
+    return None
+
+
+def events_after(
+    db: apsw.Connection,
+    thread_id: str,
+    seq: int,
+    limit: int,
+    *,
+    incarnation: str | None = None,
+    max_bytes: int | None = None,
+) -> list[Event]:
+    no, thread = known_head(db, thread_id)
+    same_thread(thread_id, thread, incarnation)
+    first = no << _PLACE_BITS
+    events: list[Event] = []
+    due, room = seq + 1, maxsize if max_bytes is None else max_bytes
+    for place, commit_id, body, check in db.execute(
+        "SELECT place, commit_id, body, checksum FROM record WHERE place < ? AND place >="
+        " (SELECT max(place) FROM record WHERE place > ? AND place <= ?) ORDER BY place",
+        (first + thread.next_seq, first, first + due),
+    ):
+        if len(events) >= limit or room <= 0:
+            break
+        wanted = limit - len(events)
+        record = _record(thread, place, commit_id, body, check, after=due - 1, limit=wanted)
+        if record.last_seq < due or record.first_seq > due:
+            break
+        events.extend(record.events)
+        due, room = record.last_seq + 1, room - len(body)
+    if len(events) < limit and room > 0 and due < thread.next_seq:
+        raise StateCorrupt("A stored record is missing.", thread_id=thread_id, seq=due)
+    return events
+
+
+def entry(db: apsw.Connection, kind: EntryKind, key: str) -> Entry | None:
+    return next(_entries(db, "WHERE kind = ? AND key = ?", (kind, key)), None)
+
+
+def open_entries(
+    db: apsw.Connection, kind: EntryKind, user_id: str, after: str | None, limit: int
+) -> list[Entry]:
+    return list(
+        _entries(
+            db,
+            "WHERE kind = ? AND entry.user_id = ? AND key > ? AND open ORDER BY key LIMIT ?",
+            (kind, user_id, after or "", limit),
+        )
+    )
+
+
+def overdue(db: apsw.Connection, kind: EntryKind, now: datetime, limit: int) -> list[Entry]:
+    return list(
+        _entries(
+            db,
+            "WHERE kind = ? AND due_at <= ? AND open ORDER BY due_at, key LIMIT ?",
+            (kind, now.isoformat(), limit),
+        )
+    )
+
+
+def upsert_entry(db: Writer, no: int, row: Entry) -> None:
+    db.execute(
+        "INSERT OR REPLACE INTO entry (kind, key, thread_no, user_id, run_id, open, due_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            row.kind,
+            row.key,
+            no,
+            row.user_id,
+            row.run_id,
+            row.open,
+            row.due_at.isoformat() if row.due_at else None,
+        ),
+    )
+
+
+def alive_until(db: apsw.Connection, owner: str) -> float | None:
+    for (moment,) in db.execute("SELECT alive_until FROM owner WHERE owner = ?", (owner,)):
+        return float(moment)
+    return None
+
+
+def renew(db: apsw.Connection, owner: str, moment: float) -> None:
+    db.execute("INSERT OR REPLACE INTO owner (owner, alive_until) VALUES (?, ?)", (owner, moment))
+
+
+def retire(db: apsw.Connection, owner: str) -> None:
+    db.execute("DELETE FROM owner WHERE owner = ?", (owner,))
+
+
+def mark_watched(db: apsw.Connection, run_ids: Collection[str], now: float, ago: float) -> None:
+    """In a transaction of its own; drops the marks that say nothing any more."""
+    with db:
+        db.execute(
+            "DELETE FROM watched WHERE at NOT BETWEEN ? AND ?",
+            (now - KEPT_SECONDS, now + AHEAD_SECONDS),
+        )
+        db.executemany(
+            "INSERT INTO watched (run_id, at) VALUES (?, ?)"
+            " ON CONFLICT (run_id) DO UPDATE SET at = max(at, excluded.at)",
+            [(run_id, now - ago) for run_id in run_ids],
+        )
+
+
+def watched_at(db: apsw.Connection, run_id: str) -> float | None:
+    for (moment,) in db.execute("SELECT at FROM watched WHERE run_id = ?", (run_id,)):
+        return float(moment)
+    return None
+
+
+def delete(db: apsw.Connection, no: int) -> None:
+    first = no << _PLACE_BITS
+    db.execute("DELETE FROM record WHERE place BETWEEN ? AND ?", (first, first + 2**32 - 1))
+    db.execute("DELETE FROM entry WHERE thread_no = ?", (no,))
+    db.execute("DELETE FROM thread WHERE no = ?", (no,))
+
+
+def touch(db: apsw.Connection, room: int) -> None:
+    """Write a page, and `room` bytes beside: a row that is of no owner."""
+    db.execute(
+        "INSERT OR REPLACE INTO owner (owner, alive_until) VALUES ('', zeroblob(?))", (room,)
+    )
+
+
+def _entries(db: apsw.Connection, where: str, values: tuple[object, ...]) -> Iterator[Entry]:
+    statement = (
+        "SELECT kind, key, thread_id, entry.user_id, run_id, open, due_at"
+        " FROM entry JOIN thread ON thread.no = entry.thread_no " + where
+    )
+    for kind, key, thread_id, user_id, run_id, is_open, due_at in db.execute(statement, values):
+        due = datetime.fromisoformat(due_at) if due_at else None
+        yield Entry(kind, key, thread_id, user_id, run_id, bool(is_open), due)
+
+
+def _record(
+    thread: Thread,
+    place: int,
+    commit_id: str,
+    body: bytes,
+    check: int,
+    *,
+    after: int = 0,
+    limit: int | None = None,
+) -> Record:
+    return decode_record(
+        thread.thread_id,
+        _first_seq(place),
+        commit_id,
+        body,
+        check,
+        thread.incarnation,
+        after=after,
+        limit=limit,
+    )
+
+
+def _first_seq(place: int) -> int:
+    return int(place & (1 << _PLACE_BITS) - 1)

@@ -1,0 +1,266 @@
+"""The default store: one SQLite file, one host, any number of processes.
+
+WAL with `synchronous=FULL`: what is acknowledged survives a lost machine. One writer thread
+commits in groups and alone moves what is in the WAL into the database; readers have connections of
+their own and are never blocked by the writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Self, TypeVar
+
+import apsw
+
+from sk_agents.engine.clock import SystemClock
+from sk_agents.engine.events import Event
+from sk_agents.engine.log.admission import admit, claimed, same_thread
+from sk_agents.engine.log.commits import (
+    Absent,
+    Admission,
+    Commit,
+    Committed,
+    Pending,
+)
+from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
+from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
+from sk_agents.exceptions import LeaseHeld, SequenceConflict, StoreFull, StoreUnavailable
+from sk_agents.persistence.head_cache import HeadCache
+from sk_agents.persistence.owner import process_is_gone
+from sk_agents.persistence.record import Record, check_replay, encode_events
+from sk_agents.persistence.sqlite import rows
+from sk_agents.persistence.sqlite.files import SqliteFiles
+from sk_agents.persistence.sqlite.group_writer import GroupWriter
+from sk_agents.persistence.sqlite.lease import LeaseConnection
+from sk_agents.persistence.sqlite.listing import list_threads
+from sk_agents.persistence.sqlite.reader_pool import ReaderPool
+from sk_agents.persistence.sqlite.schema import leave_wal_alone, open_for_writing
+from sk_agents.persistence.watch_marks import age
+
+T = TypeVar("T")
+
+# A commit of more events, such as an import, is encoded in a thread.
+LARGE_COMMIT = 500
+
+
+class SqliteStore:
+    durability = Durability.D2
+
+    def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
+        self._path = path
+        self._clock = clock or SystemClock()
+        self._connection: apsw.Connection | None = None
+        self._cursor: apsw.Cursor
+        self._writer: GroupWriter | None = None
+        self._readers: ReaderPool | None = None
+        self._heads = HeadCache()
+        self._lease: LeaseConnection
+        self._marks: LeaseConnection
+        # How many bytes the largest commit has that found no room since the last ping did.
+        self._refused = 0
+
+    def __str__(self) -> str:
+        return f"sqlite://{self._path}"
+
+    async def __aenter__(self) -> Self:
+        self._connection = await asyncio.to_thread(open_for_writing, self._path)
+        self._cursor = self._connection.cursor()
+        files = SqliteFiles(self._path)
+        writer = self._writer = GroupWriter(
+            self._connection, self._path, files, began=self._heads.begin, undone=self._heads.clear
+        )
+        self._readers = ReaderPool(self._path, files)
+        self._lease = self._lease_connection(files, writer)
+        # One of its own: a renewal must not wait for marks.
+        self._marks = self._lease_connection(files, writer)
+        writer.start()
+        return self
+
+    def _lease_connection(self, files: SqliteFiles, writer: GroupWriter) -> LeaseConnection:
+        return LeaseConnection(self._path, files, writer.wal_grew)
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        if self._writer and self._readers and self._connection:
+            await self._writer.stop()
+            await asyncio.to_thread(self._readers.close)
+            self._lease.close()
+            self._marks.close()
+            if not self._writer.is_sound():
+                leave_wal_alone(self._connection)
+            self._connection.close()
+            self._writer = self._readers = self._connection = None
+
+    async def ping(self) -> None:
+        room = self._refused
+        await self._write(lambda db: rows.touch(db, room))
+        if room:
+            self._refused = 0
+            await self._write(lambda db: rows.touch(db, 0))
+
+    async def commit(self, commit: Commit) -> Committed:
+        now = self._clock.now()
+        if len(commit.events) > LARGE_COMMIT:
+            body = await asyncio.to_thread(encode_events, commit.events, now)
+        else:
+            body = encode_events(commit.events, now)
+        writer = self._live_writer()
+        try:
+            return await writer.run(lambda db: self._commit(db, commit, body, now))
+        except StoreFull:
+            self._refused = max(self._refused, len(body))
+            raise
+
+    async def claim(self, thread_id: str, owner: str) -> Thread:
+        now = self._clock.now()
+
+        def work(db: apsw.Connection) -> Thread:
+            no, head = rows.known_head(db, thread_id)
+            head = claimed(head, owner, leased=self._is_leased(db, head), now=now)
+            rows.update_head(db, no, head)
+            self._heads.put(no, head)
+            return head
+
+        return await self._write(work)
+
+    def renew(self, owner: str, ttl: float) -> None:
+        with self._live_writer().trusted():
+            self._lease.renew(owner, self._clock.monotonic() + ttl)
+
+    async def retire(self, owner: str) -> None:
+        await self._write(lambda db: rows.retire(db, owner))
+
+    async def thread(self, thread_id: str) -> Thread:
+        return await self._read(lambda db: rows.known_head(db, thread_id)[1])
+
+    async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
+        return await self._read(lambda db: rows.heads(db, thread_ids))
+
+    async def events_after(
+        self,
+        thread_id: str,
+        seq: int,
+        limit: int = 500,
+        *,
+        incarnation: str | None = None,
+        max_bytes: int | None = None,
+    ) -> Sequence[Event]:
+        return await self._read(
+            lambda db: rows.events_after(
+                db, thread_id, max(seq, 0), limit, incarnation=incarnation, max_bytes=max_bytes
+            )
+        )
+
+    async def find(self, kind: EntryKind, key: str) -> Entry | None:
+        return await self._read(lambda db: rows.entry(db, kind, key))
+
+    async def open_entries(
+        self, kind: EntryKind, user_id: str, *, after: str | None = None, limit: int = 100
+    ) -> Sequence[Entry]:
+        return await self._read(lambda db: rows.open_entries(db, kind, user_id, after, limit))
+
+    async def overdue(self, kind: EntryKind, limit: int = 100) -> Sequence[Entry]:
+        now = self._clock.now()
+        return await self._read(lambda db: rows.overdue(db, kind, now, limit))
+
+    async def threads(self, query: ThreadQuery) -> ThreadPage:
+        return await self._read(lambda db: list_threads(db, query))
+
+    async def orphans(self, limit: int = 100) -> Sequence[Thread]:
+        def read(db: apsw.Connection) -> list[Thread]:
+            lost = [head for head in rows.runnable(db) if not self._is_leased(db, head)]
+            return sorted(lost, key=lambda head: (head.updated_at, head.thread_id))[:limit]
+
+        return await self._read(read)
+
+    async def mark_watched(self, run_ids: Collection[str], *, ago: float = 0.0) -> None:
+        now = self._clock.monotonic()
+        with self._live_writer().trusted():
+            await asyncio.to_thread(self._marks.mark_watched, run_ids, now, ago)
+
+    async def unwatched_for(self, run_id: str) -> float | None:
+        marked_at = await self._read(lambda db: rows.watched_at(db, run_id))
+        return age(marked_at, self._clock.monotonic()) if marked_at is not None else None
+
+    async def delete(
+        self, thread_id: str, *, next_seq: int, incarnation: str | None = None
+    ) -> None:
+        def work(db: apsw.Connection) -> None:
+            no, head = rows.known_head(db, thread_id)
+            same_thread(thread_id, head, incarnation)
+            if head.next_seq != next_seq:
+                raise SequenceConflict(thread_id=thread_id, next_seq=head.next_seq)
+            if self._is_leased(db, head):
+                raise LeaseHeld(thread_id=thread_id)
+            rows.delete(db, no)
+            self._heads.drop(thread_id)
+
+        await self._write(work)
+
+    def metrics(self) -> Mapping[str, float]:
+        writer = self._live_writer()
+        return {
+            "commits": writer.jobs,
+            "commit_groups": writer.groups,
+            "checkpoints": writer.checkpoints,
+        }
+
+    def _commit(self, db: apsw.Connection, commit: Commit, body: bytes, now: datetime) -> Committed:
+        no, head = self._heads.get(db, commit.thread_id) or (0, None)
+        if head is not None and (before := _sent_before(db, no, head, commit)):
+            return Committed(head, check_replay(before, commit.events))
+        admission = self._admit(db, commit, head, now)
+        thread, events = admission.thread, admission.events
+        if head is None:
+            no = rows.insert_head(db, thread)
+        else:
+            rows.update_head(self._cursor, no, thread)
+        if events:
+            first_seq = events[0].seq
+            rows.insert_record(self._cursor, no, thread, first_seq, commit.commit_id, body)
+        for entry in admission.entries:
+            rows.upsert_entry(self._cursor, no, entry)
+        self._heads.put(no, thread)
+        return Committed(thread, events)
+
+    def _admit(
+        self, db: apsw.Connection, commit: Commit, head: Thread | None, now: datetime
+    ) -> Admission:
+        guard = commit.guard
+        approval = None
+        if isinstance(guard, Pending):
+            approval = rows.entry(db, "approval", guard.approval_id)
+        leased = commit.asks_who_leads and head is not None and self._is_leased(db, head)
+        return admit(commit, head, leased=leased, approval=approval, now=now)
+
+    def _is_leased(self, db: apsw.Connection, head: Thread) -> bool:
+        if head.owner is None:
+            return False
+        alive_until = rows.alive_until(db, head.owner)
+        if alive_until is None or alive_until <= self._clock.monotonic():
+            return False
+        return not process_is_gone(head.owner)
+
+    async def _write(self, work: Callable[[apsw.Connection], T]) -> T:
+        return await self._live_writer().run(work)
+
+    async def _read(self, read: Callable[[apsw.Connection], T]) -> T:
+        if self._readers is None:
+            raise StoreUnavailable(f"{self._path}: the store is not open")
+        with self._live_writer().trusted():
+            return await self._readers.run(read)
+
+    def _live_writer(self) -> GroupWriter:
+        if self._writer is None:
+            raise StoreUnavailable(f"{self._path}: the store is not open")
+        return self._writer
+
+
+def _sent_before(db: apsw.Connection, no: int, head: Thread, commit: Commit) -> Record | None:
+    """The record of this very commit, if it was stored after what its sender had read."""
+    first_seq = 1 if isinstance(commit.guard, Absent) else commit.guard.next_seq
+    if first_seq >= head.next_seq:
+        return None
+    return rows.record_of(db, no, head, commit.commit_id, first_seq)

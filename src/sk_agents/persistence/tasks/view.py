@@ -1,0 +1,253 @@
+"""A thread seen as a task: the four methods of `TaskPersistenceManager` over any store."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from sk_agents.engine.events import (
+    Event,
+    Imported,
+    ThreadChanged,
+)
+from sk_agents.engine.log.canonical import canonical_json
+from sk_agents.engine.log.commits import Absent, Commit, Guard, Unchanged
+from sk_agents.engine.models import NewThread, Thread, ThreadStatus
+from sk_agents.engine.ports import Store
+from sk_agents.exceptions import (
+    CommitOutcomeUnknown,
+    Conflict,
+    InvalidInput,
+    SequenceConflict,
+    StateCorrupt,
+    ThreadBusy,
+    ThreadNotFound,
+)
+from sk_agents.persistence.task_persistence_manager import TaskPersistenceManager
+from sk_agents.persistence.tasks.items import imported_items, items_of
+from sk_agents.ska_types import AgentTask, AgentTaskItem, TaskStatus
+
+SURFACE = "tealagents"
+# Where a task's own metadata and times lie among the thread's labels.
+LABEL = "task"
+MAX_ATTEMPTS = 100
+
+# A task nobody has run yet, or that another program runs, is Running in the seed's words; for the
+# engine it is idle, because no run of ours makes it busy.
+STATUSES: dict[ThreadStatus, TaskStatus] = {
+    ThreadStatus.RUNNING: "Running",
+    ThreadStatus.IDLE: "Running",
+    ThreadStatus.WAITING: "Paused",
+    ThreadStatus.COMPLETED: "Completed",
+    ThreadStatus.FAILED: "Failed",
+    ThreadStatus.CANCELLED: "Canceled",
+}
+IMPORTED_STATUSES = {word: status for status, word in STATUSES.items()} | {
+    "Running": ThreadStatus.IDLE
+}
+_FIXED = ("user_id", "session_id", "created_at", "expires_at")
+
+
+class StoreTasks(TaskPersistenceManager):
+    """Tasks over `store`, which somebody else opens and closes.
+
+    A task that was loaded or stored here remembers what it was then, so that an update writes
+    just what its holder changed: what others appended meanwhile stays.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def create(self, task: AgentTask) -> None:
+        """Keep a new task.
+
+        Raises:
+            ThreadExists: the id is taken.
+            InvalidInput: an item is of another task, or the metadata is not JSON.
+        """
+        await self._commit(task.task_id, Absent(new_thread(task)), creation_events(task))
+        task.mark_stored()
+
+    async def load(self, task_id: str) -> AgentTask | None:
+        try:
+            head, events = await self._read(task_id)
+        except ThreadNotFound:
+            return None
+        return task_of(head, events).mark_stored()
+
+    async def update(self, task: AgentTask) -> None:
+        """Append the task's new items; change its status and metadata if its holder did.
+
+        Raises:
+            ThreadNotFound: no such task.
+            Conflict: a stored item was changed or removed.
+            ThreadBusy: the status was changed while a run decides it.
+            InvalidInput: something fixed was changed, or the metadata is not JSON.
+        """
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            head, events = await self._read(task.task_id)
+            changes = update_events(task, task_of(head, events), head)
+            try:
+                await self._commit(
+                    task.task_id, Unchanged(head.next_seq), changes, head.incarnation
+                )
+                break
+            except SequenceConflict:
+                if attempt == MAX_ATTEMPTS:
+                    raise
+        task.mark_stored()
+
+    async def delete(self, task_id: str) -> None:
+        """Remove the task.
+
+        Raises:
+            ThreadNotFound: no such task.
+            LeaseHeld: it is being worked on.
+        """
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            head = await self._head(task_id)
+            try:
+                return await self._store.delete(
+                    task_id, next_seq=head.next_seq, incarnation=head.incarnation
+                )
+            except SequenceConflict:
+                if attempt == MAX_ATTEMPTS:
+                    raise
+
+    async def _head(self, task_id: str) -> Thread:
+        head = await self._store.thread(task_id)
+        if head.surface != SURFACE:
+            raise ThreadNotFound(thread_id=task_id)
+        return head
+
+    async def _read(self, task_id: str) -> tuple[Thread, Sequence[Event]]:
+        """The head and just the events it counts."""
+        head = await self._head(task_id)
+        events: list[Event] = []
+        while missing := head.next_seq - 1 - len(events):
+            page = await self._store.events_after(
+                task_id, len(events), incarnation=head.incarnation
+            )
+            if not page:
+                raise StateCorrupt("The log is shorter than its head says.", thread_id=task_id)
+            events.extend(islice(page, missing))
+        return head, events
+
+    async def _commit(
+        self,
+        task_id: str,
+        guard: Guard,
+        events: tuple[Event, ...],
+        incarnation: str | None = None,
+    ) -> None:
+        commit = Commit(task_id, uuid.uuid4().hex, guard, events, incarnation=incarnation)
+        try:
+            await self._store.commit(commit)
+        except CommitOutcomeUnknown:
+            await self._store.commit(commit)
+
+
+def new_thread(task: AgentTask) -> NewThread:
+    return NewThread(
+        user_id=task.user_id,
+        session_id=task.session_id,
+        wire_id=task.task_id,
+        surface=SURFACE,
+        expires_at=task.expires_at,
+    )
+
+
+def creation_events(task: AgentTask) -> tuple[Event, ...]:
+    """The start of the log of a task made elsewhere.
+
+    Raises:
+        InvalidInput: an item is of another task, or the metadata is not JSON.
+    """
+    return (
+        ThreadChanged(metadata={LABEL: _label(task, task.created_at, task.last_updated_at)}),
+        Imported(items=imported_items(task, task.items), status=IMPORTED_STATUSES[task.status]),
+    )
+
+
+def update_events(task: AgentTask, stored: AgentTask, head: Thread) -> tuple[Event, ...]:
+    """What turns `stored` into `task`, as far as `task`'s holder changed it; see `update`."""
+    for name in _FIXED:
+        if getattr(task, name) != getattr(stored, name):
+            raise InvalidInput(f"A task's {name} cannot be changed.", thread_id=task.task_id)
+    items = imported_items(task, _new_items(task, stored))
+    base = task.stored or stored
+    status = IMPORTED_STATUSES[task.status] if task.status != base.status else None
+    if status is not None and head.active_run is not None:
+        raise ThreadBusy(
+            "A run of this task is active; its status is the run's.", thread_id=task.task_id
+        )
+    changes: list[Event] = [Imported(items=items, status=status)]
+    if task.metadata != base.metadata:
+        changes.append(ThreadChanged(metadata={LABEL: _label(task, *_times(head))}))
+    return tuple(changes)
+
+
+def task_of(head: Thread, events: Iterable[Event]) -> AgentTask:
+    """The task that a thread's head and its events describe."""
+    label = _stored_label(head)
+    created_at, last_updated_at = _times(head)
+    return AgentTask(
+        task_id=head.thread_id,
+        session_id=head.session_id,
+        user_id=head.user_id,
+        items=items_of(head.thread_id, events),
+        created_at=created_at,
+        last_updated_at=last_updated_at,
+        status=STATUSES[head.status],
+        metadata=deepcopy(label.get("metadata", {})),
+        expires_at=head.expires_at,
+    )
+
+
+def _new_items(task: AgentTask, stored: AgentTask) -> list[AgentTaskItem]:
+    """The items after those that were stored when the task was; these must all be there still."""
+    known = task.stored.item_count if task.stored else len(stored.items)
+    theirs = iter(stored.items)
+    # Membership in an iterator consumes it: the known items must come in the stored order.
+    if len(task.items) < known or not all(item in theirs for item in task.items[:known]):
+        raise Conflict(
+            "A stored item of this task was changed or removed, or the task was changed by "
+            "somebody else; load it again and append to it.",
+            thread_id=task.task_id,
+        )
+    return task.items[known:]
+
+
+def _label(task: AgentTask, created_at: datetime, last_updated_at: datetime) -> dict[str, Any]:
+    return {
+        "metadata": _json_copy(task.metadata),
+        "created_at": created_at.isoformat(),
+        "last_updated_at": last_updated_at.isoformat(),
+    }
+
+
+def _json_copy(metadata: dict[str, Any]) -> dict[str, Any]:
+    canonical_json(metadata)  # refuses what Python's own encoder would bend into JSON
+    copy: dict[str, Any] = json.loads(json.dumps(metadata))
+    return copy
+
+
+def _stored_label(head: Thread) -> Mapping[str, Any]:
+    label: Mapping[str, Any] = head.metadata.get(LABEL, {})
+    return label
+
+
+def _times(head: Thread) -> tuple[datetime, datetime]:
+    """Creation as it was given; the last update as given until the first write after it."""
+    label = _stored_label(head)
+    if "created_at" not in label:
+        return head.created_at, head.updated_at
+    created_at = datetime.fromisoformat(label["created_at"])
+    given = datetime.fromisoformat(label["last_updated_at"])
+    untouched = head.updated_at == head.created_at
+    return created_at, given if untouched else max(given, head.updated_at)

@@ -1,0 +1,246 @@
+"""What an agent file says about the MCP servers its agent uses.
+
+Strict: a key nobody knows stops start-up, because a misspelt one could open a gate.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from sk_agents.engine.log.canonical import digest
+from sk_agents.exceptions import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
+_UNCLEAN = re.compile(r"[^A-Za-z0-9_]")
+_STDIO_FIELDS = {"command", "args", "env"}
+_HTTP_FIELDS = {"url", "headers", "timeout", "sse_read_timeout", "verify_ssl", "user_id_header"}
+_OAUTH_FIELDS = {"auth_server", "scopes", "oauth_client_id", "oauth_client_secret", "canonical_uri"}
+
+Seconds = Annotated[float, Field(gt=0, le=3600)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True
+    )
+
+
+class Governance(_Strict):
+    """What the operator says about one tool, whatever its server claims."""
+
+    requires_hitl: StrictBool | None = None
+    cost: Literal["low", "medium", "high"] | None = None
+    data_sensitivity: Literal["public", "proprietary", "confidential", "sensitive"] | None = None
+
+
+class McpServer(_Strict):
+    """One entry of `mcp_servers`."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,40}$")]
+    transport: Literal["stdio", "http"] = "stdio"
+    command: Annotated[str, Field(min_length=1)] | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    url: str | None = None
+    headers: dict[str, str] = {}
+    timeout: Seconds = 30.0
+    sse_read_timeout: Seconds = 300.0
+    verify_ssl: StrictBool = True
+    trust_level: Literal["trusted", "sandboxed", "untrusted"] = "untrusted"
+    tool_governance_overrides: dict[str, Governance] = {}
+    request_timeout: Seconds = 60.0
+    protocol_version: str | None = None
+    user_id_header: str | None = None
+    user_id_source: Literal["auth", "env"] | None = None
+    user_id_env_var: Annotated[str, Field(min_length=1)] | None = None
+    auth_server: str | None = None
+    scopes: tuple[str, ...] = ()
+    oauth_client_id: str | None = None
+    oauth_client_secret: str | None = None
+    canonical_uri: str | None = None
+
+    @field_validator("command")
+    @classmethod
+    def _is_one_program(cls, command: str | None) -> str | None:
+        if command is not None and command.split() != [command] and not Path(command).is_file():
+            raise ValueError("must be one program; its arguments go into args")
+        return command
+
+    @field_validator("url")
+    @classmethod
+    def _is_plain_url(cls, url: str | None) -> str | None:
+        parts = urlsplit(url) if url is not None else None
+        if parts is not None and (
+            parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc
+        ):
+            raise ValueError("must be an http or https URL without credentials")
+        return url
+
+    @field_validator("headers")
+    @classmethod
+    def _are_headers(cls, headers: dict[str, str]) -> dict[str, str]:
+        if not all(map(_HEADER_NAME.fullmatch, headers)):
+            raise ValueError("has a name that no header can have")
+        return headers
+
+    @field_validator("user_id_header")
+    @classmethod
+    def _is_header(cls, name: str | None) -> str | None:
+        if name is not None and not _HEADER_NAME.fullmatch(name):
+            raise ValueError("is a name that no header can have")
+        return name
+
+    @field_validator("protocol_version")
+    @classmethod
+    def _is_known_version(cls, version: str | None) -> str | None:
+        if version is not None:
+            _mode(version)
+        return version
+
+    @model_validator(mode="after")
+    def _fields_fit_the_transport(self) -> Self:
+        needed, foreign = ("command", _HTTP_FIELDS), ("url", _STDIO_FIELDS)
+        field_name, others = needed if self.transport == "stdio" else foreign
+        if getattr(self, field_name) is None:
+            raise ValueError(f"{field_name} is missing, which transport {self.transport} needs")
+        strays = sorted(others & self.model_fields_set)
+        if strays:
+            raise ValueError(f"{', '.join(strays)} cannot be used with transport {self.transport}")
+        if self.user_id_source == "env" and self.user_id_env_var is None:
+            raise ValueError("user_id_source env needs user_id_env_var")
+        return self
+
+    @property
+    def is_trusted(self) -> bool:
+        """Nothing is sandboxed yet, so what is to be sandboxed is not trusted."""
+        return self.trust_level == "trusted"
+
+    @property
+    def mode(self) -> str:
+        """How the version is agreed on, in the library's words: asked for, unless it is named."""
+        return "auto" if self.protocol_version is None else _mode(self.protocol_version)
+
+    @property
+    def prefix(self) -> str:
+        """How the names of its tools begin. The one hyphen parts server and tool."""
+        return f"mcp_{_UNCLEAN.sub('_', self.name)}-"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSpec:
+    """A server as it is reached: references to the environment are filled in."""
+
+    server: McpServer = field(repr=False)
+    folder: Path
+    fixed_user: str | None = None
+
+    @property
+    def identity(self) -> str:
+        """Of what is behind the name: another program or address is another server."""
+        server = self.server
+        place = [server.command, *server.args, str(self.folder)] if server.command else [server.url]
+        return digest([server.name, server.transport, *place])
+
+    @property
+    def key(self) -> str:
+        """Agents whose servers have the same key share one connection."""
+        return digest([self.identity, self.server.model_dump(mode="json"), self.fixed_user])
+
+
+def read_mcp_servers(
+    entries: Sequence[Mapping[str, Any]],
+    *,
+    path: Path,
+    field_name: str,
+    environ: Mapping[str, str],
+) -> list[ServerSpec]:
+    """The servers of one agent, checked.
+
+    Raises:
+        ConfigurationError: naming the file and the field.
+    """
+    specs: dict[str, ServerSpec] = {}
+    for number, entry in enumerate(entries):
+        place = f"{path}: {field_name}[{number}]"
+        server = _parsed(entry, place)
+        if server.prefix in specs:
+            other = specs[server.prefix].server.name
+            raise ConfigurationError(f"{place}.name: '{server.name}' is too like '{other}'")
+        specs[server.prefix] = _filled(server, place, path.parent, environ)
+    return list(specs.values())
+
+
+def _mode(version: str) -> str:
+    # Only who names a version pays for the library that knows them.
+    from mcp_types.version import (  # noqa: PLC0415
+        HANDSHAKE_PROTOCOL_VERSIONS,
+        MODERN_PROTOCOL_VERSIONS,
+    )
+
+    if version in HANDSHAKE_PROTOCOL_VERSIONS:
+        return "legacy"
+    if version in MODERN_PROTOCOL_VERSIONS:
+        return version
+    known = ", ".join([*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS])
+    raise ValueError(f"must be one of {known}")
+
+
+def _parsed(entry: Mapping[str, Any], place: str) -> McpServer:
+    try:
+        server = McpServer.model_validate(entry)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = "".join(f".{part}" for part in problem["loc"])
+        reason = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            reason = "is not known here"
+        raise ConfigurationError(f"{place}{where}: {reason}") from None
+    unused = sorted(_OAUTH_FIELDS & server.model_fields_set)
+    if unused:
+        logger.warning("%s: OAuth is not done here, %s has no effect", place, ", ".join(unused))
+    return server
+
+
+def _filled(server: McpServer, place: str, folder: Path, environ: Mapping[str, str]) -> ServerSpec:
+    env = {
+        name: _value(value, f"{place}.env.{name}", environ) for name, value in server.env.items()
+    }
+    headers = {
+        name: _value(value, f"{place}.headers.{name}", environ)
+        for name, value in server.headers.items()
+    }
+    for name, value in headers.items():
+        if not _HEADER_VALUE.fullmatch(value):
+            raise ConfigurationError(f"{place}.headers.{name}: its value is no header text")
+    user = None
+    if server.user_id_source == "env":
+        user = _value(f"${{{server.user_id_env_var}}}", f"{place}.user_id_env_var", environ)
+    filled = server.model_copy(update={"env": env, "headers": headers})
+    return ServerSpec(filled, folder, user)
+
+
+def _value(text: str, place: str, environ: Mapping[str, str]) -> str:
+    for variable in _REFERENCE.findall(text):
+        if not environ.get(variable):
+            raise ConfigurationError(f"{place}: the environment variable {variable} is not set")
+    return _REFERENCE.sub(lambda match: environ[match[1]].strip(), text)

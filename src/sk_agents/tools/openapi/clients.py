@@ -1,0 +1,59 @@
+"""What all remote tools of one process share: connections, and plugins that were read once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from sk_agents.exceptions import ToolError
+from sk_agents.tools.openapi.operation import Request
+
+if TYPE_CHECKING:
+    from sk_agents.tools.openapi.http import Answer, Bounds, RemoteHttp
+
+T = TypeVar("T")
+
+
+class RemoteClients:
+    """Entered once per process; nothing is connected before the first call."""
+
+    def __init__(self, *, trace: Callable[[], str | None] | None = None) -> None:
+        """`trace` gives the `traceparent` of the call that is being made."""
+        self._trace = trace
+        self._http: RemoteHttp | None = None
+        self._is_open = False
+        self._known: dict[Hashable, Any] = {}
+
+    async def __aenter__(self) -> Self:
+        self._is_open = True
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._is_open = False
+        http, self._http = self._http, None
+        if http is not None:
+            await http.close()
+
+    async def send(self, request: Request, headers: Mapping[str, str], bounds: Bounds) -> Answer:
+        """As `RemoteHttp.send`.
+
+        Raises:
+            ToolError: as there, or this is not open.
+        """
+        if not self._is_open:
+            raise ToolError("The server is shutting down.")
+        if self._http is None:
+            # aiohttp takes a fifth of a second to import, which servers without remote tools save.
+            from sk_agents.tools.openapi.http import RemoteHttp  # noqa: PLC0415
+
+            self._http = RemoteHttp()
+        if self._trace is not None and (trace := self._trace()) is not None:
+            headers = {**headers, "traceparent": trace}
+        return await self._http.send(request, headers, bounds)
+
+    def once(self, key: Hashable, read: Callable[[], T]) -> T:
+        """What `read` gave the first who asked for this key."""
+        if key not in self._known:
+            self._known[key] = read()
+        known: T = self._known[key]
+        return known
