@@ -20,7 +20,7 @@ SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
 
 SURFACES = {"chats", "skagents", "tealagents", "todo_chat"}
 BACK_ROOMS = {"authorization", "hitl", "llm", "persistence", "signals", "tools"}
-WORDS = {"exceptions", "interactions", "private_files", "ska_types"}
+WORDS = {"exceptions", "interactions", "private_files", "ska_types", "worker_threads"}
 # The seeds name this abstract class and its place; who checks callers must know it.
 AUTHORIZER = {"authorization.request_authorizer"}
 # What every part of the front door stands on.
@@ -51,7 +51,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     **{room: CONFIGURED | {"engine"} | WORDS for room in BACK_ROOMS},
     # The packaged agents' own plugins: they know what any plugin's author may know.
     "agents": {"ska_types", "tools"},
-    "http": {"engine", "exceptions", "telemetry"} | AUTHORIZER,
+    "http": {"engine", "exceptions", "telemetry", "worker_threads"} | AUTHORIZER,
     "telemetry": {"config.settings", "engine", "exceptions"},
     "config": {"exceptions"},
     "engine": {"exceptions"},
@@ -61,6 +61,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "ska_types": {"engine.models", "exceptions"},
     "exceptions": set(),
     "private_files": set(),
+    "worker_threads": {"exceptions"},
     "__init__": set(),
 }
 LIBRARIES: Mapping[str, set[str]] = {

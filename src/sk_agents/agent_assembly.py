@@ -36,8 +36,11 @@ from sk_agents.tools.mcp.servers import McpServers
 from sk_agents.tools.openapi.clients import RemoteClients
 from sk_agents.tools.openapi.services import load_remote_tools
 from sk_agents.tools.plugins import load_plugin_tools
-from sk_agents.tools.threads import CallThreads
 from sk_agents.tools.toolbox import Toolbox
+from sk_agents.worker_threads import WorkerThreads
+
+# So many calls of tools may hang, abandoned, before no further one starts.
+MOST_ABANDONED_CALLS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ class _AgentBuilder:
         self._clients = clients
         self._catalog = configured_catalog(settings)
         self._custom = custom_models(settings, environment(paths))
-        self._threads = CallThreads()
+        self._threads = WorkerThreads(most_abandoned=MOST_ABANDONED_CALLS)
         self._builtin = BuiltinTools(self._threads, keep_out=_own_files(settings))
 
     def build(self, file: AgentFile, field: str, spec: AgentSpec) -> ServedAgent:

@@ -86,7 +86,7 @@ class Desk:
 
     def admit(self, visit: Visit) -> Admit:
         """What the engine is to ask before it begins a run of this visitor."""
-        return partial(self.quotas.admit, visit.engine.shelf, visit.caller.user_id)
+        return partial(self.quotas.admit, visit.engine.catalog, visit.caller.user_id)
 
 
 def engine_of(scope: Scope) -> Engine:

@@ -33,4 +33,4 @@ def limits_of(connection: HTTPConnection) -> Limits:
 
 def admitting(connection: HTTPConnection, engine: Engine, user_id: str, surface: str) -> Admit:
     """What the engine is to ask before it begins a run of this user."""
-    return partial(limits_of(connection).quotas[surface].admit, engine.shelf, user_id)
+    return partial(limits_of(connection).quotas[surface].admit, engine.catalog, user_id)

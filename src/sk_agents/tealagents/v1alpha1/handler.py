@@ -220,7 +220,7 @@ class TealAgentsV1Alpha1Handler:
         query = ThreadQuery(
             caller.user_id, SURFACE, session_id=session_id, after=after, limit=SESSION_PAGE
         )
-        page = await self._engine.shelf.threads(query)
+        page = await self._engine.catalog.threads(query)
         tasks = [summary_of(head) for head in page.threads if self._owned.is_ours(head)]
         if not tasks and after is None and page.after is None:
             raise NotFound(f"There is no session {session_id}.")
