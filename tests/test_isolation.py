@@ -46,7 +46,6 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "agent_assembly": {"config", "engine"} | BACK_ROOMS | WORDS,
     "plugin_catalog": {"tools.catalog"},
     "extra_data_collector": {"ska_types"},
-    "todo_server": {"exceptions", "private_files"},
     **{surface: {"config", "engine", "http"} | WORDS for surface in SURFACES},
     **{room: CONFIGURED | {"engine"} | WORDS for room in BACK_ROOMS},
     # The packaged agents' own plugins: they know what any plugin's author may know.
