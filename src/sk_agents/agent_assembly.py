@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from sk_agents.config.agent_file import AgentFile
-from sk_agents.config.agent_spec import AgentSpec, read_agent_specs
+from sk_agents.config.agent_file import AgentFile, AgentSpec, read_agent_specs
 from sk_agents.config.settings import Settings, environment
 from sk_agents.config.store_url import store_url
 from sk_agents.engine.agent import Agent, Limits
