@@ -30,7 +30,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "http/health.py": "the ping of an operator's store",
     "worker_threads.py": "carries what a function raised to its caller",
     "persistence/sqlite/group_writer.py": "the writer must outlive every job",
-    "skagents/errors.py": "the operator's types and templates; a stream must say how it ended",
+    "skagents/outputs.py": "the operator's types and templates; a stream must say how it ended",
     "llm/custom_chat.py": "a model client of the operator's own",
     "llm/custom_factory.py": "the operator's factory of model clients",
     "tools/catalog.py": "the constructor of the operator's catalog class",

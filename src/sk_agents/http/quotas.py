@@ -127,10 +127,10 @@ class EngineQuota:
     """The engine's port `Quota`: these limits, counted in the threads of one engine."""
 
     quotas: Quotas
-    shelf: Shelf
+    catalog: ThreadCatalog
 
     async def admit(self, user_id: str, *, makes_thread: bool) -> None:
-        await self.quotas.admit(self.shelf, user_id, makes_thread)
+        await self.quotas.admit(self.catalog, user_id, makes_thread)
 
 
 class _Users(Generic[T]):
