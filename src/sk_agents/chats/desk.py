@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.types import Scope
 
-from sk_agents.chats.views import AgentView
 from sk_agents.engine.commands import Admit
 from sk_agents.engine.engine import Engine
 from sk_agents.exceptions import InvalidInput, ThreadBusy
@@ -24,6 +23,7 @@ from sk_agents.http.errors import ProblemResponse, problem
 from sk_agents.http.ids import chat_id as checked_chat_id
 from sk_agents.http.limits import Limits
 from sk_agents.interactions import chat_thread_id
+from sk_agents.wire.views import AgentView
 
 SURFACE = "chats"
 BUSY_RETRY_SECONDS = "1"
