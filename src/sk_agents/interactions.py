@@ -21,9 +21,8 @@ from sk_agents.engine.calls.call import Call
 from sk_agents.engine.calls.steps import effective_call
 from sk_agents.engine.events import ImportedItem
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.log.transitions import TERMINAL
+from sk_agents.engine.models import TERMINAL, Part, RunStatus, ToolCall
 from sk_agents.engine.models import Message as PromptMessage
-from sk_agents.engine.models import Part, RunStatus, ToolCall
 from sk_agents.engine.run.history import run_messages
 
 

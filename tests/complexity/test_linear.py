@@ -26,9 +26,8 @@ from sk_agents.cli.logs import Repeats
 from sk_agents.client.sse_parser import SseParser
 from sk_agents.config.strict_yaml import read_yaml
 from sk_agents.engine.calls.arguments import parse_arguments
-from sk_agents.engine.events import Event
+from sk_agents.engine.events import Event, within
 from sk_agents.engine.log.canonical import canonical_json
-from sk_agents.engine.log.event_size import within
 from sk_agents.engine.log.state import fold
 from sk_agents.engine.models import ToolCall
 from sk_agents.engine.reading.live import LiveRun

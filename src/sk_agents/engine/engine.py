@@ -16,12 +16,10 @@ from sk_agents.engine.calls import deciding
 from sk_agents.engine.commands import Accepted, CancelRun, DecideApproval, EditRun, StartRun
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.state import Run
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.models import RunStatus
+from sk_agents.engine.models import TERMINAL, RunStatus
 from sk_agents.engine.ports import Clock, Ids, Observer, Signals, Store
 from sk_agents.engine.reading.readers import GRACE_SECONDS, PERIOD_SECONDS, Readers
-from sk_agents.engine.reading.settling import settled
-from sk_agents.engine.reading.watch import Outlet, Watch
+from sk_agents.engine.reading.watch import Outlet, Watch, settled
 from sk_agents.engine.run import starting
 from sk_agents.engine.run.cancelling import request_cancel
 from sk_agents.engine.run.drivers import Drivers

@@ -18,8 +18,7 @@ from typing import Self
 
 from sk_agents.engine.commands import CancelRun
 from sk_agents.engine.log.state import Run
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.models import RunStatus
+from sk_agents.engine.models import TERMINAL, RunStatus
 from sk_agents.engine.reading.watch import Outlet, Watch
 from sk_agents.engine.run.driver import Driver
 from sk_agents.engine.run.drivers import Drivers

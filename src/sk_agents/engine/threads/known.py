@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sk_agents.engine.events import Event
-from sk_agents.engine.log.admission import same_thread
-from sk_agents.engine.log.event_size import EVENT_BYTES, size_of
+from sk_agents.engine.events import EVENT_BYTES, Event, size_of
+from sk_agents.engine.log.commits import same_thread
 from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Store
