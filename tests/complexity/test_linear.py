@@ -157,8 +157,8 @@ def _(n: int) -> Work:
     def work() -> None:
         live, seen = LiveRun("r"), dict[Any, tuple[int, int]]()
         for _ in range(n):
-            live.say("answer", "word ")
-            list(live.since(seen))
+            live.add_text("answer", "word ")
+            list(live.deltas_since(seen))
 
     return work
 
@@ -167,12 +167,12 @@ def _(n: int) -> Work:
 def _(n: int) -> Work:
     live = LiveRun("r")
     for _ in range(n):
-        live.say("answer", "word ")
+        live.add_text("answer", "word ")
 
     def work() -> None:
         seen: dict[Any, tuple[int, int]] = {}
         while live.is_ahead_of(seen):
-            list(live.since(seen))
+            list(live.deltas_since(seen))
 
     return work
 

@@ -238,7 +238,7 @@ class Signals(Protocol):
     def notify(self, thread_id: str, *, local: bool = False) -> None:
         """Tell all subscribers, soon. Never blocks, never fails; may be lost.
 
-        With `local` only those in this process: a preview moved on, nothing was stored.
+        With `local` only those in this process: there is new live text, nothing was stored.
         """
         ...
 

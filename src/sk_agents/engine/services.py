@@ -23,7 +23,7 @@ from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Clock, Ids, Observer, Signals, Store
 from sk_agents.engine.reading.live import LiveRun
 from sk_agents.engine.run.lease_keeper import LeaseKeeper
-from sk_agents.engine.threads.known import KnownThread, Threads
+from sk_agents.engine.threads.known import KnownThread, KnownThreads
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     Conflict,
@@ -52,7 +52,7 @@ class Services:
     clock: Clock
     ids: Ids
     lease: LeaseKeeper
-    threads: Threads
+    threads: KnownThreads
     observer: Observer = field(default_factory=NoObserver)
     live: dict[str, LiveRun] = field(default_factory=dict)
     # Threads whose lease we may have taken without driving them: whoever asked was cut off, or the
