@@ -24,9 +24,8 @@ from sk_agents.cli.logs import Repeats
 from sk_agents.client.sse_parser import SseParser
 from sk_agents.config.strict_yaml import read_yaml
 from sk_agents.engine.calls.arguments import parse_arguments
-from sk_agents.engine.events import Event
+from sk_agents.engine.events import Event, within
 from sk_agents.engine.log.canonical import canonical_json
-from sk_agents.engine.log.event_size import within
 from sk_agents.engine.log.state import fold
 from sk_agents.engine.models import ToolCall
 from sk_agents.engine.reading.live import LiveRun
@@ -157,8 +156,8 @@ def _(n: int) -> Work:
     def work() -> None:
         live, seen = LiveRun("r"), dict[Any, tuple[int, int]]()
         for _ in range(n):
-            live.say("answer", "word ")
-            list(live.since(seen))
+            live.add_text("answer", "word ")
+            list(live.deltas_since(seen))
 
     return work
 
@@ -167,12 +166,12 @@ def _(n: int) -> Work:
 def _(n: int) -> Work:
     live = LiveRun("r")
     for _ in range(n):
-        live.say("answer", "word ")
+        live.add_text("answer", "word ")
 
     def work() -> None:
         seen: dict[Any, tuple[int, int]] = {}
         while live.is_ahead_of(seen):
-            list(live.since(seen))
+            list(live.deltas_since(seen))
 
     return work
 

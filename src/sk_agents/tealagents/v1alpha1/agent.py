@@ -14,8 +14,7 @@ from typing import Any, Protocol
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Answered, Event
 from sk_agents.engine.log.state import Run
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.models import RunStatus
+from sk_agents.engine.models import TERMINAL, RunStatus
 from sk_agents.engine.reading.live import Delta
 from sk_agents.engine.reading.watch import Item
 from sk_agents.engine.threads.known import KnownThread
