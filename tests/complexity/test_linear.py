@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from sk_agents.chats.archive import Archive, archive, restored
 from sk_agents.chats.render import Renderer, branch_list
 from sk_agents.chats.window import window_of
-from sk_agents.cli.logs import Repeats
+from sk_agents.cli.logs import RepeatLimit
 from sk_agents.client.sse_parser import SseParser
 from sk_agents.config.strict_yaml import read_yaml
 from sk_agents.engine.calls.arguments import parse_arguments
@@ -316,7 +316,7 @@ def _(n: int) -> Work:
 @path("many log lines", 500)
 def _(n: int) -> Work:
     def work() -> None:
-        repeats, writer = Repeats(), LineWriter(io.StringIO(), max_bytes=1_000)
+        repeats, writer = RepeatLimit(), LineWriter(io.StringIO(), max_bytes=1_000)
         for number in range(n):
             repeats.admit(("a", 30, f"message {number % 2_000}"))
             writer.put("x" * 100)
