@@ -104,7 +104,7 @@ class TurnRunner:
     ) -> Accepted:
         new = NewThread(caller.user_id, surface=SURFACE, agent=turn.agent)
         if turn.past:
-            await engine.shelf.restore(thread_id, new, past_events(thread_id, turn.past))
+            await engine.catalog.restore(thread_id, new, past_events(thread_id, turn.past))
         return await engine.start(
             StartRun(
                 thread_id=thread_id,

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sk_agents import ska_types
 from sk_agents.config.agent_file import AgentFile
-from sk_agents.config.loading import load_class
+from sk_agents.config.class_loader import load_class
 from sk_agents.config.settings import Settings
 from sk_agents.exceptions import ConfigurationError, InvalidInput
 

@@ -31,7 +31,7 @@ class TaskAccess:
     async def head(self, caller: Caller, task_id: str) -> Thread:
         """The task's head; of it only owner, session and agent, which never change, are current."""
         try:
-            head = await self._engine.shelf.head(task_id, caller.user_id, lasting=True)
+            head = await self._engine.catalog.head(task_id, caller.user_id, lasting=True)
         except ThreadNotFound as error:
             raise self._refusal(error, _no_task(task_id)) from None
         if not self.is_ours(head):
@@ -44,7 +44,7 @@ class TaskAccess:
         """The request and its task; `task_id` helps a store that cannot find it otherwise."""
         missing = RunNotFound(f"There is no request {request_id}.")
         if task_id is None:
-            entry = await self._engine.shelf.run(request_id)
+            entry = await self._engine.catalog.run(request_id)
             if entry is None:
                 raise missing
             task_id = entry.thread_id
