@@ -35,7 +35,7 @@ from sk_agents.hitl.rules import read_approvals
 from sk_agents.http.strict_json import check_json
 from sk_agents.llm.replies import Reply
 from sk_agents.llm.sse_reader import SseReader
-from sk_agents.tealagents.v1alpha1.progress import Progress
+from sk_agents.tealagents.v1alpha1.agent import Progress
 from sk_agents.telemetry.line_writer import LineWriter
 from sk_agents.telemetry.redaction import Redactor
 from sk_agents.tools.mcp.schema import Arguments, check_schema
