@@ -20,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from sk_agents.engine.clock import SystemClock
+from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.ports import Clock
 from sk_agents.exceptions import (
     ContextTooLong,
