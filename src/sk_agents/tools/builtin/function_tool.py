@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sk_agents.engine.log.canonical import digest
 from sk_agents.engine.models import Effect
-from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
+from sk_agents.engine.turns import ToolContext, ToolResult
 from sk_agents.exceptions import ToolError
-from sk_agents.tools.base_tool import Tool, tool_spec
+from sk_agents.tools.base_tool import Tool, ToolStream, tool_spec
 from sk_agents.tools.parameters import parameters_of
 from sk_agents.worker_threads import WorkerThreads
 
@@ -69,9 +69,7 @@ class FunctionTool(Tool):
         except OSError as error:
             raise ToolError("The workspace cannot be read now.") from error
 
-    async def run(
-        self, arguments: dict[str, Any], context: ToolContext
-    ) -> AsyncGenerator[ToolChunk | ToolResult]:
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolStream:
         values, function = self._parameters.values(arguments), self._offer.function
         if self._parameters.context is not None:
             values[self._parameters.context] = context
