@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -16,11 +16,10 @@ from sk_agents.engine.turns import Prompt, ToolSpec
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Where endpoints that call themselves compatible differ. `extra` is sent along as it is."""
+    """Where endpoints that call themselves compatible differ."""
 
     max_tokens_field: str = "max_tokens"
     asks_for_usage: bool = True
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 PLAIN = Dialect()
@@ -96,8 +95,6 @@ def request_options(model: str, prompt: Prompt, dialect: Dialect) -> dict[str, A
         body["reasoning_effort"] = prompt.reasoning_effort
     if prompt.response_schema is not None:
         body["response_format"] = response_format(prompt.response_schema)
-    if dialect.extra:
-        body.update(dialect.extra)
     return body
 
 

@@ -112,9 +112,6 @@ class FileCatalog:
         self.plugins = tuple(plugins)
         self._tools = {tool.tool_id: tool for plugin in self.plugins for tool in plugin.tools}
 
-    def tool(self, tool_id: str) -> CatalogTool | None:
-        return self._tools.get(tool_id)
-
     def requires_hitl(self, tool_id: str) -> bool | None:
         """`None` where the catalog says nothing."""
         tool = self._tools.get(tool_id)

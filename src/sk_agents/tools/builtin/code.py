@@ -6,7 +6,7 @@ import codecs
 import signal
 from collections.abc import Iterator
 from contextlib import aclosing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
@@ -14,7 +14,7 @@ from sk_agents.exceptions import ToolError
 from sk_agents.tools.base_tool import ToolStream
 from sk_agents.tools.builtin.function_tool import BuiltinFunction
 from sk_agents.tools.builtin.workspace import Workspaces
-from sk_agents.tools.sandbox.plans import ProgramLimits, tightened
+from sk_agents.tools.sandbox.plans import ProgramLimits
 from sk_agents.tools.sandbox.sandbox import Language, ProgramEnd, Sandbox, SourceCode
 from sk_agents.worker_threads import WorkerThreads
 
@@ -71,7 +71,9 @@ class CodeTools:
     ) -> ToolStream:
         if seconds is not None and not seconds > 0:
             raise ToolError("seconds must be more than 0.")
-        limits = tightened(self._limits, seconds)
+        limits = self._limits
+        if seconds is not None:
+            limits = replace(limits, seconds=min(seconds, limits.seconds))
         folder = await self._threads.run(lambda: self._workspaces.folder(context))
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         output: list[str] = []

@@ -305,10 +305,7 @@ class McpSource:
         return self._tools
 
     def refusal(self, name: str) -> str | None:
-        for connection in self._connections:
-            if reason := connection.offered.refusal(name):
-                return reason
-        return None
+        return next(filter(None, (one.offered.refusal(name) for one in self._connections)), None)
 
 
 class McpServers:

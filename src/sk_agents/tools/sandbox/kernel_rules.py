@@ -170,7 +170,11 @@ def system_call_filter(*, has_namespaces: bool) -> bytes:
         _step(_EQUAL, machine.audit, 1, 0),
         _step(_RETURN, _KILL),
         _step(_LOAD, _NUMBER),
-        *_foreign(machine),
+        *(
+            [_step(_AT_LEAST, machine.foreign, 0, 1), _step(_RETURN, _KILL)]
+            if machine.foreign
+            else []
+        ),
         # C libraries then use `clone`, whose flags can be looked at.
         *_refuse(machine.numbers["clone3"], errno.ENOSYS),
     ]
@@ -179,12 +183,6 @@ def system_call_filter(*, has_namespaces: bool) -> bytes:
             steps.extend(_refuse(machine.numbers[name], errno.EPERM))
     steps.extend(_by_argument(machine))
     return b"".join([*steps, _step(_RETURN, _ALLOW)])
-
-
-def _foreign(machine: Architecture) -> Iterator[bytes]:
-    if machine.foreign is not None:
-        yield _step(_AT_LEAST, machine.foreign, 0, 1)
-        yield _step(_RETURN, _KILL)
 
 
 def _by_argument(machine: Architecture) -> Iterator[bytes]:
