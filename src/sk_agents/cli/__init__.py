@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sk_agents import __version__
-from sk_agents.cli import agents, approvals, archiving, chats, grants, mcp
+from sk_agents.cli import agents, approvals, archiving, chats, grants, keys, mcp
 from sk_agents.cli.chat import CHAT_HELP, chat
 from sk_agents.cli.collector import idle_collector
 from sk_agents.cli.doctor.command import doctor
@@ -88,6 +88,7 @@ app.command(help=CHAT_HELP)(chat)
 app.add_typer(chats.app)
 app.add_typer(approvals.app)
 app.add_typer(grants.app)
+app.add_typer(keys.app)
 app.add_typer(mcp.app)
 app.add_typer(agents.app)
 app.command(epilog=archiving.EXITS)(archiving.export)

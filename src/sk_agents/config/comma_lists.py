@@ -13,7 +13,7 @@ _HOST = re.compile(rf"\*|{_NAME}")
 _ORIGIN = re.compile(rf"https?://{_NAME}(?::[0-9]{{1,5}})?")
 
 
-def _split(value: object) -> object:
+def split(value: object) -> object:
     if not isinstance(value, str):
         return value
     return tuple(part for part in (part.strip() for part in value.split(",")) if part)
@@ -33,8 +33,9 @@ def _origin(value: str) -> str:
 
 
 HostNames = Annotated[
-    tuple[Annotated[str, AfterValidator(_host)], ...] | None, NoDecode, BeforeValidator(_split)
+    tuple[Annotated[str, AfterValidator(_host)], ...] | None, NoDecode, BeforeValidator(split)
 ]
 Origins = Annotated[
-    tuple[Annotated[str, AfterValidator(_origin)], ...] | None, NoDecode, BeforeValidator(_split)
+    tuple[Annotated[str, AfterValidator(_origin)], ...] | None, NoDecode, BeforeValidator(split)
 ]
+Names = Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(split)]
