@@ -53,7 +53,7 @@ def is_id(text: str) -> bool:
 
 async def tasks_of(at: Server, user: str) -> list[str]:
     """What the store holds of this user."""
-    page = await at.app.state.engines.tasks.shelf.threads(ThreadQuery(user))
+    page = await at.app.state.engines.tasks.catalog.threads(ThreadQuery(user))
     return [head.thread_id for head in page.threads]
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,9 +17,11 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from sk_agents.app import create_app
 from sk_agents.authorization.authorizer_factory import AuthorizerFactory
 from sk_agents.authorization.entra_authorizer import EntraAuthorizer
 from sk_agents.authorization.request_authorizer import Principal
+from sk_agents.config.agent_file import load_agent_files
 from sk_agents.config.settings import Settings
 from sk_agents.exceptions import ConfigurationError, Forbidden, Unauthenticated
 from tests.authorization.issuer import (
@@ -31,6 +36,7 @@ from tests.authorization.issuer import (
     public_pem,
     running_issuer,
 )
+from tests.chats.serving import write_agent
 
 NOW = int(time.time())
 YEAR = 365 * 86400
@@ -90,7 +96,7 @@ def changed_payload(token: str) -> str:
 
 
 def unsigned(issuer: TestIssuer) -> str:
-    return jwt.encode(issuer.claims(), None, "none", headers={"kid": "key-0"})
+    return jwt.encode(issuer.claims(), "", "none", headers={"kid": "key-0"})
 
 
 def confused(issuer: TestIssuer) -> str:
@@ -98,9 +104,6 @@ def confused(issuer: TestIssuer) -> str:
 
     def part(document: dict[str, Any]) -> bytes:
         return base64.urlsafe_b64encode(json.dumps(document).encode()).rstrip(b"=")
-
-    import hashlib
-    import hmac
 
     signed = part({"alg": "HS256", "kid": "key-0"}) + b"." + part(issuer.claims())
     mac = hmac.new(public_pem(0), signed, hashlib.sha256).digest()
@@ -169,17 +172,20 @@ FORBIDDEN: dict[str, Make] = {
 
 
 @asynccontextmanager
-async def served(issuer: TestIssuer) -> AsyncIterator[httpx.AsyncClient]:
-    """The whole server, with one route that counts how often it is reached."""
-    from sk_agents.app import create_app
-
-    app = create_app(settings(issuer, entra_allowed_clients=APP, entra_roles="Teal.Run"))
+async def served(issuer: TestIssuer, folder: Path) -> AsyncIterator[httpx.AsyncClient]:
+    path = write_agent(folder, "http://127.0.0.1:1/v1")
+    configured = settings(issuer, entra_allowed_clients=APP, entra_roles="Teal.Run")
+    app = create_app(configured, load_agent_files([path]))
     transport = httpx.ASGITransport(app)
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
     ):
         yield client
+
+
+def good(issuer: TestIssuer) -> dict[str, str]:
+    return {"Authorization": f"Bearer {issuer.token()}"}
 
 
 @pytest.fixture
@@ -192,34 +198,37 @@ def published(issuer: TestIssuer) -> TestIssuer:
         jwk(3, issuer=issuer.name(tenant=OTHER_TENANT)),
         {**elliptic, "kid": "key-4", "use": "sig"},
         {"kid": "broken", "kty": "RSA"},
-        "no key",
     ]
     return issuer
 
 
 @pytest.mark.parametrize("row", REFUSED)
 async def test_bad_token_is_401_with_a_reason_and_nothing_is_fetched_for_it(
-    published: TestIssuer, row: str
+    published: TestIssuer, tmp_path: Path, row: str
 ) -> None:
-    async with served(published) as client:
+    async with served(published, tmp_path) as client:
         header = REFUSED[row](published)
-        answer = await client.get("/chats", headers={"Authorization": header})
-    assert answer.status_code == 401
+        answer = await client.post("/chats", headers={"Authorization": header})
+        kept = await client.get("/chats", headers=good(published))
+    assert (answer.status_code, kept.json()["chats"]) == (401, [])
     assert answer.headers["WWW-Authenticate"].startswith("Bearer")
-    assert header.rpartition(" ")[2] not in answer.text
+    assert header not in answer.text
     assert not [path for path in published.asked if "evil" in path]
 
 
 @pytest.mark.parametrize("row", FORBIDDEN)
-async def test_good_token_without_the_right_is_403(published: TestIssuer, row: str) -> None:
-    async with served(published) as client:
+async def test_good_token_without_the_right_is_403(
+    published: TestIssuer, tmp_path: Path, row: str
+) -> None:
+    async with served(published, tmp_path) as client:
         header = f"Bearer {FORBIDDEN[row](published)}"
-        answer = await client.get("/chats", headers={"Authorization": header})
-    assert answer.status_code == 403
+        answer = await client.post("/chats", headers={"Authorization": header})
+        kept = await client.get("/chats", headers=good(published))
+    assert (answer.status_code, kept.json()["chats"]) == (403, [])
 
 
-async def test_missing_scope_and_expiry_are_named(published: TestIssuer) -> None:
-    async with served(published) as client:
+async def test_missing_scope_and_expiry_are_named(published: TestIssuer, tmp_path: Path) -> None:
+    async with served(published, tmp_path) as client:
 
         async def ask(token: str) -> httpx.Response:
             return await client.get("/chats", headers={"Authorization": f"Bearer {token}"})
@@ -227,13 +236,15 @@ async def test_missing_scope_and_expiry_are_named(published: TestIssuer) -> None
         lacking = await ask(published.token(scp="User.Read"))
         expired = await ask(published.token(exp=NOW - 120))
         none = await client.get("/chats")
-        good = await ask(published.token())
+        two = [("Authorization", f"Bearer {published.token()}")] * 2
+        twice = await client.get("/chats", headers=two)
+        right = await ask(published.token())
     assert 'error="insufficient_scope"' in lacking.headers["WWW-Authenticate"]
     assert 'scope="access_as_user"' in lacking.headers["WWW-Authenticate"]
     assert expired.json()["code"] == "token_expired"
     assert 'error="invalid_token"' in expired.headers["WWW-Authenticate"]
     assert (none.status_code, none.headers["WWW-Authenticate"]) == (401, "Bearer")
-    assert good.status_code == 200
+    assert (right.status_code, twice.status_code) == (200, 401)
 
 
 async def test_program_with_a_role_is_let_in(issuer: TestIssuer) -> None:

@@ -110,7 +110,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "tealagents.v1alpha1.owned",
-        "head = await self._engine.shelf.head(task_id, caller.user_id, lasting=True)",
+        "head = await self._engine.catalog.head(task_id, caller.user_id, lasting=True)",
         "flip truth",
         SHORTCUT,
     ),

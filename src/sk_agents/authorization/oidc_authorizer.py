@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from sk_agents.authorization.issuer import Issuer, check_url
 from sk_agents.authorization.request_authorizer import Principal
 from sk_agents.authorization.token_authorizer import (
@@ -20,8 +23,8 @@ WELL_KNOWN = "/.well-known/openid-configuration"
 class OidcAuthorizer(TokenAuthorizer):
     """A caller is what `TA_OIDC_USER_CLAIM` says: `sub` unless the operator knows a better one."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings.oidc_algorithms)
+    def __init__(self, settings: Settings, *, now: Callable[[], float] = time.time) -> None:
+        super().__init__(settings.oidc_algorithms, now=now)
         if not settings.oidc_issuer or not settings.oidc_audience:
             raise ConfigurationError("TA_OIDC_ISSUER and TA_OIDC_AUDIENCE must be set")
         check_url(settings.oidc_issuer, "TA_OIDC_ISSUER")

@@ -51,16 +51,16 @@ def approval_routes() -> APIRouter:
     async def inbox(request: Request, cursor: Cursor = None, limit: Limit = 50) -> ApprovalPage:
         """Everything that waits for the caller's decision."""
         caller = await acting_caller(request)
-        shelf = engine_of(request.scope).shelf
+        catalog = engine_of(request.scope).catalog
         after = _checked(cursor, "approval")
-        page = await shelf.inbox(caller.user_id, after=after, limit=limit)
+        page = await catalog.inbox(caller.user_id, after=after, limit=limit)
         return ApprovalPage(approvals=[asked_view(item) for item in page.items], next=page.after)
 
     @router.get("/approvals/{approval_id}")
     async def read(request: Request, approval_id: str) -> ApprovalView:
         """One approval, decided or not."""
         caller = await acting_caller(request)
-        return asked_view(await engine_of(request.scope).shelf.asked(approval_id, caller.user_id))
+        return asked_view(await engine_of(request.scope).catalog.asked(approval_id, caller.user_id))
 
     @router.post("/approvals/{approval_id}")
     async def respond(request: Request, approval_id: str) -> Response:
@@ -73,16 +73,16 @@ def approval_routes() -> APIRouter:
     async def grants(request: Request, cursor: Cursor = None, limit: Limit = 50) -> GrantPage:
         """The caller's standing approvals."""
         caller = await acting_caller(request)
-        shelf = engine_of(request.scope).shelf
+        catalog = engine_of(request.scope).catalog
         after = _checked(cursor, "grant")
-        page = await shelf.grants(caller.user_id, after=after, limit=limit)
+        page = await catalog.grants(caller.user_id, after=after, limit=limit)
         return GrantPage(grants=[grant_view(item) for item in page.items], next=page.after)
 
     @router.delete("/grants/{grant_id}", status_code=204)
     async def revoke(request: Request, grant_id: str) -> Response:
         """Take a standing approval back: its tool is asked about again."""
         caller = await acting_caller(request)
-        await engine_of(request.scope).shelf.revoke(grant_id, caller.user_id)
+        await engine_of(request.scope).catalog.revoke(grant_id, caller.user_id)
         return Response(status_code=204)
 
     return router
@@ -168,6 +168,6 @@ async def _check_same(engine: Engine, caller: Caller, command: DecideApproval) -
 async def _decision(engine: Engine, caller: Caller, approval_id: str) -> ApprovalDecided | None:
     """The decision as it is recorded; None if the call was asked about anew since."""
     try:
-        return (await engine.shelf.asked(approval_id, caller.user_id)).approval.decision
+        return (await engine.catalog.asked(approval_id, caller.user_id)).approval.decision
     except ApprovalNotFound:
         return None

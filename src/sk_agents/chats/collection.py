@@ -60,7 +60,7 @@ def collection_routes(desk: Desk) -> APIRouter:
     ) -> ChatPage:
         """The caller's chats, the most recently changed first; with `q` those that mention it."""
         caller = await acting_caller(request)
-        page = await engine_of(request.scope).shelf.threads(
+        page = await engine_of(request.scope).catalog.threads(
             ThreadQuery(caller.user_id, surface=SURFACE, text=q, after=cursor, limit=limit)
         )
         return ChatPage(chats=[chat_summary(thread) for thread in page.threads], next=page.after)
@@ -89,8 +89,8 @@ def collection_routes(desk: Desk) -> APIRouter:
         visit = await desk.visit(request)
         body = await body_of(request, _CHANGE)
         labels = {"title": body.title}
-        shelf = visit.engine.shelf
-        return chat_summary(await shelf.label(visit.thread_id, visit.caller.user_id, labels))
+        catalog = visit.engine.catalog
+        return chat_summary(await catalog.label(visit.thread_id, visit.caller.user_id, labels))
 
     @router.delete("/chats/{chat_id}", status_code=204)
     async def delete(request: Request) -> Response:
@@ -125,9 +125,9 @@ def collection_routes(desk: Desk) -> APIRouter:
         """Show the branch of this interaction."""
         visit = await desk.visit(request)
         body = await body_of(request, _BRANCH)
-        shelf = visit.engine.shelf
+        catalog = visit.engine.catalog
         try:
-            known = await shelf.switch(visit.thread_id, visit.caller.user_id, body.interaction_id)
+            known = await catalog.switch(visit.thread_id, visit.caller.user_id, body.interaction_id)
         except ThreadBusy as error:
             return busy(request, error)
         return branch_list(known.state)
@@ -151,7 +151,7 @@ async def _pages(engine: Engine, head: Thread, last_seq: int) -> AsyncIterator[S
     """The log as far as it goes now, a part at a time."""
     seq = 0
     while seq < last_seq:
-        page = await engine.shelf.events(
+        page = await engine.catalog.events(
             head, seq, min(EXPORT_PAGE, last_seq - seq), max_bytes=EXPORT_BYTES
         )
         if not page:

@@ -29,7 +29,7 @@ from sk_agents.engine.run.follower import Follower
 from sk_agents.engine.run.lease_keeper import TTL, LeaseKeeper
 from sk_agents.engine.run.recovery import Sweeper
 from sk_agents.engine.services import Services
-from sk_agents.engine.threads.catalog import RACES, Shelf
+from sk_agents.engine.threads.catalog import RACES, ThreadCatalog
 from sk_agents.engine.threads.known import KnownThread, Threads
 from sk_agents.exceptions import (
     AlreadyTerminal,
@@ -64,7 +64,7 @@ class Engine:
         self._services = Services(store, signals, clock, ids, lease, Threads(store))
         if observer is not None:
             self._services.observer = observer
-        self.shelf = Shelf(self._services)
+        self.catalog = ThreadCatalog(self._services)
         self._drivers = Drivers(self._services, agents)
         self._sweeper = Sweeper(self._services, self._drivers, interval=lease_ttl / 5)
         self._follower = Follower(self._services, self._drivers)
@@ -163,7 +163,7 @@ class Engine:
         """
         known = await deciding.decide(
             self._services,
-            self.shelf,
+            self.catalog,
             (command, *more),
             self._drivers.agent_of,
             self._drivers.lending,
@@ -206,7 +206,7 @@ class Engine:
         Raises:
             ThreadNotFound: no such thread of this user.
         """
-        await self.shelf.remove(
+        await self.catalog.remove(
             thread_id, user_id, lambda run_id: self._stop(thread_id, user_id, run_id)
         )
 

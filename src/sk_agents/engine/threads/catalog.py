@@ -65,7 +65,7 @@ class Page(Generic[T]):
     after: str | None
 
 
-class Shelf:
+class ThreadCatalog:
     def __init__(self, services: Services) -> None:
         self._services = services
 

@@ -116,7 +116,7 @@ class AgentLoop:
         """A part of the log, `end` included."""
         events: list[Event] = []
         while after < end:
-            page = await self._engine.shelf.events(known.head, after, min(PAGE, end - after))
+            page = await self._engine.catalog.events(known.head, after, min(PAGE, end - after))
             if not page:
                 break
             events.extend(page)

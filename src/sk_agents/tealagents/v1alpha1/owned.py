@@ -29,7 +29,7 @@ class Owned:
     async def head(self, caller: Caller, task_id: str) -> Thread:
         """The task's head as far as it lasts: its owner, session and agent."""
         try:
-            head = await self._engine.shelf.head(task_id, caller.user_id, lasting=True)
+            head = await self._engine.catalog.head(task_id, caller.user_id, lasting=True)
         except ThreadNotFound as error:
             raise self._refusal(error, _no_task(task_id)) from None
         if not self.is_ours(head):
@@ -60,7 +60,7 @@ class Owned:
         return head.surface == SURFACE and head.agent in ("", self._served.agent)
 
     async def _entry(self, request_id: str) -> Entry | None:
-        return await self._engine.shelf.run(request_id)
+        return await self._engine.catalog.run(request_id)
 
     def _refusal(self, error: ThreadNotFound, missing: NotFound) -> TealError:
         if "owner" in error.attributes and not self._served.hide_existence:
