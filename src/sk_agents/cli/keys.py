@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sk_agents.cli.exits import Exit
-from sk_agents.cli.options import Json
+from sk_agents.cli.options import Exit, Json
 from sk_agents.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def list_keys(as_json: Json = False, file: File = None) -> None:
     Examples:
       teal keys list --json
     """
-    from sk_agents.cli.screen import print_json  # noqa: PLC0415  # rich is slow to load
+    from sk_agents.cli.terminal import print_json  # noqa: PLC0415  # rich is slow to load
 
     try:
         keys = _keys(file).keys()
