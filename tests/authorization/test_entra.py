@@ -37,6 +37,7 @@ from tests.authorization.issuer import (
     running_issuer,
 )
 from tests.chats.serving import write_agent
+from tests.requirements import requirement
 
 NOW = int(time.time())
 YEAR = 365 * 86400
@@ -66,6 +67,7 @@ async def issuer() -> AsyncIterator[TestIssuer]:
         yield issuer
 
 
+@requirement("S000-auth-entra-oid")
 async def test_person_is_tenant_and_object_id_with_name_and_scopes(issuer: TestIssuer) -> None:
     for version in ("1.0", "2.0"):
         token = issuer.token(version=version, groups=["g1"], roles=["Teal.Approver"])
@@ -216,6 +218,7 @@ async def test_bad_token_is_401_with_a_reason_and_nothing_is_fetched_for_it(
     assert not [path for path in published.asked if "evil" in path]
 
 
+@requirement("S000-auth-entra-scopes")
 @pytest.mark.parametrize("row", FORBIDDEN)
 async def test_good_token_without_the_right_is_403(
     published: TestIssuer, tmp_path: Path, row: str
