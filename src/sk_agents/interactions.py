@@ -17,8 +17,7 @@ from sk_agents.engine.calls.call import Call
 from sk_agents.engine.calls.steps import effective_call
 from sk_agents.engine.events import ImportedItem
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.models import Message, Part, RunStatus, ToolCall
+from sk_agents.engine.models import TERMINAL, Message, Part, RunStatus, ToolCall
 from sk_agents.engine.run.history import run_messages
 from sk_agents.wire.events import (
     AgentEvent,

@@ -14,6 +14,7 @@ import orjson
 from pydantic import Field, ValidationError
 
 from sk_agents.chats.desk import new_interaction_id
+from sk_agents.engine.defaults import RandomIds
 from sk_agents.engine.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -27,12 +28,10 @@ from sk_agents.engine.events import (
     ThreadChanged,
     ToolStarted,
     Unrecognised,
+    event_from,
 )
-from sk_agents.engine.ids import RandomIds
 from sk_agents.engine.log.state import ThreadState
-from sk_agents.engine.log.stored_events import event_from
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.models import Thread
+from sk_agents.engine.models import TERMINAL, Thread
 from sk_agents.exceptions import InvalidInput
 from sk_agents.interactions import spelled_time
 from sk_agents.wire.requests import MAX_TITLE, AgentName, RequestBody, Title

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.log.transitions import TERMINAL
+from sk_agents.engine.models import TERMINAL
 from sk_agents.interactions import messages_before, messages_of
 from sk_agents.wire.views import ChatMessage
 

@@ -1,4 +1,4 @@
-"""Previews that go out while their reader waits: at once, in order, each once."""
+"""Deltas that go out while their reader waits: at once, in order, each once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -29,10 +29,10 @@ class Page:
         self.pushed: list[Delta] = []
         self.changed = asyncio.Event()
 
-    def take(self, previews: Sequence[Delta]) -> None:
+    def take(self, deltas: Sequence[Delta]) -> None:
         assert self.is_open
-        self.pushed += previews
-        self.show(previews)
+        self.pushed += deltas
+        self.show(deltas)
 
     def show(self, items: Sequence[Event | Delta]) -> None:
         self.seen += items
@@ -68,7 +68,7 @@ async def shown(folder: Path, turn: Turn, *pages: Page) -> AsyncIterator[None]:
             yield
 
 
-async def test_previews_are_taken_by_an_open_outlet_without_waking_the_reader(
+async def test_deltas_are_taken_by_an_open_outlet_without_waking_the_reader(
     tmp_path: Path,
 ) -> None:
     (first, second), turn = gated("Hel", "lo")
@@ -99,7 +99,7 @@ async def test_what_a_closed_outlet_does_not_take_comes_to_the_reader_once(
     assert "two " not in [delta.content for delta in page.pushed]
 
 
-async def test_previews_never_overtake_what_is_stored(tmp_path: Path) -> None:
+async def test_deltas_never_overtake_what_is_stored(tmp_path: Path) -> None:
     script = [calls(("Files-look", {"text": "x"})), says("One. Two. Three.")]
     page = Page()
     async with talking(tmp_path, script=script) as talk:
@@ -130,7 +130,7 @@ async def test_an_outlet_that_breaks_breaks_neither_the_run_nor_its_reader(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(Page):
-        def take(self, previews: Sequence[Delta]) -> None:
+        def take(self, deltas: Sequence[Delta]) -> None:
             raise RuntimeError("the handler is closed")
 
     (first, second), turn = gated("Hel", "lo")
@@ -142,10 +142,10 @@ async def test_an_outlet_that_breaks_breaks_neither_the_run_nor_its_reader(
         "answered",
         "run_ended",
     ]
-    assert "previews lost" in caplog.text
+    assert "deltas lost" in caplog.text
 
 
-async def test_who_reads_the_end_before_the_run_hears_of_it_sees_no_preview_after_it(
+async def test_who_reads_the_end_before_the_run_hears_of_it_sees_no_delta_after_it(
     tmp_path: Path,
 ) -> None:
     page, (gates, turn) = Page(), gated("Enough.")
@@ -167,7 +167,7 @@ async def test_who_reads_the_end_before_the_run_hears_of_it_sees_no_preview_afte
     assert isinstance(page.seen[-1], RunEnded)
 
 
-async def test_who_comes_after_a_tool_has_ended_gets_its_result_and_no_preview_of_its_output(
+async def test_who_comes_after_a_tool_has_ended_gets_its_result_and_no_delta_of_its_output(
     tmp_path: Path,
 ) -> None:
     async def work(arguments: object, context: object) -> AsyncIterator[ToolChunk | ToolResult]:
@@ -204,7 +204,7 @@ class SlowEnd(MemoryStore):
 
 
 @pytest.mark.parametrize("ends", ["cancelled", "failed"])
-async def test_who_comes_while_the_end_is_being_stored_sees_no_preview_of_it(ends: str) -> None:
+async def test_who_comes_while_the_end_is_being_stored_sees_no_delta_of_it(ends: str) -> None:
     store, gate = SlowEnd(), asyncio.Event()
     turn: Turn = [TextDelta("Once upon"), gate, ModelUnavailable()]
     async with asyncio.timeout(10), talking(store, script=[turn]) as talk:
@@ -227,7 +227,7 @@ async def test_who_comes_while_the_end_is_being_stored_sees_no_preview_of_it(end
     assert isinstance(first.seen[-1], RunEnded)
 
 
-async def test_what_the_model_reasons_is_previewed_as_it_comes(tmp_path: Path) -> None:
+async def test_reasoning_of_the_model_is_streamed_as_it_comes(tmp_path: Path) -> None:
     gates = [asyncio.Event() for _ in range(3)]
     thoughts: Turn = [
         ReasoningDelta("Hm."),
