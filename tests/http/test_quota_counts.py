@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.clock import SystemClock
+from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.models import Entry
 from sk_agents.engine.ports import ThreadPage, ThreadQuery

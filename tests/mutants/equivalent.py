@@ -31,7 +31,7 @@ SHORTCUT = "it only saves work: what follows comes to the same without it"
 
 EQUIVALENT: tuple[Equivalent, ...] = (
     Equivalent(
-        "engine.log.admission",
+        "engine.log.commits",
         "elif epoch > head.epoch and owner is not None and active is not None:",
         "drop operand",
         "a thread that has an owner and a run is running before the commit too",

@@ -47,7 +47,7 @@ TEAL = (
 )
 
 TESTS_OF: dict[str, tuple[str, ...]] = {
-    "engine.log.admission": CONTRACT,
+    "engine.log.commits": CONTRACT,
     "engine.calls.call": ENGINE,
     "engine.run.cancelling": TAKING_OVER,
     "engine.run.context": PROMPTS,

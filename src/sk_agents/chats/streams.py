@@ -15,7 +15,7 @@ from sk_agents.chats.desk import Visit
 from sk_agents.chats.render import Renderer, stream_end
 from sk_agents.engine.events import RunEnded
 from sk_agents.engine.log.state import Run
-from sk_agents.engine.log.transitions import TERMINAL
+from sk_agents.engine.models import TERMINAL
 from sk_agents.engine.reading.live import Delta
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import CursorAhead, CursorExpired, TealError, ThreadNotFound

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sk_agents.engine.commands import Accepted, StartRun
+from sk_agents.engine.defaults import RandomIds
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import (
     Answered,
@@ -21,7 +22,6 @@ from sk_agents.engine.events import (
     RunEnded,
     ToolFinished,
 )
-from sk_agents.engine.ids import RandomIds
 from sk_agents.engine.models import NewThread, Part, RunStatus, Usage, UserInput
 from sk_agents.engine.ports import Ids
 from sk_agents.engine.reading.live import Delta

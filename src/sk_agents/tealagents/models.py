@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sk_agents.engine.commands import OnBusy
-from sk_agents.http.images import checked_image
 from sk_agents.ska_types import (
     AgentTask,
     AgentTaskItem,
@@ -21,6 +20,7 @@ from sk_agents.ska_types import (
     TaskStatus,
     TokenUsage,
 )
+from sk_agents.wire.images import checked_image
 
 __all__ = [
     "AgentTask",

@@ -29,8 +29,7 @@ from sk_agents.engine.events import (
     ToolStarted,
 )
 from sk_agents.engine.log.state import Run
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.models import RunStatus, Usage
+from sk_agents.engine.models import TERMINAL, RunStatus, Usage
 from sk_agents.engine.reading.live import Delta
 from sk_agents.engine.reading.watch import Item
 from sk_agents.engine.threads.known import KnownThread

@@ -12,8 +12,8 @@ from contextlib import aclosing
 from typing import Any
 
 from sk_agents.engine.commands import CancelRun, DecideApproval, OnDisconnect, StartRun
+from sk_agents.engine.defaults import RandomIds
 from sk_agents.engine.engine import Engine
-from sk_agents.engine.ids import RandomIds
 from sk_agents.engine.log.canonical import digest
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import NewThread, Part, UserInput
