@@ -20,10 +20,9 @@ VAGUE_MODULES = {"common", "helper", "helpers", "util", "utils"}
 # Files that may catch everything, each with the foreign code that runs there.
 BROAD_EXCEPTS: dict[str, str] = {
     "cli/logs.py": "whatever a logged value's own text raises",
-    "config/configured.py": "the constructor of a class the operator names",
     "engine/run/rounds.py": "an operator's own model",
     "engine/reading/watch.py": "a surface's outlet, called by the run",
-    "config/loading.py": "the import of a module the operator names",
+    "config/class_loader.py": "a module or class the operator names",
     "hitl/policy.py": "the operator's catalog class",
     "tools/schema.py": "the validators and annotations of a plugin",
     "http/caller.py": "the operator's authorizer",
@@ -31,7 +30,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "http/health.py": "the ping of an operator's store",
     "worker_threads.py": "carries what a function raised to its caller",
     "persistence/sqlite/group_writer.py": "the writer must outlive every job",
-    "skagents/errors.py": "the operator's types and templates; a stream must say how it ended",
+    "skagents/outputs.py": "the operator's types and templates; a stream must say how it ended",
     "llm/custom_chat.py": "a model client of the operator's own",
     "llm/custom_factory.py": "the operator's factory of model clients",
     "tools/catalog.py": "the constructor of the operator's catalog class",

@@ -1,7 +1,7 @@
 """Who may import whom. The table is the architecture; a file that breaks it is named with its line.
 
 A room is a folder or a module directly under the package. A row names rooms, or single modules of
-a room (`config.loading`) where only those are shared.
+a room (`config.class_loader`) where only those are shared.
 """
 
 import ast
@@ -27,8 +27,7 @@ AUTHORIZER = {"authorization.request_authorizer"}
 FRONT = {"agent_assembly", "config", "engine", "http", "telemetry", "wiring"} | WORDS
 # How a back room finds the class that a setting names.
 CONFIGURED = {
-    "config.configured",
-    "config.loading",
+    "config.class_loader",
     "config.public_names",
     "config.settings",
     "config.strict_yaml",
@@ -46,7 +45,6 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "agent_assembly": {"config", "engine"} | BACK_ROOMS | WORDS,
     "plugin_catalog": {"tools.catalog"},
     "extra_data_collector": {"ska_types"},
-    "todo_server": {"exceptions", "private_files"},
     **{surface: {"config", "engine", "http"} | WORDS for surface in SURFACES},
     **{room: CONFIGURED | {"engine"} | WORDS for room in BACK_ROOMS},
     # The packaged agents' own plugins: they know what any plugin's author may know.
@@ -329,7 +327,7 @@ def test_planted_violation_is_found(tmp_path: Path, file: str, line: str) -> Non
     [
         ("chats/routes.py", "from sk_agents.engine.events import Event"),
         ("engine/loop.py", "from sk_agents.engine import state"),
-        ("persistence/sql.py", "from sk_agents.config import loading"),
+        ("persistence/sql.py", "from sk_agents.config import class_loader"),
         ("http/health.py", "from sk_agents import __version__, exceptions"),
         ("http/caller.py", "from sk_agents.authorization.request_authorizer import Authorizer"),
     ],

@@ -9,8 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from sk_agents.config.agent_file import read_agent_file
-from sk_agents.config.agent_spec import read_agent_specs
+from sk_agents.config.agent_file import read_agent_file, read_agent_specs
 from sk_agents.engine.models import RunStatus
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.hitl.rules import read_approvals, refuse_strays

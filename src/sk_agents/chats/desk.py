@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from secrets import token_hex
 from typing import Any
 from urllib.parse import urlencode
@@ -16,13 +15,13 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from sk_agents.chats.views import AgentView
-from sk_agents.engine.commands import Admit
 from sk_agents.engine.engine import Engine
 from sk_agents.exceptions import InvalidInput, ThreadBusy
 from sk_agents.http.caller import Caller, acting_caller
 from sk_agents.http.errors import ProblemResponse, problem
 from sk_agents.http.ids import chat_id as checked_chat_id
 from sk_agents.http.limits import Limits
+from sk_agents.http.quotas import EngineQuota
 from sk_agents.interactions import chat_thread_id
 
 SURFACE = "chats"
@@ -84,9 +83,9 @@ class Desk:
             suffix = "?" + urlencode({"user_id": caller.user_id})
         return Visit(caller, engine_of(request.scope), chat_id, thread_id, suffix)
 
-    def admit(self, visit: Visit) -> Admit:
-        """What the engine is to ask before it begins a run of this visitor."""
-        return partial(self.quotas.admit, visit.engine.catalog, visit.caller.user_id)
+    def quota(self, visit: Visit) -> EngineQuota:
+        """What the engine asks before it begins a run."""
+        return EngineQuota(self.quotas, visit.engine.catalog)
 
 
 def engine_of(scope: Scope) -> Engine:

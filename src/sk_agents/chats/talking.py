@@ -22,8 +22,9 @@ from sk_agents.chats.desk import (
 )
 from sk_agents.chats.models import EditInteraction, Regenerate, StartInteraction
 from sk_agents.chats.render import Renderer
-from sk_agents.engine.commands import Accepted, Admit, EditRun, StartRun
+from sk_agents.engine.commands import Accepted, EditRun, StartRun
 from sk_agents.engine.models import NewThread
+from sk_agents.engine.ports import Quota
 from sk_agents.exceptions import ThreadBusy
 from sk_agents.http.body import body_of
 from sk_agents.http.idempotency import idempotency_key
@@ -78,7 +79,7 @@ class Start:
             on_busy=body.on_busy,
             on_disconnect=body.on_disconnect,
             authorization=visit.caller.authorization,
-            admit=self.desk.admit(visit),
+            quota=self.desk.quota(visit),
         )
 
 
@@ -102,7 +103,7 @@ class Edit:
             if body.agent is not None:
                 self.desk.agent(body.agent)
         edited = request.path_params["interaction_id"]
-        command = _edit(visit, edited, key, body, self.desk.admit(visit))
+        command = _edit(visit, edited, key, body, self.desk.quota(visit))
         with self.desk.slots.held(visit.caller.user_id):
             try:
                 accepted = await visit.engine.edit(command)
@@ -117,7 +118,7 @@ def _edit(
     interaction_id: str,
     key: str | None,
     body: EditInteraction | Regenerate,
-    admit: Admit,
+    quota: Quota,
 ) -> EditRun:
     return EditRun(
         thread_id=visit.thread_id,
@@ -131,7 +132,7 @@ def _edit(
         on_busy=body.on_busy,
         on_disconnect=body.on_disconnect,
         authorization=visit.caller.authorization,
-        admit=admit,
+        quota=quota,
     )
 
 

@@ -337,6 +337,21 @@ class Observer(Protocol):
         ...
 
 
+class Quota(Protocol):
+    """How much one user may pile up; a surface sends it along with a command that begins a run."""
+
+    async def admit(self, user_id: str, *, makes_thread: bool) -> None:
+        """Return iff a run of this user may begin now; with `makes_thread`, in a thread of its own.
+
+        The engine asks after it has checked the command and before it commits. A command that was
+        carried out before does not ask again; one whose commit lost a race does.
+
+        Raises:
+            LimitExceeded: the user has as many threads, or as many approvals wait. Nothing begins.
+        """
+        ...
+
+
 class Policy(Protocol):
     """Who may run what. Every doubt means ask."""
 

@@ -122,6 +122,17 @@ class Quotas:
         return self._now() - known.counted_at > believed
 
 
+@dataclass(frozen=True, slots=True)
+class EngineQuota:
+    """The engine's port `Quota`: these limits, counted in the threads of one engine."""
+
+    quotas: Quotas
+    catalog: ThreadCatalog
+
+    async def admit(self, user_id: str, *, makes_thread: bool) -> None:
+        await self.quotas.admit(self.catalog, user_id, makes_thread)
+
+
 class _Users(Generic[T]):
     """Something for each user; the longest known are forgotten first."""
 

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sk_agents.engine.commands import Admit
 from sk_agents.engine.models import RunStatus
+from sk_agents.engine.ports import Quota
 from sk_agents.exceptions import InvalidInput, LimitExceeded, TealError
 from sk_agents.http.body import body_of
 from sk_agents.http.caller import Caller, current_caller
@@ -25,7 +25,7 @@ from sk_agents.http.exchange import exchange_of
 from sk_agents.http.health import Health
 from sk_agents.http.idempotency import idempotency_key
 from sk_agents.http.ids import canonical_uuid
-from sk_agents.http.limits import admitting, limits_of
+from sk_agents.http.limits import limits_of, quota_of
 from sk_agents.http.sse import DirectLine, EventStream, Frames
 from sk_agents.http.streams import HeldStream
 from sk_agents.tealagents import handle
@@ -94,17 +94,17 @@ class Endpoints:
         message = await self._message(request)
         handler = self._handler(request)
         key = idempotency_key(request.scope)
-        admit = self._admit(request, caller)
-        turn = await handler.begin(caller, message, key=key, on_disconnect="continue", admit=admit)
+        quota = self._quota(request)
+        turn = await handler.begin(caller, message, key=key, on_disconnect="continue", quota=quota)
         return self._reply(request, handler, turn, await handler.settle(turn))
 
     async def invoke_stream(self, request: Request) -> ASGIApp:
         caller = await current_caller(request)
         message = await self._message(request)
         handler = self._handler(request)
-        key, admit = idempotency_key(request.scope), self._admit(request, caller)
+        key, quota = idempotency_key(request.scope), self._quota(request)
         return await self._streamed(
-            request, handler, caller, handler.begin(caller, message, key=key, admit=admit)
+            request, handler, caller, handler.begin(caller, message, key=key, quota=quota)
         )
 
     async def resume(self, request: Request) -> ASGIApp:
@@ -159,9 +159,8 @@ class Endpoints:
     async def _message(self, request: Request) -> UserMessage:
         return await body_of(request, MESSAGE, images=True)
 
-    def _admit(self, request: Request, caller: Caller) -> Admit:
-        engine = request.app.state.engines.tasks
-        return admitting(request, engine, caller.user_id, SURFACE)
+    def _quota(self, request: Request) -> Quota:
+        return quota_of(request, request.app.state.engines.tasks, SURFACE)
 
     async def _resumed(
         self, request: Request

@@ -30,16 +30,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sk_agents.engine.commands import Admit, StartRun
+from sk_agents.engine.commands import StartRun
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import NewThread, Part, RunStatus, UserInput
+from sk_agents.engine.ports import Quota
 from sk_agents.exceptions import InvalidInput, StillRunning, ThreadBusy
 from sk_agents.http.body import body_of
 from sk_agents.http.caller import Caller, acting_caller
 from sk_agents.http.errors import problem
 from sk_agents.http.idempotency import idempotency_key
-from sk_agents.http.limits import admitting
+from sk_agents.http.limits import quota_of
 from sk_agents.http.openapi import add_operation, json_body, json_response, problem_responses
 from sk_agents.interactions import chat_thread_id
 from sk_agents.todo_chat.models import ChatReply, ChatRequest
@@ -94,8 +95,8 @@ async def _answer(request: Request, agent: str | None) -> Response:
     session_id = body.session_id or _new_session(caller, key)
     engine: Engine = request.app.state.engines.main
     try:
-        admit = admitting(request, engine, caller.user_id, SURFACE)
-        command = _command(caller, session_id, agent, key, body, admit)
+        quota = quota_of(request, engine, SURFACE)
+        command = _command(caller, session_id, agent, key, body, quota)
         accepted = await engine.start(command)
         async with asyncio.timeout(settings.request_wait):
             run = await engine.result(accepted.thread_id, accepted.run_id)
@@ -123,7 +124,7 @@ def _command(
     agent: str,
     key: str | None,
     body: ChatRequest,
-    admit: Admit,
+    quota: Quota,
 ) -> StartRun:
     title = _title(body.user_message)
     digest = hashlib.sha256(body.model_dump_json().encode()).hexdigest()
@@ -145,7 +146,7 @@ def _command(
         on_busy=body.on_busy,
         on_disconnect="continue",
         authorization=caller.authorization,
-        admit=admit,
+        quota=quota,
     )
 
 

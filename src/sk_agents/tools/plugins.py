@@ -13,7 +13,7 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sk_agents.config.loading import load_class
+from sk_agents.config.class_loader import load_class
 from sk_agents.config.settings import Settings
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
 from sk_agents.exceptions import ConfigurationError, ToolError

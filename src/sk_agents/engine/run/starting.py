@@ -172,9 +172,9 @@ RETRIED = (SequenceConflict, ThreadExists)
 
 
 async def _admit(command: StartRun | EditRun, *, makes_thread: bool = False) -> None:
-    """May take a while: whoever has looked at a thread before commits to it as it was then."""
-    if command.admit is not None:
-        await command.admit(makes_thread)
+    """This may take a while: the guard of the commit has to be made before."""
+    if command.quota is not None:
+        await command.quota.admit(command.user_id, makes_thread=makes_thread)
 
 
 def _titled(known: KnownThread, command: StartRun) -> tuple[ThreadChanged, ...]:

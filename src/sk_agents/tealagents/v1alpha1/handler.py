@@ -11,13 +11,13 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from sk_agents.engine.commands import Admit, CancelRun, DecideApproval, OnDisconnect, StartRun
+from sk_agents.engine.commands import CancelRun, DecideApproval, OnDisconnect, StartRun
 from sk_agents.engine.defaults import RandomIds
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.log.canonical import digest
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import NewThread, Part, UserInput
-from sk_agents.engine.ports import Ids, ThreadQuery
+from sk_agents.engine.ports import Ids, Quota, ThreadQuery
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
     AlreadyTerminal,
@@ -108,7 +108,7 @@ class TealAgentsV1Alpha1Handler:
         *,
         key: str | None = None,
         on_disconnect: OnDisconnect | None = None,
-        admit: Admit | None = None,
+        quota: Quota | None = None,
     ) -> Turn:
         """Take on a request; it is stored when this returns.
 
@@ -137,7 +137,7 @@ class TealAgentsV1Alpha1Handler:
             on_busy=message.on_busy,
             on_disconnect=on_disconnect,
             authorization=caller.authorization,
-            admit=admit,
+            quota=quota,
         )
         accepted = await self._engine.start(command)
         if accepted.repeated and head is None:

@@ -19,7 +19,7 @@ from sk_agents.exceptions import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from sk_agents.todo_server.tasks import State, Task, check_texts, not_found, shown_time
+from todo_server.tasks import State, Task, check_texts, not_found, shown_time
 
 try:
     import psycopg
@@ -90,7 +90,7 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 class PostgresTasks:
-    """A `TaskStore` over one connection, made anew when it was lost."""
+    """A `TaskStore` over one connection, made again when it was lost."""
 
     def __init__(self, url: str) -> None:
         """Raises ConfigurationError: the URL makes no sense. Its message repeats nothing of it."""
@@ -178,8 +178,8 @@ class PostgresTasks:
         return [_task(row) for row in rows]
 
     def _begun(self) -> Connection:
-        """A connection in a transaction. Nothing has been asked of it yet, so one that was dropped
-        while nobody used it can be replaced without anybody's noticing.
+        """A connection in a transaction. Nothing was asked of it yet, so one that was dropped while
+        it was idle can be replaced without an error for the caller.
         """
         if self._connection is not None:
             try:

@@ -1,4 +1,4 @@
-"""`python -m sk_agents.todo_server`: over standard input and output, or over HTTP."""
+"""`python -m todo_server`: over standard input and output, or over HTTP."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sk_agents.exceptions import ConfigurationError, StoreError
-from sk_agents.todo_server.server import todo_server
-from sk_agents.todo_server.task_stores import task_store
+from todo_server.server import todo_server
+from todo_server.task_stores import task_store
 
 STORE_VARIABLE = "TODO_STORE"
 TOKEN_VARIABLE = "TODO_TOKEN"
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        "sk_agents.todo_server", description="A todo list over MCP.", epilog=EPILOG
+        "todo_server", description="A todo list over MCP.", epilog=EPILOG
     )
     parser.add_argument(
         "--store",

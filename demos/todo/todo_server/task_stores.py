@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from sk_agents.exceptions import ConfigurationError
-from sk_agents.todo_server.sqlite_tasks import SqliteTasks
-from sk_agents.todo_server.tasks import TaskStore
+from todo_server.sqlite_tasks import SqliteTasks
+from todo_server.tasks import TaskStore
 
 FORMS = "sqlite:///path or postgresql://user:password@host/database"
 
@@ -23,7 +23,7 @@ def task_store(url: str) -> TaskStore:
         return SqliteTasks(Path("/" + rest.lstrip("/")))
     if scheme in {"postgres", "postgresql"} and rest.startswith("//"):
         # Its driver comes with an extra.
-        from sk_agents.todo_server.postgres_tasks import PostgresTasks  # noqa: PLC0415
+        from todo_server.postgres_tasks import PostgresTasks  # noqa: PLC0415
 
         return PostgresTasks(url)
     raise ConfigurationError(f"the todo store's URL must be {FORMS}; a path is absolute")

@@ -15,7 +15,7 @@ import apsw
 
 from sk_agents.exceptions import ConfigurationError, StoreBusy, StoreError
 from sk_agents.private_files import make_private_file, make_private_folder
-from sk_agents.todo_server.tasks import State, Task, check_texts, not_found, shown_time
+from todo_server.tasks import State, Task, check_texts, not_found, shown_time
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class SqliteTasks:
 
     def _prepare(self) -> None:
         connection = self._connection
-        # Before anything is written: the file may be somebody else's.
+        # Before anything is written: the file may be another program's.
         self._check_identity()
         self._use_wal()
         connection.execute("PRAGMA synchronous = FULL")
@@ -98,7 +98,7 @@ class SqliteTasks:
                 connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def _use_wal(self) -> None:
-        """Whoever makes the file does it; SQLite does not wait by itself for another to be done."""
+        """SQLite does not wait by itself for another process that switches the file to WAL."""
         give_up = time.monotonic() + self._busy_ms / 1000
         while True:
             try:
@@ -111,7 +111,7 @@ class SqliteTasks:
 
     def _check_identity(self) -> int:
         """The version of its schema; 0 for an empty file."""
-        # First: who else fills an empty file says whose it is in the same transaction.
+        # First: another process that fills an empty file sets its id in the same transaction.
         [(tables,)] = self._connection.execute("SELECT count(*) FROM sqlite_schema")
         [(found,)] = self._connection.execute("PRAGMA application_id")
         if found not in (0, APPLICATION_ID) or (found == 0 and tables):

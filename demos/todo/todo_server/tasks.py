@@ -35,7 +35,7 @@ class TaskStore(Protocol):
 
     Any operation raises InvalidInput for a text or a user's name that not every database can keep,
     and StoreError when the database cannot serve it; nothing was changed then, unless it is
-    CommitOutcomeUnknown. The next one tries anew.
+    CommitOutcomeUnknown. The next one tries again.
     """
 
     def __enter__(self) -> Self:

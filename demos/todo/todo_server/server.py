@@ -2,7 +2,7 @@
 
 Whose list a call is about comes with the call, never from the model's arguments: in `_meta`, in a
 header, or from the environment of a process that serves one user. A server that is reached over
-HTTP believes whoever may reach it, so it asks for a token, or listens to this machine only.
+HTTP believes every client, so it asks for a token, or listens to this machine only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic import BaseModel, Field
 
 from sk_agents import __version__
 from sk_agents.exceptions import InvalidInput, NotFound, StoreError
-from sk_agents.todo_server.tasks import State, Task, TaskStore
+from todo_server.tasks import State, Task, TaskStore
 
 T = TypeVar("T")
 
@@ -101,7 +101,7 @@ def user_of(ctx: Context) -> str:
     """Whose list this call is about.
 
     Raises:
-        ToolError: nobody says so, or two say different things.
+        ToolError: the call names no user, or two different ones.
     """
     said = {
         name
