@@ -16,7 +16,7 @@ from uuid import uuid4
 import orjson
 import uvloop
 
-from sk_agents.cli.collector import calm_collector
+from sk_agents.cli.garbage_collection import collect_rarely
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.commands import StartRun
 from sk_agents.engine.defaults import RandomIds, SystemClock
@@ -63,7 +63,7 @@ async def run(model_url: str, database: Path, conversations: int, phases: list[i
             ids=RandomIds(),
             owner=new_owner(),
         ) as engine:
-            calm_collector()
+            collect_rarely()
             slots = asyncio.Semaphore(AT_ONCE)
             for turns in phases:
                 cpu, wall = time.process_time(), time.perf_counter()

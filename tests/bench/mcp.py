@@ -33,7 +33,7 @@ from uuid import uuid4
 
 import uvloop
 
-from sk_agents.cli.collector import calm_collector
+from sk_agents.cli.garbage_collection import collect_rarely
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.commands import StartRun
 from sk_agents.engine.defaults import NoObserver, RandomIds, SystemClock
@@ -193,7 +193,7 @@ async def _rounds(folder: Path, model_url: str, calls: int, rounds: int) -> dict
         two_commits(folder) as commits,
     ):
         steps: dict[str, Step] = {"engine": engine, "SDK": sdk, "two commits": commits}
-        calm_collector()
+        collect_rarely()
         # Not before: the servers would share the core.
         with one_core():
             for number in range(-1, rounds):

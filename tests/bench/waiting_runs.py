@@ -18,7 +18,7 @@ from pathlib import Path
 import orjson
 import uvloop
 
-from sk_agents.cli.collector import calm_collector
+from sk_agents.cli.garbage_collection import collect_rarely
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.commands import DecideApproval, StartRun
 from sk_agents.engine.defaults import RandomIds, SystemClock
@@ -101,7 +101,7 @@ async def run(database: Path, runs: int) -> None:
             ids=RandomIds(),
             owner=new_owner(),
         ) as engine:
-            calm_collector()
+            collect_rarely()
             few = await start_waiting(engine, range(SAMPLES + FEW))
             fast = await decision_seconds(engine, few[:SAMPLES], 0)
             await start_waiting(engine, range(1_000, 1_000 + runs))

@@ -18,11 +18,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from sk_agents.chats.archive import Archive, archive, restored
-from sk_agents.chats.models import StartInteraction
-from sk_agents.chats.render import Renderer
-from sk_agents.chats.views import branch_list
+from sk_agents.chats.render import Renderer, branch_list
 from sk_agents.chats.window import window_of
-from sk_agents.cli.logs import Repeats
+from sk_agents.cli.logs import RepeatLimit
 from sk_agents.client.sse_parser import SseParser
 from sk_agents.config.strict_yaml import read_yaml
 from sk_agents.engine.calls.arguments import parse_arguments
@@ -34,15 +32,16 @@ from sk_agents.engine.reading.live import LiveRun
 from sk_agents.engine.turns import ToolSpec
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.hitl.rules import read_approvals
-from sk_agents.http.images import checked_image
 from sk_agents.http.strict_json import check_json
 from sk_agents.llm.replies import Reply
 from sk_agents.llm.sse_reader import SseReader
-from sk_agents.tealagents.v1alpha1.progress import Progress
+from sk_agents.tealagents.v1alpha1.agent import Progress
 from sk_agents.telemetry.logs import LineWriter, Redactor
 from sk_agents.tools.mcp.schema import Arguments, check_schema
 from sk_agents.tools.openapi.document import parsed_document
 from sk_agents.tools.openapi.operations import operations_of
+from sk_agents.wire.images import checked_image
+from sk_agents.wire.requests import StartInteraction
 from tests.chats.long_chat import turns
 from tests.complexity.work import MOST_CALLS, MOST_TIME, TIMES, calls_of, seconds_of
 from tests.engine.builders import answered, ended, finished, log, proposed, started, tool_started
@@ -316,7 +315,7 @@ def _(n: int) -> Work:
 @path("many log lines", 500)
 def _(n: int) -> Work:
     def work() -> None:
-        repeats, writer = Repeats(), LineWriter(io.StringIO(), max_bytes=1_000)
+        repeats, writer = RepeatLimit(), LineWriter(io.StringIO(), max_bytes=1_000)
         for number in range(n):
             repeats.admit(("a", 30, f"message {number % 2_000}"))
             writer.put("x" * 100)

@@ -109,7 +109,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "what is left out is not read",
     ),
     Equivalent(
-        "tealagents.v1alpha1.owned",
+        "tealagents.v1alpha1.access",
         "head = await self._engine.catalog.head(task_id, caller.user_id, lasting=True)",
         "flip truth",
         SHORTCUT,

@@ -85,7 +85,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "http.caller": CALLERS,
     "http.hosts": ("tests/http/test_hosts.py",),
     "http.quotas": ("tests/http/test_quota_counts.py", "tests/chats/test_quotas.py"),
-    "tealagents.v1alpha1.owned": TEAL,
+    "tealagents.v1alpha1.access": TEAL,
     "tools.addresses": ("tests/tools/test_addresses.py",),
     "llm.tokens": ("tests/llm/test_tokens.py",),
 }

@@ -11,16 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from sk_agents.chats.desk import engine_of
-from sk_agents.chats.models import Decision
-from sk_agents.chats.views import (
-    ApprovalPage,
-    ApprovalView,
-    GrantPage,
-    Processed,
-    asked_view,
-    decision_view,
-    grant_view,
-)
+from sk_agents.chats.render import asked_view, decision_view, grant_view
 from sk_agents.engine.commands import DecideApproval
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import ApprovalDecided
@@ -35,10 +26,12 @@ from sk_agents.http.body import body_of
 from sk_agents.http.caller import Caller, acting_caller
 from sk_agents.http.errors import problem
 from sk_agents.http.idempotency import idempotency_key
+from sk_agents.wire.requests import ApprovalDecision
+from sk_agents.wire.views import ApprovalPage, ApprovalView, GrantPage, Processed
 
 MAX_PAGE = 100
 
-_DECISION = TypeAdapter(Decision)
+_DECISION = TypeAdapter(ApprovalDecision)
 
 Cursor = Annotated[str | None, Query(max_length=128)]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
@@ -100,7 +93,7 @@ async def decide(
     engine: Engine,
     caller: Caller,
     approval_id: str,
-    body: Decision,
+    body: ApprovalDecision,
     *,
     thread_id: str | None = None,
     run_id: str | None = None,

@@ -14,7 +14,6 @@ import orjson
 from pydantic import Field, ValidationError
 
 from sk_agents.chats.desk import new_interaction_id
-from sk_agents.chats.models import MAX_TITLE, AgentName, Request, Title
 from sk_agents.engine.defaults import RandomIds
 from sk_agents.engine.events import (
     ApprovalDecided,
@@ -35,6 +34,7 @@ from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import TERMINAL, Thread
 from sk_agents.exceptions import InvalidInput
 from sk_agents.interactions import spelled_time
+from sk_agents.wire.requests import MAX_TITLE, AgentName, RequestBody, Title
 
 FORMAT: Literal["teal-chat"] = "teal-chat"
 VERSION: Literal[1] = 1
@@ -45,7 +45,7 @@ TITLE = "title"
 _LOCAL = GrantChanged | Unrecognised
 
 
-class Archive(Request):
+class Archive(RequestBody):
     format: Literal["teal-chat"]
     version: Literal[1]
     agent: AgentName

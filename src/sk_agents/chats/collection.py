@@ -15,16 +15,7 @@ from sk_agents.chats.archive import archive
 from sk_agents.chats.chat_document import DocumentResponse
 from sk_agents.chats.desk import SURFACE, Desk, busy, engine_of
 from sk_agents.chats.history import Place, chat_document
-from sk_agents.chats.models import BranchChoice, ChatChange
-from sk_agents.chats.views import (
-    AgentList,
-    BranchList,
-    ChatPage,
-    ChatSummary,
-    ChatView,
-    branch_list,
-    chat_summary,
-)
+from sk_agents.chats.render import branch_list, chat_summary
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import Thread
@@ -33,6 +24,8 @@ from sk_agents.exceptions import ThreadBusy
 from sk_agents.http.body import body_of
 from sk_agents.http.caller import acting_caller
 from sk_agents.http.streams import HeldStream
+from sk_agents.wire.requests import BranchChoice, ChatChange
+from sk_agents.wire.views import AgentList, BranchList, ChatPage, ChatSummary, ChatView
 
 MAX_PAGE = 100
 EXPORT_PAGE = 100

@@ -13,8 +13,7 @@ from starlette.requests import Request
 
 from sk_agents.chats.archive import Archive, restored
 from sk_agents.chats.desk import SURFACE, Desk, engine_of, request_digest
-from sk_agents.chats.models import NewChat
-from sk_agents.chats.views import ChatSummary, chat_summary
+from sk_agents.chats.render import chat_summary
 from sk_agents.engine.models import NewThread, Thread
 from sk_agents.engine.threads.catalog import ThreadCatalog
 from sk_agents.exceptions import (
@@ -31,6 +30,8 @@ from sk_agents.http.idempotency import idempotency_key
 from sk_agents.http.ids import chat_id as checked_chat_id
 from sk_agents.http.quotas import Quotas
 from sk_agents.interactions import chat_thread_id
+from sk_agents.wire.requests import NewChat
+from sk_agents.wire.views import ChatSummary
 
 # The label under which a chat remembers the request that made it.
 REQUEST = "request"

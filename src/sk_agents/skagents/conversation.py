@@ -23,8 +23,8 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.models import EPOCH, Part, RunStatus, UserInput
 from sk_agents.exceptions import InvalidInput
-from sk_agents.http.images import checked_image
 from sk_agents.ska_types import EmbeddedImage, HistoryMultiModalMessage, MultiModalItem
+from sk_agents.wire.images import checked_image
 
 # Common, but not a registered media type.
 UNREGISTERED_JPEG = "data:image/jpg;"

@@ -1,10 +1,10 @@
-"""What is the caller's own among this agent's tasks and requests."""
+"""Which of this agent's tasks and requests are the caller's own."""
 
 from __future__ import annotations
 
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.log.state import Run
-from sk_agents.engine.models import Entry, Thread
+from sk_agents.engine.models import Thread
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
     NotFound,
@@ -14,20 +14,22 @@ from sk_agents.exceptions import (
     Unauthenticated,
 )
 from sk_agents.http.caller import Caller
-from sk_agents.tealagents.v1alpha1.config import Served
-from sk_agents.tealagents.v1alpha1.tasks import SURFACE
+from sk_agents.tealagents.v1alpha1.config import SURFACE, ServedTealAgent
 
 
-class Owned:
-    """Every look-up raises `Unauthenticated` for another user's, or `NotFound` where its existence
-    is hidden, in the very words used for what does not exist."""
+class TaskAccess:
+    """Looks up tasks and requests for a caller.
 
-    def __init__(self, engine: Engine, served: Served) -> None:
+    Another user's raises `Unauthenticated`, or where existence is hidden the same `NotFound`, with
+    the same message, as one that does not exist.
+    """
+
+    def __init__(self, engine: Engine, served: ServedTealAgent) -> None:
         self._engine = engine
         self._served = served
 
     async def head(self, caller: Caller, task_id: str) -> Thread:
-        """The task's head as far as it lasts: its owner, session and agent."""
+        """The task's head; of it only owner, session and agent, which never change, are current."""
         try:
             head = await self._engine.catalog.head(task_id, caller.user_id, lasting=True)
         except ThreadNotFound as error:
@@ -42,7 +44,7 @@ class Owned:
         """The request and its task; `task_id` helps a store that cannot find it otherwise."""
         missing = RunNotFound(f"There is no request {request_id}.")
         if task_id is None:
-            entry = await self._entry(request_id)
+            entry = await self._engine.catalog.run(request_id)
             if entry is None:
                 raise missing
             task_id = entry.thread_id
@@ -58,9 +60,6 @@ class Owned:
     def is_ours(self, head: Thread) -> bool:
         """A task made through the four-method interface has no agent: any of ours may go on."""
         return head.surface == SURFACE and head.agent in ("", self._served.agent)
-
-    async def _entry(self, request_id: str) -> Entry | None:
-        return await self._engine.catalog.run(request_id)
 
     def _refusal(self, error: ThreadNotFound, missing: NotFound) -> TealError:
         if "owner" in error.attributes and not self._served.hide_existence:

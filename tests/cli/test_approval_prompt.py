@@ -2,9 +2,9 @@
 
 import pytest
 
-from sk_agents.cli.asking import PREVIEW_LINES, Asking, Decision, show, time_left
-from sk_agents.cli.keyboard import Keyboard
-from sk_agents.cli.screen import Screen
+from sk_agents.cli.chat_session import ApprovalPrompt, UserDecision
+from sk_agents.cli.event_printer import PREVIEW_LINES, print_approval, time_left
+from sk_agents.cli.terminal import Keyboard, Screen
 from sk_agents.client import ApprovalRequired
 from sk_agents.client.events import ApprovalKind
 
@@ -19,12 +19,12 @@ class Typed(Keyboard):
         return self.lines.pop(0)
 
 
-def asked(kind: ApprovalKind, *lines: str, **schema: object) -> Decision | None:
+def asked(kind: ApprovalKind, *lines: str, **schema: object) -> UserDecision | None:
     approval = ApprovalRequired.model_validate(
         {"approval_id": "a", "kind": kind, "call_id": "c", "tool_name": "t", "schema": schema}
     )
     keyboard = Typed(*lines)
-    decision = Asking(Screen(), keyboard).ask(approval)
+    decision = ApprovalPrompt(Screen(), keyboard).ask(approval)
     assert keyboard.lines == []
     return decision
 
@@ -39,18 +39,18 @@ def test_outcome_is_chosen_by_letter_or_word(typed: str, choice: str) -> None:
 
 
 def test_question_takes_a_text_and_nothing_declines_it() -> None:
-    assert asked("question", "Oslo") == Decision(True, {"answer": "Oslo"})
-    assert asked("question", "") == Decision(False)
+    assert asked("question", "Oslo") == UserDecision(True, {"answer": "Oslo"})
+    assert asked("question", "") == UserDecision(False)
 
 
 def test_question_with_a_schema_takes_json() -> None:
     decision = asked("question", "{", '{"n": 1}', type="object")
-    assert decision == Decision(True, {"answer": {"n": 1}})
+    assert decision == UserDecision(True, {"answer": {"n": 1}})
 
 
 def test_own_name_is_lent_refused_or_left_for_later() -> None:
-    assert asked("auth", "maybe", "y") == Decision(True)
-    assert asked("auth", "no") == Decision(False)
+    assert asked("auth", "maybe", "y") == UserDecision(True)
+    assert asked("auth", "no") == UserDecision(False)
     assert asked("auth", "w") is None
 
 
@@ -61,7 +61,7 @@ def test_what_a_call_would_change_is_shown_and_does_nothing_to_the_terminal(
     approval = ApprovalRequired.model_validate(
         {"approval_id": "a", "call_id": "c", "tool_name": "write_file", "preview": difference}
     )
-    show(Screen(), approval)
+    print_approval(Screen(), approval)
     shown = capsys.readouterr().out
     assert "  -old\n  +new \\x1b[31m\n  +more" in shown
     assert shown.count("+more") == PREVIEW_LINES - 5
@@ -69,9 +69,9 @@ def test_what_a_call_would_change_is_shown_and_does_nothing_to_the_terminal(
 
 
 @pytest.mark.parametrize("moment", [None, "nonsense", "2026-01-01T00:00:00"])
-def test_time_that_cannot_be_told_is_not_told(moment: str | None) -> None:
+def test_expiry_that_cannot_be_read_is_not_shown(moment: str | None) -> None:
     assert time_left(moment) is None
 
 
-def test_time_that_is_over_is_told() -> None:
+def test_expiry_in_the_past_is_shown() -> None:
     assert time_left("2020-01-01T00:00:00+00:00") == "expired"

@@ -1,7 +1,7 @@
-"""Texts of models, tools and strangers, made harmless for a terminal.
+"""Texts of models, tools and other people, made harmless for a terminal.
 
-What would move the cursor, change colours, hide or reorder text is spelt out (`\\x1b`), so that it
-is seen and does nothing. Letters of all scripts, wide ones and emoji stay as they are.
+Characters that would move the cursor, change colours, or hide or reorder text are written as an
+escape (`\\x1b`): they are seen and do nothing. Letters of all scripts and emoji stay as they are.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ _SUSPECT = re.compile(r"[^ -~\n\t\u00a1-\u00ac\u00ae-\u0377]")
 _RETURN = re.compile("\r\n?")
 
 
-def neutral(text: str) -> str:
-    """The text with everything but line breaks and tabs that a terminal would obey spelt out."""
+def escaped(text: str) -> str:
+    """The text with all that a terminal would obey escaped, except line breaks and tabs."""
     return _SUSPECT.sub(_visible, _RETURN.sub("\n", text))
 
 
 def one_line(text: str) -> str:
-    """The same on one line."""
-    return " ".join(neutral(text).split())
+    """The escaped text on one line."""
+    return " ".join(escaped(text).split())
 
 
-def sendable(value: Any) -> Any:
-    """A JSON value with nothing in it that is no text: halves of letters become `\ufffd`."""
+def valid_text(value: Any) -> Any:
+    """A JSON value in which every lone surrogate, which is not text, is replaced by `\ufffd`."""
     match value:
         case str():
             try:
@@ -38,9 +38,9 @@ def sendable(value: Any) -> Any:
                 return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
             return value
         case dict():
-            return {key: sendable(inner) for key, inner in value.items()}
+            return {key: valid_text(inner) for key, inner in value.items()}
         case list():
-            return [sendable(inner) for inner in value]
+            return [valid_text(inner) for inner in value]
         case _:
             return value
 

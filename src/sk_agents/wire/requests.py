@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, model_validator
 
-from sk_agents.engine.models import Part, UserInput
-from sk_agents.http.images import checked_image
+from sk_agents.wire.images import checked_image
 
 MAX_TEXT_BYTES = 256 * 1024
 MAX_ITEMS = 32
@@ -15,35 +14,32 @@ MAX_TITLE = 200
 MAX_NAME = 255
 
 
-def _bounded(text: str) -> str:
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
     # A code point has at most four bytes, so most texts need no encoding to be counted.
     if len(text) * 4 > MAX_TEXT_BYTES and len(text.encode()) > MAX_TEXT_BYTES:
         raise ValueError(f"must have at most {MAX_TEXT_BYTES} bytes")
     return text
 
 
-def _spoken(text: str) -> str:
-    if not text.strip():
-        raise ValueError("must not be empty")
-    return _bounded(text)
-
-
-Said = Annotated[str, AfterValidator(_spoken)]
-Text = Annotated[str, AfterValidator(_bounded)]
-Title = Annotated[str, Field(min_length=1, max_length=MAX_TITLE), AfterValidator(_spoken)]
+MessageText = Annotated[str, AfterValidator(_not_blank)]
+Title = Annotated[str, Field(min_length=1, max_length=MAX_TITLE), AfterValidator(_not_blank)]
 ChatId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 AgentName = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 OnBusy = Literal["reject", "enqueue", "interrupt"]
 OnDisconnect = Literal["cancel", "continue"]
+Remember = Literal["run", "thread"]
+Choice = Literal["done", "retry", "give_up"]
 
 
-class Request(BaseModel):
+class RequestBody(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True
     )
 
 
-class Item(Request):
+class Item(RequestBody):
     """Something sent along with a message: an image as a data URI, or a text file."""
 
     content_type: Literal["text", "image"]
@@ -55,54 +51,43 @@ class Item(Request):
         if self.content_type == "image":
             checked_image(self.content)
         else:
-            _spoken(self.content)
+            _not_blank(self.content)
         return self
-
-    def part(self) -> Part:
-        if self.content_type == "image":
-            return Part(kind="image", content=self.content, name=self.name)
-        return Part(kind="file", content=self.content, name=self.name)
 
 
 Items = Annotated[tuple[Item, ...], Field(max_length=MAX_ITEMS)]
 
 
-class StartInteraction(Request):
-    user_message: Said
+class StartInteraction(RequestBody):
+    user_message: MessageText
     items: Items = ()
     agent: AgentName | None = None
     on_busy: OnBusy = "reject"
     on_disconnect: OnDisconnect | None = None
 
-    def message(self) -> UserInput:
-        return _message(self.user_message, self.items)
 
-
-class EditInteraction(Request):
-    new_user_message: Said
+class EditInteraction(RequestBody):
+    new_user_message: MessageText
     items: Items = ()
     agent: AgentName | None = None
     on_busy: OnBusy = "reject"
     on_disconnect: OnDisconnect | None = None
 
-    def message(self) -> UserInput:
-        return _message(self.new_user_message, self.items)
 
-
-class Regenerate(Request):
+class Regenerate(RequestBody):
     on_busy: OnBusy = "reject"
     on_disconnect: OnDisconnect | None = None
 
 
-class Decision(Request):
+class ApprovalDecision(RequestBody):
     """Yes or no to what was shown; `digest` echoes it, so that nothing else can be meant."""
 
     approved: StrictBool
     message: Annotated[str, Field(max_length=4000)] | None = None
     edited_arguments: dict[str, Any] | None = None
-    remember: Literal["run", "thread"] | None = None
+    remember: Remember | None = None
     digest: Annotated[str, Field(max_length=128)] | None = None
-    choice: Literal["done", "retry", "give_up"] | None = None
+    choice: Choice | None = None
     answer: Any = None
 
     @model_validator(mode="after")
@@ -112,23 +97,19 @@ class Decision(Request):
         return self
 
 
-class NamedDecision(Decision):
+class NamedDecision(ApprovalDecision):
     approval_id: Annotated[str, Field(min_length=1, max_length=128)]
 
 
-class NewChat(Request):
+class NewChat(RequestBody):
     chat_id: ChatId | None = None
     agent: AgentName | None = None
     title: Title | None = None
 
 
-class ChatChange(Request):
+class ChatChange(RequestBody):
     title: Title
 
 
-class BranchChoice(Request):
+class BranchChoice(RequestBody):
     interaction_id: Annotated[str, Field(min_length=1, max_length=128)]
-
-
-def _message(text: str, items: tuple[Item, ...]) -> UserInput:
-    return UserInput(parts=(Part(content=text), *(item.part() for item in items)))

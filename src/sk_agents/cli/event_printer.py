@@ -1,16 +1,17 @@
-"""The events of an interaction, told on the screen as they come.
+"""Prints the events of an interaction as they come, and what a call that waits would run.
 
-A preview is printed as it grows; the stored event that follows completes it, or shows the whole
-text if something else was seen.
+A preview is printed as it grows. The stored event that follows completes it, or prints the whole
+text if the preview was different.
 """
 
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Literal
 
-from sk_agents.cli.neutral import one_line
-from sk_agents.cli.screen import BAD, DIM, GOOD, NOTE, STRONG, WARN, Screen
+from sk_agents.cli.safe_text import one_line
+from sk_agents.cli.terminal import BAD, DIM, GOOD, STRONG, WARN, Screen
 from sk_agents.client import (
     Answer,
     AnswerDelta,
@@ -22,6 +23,7 @@ from sk_agents.client import (
     Event,
     Failed,
     Interaction,
+    PendingApproval,
     Queued,
     Rejected,
     Thinking,
@@ -36,10 +38,20 @@ Kind = Literal["answer", "thinking"]
 STYLES: dict[Kind, str] = {"answer": "", "thinking": DIM}
 MAX_RESULT_LINES = 20
 MAX_RESULT_CHARS = 4000
+DIGEST_LENGTH = 12
+# More than a screen of a difference is for the page.
+PREVIEW_LINES = 60
+PREVIEW_STYLES = {"+": GOOD, "-": BAD}
+APPROVAL_TITLES = {
+    "tool": "wants to run",
+    "outcome_unknown": "was cut off: it is unknown whether it took effect",
+    "question": "asks",
+    "auth": "acts in your name and needs your token again",
+}
 
 
-class Teller:
-    """`fold_thinking` tells a thought as one line; long results are cut unless `whole_results`."""
+class EventPrinter:
+    """`fold_thinking`: a thought is one line. Long results are cut unless `whole_results`."""
 
     def __init__(
         self, screen: Screen, *, fold_thinking: bool = False, whole_results: bool = False
@@ -52,7 +64,7 @@ class Teller:
         self._open: Kind | None = None
         self._outputs: dict[str, str] = {}
 
-    def tell(self, event: Event) -> None:
+    def print(self, event: Event) -> None:
         self._answering.add(event)
         match event:
             case AnswerDelta():
@@ -60,19 +72,19 @@ class Teller:
             case ThinkingDelta() if not self._fold:
                 self._grow("thinking", self._answering.thinking)
             case Thinking():
-                self._thought(event.content)
+                self._print_thought(event.content)
             case Answer():
-                self._settle("answer", event.content)
+                self._complete("answer", event.content)
             case ToolCall() | ToolOutput() | ToolResult():
-                self._tell_tool(event)
+                self._print_tool(event)
             case ApprovalRequired():
-                self._forget()
+                self._clear()
             case Approved() | Rejected():
-                self._decided(event)
+                self._print_decision(event)
             case Queued():
-                self._note(f"waits for its turn, number {event.position}")
+                self._screen.note(f"waits in the queue, number {event.position}")
             case Cancelled():
-                self._note("cancelled")
+                self._screen.note("cancelled")
             case Failed():
                 self._screen.line(f"✗ {one_line(event.message or event.code)}", BAD)
                 self._screen.line(f"  {event.code} {event.correlation_id or ''}".rstrip(), DIM)
@@ -81,10 +93,10 @@ class Teller:
             case _:
                 pass
 
-    def _tell_tool(self, event: ToolCall | ToolOutput | ToolResult) -> None:
+    def _print_tool(self, event: ToolCall | ToolOutput | ToolResult) -> None:
         match event:
             case ToolCall():
-                self._forget()
+                self._clear()
                 self._screen.line(f"→ {one_line(event.tool_name)}", STRONG)
                 self._indented(pretty(event.tool_input), DIM)
             case ToolOutput():
@@ -95,7 +107,7 @@ class Teller:
                 self._screen.line(f"← {one_line(event.tool_name)}", STRONG)
                 if not seen or seen != event.tool_output:
                     output = event.tool_output
-                    self._indented(output if self._whole else shortened(output), DIM)
+                    self._indented(output if self._whole else _shortened(output), DIM)
 
     def _grow(self, kind: Kind, text: str) -> None:
         if self._open != kind:
@@ -103,28 +115,28 @@ class Teller:
             self._open = kind
         shown = self._shown[kind]
         if not text.startswith(shown):
-            self._note("the model begins anew")
+            self._screen.note("the model starts its answer again")
             shown = ""
         self._screen.write(text[len(shown) :], STYLES[kind])
         self._shown[kind] = text
 
-    def _settle(self, kind: Kind, text: str) -> None:
+    def _complete(self, kind: Kind, text: str) -> None:
         if text != self._shown[kind]:
             self._grow(kind, text)
         self._screen.end_line()
         self._shown[kind] = ""
         self._open = None
 
-    def _thought(self, content: str) -> None:
+    def _print_thought(self, content: str) -> None:
         if content == self._shown["answer"]:
-            # It was said beside a tool call, and seen already.
-            self._settle("answer", content)
+            # The text beside a tool call; it was printed as an answer already.
+            self._complete("answer", content)
         elif self._fold:
-            self._note(f"thought, {len(content.split())} words")
+            self._screen.note(f"thought, {len(content.split())} words")
         else:
-            self._settle("thinking", content)
+            self._complete("thinking", content)
 
-    def _decided(self, event: Approved | Rejected) -> None:
+    def _print_decision(self, event: Approved | Rejected) -> None:
         tool = one_line(event.tool_name)
         who = event.by if event.decided_by is None else f"{event.by} {one_line(event.decided_by)}"
         reason = f": {one_line(event.message)}" if event.message else ""
@@ -134,40 +146,71 @@ class Teller:
         else:
             self._screen.line(f"✗ {tool} refused by {who}{reason}", WARN)
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._screen.end_line()
         self._shown = {"answer": "", "thinking": ""}
         self._open = None
-
-    def _note(self, text: str) -> None:
-        self._screen.line(f"({text})", NOTE)
 
     def _indented(self, text: str, style: str) -> None:
         for line in text.splitlines():
             self._screen.line(f"  {line}", style)
 
 
-def tell_past(screen: Screen, interaction: Interaction) -> None:
-    """An interaction that is over, without its tools: what was said."""
+def print_past(screen: Screen, interaction: Interaction) -> None:
+    """The message and the answer of an interaction that is over, without its tools."""
     screen.line(f"> {interaction.user_message}", STRONG)
     if interaction.answer is not None:
         screen.line(interaction.answer)
     if interaction.status != "COMPLETED":
         reason = f": {one_line(interaction.error.message)}" if interaction.error else ""
-        screen.line(f"({interaction.status.lower()}{reason})", NOTE)
+        screen.note(f"{interaction.status.lower()}{reason}")
+
+
+def print_approval(screen: Screen, approval: ApprovalRequired | PendingApproval) -> None:
+    """Exactly what will run, and how long it can be decided."""
+    screen.line(f"⚠ {one_line(approval.tool_name)} {APPROVAL_TITLES[approval.kind]}", WARN)
+    for line in pretty(approval.tool_input).splitlines():
+        screen.line(f"  {line}")
+    preview = (approval.preview or "").splitlines()
+    for line in preview[:PREVIEW_LINES]:
+        screen.line(f"  {line}", PREVIEW_STYLES.get(line[:1], DIM))
+    if len(preview) > PREVIEW_LINES:
+        screen.note(f"{len(preview) - PREVIEW_LINES} more lines would change")
+    facts = [f"digest {approval.digest[:DIGEST_LENGTH]}"] if approval.digest else []
+    if expiry := time_left(approval.expires_at):
+        facts.append(expiry)
+    if facts:
+        screen.line(f"  {', '.join(facts)}", DIM)
+    if isinstance(approval, PendingApproval) and approval.late_result is not None:
+        screen.line(f"  its result came late: {one_line(approval.late_result)}", DIM)
+
+
+def time_left(expires_at: str | None) -> str | None:
+    if expires_at is None:
+        return None
+    try:
+        seconds = (datetime.fromisoformat(expires_at) - datetime.now(UTC)).total_seconds()
+    except (TypeError, ValueError):
+        return None
+    minutes = int(seconds // 60)
+    if minutes < 0:
+        return "expired"
+    if minutes < 60:
+        return f"expires in {minutes} min"
+    return f"expires in {minutes // 60} h {minutes % 60} min"
 
 
 def pretty(tool_input: str) -> str:
-    """JSON laid out for reading; what is none stays as it is."""
+    """JSON with line breaks and indents; any other text stays as it is."""
     try:
         return json.dumps(json.loads(tool_input), indent=2, ensure_ascii=False)
     except ValueError:
         return tool_input
 
 
-def shortened(text: str) -> str:
+def _shortened(text: str) -> str:
     lines = text[:MAX_RESULT_CHARS].splitlines()
     if len(lines) <= MAX_RESULT_LINES and len(text) <= MAX_RESULT_CHARS:
         return text
-    kept = lines[:MAX_RESULT_LINES]
-    return "\n".join([*kept, f"… {len(text)} characters in all; teal chats show has them"])
+    rest = f"… {len(text)} characters in total; teal chats show prints them all"
+    return "\n".join([*lines[:MAX_RESULT_LINES], rest])

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sk_agents.cli.collector import YOUNGEST, calm_collector, idle_collector
+from sk_agents.cli.garbage_collection import YOUNGEST, collect_rarely, paused_collection
 
 
 @pytest.fixture(autouse=True)
@@ -16,20 +16,20 @@ def own_collector() -> Iterator[None]:
 
 
 def test_nothing_is_looked_for_while_a_server_is_loaded() -> None:
-    with idle_collector():
+    with paused_collection():
         assert not gc.isenabled()
     assert gc.isenabled()
 
 
 def test_a_loaded_server_looks_for_garbage_but_not_among_what_it_loaded() -> None:
-    with idle_collector():
-        calm_collector()
+    with paused_collection():
+        collect_rarely()
         assert gc.isenabled()
         assert gc.get_freeze_count() > 0
         assert gc.get_threshold()[0] == YOUNGEST
 
 
 def test_a_start_that_fails_leaves_the_collector_on() -> None:
-    with pytest.raises(RuntimeError), idle_collector():
+    with pytest.raises(RuntimeError), paused_collection():
         raise RuntimeError
     assert gc.isenabled()

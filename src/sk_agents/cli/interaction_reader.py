@@ -1,7 +1,7 @@
-"""Reading an interaction along until it ends or waits for a person; Ctrl-C asks it to stop.
+"""Reads an interaction until it ends or waits for the user. Ctrl-C asks it to stop.
 
-No stream is held open while a person thinks: the interaction waits in the server's log, and what
-was decided is read from where reading stopped.
+No stream is held open while the user thinks: the interaction waits in the server's log, and what
+follows a decision is read from where reading stopped.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from sk_agents.client.reply import ReplySoFar
 QUIET_SECONDS = 0.25
 
 
-class Left(Exception):
-    """The person pressed Ctrl-C twice: they do not want to wait for the end."""
+class UserLeft(Exception):
+    """The user pressed Ctrl-C twice: they do not want to wait for the end."""
 
 
-class Follower:
+class InteractionReader:
     """One interaction, over as many streams as its questions make of it."""
 
     def __init__(
         self,
         chat: Chat,
-        tell: Callable[[Event], None],
-        tell_stopping: Callable[[], None] = lambda: None,
+        on_event: Callable[[Event], None],
+        on_stop: Callable[[], None] = lambda: None,
     ) -> None:
         self._chat = chat
-        self._tell = tell
-        self._tell_stopping = tell_stopping
+        self._on_event = on_event
+        self._on_stop = on_stop
         self._so_far = ReplySoFar()
         self._decided: set[str] = set()
-        self._stops = 0
+        self._interrupts = 0
         self._stopping: asyncio.Task[None] | None = None
-        self._coming: asyncio.Future[Event | None] | None = None
+        self._next_event: asyncio.Future[Event | None] | None = None
 
     @property
     def reply(self) -> Reply:
@@ -46,52 +46,52 @@ class Follower:
 
     @property
     def was_stopped(self) -> bool:
-        return self._stops > 0
+        return self._interrupts > 0
 
     @property
     def open_approvals(self) -> list[ApprovalRequired]:
-        """Those that nobody here has decided yet."""
+        """Those that were not decided here yet."""
         return [a for a in self.reply.approvals if a.approval_id not in self._decided]
 
-    def note_decided(self, approval: ApprovalRequired) -> None:
+    def mark_decided(self, approval: ApprovalRequired) -> None:
         self._decided.add(approval.approval_id)
 
-    def further_events(self) -> AsyncGenerator[Event, None]:
-        """What follows the last event that was told."""
+    async def read_on(self) -> None:
+        """Read what follows the last event. Raises as `read`."""
         reply = self.reply
-        return self._chat.watch(reply.interaction_id, after=reply.last_event_id)
+        await self.read(self._chat.watch(reply.interaction_id, after=reply.last_event_id))
 
-    async def follow(self, events: AsyncGenerator[Event, None]) -> None:
-        """To the end, or until nothing but an open approval can move it on.
+    async def read(self, events: AsyncGenerator[Event, None]) -> None:
+        """Read to the end, or until the interaction can only go on after an approval.
 
         Raises:
-            ClientError: the server refused, or is gone for good.
-            Left: two interrupts.
+            ClientError: the server refused, or did not come back.
+            UserLeft: two interrupts.
         """
-        with self._interrupts():
+        with self._handled_interrupts():
             async with aclosing(events):
                 while (event := await self._next(events)) is not None:
                     self._so_far.add(event)
-                    self._tell(event)
-                    self._stop_if_wanted()
+                    self._on_event(event)
+                    self._stop_if_interrupted()
         if self._stopping is not None:
             await self._stopping
 
     async def stop(self) -> None:
-        """Ask the interaction to stop; if it has ended, that is as good."""
+        """Ask the interaction to stop. If it has ended already, nothing is left to do."""
         with suppress(ClientError):
             await self._chat.cancel(self.reply.interaction_id)
 
     async def _next(self, events: AsyncGenerator[Event, None]) -> Event | None:
         coming = asyncio.ensure_future(anext(events, None))
-        self._coming = coming
+        self._next_event = coming
         waits = bool(self.open_approvals) and self._so_far.is_paused and not self.was_stopped
         try:
             await asyncio.wait({coming}, timeout=QUIET_SECONDS if waits else None)
             if not coming.done():
                 return None
             if coming.cancelled():
-                raise Left
+                raise UserLeft
             return coming.result()
         finally:
             if not coming.done():
@@ -99,20 +99,20 @@ class Follower:
                 with suppress(asyncio.CancelledError):
                     await coming
 
-    def _stop_if_wanted(self) -> None:
-        if self._stops and self._stopping is None and self.reply.interaction_id:
+    def _stop_if_interrupted(self) -> None:
+        if self._interrupts and self._stopping is None and self.reply.interaction_id:
             self._stopping = asyncio.ensure_future(self.stop())
 
     def _interrupted(self) -> None:
-        self._stops += 1
-        if self._stops == 1:
-            self._tell_stopping()
-            self._stop_if_wanted()
-        elif self._coming is not None:
-            self._coming.cancel()
+        self._interrupts += 1
+        if self._interrupts == 1:
+            self._on_stop()
+            self._stop_if_interrupted()
+        elif self._next_event is not None:
+            self._next_event.cancel()
 
     @contextmanager
-    def _interrupts(self) -> Iterator[None]:
+    def _handled_interrupts(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._interrupted)
         try:

@@ -1,36 +1,27 @@
-"""`teal chat -m`: one message, one answer, an exit code; nobody is asked anything."""
+"""`teal chat -m`: one message, one answer, an exit code. The user is asked nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
 
 import typer
 
-from sk_agents.cli.chat import Answers, Output
-from sk_agents.cli.exits import Exit
-from sk_agents.cli.following import Follower, Left
-from sk_agents.cli.neutral import one_line
-from sk_agents.cli.options import Target
-from sk_agents.cli.reaching import client_of, complain, quiet_client_logs
-from sk_agents.cli.screen import Screen, print_json, print_json_line
-from sk_agents.cli.session import new_chat_id
-from sk_agents.client import (
-    ApprovalRequired,
-    Chat,
-    ClientError,
-    Event,
-    Reply,
-    TealServerError,
-)
+from sk_agents.cli.chat_session import new_chat_id
+from sk_agents.cli.chats import Answers, Output
+from sk_agents.cli.interaction_reader import InteractionReader, UserLeft
+from sk_agents.cli.options import Exit, ServerAccess
+from sk_agents.cli.safe_text import one_line
+from sk_agents.cli.server_connection import print_error, silence_client_log, unopened_client
+from sk_agents.cli.terminal import Screen, print_json, print_json_line
+from sk_agents.client import ApprovalRequired, Chat, ClientError, Event, Reply, TealServerError
 from sk_agents.client.chat import MessageOptions
 
-NOBODY = "Nobody is there to approve this."
+REJECTION = "No user is present to approve this."
 
 
-def ask_once(
-    target: Target,
+def send_message(
+    access: ServerAccess,
     chat_id: str | None,
     message: str,
     *,
@@ -38,49 +29,54 @@ def ask_once(
     answers: Answers,
     output: Output,
 ) -> Exit:
-    quiet_client_logs()
+    silence_client_log()
     try:
         if message == "-":
             message = sys.stdin.read()
-        return asyncio.run(_ask(target, chat_id, message, agent, answers, output))
+        return asyncio.run(_send(access, chat_id, message, agent, answers, output))
     except (ClientError, ValueError) as error:
-        return complain(error, target.server)
+        return print_error(error, access.server)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
 
 
-async def _ask(
-    target: Target,
+async def _send(
+    access: ServerAccess,
     chat_id: str | None,
     message: str,
     agent: str | None,
     answers: Answers,
     output: Output,
 ) -> Exit:
-    async with client_of(target, give_up_after=0) as probe:
+    async with unopened_client(access, give_up_after=0) as probe:
         await probe.agents()
-    async with client_of(target) as client:
+    async with unopened_client(access) as client:
         chat = client.chat(chat_id or new_chat_id())
-        tell = _event_printer(chat) if output == "events" else _nothing
-        follower = Follower(chat, tell)
+
+        def print_event(event: Event) -> None:
+            if output == "events":
+                fields = event.model_dump(mode="json", by_alias=True, exclude_none=True)
+                print_json_line({"event": type(event).__name__, "chat_id": chat.id, **fields})
+
+        reader = InteractionReader(chat, print_event)
         options: MessageOptions = {"agent": agent} if agent else {}
         try:
-            await follower.follow(chat.say(message, **options))
-            while await _answer_all(chat, follower, answers):
-                await follower.follow(follower.further_events())
-        except Left:
+            await reader.read(chat.say(message, **options))
+            while await _answer_all(chat, reader, answers):
+                await reader.read_on()
+        except UserLeft:
             return Exit.INTERRUPTED
-    return _report(chat, follower, output)
+    return _report(chat, reader, output)
 
 
-async def _answer_all(chat: Chat, follower: Follower, answers: Answers) -> bool:
-    """False if something waits that only a person can decide, or if nothing waits."""
-    waiting = follower.open_approvals
+async def _answer_all(chat: Chat, reader: InteractionReader, answers: Answers) -> bool:
+    """False if a call waits that only the user can decide, or if none waits."""
+    waiting = reader.open_approvals
     if answers == "none" or not all(approval.kind == "tool" for approval in waiting):
         return False
     for approval in waiting:
         await _answer(chat, approval, answers)
-        follower.note_decided(approval)
+        reader.mark_decided(approval)
     return bool(waiting)
 
 
@@ -89,16 +85,16 @@ async def _answer(chat: Chat, approval: ApprovalRequired, answers: Answers) -> N
         if answers == "approve":
             await chat.approve(approval)
         else:
-            await chat.reject(approval, message=NOBODY)
+            await chat.reject(approval, message=REJECTION)
     except TealServerError as error:
-        # Somebody else was faster; the stream tells what they said.
+        # Decided elsewhere at the same time; the stream shows how.
         if error.status not in {400, 409}:
             raise
 
 
-def _report(chat: Chat, follower: Follower, output: Output) -> Exit:
-    reply = follower.reply
-    code = _exit_code(follower)
+def _report(chat: Chat, reader: InteractionReader, output: Output) -> Exit:
+    reply = reader.reply
+    code = _exit_code(reader)
     match output:
         case "json":
             print_json(_document(chat, reply))
@@ -114,7 +110,7 @@ def _report(chat: Chat, follower: Follower, output: Output) -> Exit:
                 f"teal approvals approve {approval.approval_id}",
                 err=True,
             )
-        typer.echo(f"Then read on with: teal chat {chat.id}", err=True)
+        typer.echo(f"Then continue with: teal chat {chat.id}", err=True)
     elif code == Exit.FAILED:
         error = reply.error
         reason = f"{error.code}: {one_line(error.message)}" if error else reply.status.lower()
@@ -122,10 +118,10 @@ def _report(chat: Chat, follower: Follower, output: Output) -> Exit:
     return code
 
 
-def _exit_code(follower: Follower) -> Exit:
-    if follower.was_stopped:
+def _exit_code(reader: InteractionReader) -> Exit:
+    if reader.was_stopped:
         return Exit.INTERRUPTED
-    match follower.reply.status:
+    match reader.reply.status:
         case "COMPLETED":
             return Exit.DONE
         case "WAITING_APPROVAL":
@@ -153,15 +149,3 @@ def _document(chat: Chat, reply: Reply) -> dict[str, object]:
         "usage": reply.usage.model_dump() if reply.usage else None,
         "error": reply.error.model_dump(mode="json") if reply.error else None,
     }
-
-
-def _event_printer(chat: Chat) -> Callable[[Event], None]:
-    def print_event(event: Event) -> None:
-        fields = event.model_dump(mode="json", by_alias=True, exclude_none=True)
-        print_json_line({"event": type(event).__name__, "chat_id": chat.id, **fields})
-
-    return print_event
-
-
-def _nothing(event: Event) -> None:
-    pass
