@@ -36,8 +36,7 @@ from sk_agents.http.strict_json import check_json
 from sk_agents.llm.replies import Reply
 from sk_agents.llm.sse_reader import SseReader
 from sk_agents.tealagents.v1alpha1.agent import Progress
-from sk_agents.telemetry.line_writer import LineWriter
-from sk_agents.telemetry.redaction import Redactor
+from sk_agents.telemetry.logs import LineWriter, Redactor
 from sk_agents.tools.mcp.schema import Arguments, check_schema
 from sk_agents.tools.openapi.document import parsed_document
 from sk_agents.tools.openapi.operations import operations_of

@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sk_agents.http.correlation import correlation_id_of
-from sk_agents.telemetry.requests import Requests
+from sk_agents.telemetry.observers import RequestObserver
 
 METRICS_PATH = "/metrics"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -22,7 +22,7 @@ _STREAM = b"text/event-stream"
 class TelemetryMiddleware:
     """Around everything else, so that nothing is served unseen. A stream is seen until its end."""
 
-    def __init__(self, app: ASGIApp, requests: Requests) -> None:
+    def __init__(self, app: ASGIApp, requests: RequestObserver) -> None:
         self.app = app
         self._requests = requests
 
