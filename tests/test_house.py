@@ -28,7 +28,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "tools/schema.py": "the validators and annotations of a plugin",
     "tools/threads.py": "carries what a tool raised to whoever waits for it",
     "http/caller.py": "the operator's authorizer",
-    "http/express.py": "our own mistake, answered and logged",
+    "http/front.py": "our own mistake, answered and logged",
     "http/health.py": "the ping of an operator's store",
     "http/threads.py": "carries what a call raised to whoever waits for it",
     "persistence/sqlite/group_writer.py": "the writer must outlive every job",

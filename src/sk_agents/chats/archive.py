@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import Field, ValidationError
 
-from sk_agents.chats.desk import new_interaction_id
 from sk_agents.chats.models import MAX_TITLE, AgentName, Request, Title
+from sk_agents.chats.requests import new_interaction_id
 from sk_agents.engine.events import (
     ApprovalDecided,
     ApprovalRequested,

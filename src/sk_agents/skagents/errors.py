@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse
 from starlette.types import Scope
 
 from sk_agents.exceptions import TealError
-from sk_agents.http.correlation import HEADER, correlation_id_of
 from sk_agents.http.errors import DEFAULT_RETRY_AFTER, status_of
+from sk_agents.http.ids import CORRELATION_HEADER, correlation_id_of
 from sk_agents.skagents.models import Failure, Output, Outputs
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ async def told(outputs: Outputs, scope: Scope) -> AsyncGenerator[Sequence[Output
 def error_response(scope: Scope, failure: Failure, detail: Any = None) -> JSONResponse:
     """`detail` in place of the message, where there is more to say than a sentence."""
     correlation_id = correlation_id_of(scope)
-    headers = {HEADER: correlation_id}
+    headers = {CORRELATION_HEADER: correlation_id}
     if failure.status in UNAVAILABLE:
         headers["Retry-After"] = str(DEFAULT_RETRY_AFTER)
     if failure.status == HTTPStatus.REQUEST_TIMEOUT:

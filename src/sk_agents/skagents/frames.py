@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from starlette.types import Scope
 
-from sk_agents.http.correlation import correlation_id_of
+from sk_agents.http.ids import correlation_id_of
 from sk_agents.http.sse import frame
 from sk_agents.skagents.errors import told
 from sk_agents.skagents.models import (

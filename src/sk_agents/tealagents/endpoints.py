@@ -20,11 +20,8 @@ from sk_agents.engine.models import RunStatus
 from sk_agents.exceptions import InvalidInput, LimitExceeded, TealError
 from sk_agents.http.body import body_of
 from sk_agents.http.caller import Caller, current_caller
-from sk_agents.http.correlation import correlation_id_of
-from sk_agents.http.exchange import exchange_of
 from sk_agents.http.health import Health
-from sk_agents.http.idempotency import idempotency_key
-from sk_agents.http.ids import canonical_uuid
+from sk_agents.http.ids import canonical_uuid, correlation_id_of, idempotency_key
 from sk_agents.http.limits import admitting, limits_of
 from sk_agents.http.sse import DirectLine, EventStream, Frames
 from sk_agents.http.streams import HeldStream
@@ -56,11 +53,6 @@ class JsonResponse:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         length = str(len(self._body)).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", length)]
-        exchange = exchange_of(scope)
-        if exchange is not None and send == exchange.send:
-            # Nobody else wants to see it.
-            if exchange.reply(self._status, headers, self._body):
-                return
         await send({"type": "http.response.start", "status": self._status, "headers": headers})
         await send({"type": "http.response.body", "body": self._body})
 

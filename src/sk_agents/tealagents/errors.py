@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp
 
 from sk_agents.exceptions import TealError
-from sk_agents.http.correlation import correlation_id_of
 from sk_agents.http.errors import DEFAULT_RETRY_AFTER, status_of
+from sk_agents.http.ids import correlation_id_of
 from sk_agents.tealagents.models import RequestFailure
 
 logger = logging.getLogger(__name__)

@@ -10,8 +10,9 @@ from starlette.requests import Request as HttpRequest
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from sk_agents.http.express import ExpressRoute
+from sk_agents.http import operations
 from sk_agents.http.health import Health
+from sk_agents.http.operations import OperationRoute
 from sk_agents.tealagents.endpoints import Endpoints
 from sk_agents.tealagents.errors import Endpoint, guarded
 from sk_agents.tealagents.models import (
@@ -60,7 +61,16 @@ class Operation:
 
     @property
     def route(self) -> Route:
-        return ExpressRoute(self.path, _Served(guarded(self.endpoint)), methods=[self.method])
+        return OperationRoute(
+            operations.Operation(
+                method=self.method,
+                path=self.path,
+                endpoint=_Served(guarded(self.endpoint)),
+                # The endpoint finds out by itself.
+                who=None,
+                is_described=False,
+            )
+        )
 
 
 _TASK = {"task_id": "The request's task; only stores that cannot find a request alone need it."}
