@@ -26,7 +26,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "hitl/policy.py": "the operator's catalog class",
     "tools/schema.py": "the validators and annotations of a plugin",
     "http/caller.py": "the operator's authorizer",
-    "http/express.py": "our own mistake, answered and logged",
+    "http/front.py": "our own mistake, answered and logged",
     "http/health.py": "the ping of an operator's store",
     "worker_threads.py": "carries what a function raised to its caller",
     "persistence/sqlite/group_writer.py": "the writer must outlive every job",
