@@ -63,6 +63,7 @@ def create_app(
         ConfigurationError: the settings name a class or a store that cannot be used.
     """
     house = build_house(settings, agents)
+    authorizer = build_authorizer(settings) if authorizer is None else authorizer
     stores = house.stores
     kind = str(stores.main).partition(":")[0]
     health = Health()
@@ -74,6 +75,8 @@ def create_app(
             health.watch("store", engines.main.ping, kind=kind, durability=stores.main.durability)
             if stores.tasks is not stores.main:
                 health.watch("tasks", engines.tasks.ping, kind=str(settings.persistence_class))
+            if type(authorizer).ping is not RequestAuthorizer.ping:
+                health.watch("authorizer", authorizer.ping, kind=type(authorizer).__name__)
             if house.clients.mcp.is_used:
                 health.note("mcp", house.clients.mcp.statuses)
             yield
@@ -90,7 +93,6 @@ def create_app(
     )
     app.state.settings = settings
     app.state.house = house
-    authorizer = build_authorizer(settings) if authorizer is None else authorizer
     app.state.limits = _limits(settings, house, is_everybody=authorizer.insecure)
     app.state.caller_check = CallerCheck(
         authorizer,

@@ -14,7 +14,7 @@ from typing import cast
 
 from starlette.requests import HTTPConnection
 
-from sk_agents.authorization.request_authorizer import RequestAuthorizer
+from sk_agents.authorization.request_authorizer import Principal, RequestAuthorizer
 from sk_agents.exceptions import (
     AuthorizerUnavailable,
     ConfigurationError,
@@ -40,8 +40,12 @@ FORBIDDEN_CATEGORIES = {"Cc", "Cs"}
 class Caller:
     """A verified user and the header that proved it, kept for the plugins of this request."""
 
-    user_id: str
+    principal: Principal
     authorization: str | None = field(default=None, repr=False)
+
+    @property
+    def user_id(self) -> str:
+        return self.principal.user_id
 
 
 class CallerCheck:
@@ -77,9 +81,10 @@ class CallerCheck:
             logger.error("insecure authorizer on a public address: request refused")
             raise Unauthenticated
         header = _authorization(headers)
-        user_id = await self._ask(header or "")
-        if isinstance(user_id, str) and _is_usable(user_id):
-            return Caller(user_id, header)
+        answer = await self._ask(header or "")
+        principal = answer if isinstance(answer, Principal) else Principal(cast(str, answer))
+        if isinstance(principal.user_id, str) and _is_usable(principal.user_id):
+            return Caller(principal, header)
         logger.error(
             "authorizer returned an unusable user id",
             extra={"authorizer": type(self.authorizer).__qualname__},
@@ -109,7 +114,7 @@ class CallerCheck:
     async def _call(self, header: str) -> object:
         method = self.authorizer.authorize_request
         if self._is_async:
-            return await cast("Awaitable[str]", method(header))
+            return await cast("Awaitable[object]", method(header))
         answer = await self._threads.run(lambda: method(header))
         return await answer if inspect.isawaitable(answer) else answer
 
@@ -141,7 +146,7 @@ async def acting_caller(connection: HTTPConnection, named: str | None = None) ->
         raise Forbidden("The user_id is not the caller's.")
     if not _is_usable(named):
         raise InvalidInput("This cannot be a user_id.")
-    return replace(caller, user_id=named)
+    return replace(caller, principal=replace(caller.principal, user_id=named))
 
 
 def owned_by(caller: Caller, owner_user_id: str) -> bool:

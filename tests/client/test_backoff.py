@@ -2,8 +2,8 @@
 
 import pytest
 
+from sk_agents.client.connection import LONGEST_WAIT, Backoff
 from sk_agents.client.errors import ProtocolError, ServerUnreachable, TealServerError
-from sk_agents.client.patience import LONGEST_WAIT, Patience
 from tests.client.paces import SettableTime
 
 GONE = ServerUnreachable("gone")
@@ -11,7 +11,7 @@ GONE = ServerUnreachable("gone")
 
 async def test_waits_grow_up_to_a_bound_and_then_it_is_over() -> None:
     time = SettableTime(chance=1.0)
-    patience = Patience(60.0, time.pace)
+    patience = Backoff(60.0, time.pace)
     with pytest.raises(ServerUnreachable):
         for _ in range(1000):
             await patience.wait(GONE)
@@ -22,20 +22,20 @@ async def test_waits_grow_up_to_a_bound_and_then_it_is_over() -> None:
 
 async def test_waits_are_spread() -> None:
     time = SettableTime(chance=0.0)
-    await Patience(60.0, time.pace).wait(GONE)
+    await Backoff(60.0, time.pace).wait(GONE)
     assert time.waits == [0.125]
 
 
 async def test_no_patience_tries_once() -> None:
     time = SettableTime()
     with pytest.raises(ServerUnreachable):
-        await Patience(0.0, time.pace).wait(GONE)
+        await Backoff(0.0, time.pace).wait(GONE)
     assert time.waits == []
 
 
 async def test_progress_starts_time_and_waits_anew() -> None:
     time = SettableTime(chance=1.0)
-    patience = Patience(10.0, time.pace)
+    patience = Backoff(10.0, time.pace)
     for _ in range(20):
         await patience.wait(GONE)
         await patience.wait(GONE)
@@ -45,7 +45,7 @@ async def test_progress_starts_time_and_waits_anew() -> None:
 
 async def test_short_signs_of_life_start_the_time_anew_but_not_the_waits() -> None:
     time = SettableTime(chance=1.0)
-    patience = Patience(10.0, time.pace)
+    patience = Backoff(10.0, time.pace)
     for _ in range(50):
         await patience.wait(GONE)
         patience.note_life()
@@ -54,7 +54,7 @@ async def test_short_signs_of_life_start_the_time_anew_but_not_the_waits() -> No
 
 async def test_life_that_lasted_counts_as_progress() -> None:
     time = SettableTime(chance=1.0)
-    patience = Patience(10.0, time.pace)
+    patience = Backoff(10.0, time.pace)
     for _ in range(5):
         await patience.wait(GONE)
         time.now += LONGEST_WAIT + 1
@@ -65,13 +65,13 @@ async def test_life_that_lasted_counts_as_progress() -> None:
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 async def test_server_says_when_to_come_back(status: int) -> None:
     time = SettableTime(chance=1.0)
-    await Patience(60.0, time.pace).wait(TealServerError(status, {}, retry_after=7.0))
+    await Backoff(60.0, time.pace).wait(TealServerError(status, {}, retry_after=7.0))
     assert 7.0 < time.waits[0] < 8.0
 
 
 async def test_stream_says_when_to_come_back() -> None:
     time = SettableTime(chance=1.0)
-    await Patience(60.0, time.pace).wait(GONE, at_least=3.0)
+    await Backoff(60.0, time.pace).wait(GONE, at_least=3.0)
     assert 3.0 < time.waits[0] < 4.0
 
 
@@ -79,7 +79,7 @@ async def test_being_told_to_come_back_too_late_is_a_refusal_at_once() -> None:
     time = SettableTime()
     refusal = TealServerError(429, {"code": "limit_exceeded"}, retry_after=600.0)
     with pytest.raises(TealServerError) as raised:
-        await Patience(60.0, time.pace).wait(refusal)
+        await Backoff(60.0, time.pace).wait(refusal)
     assert raised.value is refusal
     assert time.waits == []
 
@@ -100,5 +100,5 @@ async def test_what_another_try_would_not_change_is_raised_at_once(failure: Exce
     assert isinstance(failure, TealServerError | ProtocolError | ServerUnreachable)
     time = SettableTime()
     with pytest.raises(type(failure)):
-        await Patience(60.0, time.pace).wait(failure)
+        await Backoff(60.0, time.pace).wait(failure)
     assert time.waits == []

@@ -6,17 +6,21 @@ What is asked and what the answers mean is not known here.
 from __future__ import annotations
 
 import asyncio
+import logging
+import random
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from inspect import isawaitable
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import aiohttp
 import orjson
+from pydantic import BaseModel, ValidationError
 
 from sk_agents import __version__
 from sk_agents.client.errors import (
@@ -26,7 +30,8 @@ from sk_agents.client.errors import (
     TealServerError,
     server_error,
 )
-from sk_agents.client.patience import Pace, Patience
+
+logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 10.0
 # A server breaks its silence every fifteen seconds: three times nothing means that it is gone.
@@ -34,13 +39,19 @@ SILENCE_SECONDS = 45.0
 # Shorter than servers keep an idle connection, so that none is used while it is being closed.
 IDLE_SECONDS = 3.0
 MAX_PROBLEM_BYTES = 64 * 1024
+# Waits between tries, in seconds.
+GIVE_UP_AFTER = 60.0
+FIRST_WAIT = 0.25
+LONGEST_WAIT = 5.0
 
 Token = str | Callable[[], str | Awaitable[str]] | None
 """A bearer token, or what gives a fresh one: it is asked before every request."""
 
+Record = TypeVar("Record", bound=BaseModel)
+
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ServerRequest:
     """`is_repeatable`: doing it twice is doing it once.
 
     `settled_by` are statuses that mean, to a repeated request, that an earlier try arrived.
@@ -66,6 +77,67 @@ def path_of(*segments: str) -> str:
     return "".join(f"/{quote(segment, safe='')}" for segment in segments)
 
 
+@dataclass(frozen=True, slots=True)
+class RetryTiming:
+    """What waiting needs from outside, so that tests neither wait nor depend on chance."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    chance: Callable[[], float] = random.random
+
+
+class Backoff:
+    """The tries at one thing. Time counts from the first failure after the last sign of life.
+
+    A sign of life starts the time again. Only progress, or life that has lasted, also shortens the
+    waits again: a server that answers and falls over at once is not asked in a tight loop.
+    """
+
+    def __init__(self, give_up_after: float, pace: RetryTiming) -> None:
+        self._give_up_after = give_up_after
+        self._pace = pace
+        self._tries = 0
+        self._tried_at = 0.0
+        self._lost_at: float | None = None
+
+    def note_life(self) -> None:
+        self._lost_at = None
+        if self._pace.monotonic() - self._tried_at > LONGEST_WAIT:
+            self._tries = 0
+
+    def note_progress(self) -> None:
+        self._lost_at = None
+        self._tries = 0
+
+    async def wait(self, failure: ClientError, *, at_least: float = 0.0) -> None:
+        """Wait before the next try.
+
+        Raises:
+            ClientError: `failure` itself, at once: another try would not help, or would come too
+                late.
+        """
+        if not failure.is_passing:
+            raise failure
+        now = self._pace.monotonic()
+        if self._lost_at is None:
+            self._lost_at = now
+        delay = self._delay(max(at_least, failure.retry_after or 0.0))
+        if now - self._lost_at + delay > self._give_up_after:
+            raise failure
+        # A server that is not there at all should not look like one that is slow.
+        level = logging.WARNING if self._tries == 1 else logging.DEBUG
+        logger.log(level, "trying the server again", extra={"reason": str(failure)})
+        self._tries += 1
+        await self._pace.sleep(delay)
+        self._tried_at = self._pace.monotonic()
+
+    def _delay(self, at_least: float) -> float:
+        growing = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(self._tries, 16))
+        jittered = growing * (0.5 + 0.5 * self._pace.chance())
+        # The jitter comes on top: clients that were given one moment must not all return in it.
+        return at_least + jittered * 0.25 if at_least > 0 else jittered
+
+
 class ByteStream:
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
@@ -82,9 +154,9 @@ class ByteStream:
             raise ServerUnreachable(f"The stream was cut off: {_reason(error)}") from error
 
 
-class Link:
-    """Opened by `open`, closed by `close`. Failed requests are repeated as long as `Patience` has
-    it, except those that could then be done twice."""
+class ServerConnection:
+    """Opened by `open`, closed by `close`. Failed requests are repeated as `Backoff` allows,
+    except those that could then be done twice."""
 
     def __init__(
         self,
@@ -94,7 +166,7 @@ class Link:
         user: str | None,
         give_up_after: float,
         silence: float,
-        pace: Pace,
+        pace: RetryTiming,
     ) -> None:
         parts = urlsplit(base_url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -122,10 +194,10 @@ class Link:
             await self._session.close()
             self._session = None
 
-    def patience(self) -> Patience:
-        return Patience(self._give_up_after, self._pace)
+    def backoff(self) -> Backoff:
+        return Backoff(self._give_up_after, self._pace)
 
-    async def call(self, request: Request) -> Any:
+    async def call(self, request: ServerRequest) -> Any:
         """The JSON of the answer; `None` if it has no content.
 
         Raises:
@@ -133,7 +205,7 @@ class Link:
             ServerUnreachable: no answer in time.
             ProtocolError: the answer is not JSON.
         """
-        patience = self.patience()
+        backoff = self.backoff()
         is_repeated = False
         while True:
             try:
@@ -143,11 +215,20 @@ class Link:
                     return None
                 if not request.is_repeatable and _may_have_been_done(failure):
                     raise
-                await patience.wait(failure)
+                await backoff.wait(failure)
             is_repeated = True
 
+    async def read(self, kind: type[Record], request: ServerRequest) -> Record:
+        """The answer as a record of this kind.
+
+        Raises:
+            TealServerError, ServerUnreachable: as `call`.
+            ProtocolError: the answer does not fit.
+        """
+        return record_of(kind, await self.call(request))
+
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncGenerator[ByteStream | None, None]:
+    async def stream(self, request: ServerRequest) -> AsyncGenerator[ByteStream | None, None]:
         """The answer as it comes, `None` if there is nothing (more) to read. One try only.
 
         Raises:
@@ -166,7 +247,7 @@ class Link:
         finally:
             response.close()
 
-    async def _call_once(self, request: Request) -> Any:
+    async def _call_once(self, request: ServerRequest) -> Any:
         async with await self._send(request, {"Accept": "application/json"}) as response:
             try:
                 body = await response.read()
@@ -179,7 +260,9 @@ class Link:
         except orjson.JSONDecodeError as error:
             raise ProtocolError("the server's answer is not JSON") from error
 
-    async def _send(self, request: Request, headers: dict[str, str]) -> aiohttp.ClientResponse:
+    async def _send(
+        self, request: ServerRequest, headers: dict[str, str]
+    ) -> aiohttp.ClientResponse:
         if self._session is None:
             raise RuntimeError("The client is not open: use `async with TealClient(...)`.")
         if token := await self._fresh_token():
@@ -206,6 +289,14 @@ class Link:
     async def _fresh_token(self) -> str | None:
         token = self._token() if callable(self._token) else self._token
         return await token if isawaitable(token) else token
+
+
+def record_of(kind: type[Record], document: Any) -> Record:
+    """Raises ProtocolError: the document does not fit."""
+    try:
+        return kind.model_validate(document)
+    except ValidationError as error:
+        raise ProtocolError(f"the server sent an unusable {kind.__name__}") from error
 
 
 def _may_have_been_done(failure: ClientError) -> bool:
