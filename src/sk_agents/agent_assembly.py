@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from sk_agents.config.agent_file import AgentFile, AgentSpec, read_agent_specs
 from sk_agents.config.settings import Settings, environment
 from sk_agents.config.store_url import store_url
-from sk_agents.engine.agent import Agent, Limits
+from sk_agents.engine.agent import Agent, RunLimits
 from sk_agents.engine.models import Price
 from sk_agents.engine.ports import Model
 from sk_agents.engine.run.context import Context
@@ -214,10 +214,10 @@ def _own_files(settings: Settings) -> list[Path]:
     return [Path(unquote(store.path))] if store.scheme in {"sqlite", "file"} else []
 
 
-def _limits(spec: AgentSpec, approvals: Approvals) -> Limits:
+def _limits(spec: AgentSpec, approvals: Approvals) -> RunLimits:
     given = spec.limits.model_dump(exclude_none=True)
     given.setdefault("approval_seconds", approvals.expires_after)
-    return replace(Limits(), **{key: value for key, value in given.items() if value is not None})
+    return replace(RunLimits(), **{key: value for key, value in given.items() if value is not None})
 
 
 def _context(spec: AgentSpec) -> Context:
