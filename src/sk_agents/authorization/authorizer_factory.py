@@ -11,7 +11,7 @@ SOURCE = "TA_AUTHORIZER_MODULE, TA_AUTHORIZER_CLASS"
 
 
 class AuthorizerFactory(ConfiguredFactory[RequestAuthorizer]):
-    """With nothing configured, the authorizer for development that believes everybody."""
+    """Without a configured class: `DummyAuthorizer`, for development."""
 
     def get_authorizer(self) -> RequestAuthorizer:
         """Raises LoadError: the configured class cannot be loaded or built."""
