@@ -27,7 +27,7 @@ from sk_agents.engine.turns import (
     TurnFinished,
 )
 from sk_agents.exceptions import ReplyTooLarge, ToolError
-from sk_agents.llm.replies import Reply
+from sk_agents.llm.replies import StreamedReply
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.builders import finished, log, proposed, started
 from tests.engine.kit import Setup, talking
@@ -115,7 +115,7 @@ async def test_large_arguments_are_an_error_result_and_not_stored(tmp_path: Path
 
 
 def test_client_holds_no_more_of_a_reply_than_it_may_have() -> None:
-    reply = Reply(ReplyLimits(calls=3, argument_bytes=10 * MAX_BYTES))
+    reply = StreamedReply(ReplyLimits(calls=3, argument_bytes=10 * MAX_BYTES))
     for index in range(3):
         reply.take(_chunk(index, arguments="x"))
     with pytest.raises(ReplyTooLarge):
