@@ -24,7 +24,7 @@ from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.log.transitions import TERMINAL
 from sk_agents.engine.models import Message as PromptMessage
 from sk_agents.engine.models import Part, RunStatus, ToolCall
-from sk_agents.engine.run.history import run_messages
+from sk_agents.engine.run.conversation import run_messages
 
 
 class EventType(StrEnum):

@@ -25,8 +25,12 @@ from sk_agents.engine.log.state import ThreadState, fold
 from sk_agents.engine.models import Message, Part, RunStatus, ToolCall, UserInput
 from sk_agents.engine.run.context import Context, cut_to_fit, summary, tokens
 from sk_agents.engine.run.context import compaction as compaction_of
-from sk_agents.engine.run.history import run_messages
-from sk_agents.engine.run.transcript import Transcript, rough_tokens, thread_messages
+from sk_agents.engine.run.conversation import (
+    Transcript,
+    rough_tokens,
+    run_messages,
+    thread_messages,
+)
 from tests.engine.builders import finished, proposed, tool_started
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

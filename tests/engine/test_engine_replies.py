@@ -16,7 +16,7 @@ from sk_agents.engine.events import Event, Failed, ToolProposed
 from sk_agents.engine.log.state import fold
 from sk_agents.engine.models import Message, RunStatus
 from sk_agents.engine.run.context import Context, cut_to_fit
-from sk_agents.engine.run.transcript import thread_messages
+from sk_agents.engine.run.conversation import thread_messages
 from sk_agents.engine.turns import (
     CallRequested,
     ModelPiece,

@@ -38,7 +38,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(owner is not None and active is not None)",
     ),
     Equivalent(
-        "engine.run.cancelling",
+        "engine.run.lifecycle",
         "if run.status is RunStatus.WAITING and not known.state.queue:",
         "drop operand",
         "a run at work has a live owner, and then the commit is refused; or none, and may be ended",

@@ -22,8 +22,7 @@ from sk_agents.engine.ports import Clock, Ids, Observer, Signals, Store
 from sk_agents.engine.reading.readers import GRACE_SECONDS, PERIOD_SECONDS, Readers
 from sk_agents.engine.reading.settling import settled
 from sk_agents.engine.reading.watch import Outlet, Watch
-from sk_agents.engine.run import starting
-from sk_agents.engine.run.cancelling import request_cancel
+from sk_agents.engine.run import lifecycle
 from sk_agents.engine.run.drivers import Drivers
 from sk_agents.engine.run.follower import Follower
 from sk_agents.engine.run.lease_keeper import TTL, LeaseKeeper
@@ -116,7 +115,7 @@ class Engine:
         for _ in range(RACES):
             try:
                 return await self._start(command)
-            except starting.RETRIED:
+            except lifecycle.LOST_RACES:
                 await self._reload(command.thread_id)
             except LeaseHeld:
                 await self._reload(command.thread_id)
@@ -137,15 +136,15 @@ class Engine:
             raise InvalidInput("An edit cannot wait for its turn.")
         for _ in range(RACES):
             known = await self.thread(command.thread_id, command.user_id)
-            if before := starting.repeated(known, command):
+            if before := lifecycle.repeated(known, command):
                 return before
-            if starting.busy_with(known) is not None and command.on_busy == "interrupt":
+            if lifecycle.busy_with(known) is not None and command.on_busy == "interrupt":
                 await self._interrupt(known, command.user_id)
                 continue
-            starting.refuse_busy(known)
+            lifecycle.refuse_busy(known)
             failpoint("edit_requested")
             try:
-                accepted = await starting.begin_edit(self._services, known, command)
+                accepted = await lifecycle.begin_edit(self._services, known, command)
             except (SequenceConflict, LeaseHeld):
                 continue
             self._drivers.drive(known, authorization=command.authorization)
@@ -193,7 +192,7 @@ class Engine:
             if run.cancel_requested is not None:
                 return run.status
             try:
-                await request_cancel(self._services, known, run, command)
+                await lifecycle.request_cancel(self._services, known, run, command)
             except SequenceConflict:
                 continue
             self._drivers.drive(known)
@@ -242,7 +241,7 @@ class Engine:
             ThreadNotFound: no such thread of this user.
         """
         known = await self._services.threads.load(thread_id)
-        starting.check_owner(known, user_id)
+        lifecycle.check_owner(known, user_id)
         return known
 
     async def _start(self, command: StartRun) -> Accepted:
@@ -252,10 +251,10 @@ class Engine:
         if known is None:
             if command.new is None:
                 raise ThreadNotFound(thread_id=command.thread_id)
-            made = await starting.create(self._services, command, command.new)
+            made = await lifecycle.create(self._services, command, command.new)
             self._drivers.drive(made, authorization=command.authorization)
             return Accepted(command.thread_id, command.run_id, after=0)
-        starting.check_owner(known, command.user_id)
+        lifecycle.check_owner(known, command.user_id)
         try:
             return await self._start_on(known, command)
         except ThreadNotFound as error:
@@ -263,21 +262,21 @@ class Engine:
             raise SequenceConflict(thread_id=command.thread_id) from error
 
     async def _start_on(self, known: KnownThread, command: StartRun) -> Accepted:
-        if before := starting.repeated(known, command):
+        if before := lifecycle.repeated(known, command):
             return before
-        if starting.busy_with(known) is not None:
+        if lifecycle.busy_with(known) is not None:
             # Only a fresh look may say no.
             known = await self._services.threads.load(command.thread_id)
-            if before := starting.repeated(known, command):
+            if before := lifecycle.repeated(known, command):
                 return before
-        if starting.busy_with(known) is not None:
+        if lifecycle.busy_with(known) is not None:
             if command.on_busy == "enqueue":
-                return await starting.enqueue(self._services, known, command)
+                return await lifecycle.enqueue(self._services, known, command)
             if command.on_busy == "interrupt":
                 await self._interrupt(known, command.user_id)
                 raise SequenceConflict
-            starting.refuse_busy(known)
-        accepted = await starting.begin(self._services, known, command)
+            lifecycle.refuse_busy(known)
+        accepted = await lifecycle.begin(self._services, known, command)
         self._drivers.drive(known, authorization=command.authorization)
         return accepted
 
@@ -289,7 +288,7 @@ class Engine:
 
     async def _interrupt(self, known: KnownThread, user_id: str) -> None:
         """Cancel what keeps the thread busy, and see it end."""
-        run_id = starting.busy_with(known)
+        run_id = lifecycle.busy_with(known)
         assert run_id is not None
         await self._stop(known.head.thread_id, user_id, run_id)
         await self._services.threads.load(known.head.thread_id)

@@ -188,24 +188,15 @@ class ToolCall(Document):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One entry of a prompt, in the vocabulary every chat model shares.
-
-    `wire` is where a model client keeps the message as it is sent: history is sent again with
-    every turn, and encoding it anew would make each turn dearer than the one before.
-    """
+    """One entry of a prompt, in the vocabulary every chat model shares."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
     parts: tuple[Part, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
-    wire: bytes = field(default=b"", init=False, compare=False, repr=False)
-    # About how many tokens it has; 0 until somebody has counted.
+    # About how many tokens it has; 0 until they were counted.
     tokens: int = field(default=0, init=False, compare=False, repr=False)
-
-    def keep_wire(self, wire: bytes) -> bytes:
-        object.__setattr__(self, "wire", wire)
-        return wire
 
     def keep_tokens(self, tokens: int) -> int:
         object.__setattr__(self, "tokens", tokens)

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from sk_agents.engine.events import Compacted
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import Message
-from sk_agents.engine.run.history import run_messages
-from sk_agents.engine.run.transcript import Transcript, rough_tokens
+from sk_agents.engine.run.conversation import Transcript, rough_tokens, run_messages
 
 # How much of the window is left for new turns after compacting.
 FILL_AFTER = 0.5

@@ -14,7 +14,6 @@ from itertools import chain, repeat
 from typing import Literal, TypeVar
 
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.calls import sealing
 from sk_agents.engine.calls import steps as tool_steps
 from sk_agents.engine.calls.runs import ToolRuns
 from sk_agents.engine.events import ApprovalDecided, Event, RunStarted
@@ -22,6 +21,7 @@ from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.commits import Commit, Committed, Owned, Park, Release
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.reading.live import LiveRun
+from sk_agents.engine.run import lifecycle
 from sk_agents.engine.run.deadline import Deadline
 from sk_agents.engine.run.rounds import ModelRound, Reply
 from sk_agents.engine.services import STORE_TROUBLE, Services
@@ -296,7 +296,7 @@ class Driver:
         """Unless a cancel was faster: then it is what had been said by then."""
         run = self.run
         while run.cancel_requested is None:
-            events = sealing.answered(run, reply.answer(), run.usage + reply.usage)
+            events = lifecycle.answered(run, reply.answer(), run.usage + reply.usage)
             try:
                 return await self._try_to_end(*reply.thoughts(), *events)
             except SequenceConflict:
@@ -337,7 +337,7 @@ class Driver:
         partial = partial or self.live.text()
         await self._tools.stop()
         self.live.close_round()
-        await self._end(lambda run: sealing.cancelled(run, partial=partial, by=by))
+        await self._end(lambda run: lifecycle.cancelled(run, partial=partial, by=by))
 
     async def _fail(self, code: str, message: str) -> None:
         self.live.close_round()
@@ -347,7 +347,7 @@ class Driver:
             extra={"run_id": self.run.run_id, "code": code, "correlation_id": correlation_id},
         )
         await self._end(
-            lambda run: sealing.failed(
+            lambda run: lifecycle.failed(
                 run, code=code, message=message, correlation_id=correlation_id
             )
         )

@@ -20,13 +20,13 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Self, TypeVar
 
-from sk_agents.engine.calls import sealing
 from sk_agents.engine.calls.deciding import asked_call
 from sk_agents.engine.calls.lifetimes import has_passed
 from sk_agents.engine.events import ApprovalDecided, ModelRestarted, RunStarted
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.commits import Owned, Pending, Release
 from sk_agents.engine.models import Entry, Thread
+from sk_agents.engine.run import lifecycle
 from sk_agents.engine.run.drivers import Drivers
 from sk_agents.engine.run.lent_headers import PATIENCE_SECONDS, awaits_header
 from sk_agents.engine.services import STORE_TROUBLE, Services
@@ -187,9 +187,9 @@ class Sweeper:
         """End a run that cannot go on: as asked for, if somebody asked for its end."""
         run = known.state.run(known.state.active_run or "")
         if run.cancel_requested is not None:
-            events = sealing.cancelled(run)
+            events = lifecycle.cancelled(run)
         else:
-            events = sealing.failed(
+            events = lifecycle.failed(
                 run, code=code, message=message, correlation_id=self._services.ids.new()
             )
         guard = Owned(self._services.owner, head.epoch, known.state.next_seq, exact=True)

@@ -12,7 +12,7 @@ from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import Usage
 from sk_agents.engine.run.context import Context, compaction, cut_to_fit, tokens
-from sk_agents.engine.run.transcript import conversation
+from sk_agents.engine.run.conversation import conversation
 from sk_agents.engine.turns import (
     CallRequested,
     ModelPiece,
