@@ -108,7 +108,7 @@ async def test_declined_call_does_not_run_and_the_model_is_told(tmp_path: Path) 
         approval = await without_header(talk)
         await talk.decide(approval.request.approval_id, approved=False, message="not now")
         assert (await talk.ended("r1")).phase is RunStatus.COMPLETED
-        assert talk.prompts[1][-1]["content"] == "Rejected by ada: not now It did not run."
+        assert talk.prompts[1][-1]["content"] == "Rejected by ada: not now. It did not run."
         assert talk.tools.started == []
 
 

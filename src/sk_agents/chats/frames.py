@@ -70,7 +70,7 @@ class Decided(FrameData):
     interaction_id: str
     call_id: str
     tool_name: str
-    by: Literal["human", "policy", "timeout", "cancel"]
+    by: Literal["human", "policy", "timeout", "cancel", "failure"]
     decided_by: str | None
     message: str | None = None
     edited_arguments: dict[str, Any] | None = None

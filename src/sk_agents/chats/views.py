@@ -48,7 +48,7 @@ class DecisionView(View):
     """How an approval was decided."""
 
     approved: bool
-    by: Literal["human", "policy", "timeout", "cancel"]
+    by: Literal["human", "policy", "timeout", "cancel", "failure"]
     decided_by: str | None
     decided_at: str
     message: str | None

@@ -17,7 +17,7 @@ from sk_agents.client.errors import ProtocolError
 from sk_agents.client.sse_parser import Frame
 
 Status = Literal["RUNNING", "COMPLETED", "FAILED", "CANCELLED", "WAITING_APPROVAL"]
-Decider = Literal["human", "policy", "timeout", "cancel"]
+Decider = Literal["human", "policy", "timeout", "cancel", "failure"]
 ApprovalKind = Literal["tool", "outcome_unknown", "question", "auth"]
 
 

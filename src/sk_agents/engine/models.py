@@ -83,7 +83,7 @@ class ApprovalState(StrEnum):
 
 
 ApprovalKind = Literal["tool", "outcome_unknown", "question", "auth"]
-DecidedBy = Literal["human", "policy", "timeout", "cancel"]
+DecidedBy = Literal["human", "policy", "timeout", "cancel", "failure"]
 
 
 class Durability(StrEnum):

@@ -99,7 +99,7 @@ APPROVALS_DECIDED = Instrument(
     "teal.approvals.decided",
     "teal_approvals_decided",
     "counter",
-    "Approvals decided, by whom: human, policy, timeout, cancel.",
+    "Approvals decided, by whom: human, policy, timeout, cancel, failure.",
     (at.OUTCOME, at.DECIDED_BY),
 )
 APPROVAL_WAITS = Instrument(

@@ -203,11 +203,19 @@ def _refused(approval: Approval) -> Step:
     if approval.request.kind == "question":
         return _unanswered(approval)
     if approval.state is ApprovalState.EXPIRED:
-        return Refuse("timeout", "Nobody approved this call in time. It did not run.")
+        done = "authorized" if approval.request.kind == "auth" else "approved"
+        return Refuse("timeout", f"Nobody {done} this call in time. It did not run.")
+    who = (approval.decision.decided_by if approval.decision else None) or "the user"
+    return Refuse("human", f"Rejected by {who}{_reason(approval)} It did not run.")
+
+
+def _reason(approval: Approval) -> str:
+    """The end of a sentence: a colon with the reason that was given, or the full stop alone."""
     decision = approval.decision
-    who = (decision.decided_by if decision else None) or "the user"
-    why = f": {decision.message}" if decision and decision.message else "."
-    return Refuse("human", f"Rejected by {who}{why} It did not run.")
+    given = (decision.message or "").strip() if decision else ""
+    if not given:
+        return "."
+    return f": {given}" if given.endswith((".", "!", "?")) else f": {given}."
 
 
 def _unanswered(approval: Approval) -> Step:
@@ -217,9 +225,7 @@ def _unanswered(approval: Approval) -> Step:
 
 
 def declined(approval: Approval) -> str:
-    decision = approval.decision
-    why = f": {decision.message}" if decision and decision.message else "."
-    return f"The user did not want to answer{why}"
+    return f"The user did not want to answer{_reason(approval)}"
 
 
 def _approved(

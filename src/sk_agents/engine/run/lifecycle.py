@@ -28,7 +28,7 @@ from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.commits import Absent, Claim, Commit, Quiet, Unchanged
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.models import CallState, DecidedBy, NewThread, RunStatus, Usage
+from sk_agents.engine.models import CallState, NewThread, RunStatus, Usage
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
@@ -48,11 +48,11 @@ TITLE = "title"
 # What a command meets when the thread is no longer as it was seen: it is tried again.
 LOST_RACES = (SequenceConflict, ThreadExists)
 
-_NOT_RUN: Mapping[DecidedBy | None, str] = {
+SealedBy = Literal["cancel", "human", "failure"]
+_NOT_RUN: Mapping[SealedBy, str] = {
     "cancel": "Not run: the user cancelled before it started.",
-    None: "Not run: the run failed before it started.",
     "human": "Not run: another call of this turn was rejected.",
-    "timeout": "Not run: nobody approved it in time.",
+    "failure": "Not run: the run failed before it started.",
 }
 _UNKNOWN = "It was started, but its outcome is not known: it may or may not have taken effect."
 
@@ -251,15 +251,14 @@ def cancelled(
 
 def failed(run: Run, *, code: str, message: str, correlation_id: str | None) -> tuple[Event, ...]:
     return (
-        *sealed(run, None),
+        *sealed(run, "failure"),
         Failed(run_id=run.run_id, code=code, message=message, correlation_id=correlation_id),
         RunEnded(run_id=run.run_id, status=RunStatus.FAILED, usage=run.usage),
     )
 
 
-def sealed(run: Run, by: DecidedBy | None) -> Iterator[Event]:
-    """A withdrawn approval and a result for every call that has none; nobody refused those of a run
-    that failed."""
+def sealed(run: Run, by: SealedBy) -> Iterator[Event]:
+    """A result for every call that has none, and its open approval withdrawn."""
     for call in run.unresolved_calls:
         if call.waits and call.approval is not None:
             yield ApprovalDecided(
@@ -267,7 +266,7 @@ def sealed(run: Run, by: DecidedBy | None) -> Iterator[Event]:
                 approval_id=call.approval.request.approval_id,
                 call_id=call.proposal.call_id,
                 outcome="withdrawn",
-                by="cancel",
+                by="failure" if by == "failure" else "cancel",
             )
         yield ToolFinished(
             run_id=run.run_id,
@@ -278,7 +277,7 @@ def sealed(run: Run, by: DecidedBy | None) -> Iterator[Event]:
         )
 
 
-def _seal(call: Call, by: DecidedBy | None) -> str:
+def _seal(call: Call, by: SealedBy) -> str:
     if call.late_result is not None:
         return call.late_result
     started = call.state in (CallState.STARTED, CallState.UNKNOWN)
