@@ -68,7 +68,7 @@ def test_an_agent_gets_its_tools_rules_limits_and_window(tmp_path: Path) -> None
     agent = built(path)["Helper"].agent
     assert [spec.name for spec in agent.toolbox.specs()] == ["Mail-send"]
     assert (agent.limits.model_rounds, agent.limits.approval_seconds) == (3, 60)
-    assert agent.context.budget == 500
+    assert agent.context_window.budget == 500
     assert agent.system_prompt == "You repeat."
 
 
@@ -89,7 +89,7 @@ def test_agents_of_several_files_are_found_by_their_names(tmp_path: Path) -> Non
             "spec.agent.approvals.rules[0].tool: no tool is called 'Male-send'",
         ),
         ({"limits": {"rounds": 3}}, "spec.agent.limits.rounds is not known here"),
-        ({"context": {"windows": 3}}, "spec.agent.context.windows is not known here"),
+        ({"context": {"windows": 3}}, "spec.agent.context_window.windows is not known here"),
     ],
 )
 def test_a_bad_agent_stops_start_up_naming_file_and_field(

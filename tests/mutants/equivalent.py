@@ -45,7 +45,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(not known.state.queue)",
     ),
     Equivalent(
-        "engine.run.context",
+        "engine.run.context_window",
         "if 2 * (transcript.tokens + overhead) <= context.budget and _is_short(active, context):",
         "shift boundary",
         SHORTCUT,
@@ -64,7 +64,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "engine.run.rounds",
-        "fits = size <= agent.context.budget",
+        "fits = size <= agent.context_window.budget",
         "shift boundary",
         "`cut_to_fit` returns what just fits as it is",
     ),

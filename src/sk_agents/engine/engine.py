@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from typing import Self
 
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.calls import deciding
+from sk_agents.engine.calls import decisions
 from sk_agents.engine.commands import Accepted, CancelRun, DecideApproval, EditRun, StartRun
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.state import Run
@@ -23,8 +23,7 @@ from sk_agents.engine.reading.readers import GRACE_SECONDS, PERIOD_SECONDS, Read
 from sk_agents.engine.reading.settling import settled
 from sk_agents.engine.reading.watch import Outlet, Watch
 from sk_agents.engine.run import lifecycle
-from sk_agents.engine.run.drivers import Drivers
-from sk_agents.engine.run.follower import Follower
+from sk_agents.engine.run.drivers import Drivers, Follower
 from sk_agents.engine.run.lease_keeper import TTL, LeaseKeeper
 from sk_agents.engine.run.recovery import Sweeper
 from sk_agents.engine.services import Services
@@ -158,9 +157,9 @@ class Engine:
             ApprovalNotFound: no such approval of this user, or not of the same run.
             ApprovalAlreadyDecided, ApprovalExpired, ApprovalWithdrawn, ApprovalMismatch: and
                 nothing was changed.
-            InvalidInput, Forbidden: see `deciding.decision_events`.
+            InvalidInput, Forbidden: see `decisions.decision_events`.
         """
-        known = await deciding.decide(
+        known = await decisions.decide(
             self._services,
             self.shelf,
             (command, *more),

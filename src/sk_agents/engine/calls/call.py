@@ -49,13 +49,22 @@ class Call:
 
     @property
     def is_held_back(self) -> bool:
-        """True while nobody has allowed this call: not decided yet, or decided against it.
+        """True while this call is not allowed: not decided yet, or decided against it.
 
         A declined question is no refusal: the tool that asked it goes on.
         """
         if self.approval is None or self.approval.request.kind == "question":
             return self.waits
         return self.approval.state in _HELD_BACK
+
+    @property
+    def has_lent_header(self) -> bool:
+        """Whether the user has lent this call a header that it has not been started with."""
+        return (
+            self.approval is not None
+            and self.approval.request.kind == "auth"
+            and self.approval.state is ApprovalState.APPROVED
+        )
 
     def move(self, new: CallState) -> None:
         self.state = transitions.step(transitions.CALL, self.state, new, "a call")

@@ -11,7 +11,6 @@ from sk_agents.engine.events import ApprovalRequested
 from sk_agents.engine.log.canonical import approval_digest, digest
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import ApprovalState, CallState, DecidedBy, Effect, ToolCall
-from sk_agents.engine.run.lent_headers import is_lent_one
 from sk_agents.engine.turns import ToolSpec
 
 
@@ -144,7 +143,7 @@ def next_step(
     step = _next_step(thread_id, state, run, call, spec, verdict)
     if not lacks_authorization or not isinstance(step, Start):
         return step
-    return HandOver() if may_hand_over and is_lent_one(call) else Ask("auth")
+    return HandOver() if may_hand_over and call.has_lent_header else Ask("auth")
 
 
 def _next_step(

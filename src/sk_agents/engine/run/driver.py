@@ -15,15 +15,15 @@ from typing import Literal, TypeVar
 
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.calls import steps as tool_steps
-from sk_agents.engine.calls.runs import ToolRuns
+from sk_agents.engine.calls.runner import CallRunner
 from sk_agents.engine.events import ApprovalDecided, Event, RunStarted
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.commits import Commit, Committed, Owned, Park, Release
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.reading.live import LiveRun
 from sk_agents.engine.run import lifecycle
-from sk_agents.engine.run.deadline import Deadline
 from sk_agents.engine.run.rounds import ModelRound, Reply
+from sk_agents.engine.run.run_context import RunContext, UserHeader
 from sk_agents.engine.services import STORE_TROUBLE, Services
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
@@ -50,34 +50,31 @@ class Driver:
         services: Services,
         known: KnownThread,
         agent_of: Callable[[KnownThread], Agent],
-        *,
-        authorization: str | None = None,
-        header_is_lost: bool = False,
+        header: UserHeader,
     ) -> None:
         self.services = services
         self.known = known
         self.thread_id = known.head.thread_id
-        self.authorization = authorization
-        # Nobody came for a run that was given back to whoever holds its header.
-        self.header_is_lost = header_is_lost
+        self.header = header
         self.epoch = known.head.epoch
         self._run_id = known.state.active_run or ""
         self.draining = False
-        # When somebody outside last made it go on.
+        # When a person or another part of the system last made it go on.
         self.moved_at = services.clock.monotonic()
-        self.agent: Agent
-        self.live: LiveRun
+        self._agent: Agent
+        self._live: LiveRun
         self._agent_of = agent_of
         self._lock = asyncio.Lock()
-        self._tools: ToolRuns
+        self._context: RunContext
+        self._calls: CallRunner
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._interruptible = False
-        self._deadline: Deadline | None = None
+        self._timeout: asyncio.Timeout | None = None
 
     @property
     def run(self) -> Run:
-        """The one that is driven, also once another instance has ended it."""
+        """The run that is driven, also once another instance has ended it."""
         return self.known.state.run(self._run_id)
 
     def start(self) -> asyncio.Task[None]:
@@ -160,16 +157,18 @@ class Driver:
     @contextmanager
     def _held_up(self) -> Iterator[None]:
         """While the store takes nothing. It does not count as the run's time."""
-        deadline, self._deadline = self._deadline, None
-        if deadline is not None:
-            deadline.pause()
+        loop, timeout = asyncio.get_running_loop(), self._timeout
+        due = timeout.when() if timeout is not None and not timeout.expired() else None
+        left = due - loop.time() if due is not None else 0.0
+        if timeout is not None and due is not None:
+            timeout.reschedule(None)
         try:
             yield
         finally:
             self.services.stuck.discard(self.thread_id)
-            self._deadline = deadline
-            if deadline is not None:
-                deadline.resume()
+            # A tool's commit may outlast the time that the driver had for the run.
+            if timeout is not None and due is not None and timeout is self._timeout:
+                timeout.reschedule(loop.time() + left)
 
     @property
     def is_outdated(self) -> bool:
@@ -186,51 +185,63 @@ class Driver:
         try:
             while self.known.state.active_run is not None and not self.is_outdated:
                 self._run_id = self.known.state.active_run
-                if self.live.run_id != self._run_id:
+                if self._live.run_id != self._run_id:
                     self._announce()
                 with self.services.observer.driving(self.known.head, self.known.state):
                     has_ended = await self._drive_run()
                 if not has_ended:
                     break
         finally:
-            if self.services.live.get(self.thread_id) is self.live:
+            if self.services.live.get(self.thread_id) is self._live:
                 del self.services.live[self.thread_id]
             self.known.listeners.remove(self.notice)
             self.services.threads.unpin(self.thread_id)
 
     def _announce(self) -> None:
-        """From now on readers here find all there is to know of this run in memory."""
-        self.live = self.services.live[self.thread_id] = LiveRun(self.run.run_id)
-        # Those who wait for it know of no run here that they could listen to.
+        """From now on readers in this process find the open round of this run in memory."""
+        self._live = self.services.live[self.thread_id] = LiveRun(self.run.run_id)
+        # Readers that wait for it know of no run here that they could listen to.
         self.services.signals.notify(self.thread_id, local=True)
 
     async def _drive_run(self) -> bool:
-        """True when the run has ended, False when somebody else must drive it on."""
+        """True when the run has ended, False when another instance or a person is to go on."""
         try:
-            self.agent = self._agent_of(self.known)
+            self._agent = self._agent_of(self.known)
         except InvalidInput:
             # A run that was queued for an agent we do not have: another instance may.
             await self.commit(lease=Release())
             return False
-        self._tools = ToolRuns(self)
+        self._context = RunContext(
+            self.services,
+            self.known,
+            self._run_id,
+            self.epoch,
+            self._agent,
+            self._live,
+            self.header,
+            self.commit,
+            self.unless_stopped,
+        )
+        self._calls = CallRunner(self._context)
         try:
-            self._deadline = Deadline(self.agent.limits.run_seconds)
-            with self._deadline:
-                return await self._steps()
+            async with asyncio.timeout(self._agent.limits.run_seconds) as self._timeout:
+                try:
+                    return await self._steps()
+                finally:
+                    self._timeout = None
         except TimeoutError:
-            await self._tools.stop()
+            await self._calls.stop()
             await self._fail("run_timeout", "The run took longer than it may.")
         except ModelError as error:
             await self._fail(error.code, str(error))
         except LeaseLost:
-            await self._tools.let_go()
+            await self._calls.let_go()
             raise
         finally:
-            if self._tools.running:
-                await self._tools.abandon()
-            # It knows us and we know it: without this the two would live until the collector comes.
-            del self._tools
-            self._deadline = None
+            if self._calls.running:
+                await self._calls.abandon()
+            # They refer to us: without this they would live until the garbage collector comes.
+            del self._calls, self._context
         return True
 
     async def _steps(self) -> bool:
@@ -257,20 +268,20 @@ class Driver:
     async def _model_round(self) -> bool:
         """Ask the model once more; True if that ended the run."""
         run = self.run
-        model_round = ModelRound(self, run)
+        model_round = ModelRound(self._context)
         if model_round.number > 1:
             failpoint("next_round")
-        if model_round.number > self.agent.limits.model_rounds:
+        if model_round.number > self._agent.limits.model_rounds:
             await self._fail("max_rounds", "The model used tools too many times in one turn.")
             return True
-        if tool_steps.invalid_rounds(run) >= self.agent.limits.invalid_rounds:
+        if tool_steps.invalid_rounds(run) >= self._agent.limits.invalid_rounds:
             await self._fail("invalid_tool_call", "The model kept asking for calls it cannot make.")
             return True
         reply = await self.unless_stopped(model_round.ask)
         if reply is None or run.cancel_requested is not None:
             return False
         if reply.calls:
-            await self.commit(*await self._tools.proposed(reply))
+            await self.commit(*await self._calls.proposed(reply))
             failpoint("calls_proposed")
             return False
         failpoint("before_answer")
@@ -287,7 +298,9 @@ class Driver:
         except asyncio.CancelledError:
             if self._interruptible or not self._must_stop():
                 raise
-            self._task_was_interrupted()
+            # The cancellation was ours and has been seen to.
+            if self._task is not None:
+                self._task.uncancel()
             return None
         finally:
             self._interruptible = False
@@ -307,22 +320,22 @@ class Driver:
         """Bring calls to their results; False when only people can do that."""
         while self.run.open_calls and not self._must_stop() and not self._is_rejected:
             self._changed.clear()
-            if await self._tools.advance():
+            if await self._calls.advance():
                 continue
-            if not self._tools.running and self._tools.hands_over:
+            if not self._calls.running and self._calls.hands_over:
                 await self._hand_over()
                 return False
-            if not self._tools.running and self.run.pending_approvals:
+            if not self._calls.running and self.run.pending_approvals:
                 if await self._park():
                     return False
                 continue
-            await self._tools.wait(self._changed)
+            await self._calls.wait(self._changed)
         return True
 
     @property
     def _is_rejected(self) -> bool:
         """Whether a person's no ends this agent's run."""
-        return self.agent.on_reject == "cancel" and self.run.is_refused
+        return self._agent.on_reject == "cancel" and self.run.is_refused
 
     async def _park(self) -> bool:
         try:
@@ -334,13 +347,13 @@ class Driver:
     async def _cancel(
         self, *, by: Literal["cancel", "human"] = "cancel", partial: str | None = None
     ) -> None:
-        partial = partial or self.live.text()
-        await self._tools.stop()
-        self.live.close_round()
+        partial = partial or self._live.text()
+        await self._calls.stop()
+        self._live.close_round()
         await self._end(lambda run: lifecycle.cancelled(run, partial=partial, by=by))
 
     async def _fail(self, code: str, message: str) -> None:
-        self.live.close_round()
+        self._live.close_round()
         correlation_id = self.services.ids.new()
         logger.warning(
             "run failed",
@@ -353,7 +366,7 @@ class Driver:
         )
 
     async def _end(self, ending: Callable[[Run], Iterable[Event]]) -> None:
-        """End the run by what `ending` makes of it, anew if somebody else was faster."""
+        """End the run by what `ending` makes of it, again if another commit was faster."""
         while True:
             try:
                 return await self._try_to_end(*ending(self.run))
@@ -375,15 +388,10 @@ class Driver:
         failpoint("run_ended")
 
     async def _hand_over(self) -> None:
-        await self._tools.stop()
+        await self._calls.stop()
         await self.commit(lease=Release())
-
-    def _task_was_interrupted(self) -> None:
-        """The cancellation was ours and has been seen to."""
-        if self._task is not None:
-            self._task.uncancel()
 
 
 def _moves_it_on(event: Event) -> bool:
-    """Somebody outside has; what a driver withdraws by itself does not."""
+    """Whether it comes from outside; what a driver withdraws by itself does not count."""
     return isinstance(event, ApprovalDecided) and event.by in ("human", "timeout")

@@ -20,15 +20,13 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Self, TypeVar
 
-from sk_agents.engine.calls.deciding import asked_call
-from sk_agents.engine.calls.lifetimes import has_passed
+from sk_agents.engine.calls.decisions import asked_call, has_passed
 from sk_agents.engine.events import ApprovalDecided, ModelRestarted, RunStarted
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.commits import Owned, Pending, Release
 from sk_agents.engine.models import Entry, Thread
 from sk_agents.engine.run import lifecycle
-from sk_agents.engine.run.drivers import Drivers
-from sk_agents.engine.run.lent_headers import PATIENCE_SECONDS, awaits_header
+from sk_agents.engine.run.drivers import Drivers, awaits_header
 from sk_agents.engine.services import STORE_TROUBLE, Services
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
@@ -46,7 +44,9 @@ BATCH = 50
 # How many threads are claimed and loaded at the same time.
 AT_ONCE = 8
 # How many sweeps a run is left to an instance that has its agent.
-AGENT_PATIENCE = 20
+AGENT_SWEEPS = 20
+# How long a run that was given back is left to the instance that holds its header.
+HEADER_SECONDS = 10.0
 
 LOST = "The run was lost several times and is not tried again."
 BROKEN = "The run could not go on."
@@ -132,12 +132,12 @@ class Sweeper:
         if not known.head.runnable or known.head.epoch != head.epoch:
             return
         lacks_agent = not self._drivers.has_agent_of(known)
-        if lacks_agent and not self._is_left(head, self._interval * AGENT_PATIENCE):
+        if lacks_agent and not self._is_left(head, self._interval * AGENT_SWEEPS):
             return
         is_given_back = head.owner is None and awaits_header(known)
         if is_given_back and head.thread_id in self._drivers.kept_headers:
             is_given_back = False
-        if is_given_back and not self._is_left(head, PATIENCE_SECONDS):
+        if is_given_back and not self._is_left(head, HEADER_SECONDS):
             return
         claimed = await self._services.claim(known)
         failpoint("claimed")

@@ -25,7 +25,7 @@ SHORTEST = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ContextWindow:
     """How large a prompt may be: the window less what the answer may need."""
 
     window: int = 128_000
@@ -41,7 +41,7 @@ def tokens(messages: Iterable[Message]) -> int:
 
 
 def compaction(
-    state: ThreadState, transcript: Transcript, context: Context, overhead: int
+    state: ThreadState, transcript: Transcript, context: ContextWindow, overhead: int
 ) -> Compacted | None:
     """The event that makes the prompt fit again, if one is needed and can help.
 
@@ -72,7 +72,7 @@ def compaction(
     )
 
 
-def _is_short(run: Run | None, context: Context) -> bool:
+def _is_short(run: Run | None, context: ContextWindow) -> bool:
     """Surely less than half of the budget, seen without counting: no character is two tokens."""
     if run is None or run.calls or run.message is None:
         return run is None
@@ -81,7 +81,7 @@ def _is_short(run: Run | None, context: Context) -> bool:
     return 2 * size < context.budget - SHORTEST
 
 
-def cut_to_fit(messages: Sequence[Message], context: Context) -> Sequence[Message]:
+def cut_to_fit(messages: Sequence[Message], context: ContextWindow) -> Sequence[Message]:
     """The messages with their tool output cut, the largest ones only as far as needed.
 
     The limit is halved until they fit, so that each message is looked at a few times at most.

@@ -1,4 +1,10 @@
-"""A person's decisions about calls: checked, bound to what was shown, made once and together."""
+"""A person's decisions about calls: checked, bound to what was shown, made once and together.
+
+A decision counts until its approval expires. A wall clock can be wrong on one machine, or be moved
+by a day while everything runs; then it would end every approval there is. So an approval expires
+only when its lifetime has also passed on the host's own clock, which starts with the machine and is
+the same for all of its processes.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +14,12 @@ from contextlib import AbstractContextManager
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.calls import steps
 from sk_agents.engine.calls.call import Approval, Call
-from sk_agents.engine.calls.lifetimes import has_passed
 from sk_agents.engine.commands import DecideApproval
 from sk_agents.engine.events import ApprovalDecided, ApprovalRequested, Event, GrantChanged
 from sk_agents.engine.log.commits import Pending
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import ApprovalState, Entry
-from sk_agents.engine.ports import Ids, Store
+from sk_agents.engine.ports import Clock, Ids, Store
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.catalog import RACES, Shelf
 from sk_agents.engine.threads.known import KnownThread
@@ -269,3 +274,18 @@ def _checked_edit(
     if agent.policy.verdict(wanted, spec) == "deny":
         raise Forbidden("Policy denies the call as edited.")
     return checked, steps.digest_of(known.head.thread_id, run.run_id, wanted, spec)
+
+
+def has_passed(request: ApprovalRequested, clock: Clock) -> bool:
+    """Whether at least its lifetime has passed since it was asked, whatever the wall clock says.
+
+    An older one, that does not say when it was asked by the host's clock, is judged by the wall
+    clock alone.
+    """
+    if request.expires_at is None or request.asked_uptime is None:
+        return True
+    lifetime = (request.expires_at - request.at).total_seconds()
+    now = clock.monotonic()
+    # After a restart of the machine only the time since then has passed for sure.
+    passed = now - request.asked_uptime if now >= request.asked_uptime else now
+    return passed >= lifetime
