@@ -19,7 +19,7 @@ from sk_agents.tealagents.models import (
     UserMessage,
 )
 from sk_agents.tealagents.v1alpha1 import agent, handler
-from sk_agents.tealagents.v1alpha1.config import Served, read_config
+from sk_agents.tealagents.v1alpha1.config import ServedTealAgent, read_config
 from sk_agents.testing.scripted_model import says
 from tests.requirements import requirement
 from tests.surfaces.teal_server import (
@@ -38,7 +38,7 @@ ALICE = Caller("alice", "Bearer alice")
 
 def own_handler(at: Server) -> handler.TealAgentsV1Alpha1Handler:
     served = next(iter(at.app.state.house.agents.values()))
-    config = Served(agent_address(served.file), read_config(served.file))
+    config = ServedTealAgent(agent_address(served.file), read_config(served.file))
     return handle("v1alpha1", at.app.state.engines.tasks, config)
 
 
@@ -52,7 +52,7 @@ def is_id(text: str) -> bool:
 
 async def tasks_of(at: Server, user: str) -> list[str]:
     """What the store holds of this user."""
-    page = await at.app.state.engines.tasks.shelf.threads(ThreadQuery(user))
+    page = await at.app.state.engines.tasks.catalog.threads(ThreadQuery(user))
     return [head.thread_id for head in page.threads]
 
 

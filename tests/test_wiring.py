@@ -89,7 +89,7 @@ def test_agents_of_several_files_are_found_by_their_names(tmp_path: Path) -> Non
             "spec.agent.approvals.rules[0].tool: no tool is called 'Male-send'",
         ),
         ({"limits": {"rounds": 3}}, "spec.agent.limits.rounds is not known here"),
-        ({"context": {"windows": 3}}, "spec.agent.context_window.windows is not known here"),
+        ({"context": {"windows": 3}}, "spec.agent.context.windows is not known here"),
     ],
 )
 def test_a_bad_agent_stops_start_up_naming_file_and_field(

@@ -17,7 +17,6 @@ from sk_agents import __version__
 from sk_agents.agent_assembly import ServedAgent
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
 from sk_agents.chats.routes import add_chat_routes
-from sk_agents.chats.views import AgentView, ToolView
 from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
 from sk_agents.config.settings import Settings, load_settings
 from sk_agents.http.caller import CallerCheck
@@ -34,6 +33,7 @@ from sk_agents.http.shortcut import Shortcut
 from sk_agents.http.streams import StreamSlots
 from sk_agents.http.telemetry import TelemetryMiddleware, metrics_route
 from sk_agents.todo_chat.routes import add_todo_chat_routes
+from sk_agents.wire.views import AgentView, ToolView
 from sk_agents.wiring import House, build_authorizer, build_house, open_house
 
 # Spans, metrics and logs are ours.

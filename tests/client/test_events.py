@@ -33,7 +33,7 @@ from sk_agents.client import (
 )
 from sk_agents.client.events import EVENT_OF, event_of
 from sk_agents.client.sse_parser import Frame
-from sk_agents.interactions import InteractionStatus
+from sk_agents.wire.events import InteractionStatus
 
 DELTA = {"interaction_id": "int_1", "round": 2, "attempt": 3, "offset": 4, "content": "hi"}
 CALL: dict[str, Any] = {"id": "call_1", "tool_name": "Mail-send", "tool_input": '{"to": "ada"}'}

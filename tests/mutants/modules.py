@@ -47,7 +47,7 @@ TEAL = (
 )
 
 TESTS_OF: dict[str, tuple[str, ...]] = {
-    "engine.log.admission": CONTRACT,
+    "engine.log.commits": CONTRACT,
     "engine.calls.call": ENGINE,
     "engine.run.context_window": PROMPTS,
     "engine.calls.decisions": ENGINE,
@@ -80,7 +80,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "http.caller": CALLERS,
     "http.hosts": ("tests/http/test_hosts.py",),
     "http.quotas": ("tests/http/test_quota_counts.py", "tests/chats/test_quotas.py"),
-    "tealagents.v1alpha1.owned": TEAL,
+    "tealagents.v1alpha1.access": TEAL,
     "tools.addresses": ("tests/tools/test_addresses.py",),
     "llm.tokens": ("tests/llm/test_tokens.py",),
 }

@@ -26,7 +26,7 @@ from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.persistence.tasks.view import StoreTasks
 from sk_agents.routes import get_resume_routes, get_stateful_routes
 from sk_agents.ska_types import AgentTask
-from sk_agents.tealagents.v1alpha1.config import Served, read_config
+from sk_agents.tealagents.v1alpha1.config import ServedTealAgent, read_config
 from sk_agents.testing import HeaderAuthorizer, ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn
 from tests.patience import seconds
@@ -144,7 +144,7 @@ class Place:
             for one in routes
             if not isinstance(one, Shortcut) and not getattr(one, "path", "").startswith(path)
         ]
-        served = Served(agent_address(file), read_config(file), **self.served)
+        served = ServedTealAgent(agent_address(file), read_config(file), **self.served)
         health = Health()
         operations = [*get_stateful_routes(served, health), *get_resume_routes(served, health)]
         routes.extend(operation.route for operation in operations)

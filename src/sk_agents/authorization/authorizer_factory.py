@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sk_agents.authorization.dummy_authorizer import DummyAuthorizer
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
-from sk_agents.config.configured import ConfiguredFactory, build_configured
+from sk_agents.config.class_loader import ConfiguredFactory, build_configured
 from sk_agents.config.settings import Settings
 
 SOURCE = "TA_AUTHORIZER_MODULE, TA_AUTHORIZER_CLASS"

@@ -11,16 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from sk_agents.chats.desk import engine_of
-from sk_agents.chats.models import Decision
-from sk_agents.chats.views import (
-    ApprovalPage,
-    ApprovalView,
-    GrantPage,
-    Processed,
-    asked_view,
-    decision_view,
-    grant_view,
-)
+from sk_agents.chats.render import asked_view, decision_view, grant_view
 from sk_agents.engine.commands import DecideApproval
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import ApprovalDecided
@@ -35,10 +26,12 @@ from sk_agents.http.body import body_of
 from sk_agents.http.caller import Caller, acting_caller
 from sk_agents.http.errors import problem
 from sk_agents.http.idempotency import idempotency_key
+from sk_agents.wire.requests import ApprovalDecision
+from sk_agents.wire.views import ApprovalPage, ApprovalView, GrantPage, Processed
 
 MAX_PAGE = 100
 
-_DECISION = TypeAdapter(Decision)
+_DECISION = TypeAdapter(ApprovalDecision)
 
 Cursor = Annotated[str | None, Query(max_length=128)]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
@@ -51,16 +44,16 @@ def approval_routes() -> APIRouter:
     async def inbox(request: Request, cursor: Cursor = None, limit: Limit = 50) -> ApprovalPage:
         """Everything that waits for the caller's decision."""
         caller = await acting_caller(request)
-        shelf = engine_of(request.scope).shelf
+        catalog = engine_of(request.scope).catalog
         after = _checked(cursor, "approval")
-        page = await shelf.inbox(caller.user_id, after=after, limit=limit)
+        page = await catalog.inbox(caller.user_id, after=after, limit=limit)
         return ApprovalPage(approvals=[asked_view(item) for item in page.items], next=page.after)
 
     @router.get("/approvals/{approval_id}")
     async def read(request: Request, approval_id: str) -> ApprovalView:
         """One approval, decided or not."""
         caller = await acting_caller(request)
-        return asked_view(await engine_of(request.scope).shelf.asked(approval_id, caller.user_id))
+        return asked_view(await engine_of(request.scope).catalog.asked(approval_id, caller.user_id))
 
     @router.post("/approvals/{approval_id}")
     async def respond(request: Request, approval_id: str) -> Response:
@@ -73,16 +66,16 @@ def approval_routes() -> APIRouter:
     async def grants(request: Request, cursor: Cursor = None, limit: Limit = 50) -> GrantPage:
         """The caller's standing approvals."""
         caller = await acting_caller(request)
-        shelf = engine_of(request.scope).shelf
+        catalog = engine_of(request.scope).catalog
         after = _checked(cursor, "grant")
-        page = await shelf.grants(caller.user_id, after=after, limit=limit)
+        page = await catalog.grants(caller.user_id, after=after, limit=limit)
         return GrantPage(grants=[grant_view(item) for item in page.items], next=page.after)
 
     @router.delete("/grants/{grant_id}", status_code=204)
     async def revoke(request: Request, grant_id: str) -> Response:
         """Take a standing approval back: its tool is asked about again."""
         caller = await acting_caller(request)
-        await engine_of(request.scope).shelf.revoke(grant_id, caller.user_id)
+        await engine_of(request.scope).catalog.revoke(grant_id, caller.user_id)
         return Response(status_code=204)
 
     return router
@@ -100,7 +93,7 @@ async def decide(
     engine: Engine,
     caller: Caller,
     approval_id: str,
-    body: Decision,
+    body: ApprovalDecision,
     *,
     thread_id: str | None = None,
     run_id: str | None = None,
@@ -168,6 +161,6 @@ async def _check_same(engine: Engine, caller: Caller, command: DecideApproval) -
 async def _decision(engine: Engine, caller: Caller, approval_id: str) -> ApprovalDecided | None:
     """The decision as it is recorded; None if the call was asked about anew since."""
     try:
-        return (await engine.shelf.asked(approval_id, caller.user_id)).approval.decision
+        return (await engine.catalog.asked(approval_id, caller.user_id)).approval.decision
     except ApprovalNotFound:
         return None

@@ -15,16 +15,7 @@ from sk_agents.chats.archive import archive
 from sk_agents.chats.chat_document import DocumentResponse
 from sk_agents.chats.desk import SURFACE, Desk, busy, engine_of
 from sk_agents.chats.history import Place, chat_document
-from sk_agents.chats.models import BranchChoice, ChatChange
-from sk_agents.chats.views import (
-    AgentList,
-    BranchList,
-    ChatPage,
-    ChatSummary,
-    ChatView,
-    branch_list,
-    chat_summary,
-)
+from sk_agents.chats.render import branch_list, chat_summary
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import Thread
@@ -33,6 +24,8 @@ from sk_agents.exceptions import ThreadBusy
 from sk_agents.http.body import body_of
 from sk_agents.http.caller import acting_caller
 from sk_agents.http.streams import HeldStream
+from sk_agents.wire.requests import BranchChoice, ChatChange
+from sk_agents.wire.views import AgentList, BranchList, ChatPage, ChatSummary, ChatView
 
 MAX_PAGE = 100
 EXPORT_PAGE = 100
@@ -60,7 +53,7 @@ def collection_routes(desk: Desk) -> APIRouter:
     ) -> ChatPage:
         """The caller's chats, the most recently changed first; with `q` those that mention it."""
         caller = await acting_caller(request)
-        page = await engine_of(request.scope).shelf.threads(
+        page = await engine_of(request.scope).catalog.threads(
             ThreadQuery(caller.user_id, surface=SURFACE, text=q, after=cursor, limit=limit)
         )
         return ChatPage(chats=[chat_summary(thread) for thread in page.threads], next=page.after)
@@ -89,8 +82,8 @@ def collection_routes(desk: Desk) -> APIRouter:
         visit = await desk.visit(request)
         body = await body_of(request, _CHANGE)
         labels = {"title": body.title}
-        shelf = visit.engine.shelf
-        return chat_summary(await shelf.label(visit.thread_id, visit.caller.user_id, labels))
+        catalog = visit.engine.catalog
+        return chat_summary(await catalog.label(visit.thread_id, visit.caller.user_id, labels))
 
     @router.delete("/chats/{chat_id}", status_code=204)
     async def delete(request: Request) -> Response:
@@ -125,9 +118,9 @@ def collection_routes(desk: Desk) -> APIRouter:
         """Show the branch of this interaction."""
         visit = await desk.visit(request)
         body = await body_of(request, _BRANCH)
-        shelf = visit.engine.shelf
+        catalog = visit.engine.catalog
         try:
-            known = await shelf.switch(visit.thread_id, visit.caller.user_id, body.interaction_id)
+            known = await catalog.switch(visit.thread_id, visit.caller.user_id, body.interaction_id)
         except ThreadBusy as error:
             return busy(request, error)
         return branch_list(known.state)
@@ -151,7 +144,7 @@ async def _pages(engine: Engine, head: Thread, last_seq: int) -> AsyncIterator[S
     """The log as far as it goes now, a part at a time."""
     seq = 0
     while seq < last_seq:
-        page = await engine.shelf.events(
+        page = await engine.catalog.events(
             head, seq, min(EXPORT_PAGE, last_seq - seq), max_bytes=EXPORT_BYTES
         )
         if not page:

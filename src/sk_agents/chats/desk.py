@@ -14,7 +14,6 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.types import Scope
 
-from sk_agents.chats.views import AgentView
 from sk_agents.engine.engine import Engine
 from sk_agents.exceptions import InvalidInput, ThreadBusy
 from sk_agents.http.caller import Caller, acting_caller
@@ -23,6 +22,7 @@ from sk_agents.http.ids import chat_id as checked_chat_id
 from sk_agents.http.limits import Limits
 from sk_agents.http.quotas import EngineQuota
 from sk_agents.interactions import chat_thread_id
+from sk_agents.wire.views import AgentView
 
 SURFACE = "chats"
 BUSY_RETRY_SECONDS = "1"
@@ -85,7 +85,7 @@ class Desk:
 
     def quota(self, visit: Visit) -> EngineQuota:
         """What the engine asks before it begins a run."""
-        return EngineQuota(self.quotas, visit.engine.shelf)
+        return EngineQuota(self.quotas, visit.engine.catalog)
 
 
 def engine_of(scope: Scope) -> Engine:

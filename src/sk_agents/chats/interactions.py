@@ -10,14 +10,15 @@ from starlette.responses import Response
 from sk_agents.chats import streams
 from sk_agents.chats.approvals import decide
 from sk_agents.chats.desk import Desk, Visit
-from sk_agents.chats.models import NamedDecision
-from sk_agents.chats.views import Cancelling, InteractionView, interaction_view
+from sk_agents.chats.render import interaction_view
 from sk_agents.engine.commands import CancelRun
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import RunNotFound
 from sk_agents.http.body import body_of
 from sk_agents.http.streams import HeldStream
+from sk_agents.wire.requests import NamedDecision
+from sk_agents.wire.views import Cancelling, InteractionView
 
 PATH = "/chats/{chat_id}/interactions/{interaction_id}"
 

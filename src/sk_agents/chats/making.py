@@ -13,10 +13,9 @@ from starlette.requests import Request
 
 from sk_agents.chats.archive import Archive, restored
 from sk_agents.chats.desk import SURFACE, Desk, engine_of, request_digest
-from sk_agents.chats.models import NewChat
-from sk_agents.chats.views import ChatSummary, chat_summary
+from sk_agents.chats.render import chat_summary
 from sk_agents.engine.models import NewThread, Thread
-from sk_agents.engine.threads.catalog import Shelf
+from sk_agents.engine.threads.catalog import ThreadCatalog
 from sk_agents.exceptions import (
     InvalidInput,
     LimitExceeded,
@@ -31,6 +30,8 @@ from sk_agents.http.idempotency import idempotency_key
 from sk_agents.http.ids import chat_id as checked_chat_id
 from sk_agents.http.quotas import Quotas
 from sk_agents.interactions import chat_thread_id
+from sk_agents.wire.requests import NewChat
+from sk_agents.wire.views import ChatSummary
 
 # The label under which a chat remembers the request that made it.
 REQUEST = "request"
@@ -53,9 +54,9 @@ def making_routes(desk: Desk) -> APIRouter:
         key = idempotency_key(request.scope)
         body = await body_of(request, _NEW, optional=True)
         labels = _labels(body.title, key, request_digest("make", body) if key else None)
-        shelf = engine_of(request.scope).shelf
+        catalog = engine_of(request.scope).catalog
         new = _new(caller, body.chat_id, key, desk.agent(body.agent), labels)
-        return await _made(desk.quotas, shelf, new, shelf.make)
+        return await _made(desk.quotas, catalog, new, catalog.make)
 
     @router.post("/chats/import", status_code=201)
     async def bring(request: Request, chat_id: str | None = None) -> ChatSummary:
@@ -67,11 +68,11 @@ def making_routes(desk: Desk) -> APIRouter:
         labels = _labels(body.title, key, request_digest(f"import {chosen}", body) if key else None)
         # A hundred thousand events take seconds; others go on meanwhile.
         events = await asyncio.to_thread(restored, body, desk.has_agent)
-        shelf = engine_of(request.scope).shelf
+        catalog = engine_of(request.scope).catalog
         new = _new(caller, chosen, key, desk.agent(body.agent), labels)
         try:
             return await _made(
-                desk.quotas, shelf, new, lambda id, new: shelf.restore(id, new, events)
+                desk.quotas, catalog, new, lambda id, new: catalog.restore(id, new, events)
             )
         except StateCorrupt as error:
             raise InvalidInput(f"This is no log of a chat: {error}") from error
@@ -79,7 +80,9 @@ def making_routes(desk: Desk) -> APIRouter:
     return router
 
 
-async def _made(quotas: Quotas, shelf: Shelf, new: NewThread, create: Create) -> ChatSummary:
+async def _made(
+    quotas: Quotas, catalog: ThreadCatalog, new: NewThread, create: Create
+) -> ChatSummary:
     """The new chat, or the one that this very request has made before.
 
     Raises:
@@ -89,25 +92,25 @@ async def _made(quotas: Quotas, shelf: Shelf, new: NewThread, create: Create) ->
     """
     thread_id = chat_thread_id(new.user_id, new.wire_id)
     try:
-        await quotas.admit_chat(shelf, new.user_id)
+        await quotas.admit_chat(catalog, new.user_id)
     except LimitExceeded as refusal:
-        return await _made_before(shelf, thread_id, new, refusal)
+        return await _made_before(catalog, thread_id, new, refusal)
     try:
         return chat_summary(await create(thread_id, new))
     except TealError as refusal:
         quotas.release_chat(new.user_id)
-        return await _made_before(shelf, thread_id, new, refusal)
+        return await _made_before(catalog, thread_id, new, refusal)
 
 
 async def _made_before(
-    shelf: Shelf, thread_id: str, new: NewThread, refusal: TealError
+    catalog: ThreadCatalog, thread_id: str, new: NewThread, refusal: TealError
 ) -> ChatSummary:
     """Raises `refusal` unless it is this request's own chat that is there."""
     ours = new.metadata.get(REQUEST)
     if ours is None or not isinstance(refusal, ThreadExists | LimitExceeded):
         raise refusal
     try:
-        head = await shelf.head(thread_id, new.user_id)
+        head = await catalog.head(thread_id, new.user_id)
     except ThreadNotFound:
         raise refusal from None
     first = head.metadata.get(REQUEST)

@@ -9,18 +9,6 @@ from fastapi import FastAPI
 
 from sk_agents.chats.archive import Archive
 from sk_agents.chats.cursors import PATTERN
-from sk_agents.chats.frames import CHAT_FRAMES, INTERACTION_FRAMES, Frames
-from sk_agents.chats.models import (
-    BranchChoice,
-    ChatChange,
-    Decision,
-    EditInteraction,
-    NamedDecision,
-    NewChat,
-    Regenerate,
-    StartInteraction,
-)
-from sk_agents.chats.views import Processed
 from sk_agents.http.openapi import (
     Model,
     add_operation,
@@ -29,6 +17,18 @@ from sk_agents.http.openapi import (
     json_response,
     problem_responses,
 )
+from sk_agents.wire.frames import CHAT_FRAMES, INTERACTION_FRAMES, Frames
+from sk_agents.wire.requests import (
+    ApprovalDecision,
+    BranchChoice,
+    ChatChange,
+    EditInteraction,
+    NamedDecision,
+    NewChat,
+    Regenerate,
+    StartInteraction,
+)
+from sk_agents.wire.views import Processed
 
 CHAT = "/chats/{chat_id}"
 INTERACTION = f"{CHAT}/interactions/{{interaction_id}}"
@@ -245,7 +245,7 @@ _WRITING: dict[tuple[str, str], dict[str, Any]] = {
     },
     ("post", "/approvals/{approval_id}"): {
         "parameters": [_KEY],
-        "requestBody": json_body(Decision, _DECISIONS),
+        "requestBody": json_body(ApprovalDecision, _DECISIONS),
         "responses": {200: _PROCESSED, **problem_responses(*BODY, 404, 409)},
     },
     ("post", f"{INTERACTION}/cancel"): {"responses": problem_responses(*ALWAYS, 404, 409)},

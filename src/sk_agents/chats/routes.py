@@ -12,9 +12,9 @@ from sk_agents.chats.desk import Desk
 from sk_agents.chats.interactions import PATH, interaction_routes
 from sk_agents.chats.making import making_routes
 from sk_agents.chats.talking import Edit, Start
-from sk_agents.chats.views import AgentView
 from sk_agents.http.express import ExpressRoute
 from sk_agents.http.openapi import describe_later
+from sk_agents.wire.views import AgentView
 
 
 def add_chat_routes(app: FastAPI, agents: Callable[[], Sequence[AgentView]]) -> None:

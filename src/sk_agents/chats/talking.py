@@ -20,8 +20,7 @@ from sk_agents.chats.desk import (
     new_interaction_id,
     request_digest,
 )
-from sk_agents.chats.models import EditInteraction, Regenerate, StartInteraction
-from sk_agents.chats.render import Renderer
+from sk_agents.chats.render import Renderer, user_input
 from sk_agents.engine.commands import Accepted, EditRun, StartRun
 from sk_agents.engine.models import NewThread
 from sk_agents.engine.ports import Quota
@@ -29,6 +28,7 @@ from sk_agents.exceptions import ThreadBusy
 from sk_agents.http.body import body_of
 from sk_agents.http.idempotency import idempotency_key
 from sk_agents.http.sse import EventStream
+from sk_agents.wire.requests import EditInteraction, Regenerate, StartInteraction
 
 TITLE_LENGTH = 80
 
@@ -64,7 +64,7 @@ class Start:
             thread_id=visit.thread_id,
             user_id=user_id,
             run_id=new_interaction_id(),
-            message=body.message(),
+            message=user_input(body),
             new=NewThread(
                 user_id,
                 wire_id=visit.chat_id,
@@ -125,7 +125,7 @@ def _edit(
         user_id=visit.caller.user_id,
         run_id=new_interaction_id(),
         edited_run=interaction_id,
-        message=body.message() if isinstance(body, EditInteraction) else None,
+        message=user_input(body) if isinstance(body, EditInteraction) else None,
         agent=body.agent if isinstance(body, EditInteraction) else None,
         idempotency_key=key,
         request_digest=request_digest(f"edit {interaction_id}", body) if key else None,

@@ -26,7 +26,7 @@ class ApprovalManager:
         Raises:
             ApprovalNotFound: there is no such approval of this user.
         """
-        entry = await self._engine.shelf.approval(approval_id, self._user_id)
+        entry = await self._engine.catalog.approval(approval_id, self._user_id)
         async with aclosing(self._engine.watch(entry.thread_id)) as watched:
             async for items in watched:
                 for item in items:

@@ -24,7 +24,7 @@ from sk_agents.exceptions import (
     TealError,
     Unauthenticated,
 )
-from sk_agents.http.threads import DaemonThreads
+from sk_agents.worker_threads import WorkerThreads
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class CallerCheck:
         self.authorizer = authorizer
         self._timeout = timeout
         self._loopback_only = authorizer.insecure and not allow_insecure
-        self._threads = DaemonThreads(AUTHORIZER_SLOTS)
+        self._threads = WorkerThreads(AUTHORIZER_SLOTS)
         self._is_async = inspect.iscoroutinefunction(authorizer.authorize_request)
 
     async def identify(
@@ -110,7 +110,7 @@ class CallerCheck:
         method = self.authorizer.authorize_request
         if self._is_async:
             return await cast("Awaitable[str]", method(header))
-        answer = await self._threads.run(method, header)
+        answer = await self._threads.run(lambda: method(header))
         return await answer if inspect.isawaitable(answer) else answer
 
 

@@ -31,4 +31,4 @@ def limits_of(connection: HTTPConnection) -> Limits:
 
 def quota_of(connection: HTTPConnection, engine: Engine, surface: str) -> EngineQuota:
     """What the engine asks before it begins a run."""
-    return EngineQuota(limits_of(connection).quotas[surface], engine.shelf)
+    return EngineQuota(limits_of(connection).quotas[surface], engine.catalog)

@@ -1,6 +1,6 @@
-"""`POST /chat`: a message in, the assistant's message out, nothing kept in between.
+"""`POST /chat`: a message in, the assistant's message out, no state in between.
 
-The eight steps of a turn and who takes them:
+The eight steps of a turn and where each is done:
 
 1. receive the message                 here
 2. fetch the conversation              the engine, from the store
@@ -43,8 +43,7 @@ from sk_agents.http.idempotency import idempotency_key
 from sk_agents.http.limits import quota_of
 from sk_agents.http.openapi import add_operation, json_body, json_response, problem_responses
 from sk_agents.interactions import chat_thread_id
-from sk_agents.todo_chat.models import ChatReply, ChatRequest
-from sk_agents.todo_chat.render import reply_of
+from sk_agents.todo_chat.models import ChatReply, ChatRequest, reply_of
 
 PATH = "/chat"
 AGENT = "TodoChatAgent"
@@ -58,7 +57,7 @@ _REQUEST = TypeAdapter(ChatRequest)
 
 
 def add_todo_chat_routes(app: FastAPI, agents: Sequence[str]) -> None:
-    """Answered by the agent named `TodoChatAgent`, or by the first if none is called so."""
+    """Answered by the agent named `TodoChatAgent`, or by the first one if there is none."""
     agent = AGENT if AGENT in agents else next(iter(agents), None)
 
     async def chat(request: Request) -> Response:

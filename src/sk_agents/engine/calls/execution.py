@@ -145,8 +145,8 @@ async def _collect(
     async with aclosing(context.agent.toolbox.run(wanted, tool_context)) as pieces:
         async for piece in pieces:
             if isinstance(piece, ToolChunk):
-                context.live.output(wanted.id, piece.content)
-                context.live.tell()
+                context.live.add_output(wanted.id, piece.content)
+                context.live.call_listeners()
             else:
                 result = piece
     return result

@@ -27,8 +27,7 @@ from sk_agents.engine.events import (
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.commits import Absent, Claim, Commit, Quiet, Unchanged
 from sk_agents.engine.log.state import Run
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.models import CallState, NewThread, RunStatus, Usage
+from sk_agents.engine.models import TERMINAL, CallState, NewThread, RunStatus, Usage
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
