@@ -14,7 +14,6 @@ from sk_agents.engine.commands import Accepted, EditRun
 from sk_agents.engine.events import BranchChanged
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.commits import Commit, Committed, Guard, Owned, Pending, Quiet, Unchanged
-from sk_agents.engine.log.state import Run
 from sk_agents.engine.ports import Store
 from sk_agents.engine.run import lifecycle
 from sk_agents.engine.services import Services
@@ -94,14 +93,7 @@ def _always_again(call: Call, spec: ToolSpec | None) -> tool_steps.Step:
     return tool_steps.Start(attempt=call.started.attempt + 1)
 
 
-def _as_approved(
-    thread_id: str,
-    run: Run,
-    call: Call,
-    approval: Approval,
-    spec: ToolSpec | None,
-    attempt: int = 1,
-) -> tool_steps.Step:
+def _as_approved(case: tool_steps.Case, approval: Approval, attempt: int = 1) -> tool_steps.Step:
     return tool_steps.Start(attempt, approval_id=approval.request.approval_id)
 
 

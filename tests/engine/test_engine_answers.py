@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.calls.call import Approval
-from sk_agents.engine.calls.steps import effective_call
+from sk_agents.engine.calls.call import Approval, effective_call
 from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import RunStatus
 from sk_agents.engine.turns import Question, ToolContext

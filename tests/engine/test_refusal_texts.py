@@ -35,8 +35,8 @@ def told(*events: Event, verdict: str = "ask", spec: ToolSpec | None = SPEC) -> 
     """Who refused it, and the text for the model."""
     state = fold(log(started(), proposed(), *events))
     run = state.run("r1")
-    step = steps.next_step("t1", state, run, run.calls["c1"], spec, verdict)
-    assert isinstance(step, steps.Refuse | steps.Settle)
+    step = steps.next_step(steps.Case("t1", state, run, run.calls["c1"], spec, verdict))
+    assert isinstance(step, steps.Finish)
     return step.by or "", step.text
 
 

@@ -1,7 +1,7 @@
 """The engine: commands in, events out.
 
-Every command is one conditional commit; what follows from it is driven by whoever then holds the
-lease. A surface never waits inside a run: it sends a command and watches the log.
+Every command is one conditional commit; what follows from it is driven by the instance that then
+holds the lease. A surface never waits inside a run: it sends a command and watches the log.
 """
 
 from __future__ import annotations
@@ -71,11 +71,9 @@ class Engine:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(self._services.lease)
-        await self._stack.enter_async_context(self._drivers)
-        await self._stack.enter_async_context(self._sweeper)
-        await self._stack.enter_async_context(self._follower)
-        await self._stack.enter_async_context(self._readers)
+        lease = self._services.lease
+        for part in (lease, self._drivers, self._sweeper, self._follower, self._readers):
+            await self._stack.enter_async_context(part)
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -113,14 +111,14 @@ class Engine:
             try:
                 return await self._start(command)
             except lifecycle.LOST_RACES:
-                await self._reload(command.thread_id)
+                await self._loaded(command.thread_id)
             except LeaseHeld:
-                await self._reload(command.thread_id)
+                await self._loaded(command.thread_id)
                 await asyncio.sleep(0)
         raise ThreadBusy(thread_id=command.thread_id)
 
     async def edit(self, command: EditRun) -> Accepted:
-        """Start anew from an earlier message; the old answer stays as another branch.
+        """Start again from an earlier message; the old answer stays as another branch.
 
         Raises:
             RunNotFound, ThreadNotFound: nothing there to edit.
@@ -149,7 +147,7 @@ class Engine:
         raise ThreadBusy(thread_id=command.thread_id)
 
     async def decide(self, command: DecideApproval, *more: DecideApproval) -> bool:
-        """Decide approvals of one run, all or none; False if this very request did so before.
+        """Decide approvals of one run, all or none; False if this same request did so before.
 
         Raises:
             ApprovalNotFound: no such approval of this user, or not of the same run.
@@ -250,7 +248,7 @@ class Engine:
     async def _start(self, command: StartRun) -> Accepted:
         known = self._services.threads.known(command.thread_id)
         if known is None and not command.fresh:
-            known = await self._found(command)
+            known = await self._loaded(command.thread_id)
         if known is None:
             if command.new is None:
                 raise ThreadNotFound(thread_id=command.thread_id)
@@ -283,18 +281,19 @@ class Engine:
         self._drivers.drive(known, authorization=command.authorization)
         return accepted
 
-    async def _found(self, command: StartRun) -> KnownThread | None:
+    async def _loaded(self, thread_id: str) -> KnownThread | None:
         try:
-            return await self._services.threads.load(command.thread_id)
+            return await self._services.threads.load(thread_id)
         except ThreadNotFound:
+            self._services.threads.forget(thread_id)
             return None
 
     async def _interrupt(self, known: KnownThread, user_id: str) -> None:
         """Cancel what keeps the thread busy, and see it end."""
-        run_id = lifecycle.busy_with(known)
+        thread_id, run_id = known.head.thread_id, lifecycle.busy_with(known)
         assert run_id is not None
-        await self._stop(known.head.thread_id, user_id, run_id)
-        await self._services.threads.load(known.head.thread_id)
+        await self._stop(thread_id, user_id, run_id)
+        await self._services.threads.load(thread_id)
 
     async def _stop(self, thread_id: str, user_id: str, run_id: str) -> None:
         after = (await self.thread(thread_id, user_id)).state.next_seq - 1
@@ -304,12 +303,6 @@ class Engine:
             return
         async for _ in Watch(self._services, thread_id, after=after, run_id=run_id):
             pass
-
-    async def _reload(self, thread_id: str) -> None:
-        try:
-            await self._services.threads.load(thread_id)
-        except ThreadNotFound:
-            self._services.threads.forget(thread_id)
 
     def _refuse_when_closing(self) -> None:
         if self._drivers.draining:

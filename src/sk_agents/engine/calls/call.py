@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from sk_agents.engine.events import (
     ApprovalDecided,
@@ -20,6 +20,8 @@ from sk_agents.engine.models import (
     CALL_CHANGES,
     ApprovalState,
     CallState,
+    DecidedBy,
+    ToolCall,
     checked_change,
 )
 from sk_agents.exceptions import StateCorrupt
@@ -32,6 +34,17 @@ class Approval:
     request: ApprovalRequested
     state: ApprovalState = ApprovalState.PENDING
     decision: ApprovalDecided | None = None
+
+    def closed(self, outcome: Literal["expired", "withdrawn"], by: DecidedBy) -> ApprovalDecided:
+        """The event that ends it without a person's decision."""
+        asked = self.request
+        return ApprovalDecided(
+            run_id=asked.run_id,
+            approval_id=asked.approval_id,
+            call_id=asked.call_id,
+            outcome=outcome,
+            by=by,
+        )
 
     def move(self, new: ApprovalState) -> None:
         self.state = checked_change(APPROVAL_CHANGES, self.state, new, "an approval")
@@ -79,6 +92,23 @@ class Call:
         if self.approval is None or self.approval.request.approval_id != approval_id:
             raise StateCorrupt(f"approval {approval_id} was never asked for")
         return self.approval
+
+
+def proposed_call(call: Call) -> ToolCall:
+    """What the model itself asked for, whatever a reviewer made of it."""
+    proposal = call.proposal
+    return ToolCall(
+        id=proposal.call_id,
+        plugin_name=proposal.plugin_name,
+        function_name=proposal.function_name,
+        arguments=proposal.arguments,
+    )
+
+
+def effective_call(call: Call) -> ToolCall:
+    """What will run: with the reviewer's version of the arguments, where there is one."""
+    wanted = proposed_call(call)
+    return wanted if call.edited is None else wanted.model_copy(update={"arguments": call.edited})
 
 
 def apply_to_calls(calls: dict[str, Call], event: Event) -> None:

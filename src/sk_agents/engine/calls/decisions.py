@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.calls import steps
-from sk_agents.engine.calls.call import Approval, Call
+from sk_agents.engine.calls.call import Approval, Call, effective_call
 from sk_agents.engine.commands import DecideApproval
 from sk_agents.engine.events import ApprovalDecided, ApprovalRequested, Event, GrantChanged
 from sk_agents.engine.log.commits import Pending
@@ -48,7 +48,7 @@ async def decide(
     agent_of: AgentOf,
     lend: Lend,
 ) -> KnownThread | None:
-    """Decide approvals of one run in one commit; `None` if this very request did so before.
+    """Decide approvals of one run in one commit; `None` if this same request did so before.
 
     Raises:
         ApprovalNotFound: no such approval of this user, or not of the run it is said to be of.
@@ -65,7 +65,7 @@ async def decide(
         except SequenceConflict:
             continue
         except ApprovalAlreadyDecided:
-            # Somebody was faster, or it was asked anew since: the log knows what became of it.
+            # Another decision was faster, or it was asked again since: the log has the outcome.
             past = [await past_approval(services.store, entry) for _, entry in asked]
             asked = [one for one, was in zip(asked, past, strict=True) if check_open(was, one[0])]
             if not asked:
@@ -90,7 +90,9 @@ async def _decide(
     known = await services.threads.load(asked[0][1].thread_id)
     found = [(command, *asked_call(known, entry)) for command, entry in asked]
     for (command, entry), (*_, approval) in zip(asked, found, strict=True):
-        _check_due(command, entry, approval.request)
+        # A yes counts until the moment that was shown: the log and the index must agree on it.
+        if command.approved and entry.open and entry.due_at != approval.request.expires_at:
+            raise ApprovalMismatch(approval_id=entry.key)
     still_open = [one for one in found if check_open(one[3], one[0])]
     if not still_open:
         return None
@@ -113,12 +115,6 @@ async def _decide(
     with lend(known, asked[0][0].authorization):
         await services.commit(known, guard, *events, lease=services.claim_if_free())
     return known
-
-
-def _check_due(command: DecideApproval, entry: Entry, request: ApprovalRequested) -> None:
-    """A yes counts until the moment that was shown: the log and the index must agree on it."""
-    if command.approved and entry.open and entry.due_at != request.expires_at:
-        raise ApprovalMismatch(approval_id=entry.key)
 
 
 def _due(request: ApprovalRequested) -> float:
@@ -165,10 +161,10 @@ async def past_approval(store: Store, entry: Entry) -> Approval:
 
 
 def check_open(approval: Approval, command: DecideApproval) -> bool:
-    """True if it is still to be decided, False if this very request has decided it before.
+    """True if it is still to be decided, False if this same request has decided it before.
 
     Raises:
-        ApprovalAlreadyDecided, ApprovalExpired: somebody or something else did.
+        ApprovalAlreadyDecided, ApprovalExpired: it was decided otherwise.
     """
     if approval.state is ApprovalState.PENDING:
         return True
@@ -225,7 +221,7 @@ def decision_events(
         yield GrantChanged(
             run_id=run.run_id,
             grant_id=f"grant_{ids.new()}",
-            tool=steps.effective_call(call).name,
+            tool=effective_call(call).name,
             scope=command.remember,
             granted=True,
             changed_by=command.user_id,
@@ -262,7 +258,7 @@ def _check_answer(request: ApprovalRequested, answer: object, agent: Agent) -> N
 def _checked_edit(
     known: KnownThread, run: Run, call: Call, edited: dict[str, object], agent: Agent
 ) -> tuple[dict[str, object], str]:
-    wanted = steps.effective_call(call).model_copy(update={"arguments": edited})
+    wanted = effective_call(call).model_copy(update={"arguments": edited})
     spec = next((spec for spec in agent.toolbox.specs() if spec.name == wanted.name), None)
     try:
         checked = dict(agent.toolbox.check(wanted))

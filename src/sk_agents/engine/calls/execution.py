@@ -32,7 +32,7 @@ from sk_agents.engine.events import (
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.engine.log.commits import Pending
-from sk_agents.engine.models import ApprovalState, CallState, Effect, ToolCall
+from sk_agents.engine.models import ApprovalKind, ApprovalState, CallState, Effect, ToolCall
 from sk_agents.engine.run.run_context import RunContext
 from sk_agents.engine.services import STORE_TROUBLE, Services
 from sk_agents.engine.turns import Question, ToolChunk, ToolContext, ToolResult, ToolSpec
@@ -152,6 +152,31 @@ async def _collect(
     return result
 
 
+def approval_request(
+    context: RunContext,
+    wanted: ToolCall,
+    spec: ToolSpec | None,
+    kind: ApprovalKind,
+    shown: dict[str, Any],
+    choices: tuple[str, ...] | None,
+    schema: dict[str, Any] | None,
+) -> ApprovalRequested:
+    clock = context.services.clock
+    lifetime = timedelta(seconds=context.agent.limits.approval_seconds)
+    return ApprovalRequested(
+        run_id=context.run_id,
+        approval_id=f"approval_{context.services.ids.new()}",
+        call_id=wanted.id,
+        kind=kind,
+        digest=digest_of(context.thread_id, context.run_id, wanted, spec),
+        shown=shown,
+        choices=choices,
+        answer_schema=schema,
+        expires_at=clock.now() + lifetime,
+        asked_uptime=clock.monotonic(),
+    )
+
+
 def printable(text: str) -> str:
     """Half of a surrogate pair cannot be stored or sent; it becomes the replacement character."""
     try:
@@ -223,21 +248,12 @@ class _Questions:
             self._waiting_since = None
 
     def _request(self, question: Question) -> ApprovalRequested:
-        context, wanted = self._context, self._wanted
-        services = context.services
-        lifetime = timedelta(seconds=context.agent.limits.approval_seconds)
+        wanted, choices = self._wanted, question.choices or None
         arguments = {"question": question.text, "call": wanted.arguments}
-        return ApprovalRequested(
-            run_id=context.run_id,
-            approval_id=f"approval_{services.ids.new()}",
-            call_id=wanted.id,
-            kind="question",
-            digest=digest_of(context.thread_id, context.run_id, wanted, self._spec),
-            shown={"tool_name": wanted.name, "arguments": arguments},
-            choices=question.choices or None,
-            answer_schema=dict(question.schema) if question.schema is not None else None,
-            expires_at=services.clock.now() + lifetime,
-            asked_uptime=services.clock.monotonic(),
+        shown = {"tool_name": wanted.name, "arguments": arguments}
+        schema = dict(question.schema) if question.schema is not None else None
+        return approval_request(
+            self._context, wanted, self._spec, "question", shown, choices, schema
         )
 
     async def _decided(self, approval_id: str) -> Approval:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 from sk_agents.engine.calls import steps
-from sk_agents.engine.calls.call import Call
-from sk_agents.engine.calls.execution import attach_late_result, execute, printable
+from sk_agents.engine.calls.call import Call, effective_call
+from sk_agents.engine.calls.execution import (
+    approval_request,
+    attach_late_result,
+    execute,
+    printable,
+)
 from sk_agents.engine.calls.proposals import proposals
 from sk_agents.engine.events import (
-    ApprovalDecided,
     ApprovalRequested,
     Event,
     ToolFinished,
@@ -140,7 +143,7 @@ class CallRunner:
             return
         specs = {spec.name: spec for spec in self._context.agent.toolbox.specs()}
         for call in idle:
-            spec = specs.get(steps.effective_call(call).name)
+            spec = specs.get(effective_call(call).name)
             yield call, self._step(call, spec), spec
 
     def _step(self, call: Call, spec: ToolSpec | None) -> steps.Step:
@@ -148,19 +151,21 @@ class CallRunner:
         agent, header = context.agent, context.header
         verdict, lacks_authorization = "deny", False
         if spec is not None:
-            verdict = agent.policy.verdict(steps.effective_call(call), spec)
+            verdict = agent.policy.verdict(effective_call(call), spec)
             # Where no person can be asked for it, the tool itself says so to the model.
             needs_header = spec.requires_authorization and agent.is_attended
             lacks_authorization = needs_header and header.value is None
         return steps.next_step(
-            context.thread_id,
-            context.known.state,
-            context.run,
-            call,
-            spec,
-            verdict,
-            lacks_authorization=lacks_authorization,
-            may_hand_over=not header.is_lost,
+            steps.Case(
+                context.thread_id,
+                context.known.state,
+                context.run,
+                call,
+                spec,
+                verdict,
+                lacks_authorization,
+                may_hand_over=not header.is_lost,
+            )
         )
 
     def _events(self, call: Call, step: steps.Step, spec: ToolSpec | None) -> Iterator[Event]:
@@ -170,33 +175,22 @@ class CallRunner:
                 yield self._started(call, step, spec)
             case steps.Ask(kind):
                 yield self._asked(call, kind, spec)
-            case steps.AskAgain(approval_id):
-                yield ApprovalDecided(
-                    run_id=run_id,
-                    approval_id=approval_id,
-                    call_id=call_id,
-                    outcome="withdrawn",
-                    by="policy",
-                )
+            case steps.AskAgain(approval):
+                yield approval.closed("withdrawn", "policy")
             case steps.AskOutcome(reason):
                 if call.state is not CallState.UNKNOWN:
                     yield ToolOutcomeUnknown(run_id=run_id, call_id=call_id, reason=reason)
                 yield self._asked(call, "outcome_unknown", spec)
-            case steps.Refuse(by, text):
-                outcome: Literal["error", "refused"] = "error" if by is None else "refused"
+            case steps.Finish(outcome, by, text):
                 yield ToolFinished(
                     run_id=run_id, call_id=call_id, outcome=outcome, by=by, result=text
-                )
-            case steps.Settle(text, settled, by):
-                yield ToolFinished(
-                    run_id=run_id, call_id=call_id, outcome=settled, by=by, result=text
                 )
             case steps.Wait() | steps.HandOver():
                 pass
 
     def _started(self, call: Call, step: steps.Start, spec: ToolSpec | None) -> ToolStarted:
         thread_id, run_id = self._context.thread_id, self._context.run_id
-        wanted = steps.effective_call(call)
+        wanted = effective_call(call)
         return ToolStarted(
             run_id=run_id,
             call_id=wanted.id,
@@ -208,27 +202,14 @@ class CallRunner:
         )
 
     def _asked(self, call: Call, kind: ApprovalKind, spec: ToolSpec | None) -> ApprovalRequested:
-        context = self._context
-        services, run_id = context.services, context.run_id
-        wanted = steps.effective_call(call)
+        wanted = effective_call(call)
         choices, schema = _answers(kind, wanted)
-        lifetime = timedelta(seconds=context.agent.limits.approval_seconds)
-        return ApprovalRequested(
-            run_id=run_id,
-            approval_id=f"approval_{services.ids.new()}",
-            call_id=wanted.id,
-            kind=kind,
-            digest=steps.digest_of(context.thread_id, run_id, wanted, spec),
-            shown=steps.shown_call(wanted),
-            choices=choices,
-            answer_schema=schema,
-            expires_at=services.clock.now() + lifetime,
-            asked_uptime=services.clock.monotonic(),
-        )
+        shown = steps.shown_call(wanted)
+        return approval_request(self._context, wanted, spec, kind, shown, choices, schema)
 
     def _dispatch(self, call: Call, spec: ToolSpec, checked: float) -> None:
         failpoint("tool_started")
-        wanted = steps.effective_call(call)
+        wanted = effective_call(call)
         if spec.effect is not Effect.AT_MOST_ONCE:
             self._harmless.add(wanted.id)
         task = asyncio.get_running_loop().create_task(self._run(call, wanted, spec, checked))
@@ -267,15 +248,7 @@ class CallRunner:
         while True:
             withdrawn: list[Event] = []
             if call.waits and call.approval is not None:
-                withdrawn = [
-                    ApprovalDecided(
-                        run_id=self._context.run_id,
-                        approval_id=call.approval.request.approval_id,
-                        call_id=call.proposal.call_id,
-                        outcome="withdrawn",
-                        by="cancel",
-                    )
-                ]
+                withdrawn = [call.approval.closed("withdrawn", "cancel")]
             elif not events:
                 return
             try:
@@ -322,7 +295,7 @@ async def _with_preview(context: RunContext, event: Event) -> Event:
         user_id=context.known.head.user_id,
         idempotency_key="",
     )
-    call = steps.effective_call(context.run.calls[event.call_id])
+    call = effective_call(context.run.calls[event.call_id])
     try:
         async with asyncio.timeout(PREVIEW_SECONDS):
             text = await context.agent.toolbox.preview(call, tool_context)
@@ -350,7 +323,7 @@ def _observed_outcome(event: ToolFinished | ToolOutcomeUnknown | None) -> str:
 
 def _is_refusal(one: NextStep) -> bool:
     """A person said no."""
-    return isinstance(one[1], steps.Refuse) and one[1].by == "human"
+    return isinstance(one[1], steps.Finish) and (one[1].outcome, one[1].by) == ("refused", "human")
 
 
 def _answers(

@@ -10,14 +10,14 @@ only asked for its messages once every call of the round has a result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby, islice
 from typing import overload
 
-from sk_agents.engine.calls.call import Call
+from sk_agents.engine.calls.call import proposed_call
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.models import Message, Part, RunStatus, ToolCall, UserInput
+from sk_agents.engine.models import Message, Part, RunStatus, UserInput
 
 CUT_SHORT = "[cut short: the user cancelled this answer]"
 SUMMARY = "Summary of the conversation so far:\n"
@@ -165,18 +165,17 @@ def run_messages(run: Run) -> Iterator[Message]:
 
 
 def _user_message(run: Run, sent: UserInput) -> Message:
-    parts = (*sent.parts, Part(content=_context(sent.context))) if sent.context else sent.parts
+    parts = sent.parts
+    if sent.context:
+        # What the client says about its user, apart from what the user said.
+        lines = ["User context:", *(f"{key}: {value}" for key, value in sent.context.items())]
+        parts = (*parts, Part(content="\n".join(lines)))
     if all(part.kind == "text" for part in parts):
         text = "\n".join(part.content for part in parts)
         run.said = Message(role="user", content=text)
     else:
         run.said = Message(role="user", parts=parts)
     return run.said
-
-
-def _context(context: Mapping[str, str]) -> str:
-    """What the client says about its user, apart from what the user said."""
-    return "\n".join(["User context:", *(f"{key}: {value}" for key, value in context.items())])
 
 
 def _rounds(run: Run) -> Iterator[Message]:
@@ -199,23 +198,8 @@ def _new_rounds(run: Run) -> Iterator[Message]:
         yield Message(
             role="assistant",
             content=spoken.get(number, ""),
-            tool_calls=tuple(_as_proposed(call) for call in calls),
+            tool_calls=tuple(map(proposed_call, calls)),
         )
-        yield from _results(calls)
-
-
-def _results(calls: Iterable[Call]) -> Iterator[Message]:
-    for call in calls:
-        result = call.finished.result if call.finished is not None else ""
-        yield Message(role="tool", content=result, tool_call_id=call.proposal.call_id)
-
-
-def _as_proposed(call: Call) -> ToolCall:
-    """What the model itself asked for, whatever a reviewer made of it."""
-    proposal = call.proposal
-    return ToolCall(
-        id=proposal.call_id,
-        plugin_name=proposal.plugin_name,
-        function_name=proposal.function_name,
-        arguments=proposal.arguments,
-    )
+        for call in calls:
+            result = call.finished.result if call.finished is not None else ""
+            yield Message(role="tool", content=result, tool_call_id=call.proposal.call_id)

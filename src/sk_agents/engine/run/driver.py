@@ -42,6 +42,8 @@ T = TypeVar("T")
 
 # Between two tries of a commit that the store does not take, in seconds.
 PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
+# Who makes a run go on by deciding an approval.
+MOVERS = ("human", "timeout")
 
 
 class Driver:
@@ -52,13 +54,13 @@ class Driver:
         agent_of: Callable[[KnownThread], Agent],
         header: UserHeader,
     ) -> None:
-        self.services = services
+        self._services = services
         self.known = known
         self.thread_id = known.head.thread_id
         self.header = header
         self.epoch = known.head.epoch
         self._run_id = known.state.active_run or ""
-        self.draining = False
+        self._draining = False
         # When a person or another part of the system last made it go on.
         self.moved_at = services.clock.monotonic()
         self._agent: Agent
@@ -84,7 +86,7 @@ class Driver:
 
     def poke(self) -> None:
         """The thread has changed, or we are to stop: look again."""
-        self.moved_at = self.services.clock.monotonic()
+        self.moved_at = self._services.clock.monotonic()
         self._look_again()
 
     def _look_again(self) -> None:
@@ -94,13 +96,14 @@ class Driver:
             self._task.cancel()
 
     def drain(self) -> None:
-        self.draining = True
+        self._draining = True
         self.poke()
 
     def notice(self, events: Sequence[Event]) -> None:
         """The known thread has taken in these events, or that it was claimed or deleted."""
-        if any(map(_moves_it_on, events)):
-            self.moved_at = self.services.clock.monotonic()
+        # What a driver withdraws by itself does not count.
+        if any(isinstance(one, ApprovalDecided) and one.by in MOVERS for one in events):
+            self.moved_at = self._services.clock.monotonic()
         self._look_again()
 
     async def commit(
@@ -115,12 +118,12 @@ class Driver:
         """
         async with self._lock:
             state = self.known.state
-            guard = Owned(self.services.owner, self.epoch, state.next_seq, exact)
+            guard = Owned(self._services.owner, self.epoch, state.next_seq, exact)
             try:
-                commit = self.services.new_commit(self.known, guard, events, lease)
-                await self.services.learn(self.known, await self._send(commit))
+                commit = self._services.new_commit(self.known, guard, events, lease)
+                await self._services.learn(self.known, await self._send(commit))
             except SequenceConflict:
-                await self.services.threads.load(self.thread_id)
+                await self._services.threads.load(self.thread_id)
                 raise
             except ThreadNotFound as error:
                 self.known.mark_deleted()
@@ -129,30 +132,32 @@ class Driver:
     async def _send(self, commit: Commit) -> Committed:
         """Send it until the store takes it: what a model has said and a tool has done is not to be
         lost because a disk is full for a while. Another owner's claim ends that, and draining."""
-        try:
-            return await self.services.send(commit)
-        except (StoreBroken, SchemaTooNew):
-            raise
-        except STORE_TROUBLE as error:
-            if self.draining:
-                raise
-            name = type(error).__name__
-            extra = {"thread_id": self.thread_id, "error": name}
-            logger.warning("the store does not take a run's commit: trying again", extra=extra)
+        done = await self._try_to_send(commit)
+        if isinstance(done, Committed):
+            return done
+        extra = {"thread_id": self.thread_id, "error": type(done).__name__}
+        logger.warning("the store does not take a run's commit: trying again", extra=extra)
         with self._held_up():
             for pause in chain(PAUSES, repeat(PAUSES[-1])):
                 await asyncio.sleep(pause)
-                try:
-                    return await self.services.send(commit)
-                except (StoreBroken, SchemaTooNew):
-                    raise
-                except STORE_TROUBLE:
-                    if self.draining:
-                        raise
+                done = await self._try_to_send(commit)
+                if isinstance(done, Committed):
+                    return done
                 if pause == PAUSES[-1]:
-                    self.services.stuck.add(self.thread_id)
-                    self.services.signals.notify(self.thread_id, local=True)
+                    self._services.stuck.add(self.thread_id)
+                    self._services.signals.notify(self.thread_id, local=True)
         raise AssertionError("the pauses have no end")
+
+    async def _try_to_send(self, commit: Commit) -> Committed | Exception:
+        """The error if the store does not take it now."""
+        try:
+            return await self._services.send(commit)
+        except (StoreBroken, SchemaTooNew):
+            raise
+        except STORE_TROUBLE as error:
+            if self._draining:
+                raise
+            return error
 
     @contextmanager
     def _held_up(self) -> Iterator[None]:
@@ -165,7 +170,7 @@ class Driver:
         try:
             yield
         finally:
-            self.services.stuck.discard(self.thread_id)
+            self._services.stuck.discard(self.thread_id)
             # A tool's commit may outlast the time that the driver had for the run.
             if timeout is not None and due is not None and timeout is self._timeout:
                 timeout.reschedule(loop.time() + left)
@@ -177,31 +182,31 @@ class Driver:
 
     def _must_stop(self) -> bool:
         is_cancelled = self.run.cancel_requested is not None
-        return self.draining or is_cancelled or self.is_outdated
+        return self._draining or is_cancelled or self.is_outdated
 
     async def _drive(self) -> None:
-        self.services.threads.pin(self.thread_id)
+        self._services.threads.pin(self.thread_id)
         self.known.listeners.append(self.notice)
         try:
             while self.known.state.active_run is not None and not self.is_outdated:
                 self._run_id = self.known.state.active_run
                 if self._live.run_id != self._run_id:
                     self._announce()
-                with self.services.observer.driving(self.known.head, self.known.state):
+                with self._services.observer.driving(self.known.head, self.known.state):
                     has_ended = await self._drive_run()
                 if not has_ended:
                     break
         finally:
-            if self.services.live.get(self.thread_id) is self._live:
-                del self.services.live[self.thread_id]
+            if self._services.live.get(self.thread_id) is self._live:
+                del self._services.live[self.thread_id]
             self.known.listeners.remove(self.notice)
-            self.services.threads.unpin(self.thread_id)
+            self._services.threads.unpin(self.thread_id)
 
     def _announce(self) -> None:
         """From now on readers in this process find the open round of this run in memory."""
-        self._live = self.services.live[self.thread_id] = LiveRun(self.run.run_id)
+        self._live = self._services.live[self.thread_id] = LiveRun(self.run.run_id)
         # Readers that wait for it know of no run here that they could listen to.
-        self.services.signals.notify(self.thread_id, local=True)
+        self._services.signals.notify(self.thread_id, local=True)
 
     async def _drive_run(self) -> bool:
         """True when the run has ended, False when another instance or a person is to go on."""
@@ -212,7 +217,7 @@ class Driver:
             await self.commit(lease=Release())
             return False
         self._context = RunContext(
-            self.services,
+            self._services,
             self.known,
             self._run_id,
             self.epoch,
@@ -252,7 +257,7 @@ class Driver:
             if run.cancel_requested is not None:
                 await self._cancel()
                 return True
-            if self.draining:
+            if self._draining:
                 await self._hand_over()
                 return False
             if run.calls and self._is_rejected:
@@ -326,9 +331,11 @@ class Driver:
                 await self._hand_over()
                 return False
             if not self._calls.running and self.run.pending_approvals:
-                if await self._park():
-                    return False
-                continue
+                try:
+                    await self.commit(lease=Park(), exact=True)
+                except SequenceConflict:
+                    continue
+                return False
             await self._calls.wait(self._changed)
         return True
 
@@ -336,13 +343,6 @@ class Driver:
     def _is_rejected(self) -> bool:
         """Whether a person's no ends this agent's run."""
         return self._agent.on_reject == "cancel" and self.run.is_refused
-
-    async def _park(self) -> bool:
-        try:
-            await self.commit(lease=Park(), exact=True)
-        except SequenceConflict:
-            return False
-        return True
 
     async def _cancel(
         self, *, by: Literal["cancel", "human"] = "cancel", partial: str | None = None
@@ -354,7 +354,7 @@ class Driver:
 
     async def _fail(self, code: str, message: str) -> None:
         self._live.close_round()
-        correlation_id = self.services.ids.new()
+        correlation_id = self._services.ids.new()
         logger.warning(
             "run failed",
             extra={"run_id": self.run.run_id, "code": code, "correlation_id": correlation_id},
@@ -380,7 +380,7 @@ class Driver:
             SequenceConflict: something was appended that these events do not know of.
         """
         queue = self.known.state.queue
-        if queue and not self.draining:
+        if queue and not self._draining:
             following = RunStarted(run_id=queue[0], parent_run=self.run.run_id)
             await self.commit(*events, following, exact=True)
         else:
@@ -390,8 +390,3 @@ class Driver:
     async def _hand_over(self) -> None:
         await self._calls.stop()
         await self.commit(lease=Release())
-
-
-def _moves_it_on(event: Event) -> bool:
-    """Whether it comes from outside; what a driver withdraws by itself does not count."""
-    return isinstance(event, ApprovalDecided) and event.by in ("human", "timeout")

@@ -21,7 +21,7 @@ from sk_agents.engine.agent import Agent
 from sk_agents.engine.models import Thread
 from sk_agents.engine.run.driver import Driver
 from sk_agents.engine.run.run_context import UserHeader
-from sk_agents.engine.services import STORE_TROUBLE, Services
+from sk_agents.engine.services import STORE_TROUBLE, BackgroundTask, Services
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
     Conflict,
@@ -192,20 +192,10 @@ def awaits_header(known: KnownThread) -> bool:
     return run is not None and any(call.has_lent_header for call in run.unresolved_calls)
 
 
-class Follower:
+class Follower(BackgroundTask):
     def __init__(self, services: Services, drivers: Drivers) -> None:
         self._services = services
         self._drivers = drivers
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.get_running_loop().create_task(self._look_repeatedly())
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
     async def look(self) -> None:
         """Take over what others have committed; each driver hears of it from its thread."""
@@ -247,7 +237,7 @@ class Follower:
         except (NotFound, StateCorrupt):
             self._drivers.drop_header(thread_id)
 
-    async def _look_repeatedly(self) -> None:
+    async def _work(self) -> None:
         while True:
             await asyncio.sleep(PERIOD_SECONDS)
             try:

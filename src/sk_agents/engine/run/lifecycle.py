@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from sk_agents.engine.calls.call import Call
-from sk_agents.engine.commands import Accepted, CancelRun, EditRun, StartRun
+from sk_agents.engine.commands import Accepted, BeginRun, CancelRun, EditRun, StartRun
 from sk_agents.engine.events import (
     Answered,
-    ApprovalDecided,
     Cancelled,
     CancelRequested,
     Event,
@@ -62,7 +61,7 @@ def check_owner(known: KnownThread, user_id: str) -> None:
         raise ThreadNotFound(thread_id=known.head.thread_id, owner=known.head.user_id)
 
 
-def repeated(known: KnownThread, command: StartRun | EditRun) -> Accepted | None:
+def repeated(known: KnownThread, command: BeginRun) -> Accepted | None:
     """The run that this same request has started before.
 
     Raises:
@@ -150,14 +149,11 @@ async def begin_edit(services: Services, known: KnownThread, command: EditRun) -
     guard = Quiet(known.state.next_seq)
     await _check_quota(command)
     beginning = _beginning(services, command)
-    beginning["agent"] = command.agent or edited.agent
-    beginning["on_disconnect"] = command.on_disconnect or edited.on_disconnect
+    for name in ("agent", "on_disconnect", "response_schema"):
+        beginning[name] = beginning[name] or getattr(edited, name)
+    message = command.message or edited.message
     started = RunStarted(
-        **beginning,
-        message=command.message or edited.message,
-        parent_run=edited.parent_run,
-        edits=edited.run_id,
-        response_schema=edited.response_schema,
+        **beginning, message=message, parent_run=edited.parent_run, edits=edited.run_id
     )
     await services.commit(known, guard, started, lease=Claim(services.owner))
     failpoint("edit_committed")
@@ -190,24 +186,23 @@ def refuse_busy(known: KnownThread) -> None:
         raise ThreadBusy(thread_id=known.head.thread_id, run_id=run_id)
 
 
-async def _check_quota(command: StartRun | EditRun, *, makes_thread: bool = False) -> None:
+async def _check_quota(command: BeginRun, *, makes_thread: bool = False) -> None:
     """This may take a while: the guard of the commit has to be made before."""
     if command.quota is not None:
         await command.quota.admit(command.user_id, makes_thread=makes_thread)
 
 
-def _beginning(services: Services, command: StartRun | EditRun) -> dict[str, Any]:
-    fields: dict[str, Any] = {
+def _beginning(services: Services, command: BeginRun) -> dict[str, Any]:
+    """What every beginning says; see `events.Beginning`."""
+    return {
         "run_id": command.run_id,
         "idempotency_key": command.idempotency_key,
         "request_digest": command.request_digest,
         "agent": command.agent,
         "on_disconnect": command.on_disconnect,
+        "response_schema": command.response_schema,
         "trace": services.observer.trace(),
     }
-    if isinstance(command, StartRun):
-        fields["response_schema"] = command.response_schema
-    return fields
 
 
 async def request_cancel(
@@ -260,13 +255,7 @@ def sealed(run: Run, by: SealedBy) -> Iterator[Event]:
     """A result for every call that has none, and its open approval withdrawn."""
     for call in run.unresolved_calls:
         if call.waits and call.approval is not None:
-            yield ApprovalDecided(
-                run_id=run.run_id,
-                approval_id=call.approval.request.approval_id,
-                call_id=call.proposal.call_id,
-                outcome="withdrawn",
-                by="failure" if by == "failure" else "cancel",
-            )
+            yield call.approval.closed("withdrawn", "failure" if by == "failure" else "cancel")
         yield ToolFinished(
             run_id=run.run_id,
             call_id=call.proposal.call_id,

@@ -48,15 +48,14 @@ class Reply:
     text_bytes: int = 0
     argument_bytes: int = 0
 
-    def take_text(self, content: str) -> None:
+    def take(self, piece: TextDelta | ReasoningDelta) -> None:
         """Raises ReplyTooLarge."""
-        self._count_text(content)
-        self.text.append(content)
-
-    def take_reasoning(self, content: str) -> None:
-        """Raises ReplyTooLarge."""
-        self._count_text(content)
-        self.reasoning.append(content)
+        self.text_bytes += _bytes(piece.content)
+        if self.text_bytes > self.limits.text_bytes:
+            most = self.limits.text_bytes
+            raise ReplyTooLarge(f"The model's reply is larger than {most} bytes.")
+        into = self.text if isinstance(piece, TextDelta) else self.reasoning
+        into.append(piece.content)
 
     def take_call(self, call: CallRequested) -> None:
         """Raises ReplyTooLarge."""
@@ -67,12 +66,6 @@ class Reply:
             most = self.limits.argument_bytes
             raise ReplyTooLarge(f"The arguments of the model's calls are larger than {most} bytes.")
         self.calls.append(call)
-
-    def _count_text(self, content: str) -> None:
-        self.text_bytes += _bytes(content)
-        if self.text_bytes > self.limits.text_bytes:
-            most = self.limits.text_bytes
-            raise ReplyTooLarge(f"The model's reply is larger than {most} bytes.")
 
     def answer(self) -> Answered:
         return Answered(
@@ -188,10 +181,10 @@ class ModelRound:
         for piece in pieces:
             match piece:
                 case TextDelta():
-                    reply.take_text(piece.content)
+                    reply.take(piece)
                     live.add_text("answer", piece.content)
                 case ReasoningDelta():
-                    reply.take_reasoning(piece.content)
+                    reply.take(piece)
                     live.add_text("thinking", piece.content)
                 case CallRequested():
                     reply.take_call(piece)
