@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from sk_agents.engine.events import Compacted
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import Message
-from sk_agents.engine.run.history import run_messages
-from sk_agents.engine.run.transcript import Transcript, rough_tokens
+from sk_agents.engine.run.conversation import Transcript, rough_tokens, run_messages
 
 # How much of the window is left for new turns after compacting.
 FILL_AFTER = 0.5
@@ -26,7 +25,7 @@ SHORTEST = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ContextWindow:
     """How large a prompt may be: the window less what the answer may need."""
 
     window: int = 128_000
@@ -42,7 +41,7 @@ def tokens(messages: Iterable[Message]) -> int:
 
 
 def compaction(
-    state: ThreadState, transcript: Transcript, context: Context, overhead: int
+    state: ThreadState, transcript: Transcript, context: ContextWindow, overhead: int
 ) -> Compacted | None:
     """The event that makes the prompt fit again, if one is needed and can help.
 
@@ -73,7 +72,7 @@ def compaction(
     )
 
 
-def _is_short(run: Run | None, context: Context) -> bool:
+def _is_short(run: Run | None, context: ContextWindow) -> bool:
     """Surely less than half of the budget, seen without counting: no character is two tokens."""
     if run is None or run.calls or run.message is None:
         return run is None
@@ -82,7 +81,7 @@ def _is_short(run: Run | None, context: Context) -> bool:
     return 2 * size < context.budget - SHORTEST
 
 
-def cut_to_fit(messages: Sequence[Message], context: Context) -> Sequence[Message]:
+def cut_to_fit(messages: Sequence[Message], context: ContextWindow) -> Sequence[Message]:
     """The messages with their tool output cut, the largest ones only as far as needed.
 
     The limit is halved until they fit, so that each message is looked at a few times at most.

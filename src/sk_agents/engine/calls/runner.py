@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from sk_agents.engine.calls import steps
-from sk_agents.engine.calls.approval_previews import with_previews
-from sk_agents.engine.calls.call import Call
-from sk_agents.engine.calls.execution import execute
-from sk_agents.engine.calls.late_results import attach_late_result
+from sk_agents.engine.calls.call import Call, effective_call
+from sk_agents.engine.calls.execution import (
+    approval_request,
+    attach_late_result,
+    execute,
+    printable,
+)
 from sk_agents.engine.calls.proposals import proposals
 from sk_agents.engine.events import (
-    ApprovalDecided,
     ApprovalRequested,
     Event,
     ToolFinished,
@@ -24,50 +25,52 @@ from sk_agents.engine.events import (
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.canonical import digest
 from sk_agents.engine.models import ApprovalKind, CallState, Effect, ToolCall
-from sk_agents.engine.run.loop_share import LoopShare
 from sk_agents.engine.run.rounds import Reply
-from sk_agents.engine.turns import ToolSpec
+from sk_agents.engine.run.run_context import RunContext
+from sk_agents.engine.turns import ToolContext, ToolSpec
 from sk_agents.exceptions import LeaseLost, SequenceConflict
 
-if TYPE_CHECKING:
-    from sk_agents.engine.run.driver import Driver
-
+# How long a preview may keep its question waiting, and how much of it is shown.
+PREVIEW_SECONDS = 5.0
+PREVIEW_CHARACTERS = 65_536
+# How long the calls of a round may hold the event loop before others get their turn.
+SLICE_SECONDS = 0.01
 
 NextStep = tuple[Call, steps.Step, ToolSpec | None]
 
 
-class ToolRuns:
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
+class CallRunner:
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
         self.running: dict[str, asyncio.Task[None]] = {}
         self._harmless: set[str] = set()
         self.hands_over = False
         """Whether a call waits for the instance that holds the header it was lent."""
 
     async def proposed(self, reply: Reply) -> list[Event]:
-        """A round's proposals with, in the same commit, everything that needs no waiting."""
+        """The events of a round that asks for calls."""
         events: list[Event] = [*reply.thoughts()]
-        share = LoopShare()
-        for proposal in proposals(reply, self._driver.agent, self._driver.services.ids):
+        loop_slice = _LoopSlice()
+        for proposal in proposals(reply, self._context.agent, self._context.services.ids):
             events.append(proposal)
-            await share.pause()
+            await loop_slice.yield_if_used_up()
         return events
 
     async def advance(self) -> bool:
         """Take the next step of every call that has one; True if anything was done."""
-        share = LoopShare()
+        context, loop_slice = self._context, _LoopSlice()
         next_steps: list[NextStep] = []
         for one in self._next_steps():
             next_steps.append(one)
-            await share.pause()
+            await loop_slice.yield_if_used_up()
         self.hands_over = any(isinstance(step, steps.HandOver) for _, step, _ in next_steps)
-        if self._driver.agent.on_reject == "cancel" and any(map(_is_refusal, next_steps)):
+        if context.agent.on_reject == "cancel" and any(map(_is_refusal, next_steps)):
             # It ends the run: what was allowed beside it must not start any more.
             next_steps = [one for one in next_steps if _is_refusal(one)]
         events: list[Event] = []
         for one in next_steps:
             events.extend(self._events(*one))
-            await share.pause()
+            await loop_slice.yield_if_used_up()
         starting = [
             (call, spec)
             for call, step, spec in next_steps
@@ -75,17 +78,16 @@ class ToolRuns:
         ]
         if not events:
             return False
-        driver = self._driver
-        shown = await driver.unless_stopped(lambda: with_previews(driver, events))
+        shown = await context.unless_stopped(lambda: _with_previews(context, events))
         if shown is None:
-            # Whoever called looks at why.
+            # The driver looks at why.
             return True
-        checked = self._driver.services.clock.monotonic()
+        checked = context.services.clock.monotonic()
         if starting:
             await self._check_lease(checked)
         try:
             # Exactly as seen: after a cancel no tool starts, after a decision none stays behind.
-            await self._driver.commit(*shown, exact=True)
+            await context.commit(*shown, exact=True)
         except SequenceConflict:
             return True
         if any(isinstance(event, ApprovalRequested) for event in events):
@@ -95,24 +97,27 @@ class ToolRuns:
         return True
 
     async def wait(self, changed: asyncio.Event) -> None:
-        """Until a tool has its result or somebody has changed the thread."""
+        """Until a tool has its result or the thread has changed."""
         waker = asyncio.ensure_future(changed.wait())
         try:
             await asyncio.wait([waker, *self.running.values()], return_when=asyncio.FIRST_COMPLETED)
         finally:
             waker.cancel()
-        self._collect()
+        for call_id, task in list(self.running.items()):
+            if task.done():
+                del self.running[call_id]
+                task.result()
 
     async def stop(self) -> None:
-        """What can be cancelled is, what cannot is waited for, bounded."""
+        """Cancel what can be cancelled; wait for the rest, for a limited time."""
         self._cancel_harmless()
         if self.running:
-            grace = self._driver.agent.limits.cancel_grace_seconds
+            grace = self._context.agent.limits.cancel_grace_seconds
             await asyncio.wait(self.running.values(), timeout=grace)
         await self.abandon()
 
     async def let_go(self) -> None:
-        """The run is another's now: what cannot be cancelled ends, and its result comes late."""
+        """Another instance has the run: what cannot be cancelled ends, and its result is late."""
         self._cancel_harmless()
         await asyncio.gather(*self.running.values(), return_exceptions=True)
 
@@ -127,110 +132,84 @@ class ToolRuns:
         await asyncio.gather(*self.running.values(), return_exceptions=True)
         self.running.clear()
 
-    def _collect(self) -> None:
-        for call_id, task in list(self.running.items()):
-            if task.done():
-                del self.running[call_id]
-                task.result()
-
     def _next_steps(self) -> Iterator[NextStep]:
         """Of the calls that neither run nor wait for a person."""
         idle = [
             call
-            for call in self._driver.run.unresolved_calls
+            for call in self._context.run.unresolved_calls
             if call.proposal.call_id not in self.running and not call.waits
         ]
         if not idle:
             return
-        specs = {spec.name: spec for spec in self._driver.agent.toolbox.specs()}
+        specs = {spec.name: spec for spec in self._context.agent.toolbox.specs()}
         for call in idle:
-            spec = specs.get(steps.effective_call(call).name)
+            spec = specs.get(effective_call(call).name)
             yield call, self._step(call, spec), spec
 
     def _step(self, call: Call, spec: ToolSpec | None) -> steps.Step:
-        state, policy = self._driver.known.state, self._driver.agent.policy
-        verdict = policy.verdict(steps.effective_call(call), spec) if spec is not None else "deny"
+        context = self._context
+        agent, header = context.agent, context.header
+        verdict, lacks_authorization = "deny", False
+        if spec is not None:
+            verdict = agent.policy.verdict(effective_call(call), spec)
+            # Where no person can be asked for it, the tool itself says so to the model.
+            needs_header = spec.requires_authorization and agent.is_attended
+            lacks_authorization = needs_header and header.value is None
         return steps.next_step(
-            self._driver.thread_id,
-            state,
-            self._driver.run,
-            call,
-            spec,
-            verdict,
-            lacks_authorization=spec is not None and self._lacks_authorization(spec),
-            may_hand_over=not self._driver.header_is_lost,
+            steps.Case(
+                context.thread_id,
+                context.known.state,
+                context.run,
+                call,
+                spec,
+                verdict,
+                lacks_authorization,
+                may_hand_over=not header.is_lost,
+            )
         )
 
-    def _lacks_authorization(self, spec: ToolSpec) -> bool:
-        """Where nobody can be asked for it, the tool itself tells the model."""
-        needs_one = spec.requires_authorization and self._driver.agent.is_attended
-        return needs_one and self._driver.authorization is None
-
     def _events(self, call: Call, step: steps.Step, spec: ToolSpec | None) -> Iterator[Event]:
-        run_id, call_id = self._driver.run.run_id, call.proposal.call_id
+        run_id, call_id = self._context.run_id, call.proposal.call_id
         match step:
             case steps.Start():
                 yield self._started(call, step, spec)
             case steps.Ask(kind):
                 yield self._asked(call, kind, spec)
-            case steps.AskAgain(approval_id):
-                yield ApprovalDecided(
-                    run_id=run_id,
-                    approval_id=approval_id,
-                    call_id=call_id,
-                    outcome="withdrawn",
-                    by="policy",
-                )
+            case steps.AskAgain(approval):
+                yield approval.closed("withdrawn", "policy")
             case steps.AskOutcome(reason):
                 if call.state is not CallState.UNKNOWN:
                     yield ToolOutcomeUnknown(run_id=run_id, call_id=call_id, reason=reason)
                 yield self._asked(call, "outcome_unknown", spec)
-            case steps.Refuse(by, text):
-                outcome: Literal["error", "refused"] = "error" if by is None else "refused"
+            case steps.Finish(outcome, by, text):
                 yield ToolFinished(
                     run_id=run_id, call_id=call_id, outcome=outcome, by=by, result=text
-                )
-            case steps.Settle(text, settled, by):
-                yield ToolFinished(
-                    run_id=run_id, call_id=call_id, outcome=settled, by=by, result=text
                 )
             case steps.Wait() | steps.HandOver():
                 pass
 
     def _started(self, call: Call, step: steps.Start, spec: ToolSpec | None) -> ToolStarted:
-        wanted = steps.effective_call(call)
-        run_id = self._driver.run.run_id
+        thread_id, run_id = self._context.thread_id, self._context.run_id
+        wanted = effective_call(call)
         return ToolStarted(
             run_id=run_id,
             call_id=wanted.id,
             attempt=step.attempt,
-            digest=steps.digest_of(self._driver.thread_id, run_id, wanted, spec),
-            idempotency_key=digest([self._driver.thread_id, run_id, wanted.id]),
+            digest=steps.digest_of(thread_id, run_id, wanted, spec),
+            idempotency_key=digest([thread_id, run_id, wanted.id]),
             approval_id=step.approval_id,
             grant_id=step.grant_id,
         )
 
     def _asked(self, call: Call, kind: ApprovalKind, spec: ToolSpec | None) -> ApprovalRequested:
-        services, run_id = self._driver.services, self._driver.run.run_id
-        wanted = steps.effective_call(call)
-        lifetime = timedelta(seconds=self._driver.agent.limits.approval_seconds)
+        wanted = effective_call(call)
         choices, schema = _answers(kind, wanted)
-        return ApprovalRequested(
-            run_id=run_id,
-            approval_id=f"approval_{services.ids.new()}",
-            call_id=wanted.id,
-            kind=kind,
-            digest=steps.digest_of(self._driver.thread_id, run_id, wanted, spec),
-            shown=steps.shown_call(wanted),
-            choices=choices,
-            answer_schema=schema,
-            expires_at=services.clock.now() + lifetime,
-            asked_uptime=services.clock.monotonic(),
-        )
+        shown = steps.shown_call(wanted)
+        return approval_request(self._context, wanted, spec, kind, shown, choices, schema)
 
     def _dispatch(self, call: Call, spec: ToolSpec, checked: float) -> None:
         failpoint("tool_started")
-        wanted = steps.effective_call(call)
+        wanted = effective_call(call)
         if spec.effect is not Effect.AT_MOST_ONCE:
             self._harmless.add(wanted.id)
         task = asyncio.get_running_loop().create_task(self._run(call, wanted, spec, checked))
@@ -238,62 +217,100 @@ class ToolRuns:
 
     async def _run(self, call: Call, wanted: ToolCall, spec: ToolSpec, checked: float) -> None:
         await self._check_lease(checked)
-        driver = self._driver
-        with driver.services.observer.tool_call(
-            driver.known.head, driver.run, driver.agent.name, wanted
+        context = self._context
+        with context.services.observer.tool_call(
+            context.known.head, context.run, context.agent.name, wanted
         ) as ended:
-            event = await execute(driver, call, wanted, spec)
-            ended(_told(event))
+            event = await execute(context, call, wanted, spec)
+            ended(_observed_outcome(event))
         if isinstance(event, ToolFinished):
-            self._driver.live.close_call(wanted.id)
-            await self._finish(call, event)
+            context.live.close_call(wanted.id)
+            try:
+                await self._conclude(call, event)
+            except LeaseLost:
+                await attach_late_result(context.services, context.thread_id, event)
+                raise
             failpoint("tool_finished")
         elif event is not None:
-            asked = self._asked(call, "outcome_unknown", spec)
-            await self._conclude(call, event, asked)
+            await self._conclude(call, event, self._asked(call, "outcome_unknown", spec))
         else:
             # Without a result it is one that `advance` starts again.
             await self._conclude(call)
 
     async def _check_lease(self, since: float) -> None:
         """Nothing may be started under a lease that another instance may have taken."""
-        driver = self._driver
-        if not await driver.services.holds(driver.known, driver.epoch, since=since):
-            raise LeaseLost(thread_id=driver.thread_id)
+        context = self._context
+        if not await context.services.holds(context.known, context.epoch, since=since):
+            raise LeaseLost(thread_id=context.thread_id)
 
     async def _conclude(self, call: Call, *events: Event) -> None:
+        """Commit these events, and withdraw what the tool has asked and will get no answer to."""
         while True:
-            withdrawn = tuple(self._withdrawn(call))
-            if not withdrawn and not events:
+            withdrawn: list[Event] = []
+            if call.waits and call.approval is not None:
+                withdrawn = [call.approval.closed("withdrawn", "cancel")]
+            elif not events:
                 return
             try:
-                # What is withdrawn may be answered meanwhile.
-                await self._driver.commit(*withdrawn, *events, exact=bool(withdrawn))
+                # What is withdrawn may be answered at the same time.
+                await self._context.commit(*withdrawn, *events, exact=bool(withdrawn))
                 return
             except SequenceConflict:
                 continue
 
-    def _withdrawn(self, call: Call) -> Iterator[ApprovalDecided]:
-        """What a tool has asked and will not hear the answer of."""
-        if call.waits and call.approval is not None:
-            yield ApprovalDecided(
-                run_id=self._driver.run.run_id,
-                approval_id=call.approval.request.approval_id,
-                call_id=call.proposal.call_id,
-                outcome="withdrawn",
-                by="cancel",
-            )
 
-    async def _finish(self, call: Call, finished: ToolFinished) -> None:
-        try:
-            await self._conclude(call, finished)
-        except LeaseLost:
-            services, thread_id = self._driver.services, self._driver.thread_id
-            await attach_late_result(services, thread_id, finished)
-            raise
+class _LoopSlice:
+    """One piece of work on the event loop, so that others need not wait for all of it."""
+
+    __slots__ = ("_loop", "_until")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._until = self._loop.time() + SLICE_SECONDS
+
+    async def yield_if_used_up(self) -> None:
+        if self._loop.time() >= self._until:
+            await asyncio.sleep(0)
+            self._until = self._loop.time() + SLICE_SECONDS
 
 
-def _told(event: ToolFinished | ToolOutcomeUnknown | None) -> str:
+async def _with_previews(context: RunContext, events: Sequence[Event]) -> Sequence[Event]:
+    """The same events; where a tool has a preview, the question about its call shows it.
+
+    A preview helps to decide and binds no one: the digest of an approval stands for the arguments,
+    and what they are about may be another by the time the call runs.
+    """
+    if not any(isinstance(event, ApprovalRequested) for event in events):
+        return events
+    return await asyncio.gather(*(_with_preview(context, event) for event in events))
+
+
+async def _with_preview(context: RunContext, event: Event) -> Event:
+    if not isinstance(event, ApprovalRequested) or event.kind != "tool":
+        return event
+    tool_context = ToolContext(
+        thread_id=context.thread_id,
+        run_id=context.run_id,
+        call_id=event.call_id,
+        user_id=context.known.head.user_id,
+        idempotency_key="",
+    )
+    call = effective_call(context.run.calls[event.call_id])
+    try:
+        async with asyncio.timeout(PREVIEW_SECONDS):
+            text = await context.agent.toolbox.preview(call, tool_context)
+    except TimeoutError:
+        return event
+    if text is None:
+        return event
+    preview = printable(text)
+    if len(preview) > PREVIEW_CHARACTERS:
+        left = len(preview) - PREVIEW_CHARACTERS
+        preview = f"{preview[:PREVIEW_CHARACTERS]}\n[cut: {left} more characters]\n"
+    return event.model_copy(update={"shown": {**event.shown, "preview": preview}})
+
+
+def _observed_outcome(event: ToolFinished | ToolOutcomeUnknown | None) -> str:
     """The outcome in an observer's words; breaking off is an error of the attempt."""
     match event:
         case ToolFinished():
@@ -306,7 +323,7 @@ def _told(event: ToolFinished | ToolOutcomeUnknown | None) -> str:
 
 def _is_refusal(one: NextStep) -> bool:
     """A person said no."""
-    return isinstance(one[1], steps.Refuse) and one[1].by == "human"
+    return isinstance(one[1], steps.Finish) and (one[1].outcome, one[1].by) == ("refused", "human")
 
 
 def _answers(

@@ -1,4 +1,10 @@
-"""A person's decisions about calls: checked, bound to what was shown, made once and together."""
+"""A person's decisions about calls: checked, bound to what was shown, made once and together.
+
+A decision counts until its approval expires. A wall clock can be wrong on one machine, or be moved
+by a day while everything runs; then it would end every approval there is. So an approval expires
+only when its lifetime has also passed on the host's own clock, which starts with the machine and is
+the same for all of its processes.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +13,13 @@ from contextlib import AbstractContextManager
 
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.calls import steps
-from sk_agents.engine.calls.call import Approval, Call
-from sk_agents.engine.calls.lifetimes import has_passed
+from sk_agents.engine.calls.call import Approval, Call, effective_call
 from sk_agents.engine.commands import DecideApproval
 from sk_agents.engine.events import ApprovalDecided, ApprovalRequested, Event, GrantChanged
 from sk_agents.engine.log.commits import Pending
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import ApprovalState, Entry
-from sk_agents.engine.ports import Ids, Store
+from sk_agents.engine.ports import Clock, Ids, Store
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.catalog import RACES, ThreadCatalog
 from sk_agents.engine.threads.known import KnownThread
@@ -43,7 +48,7 @@ async def decide(
     agent_of: AgentOf,
     lend: Lend,
 ) -> KnownThread | None:
-    """Decide approvals of one run in one commit; `None` if this very request did so before.
+    """Decide approvals of one run in one commit; `None` if this same request did so before.
 
     Raises:
         ApprovalNotFound: no such approval of this user, or not of the run it is said to be of.
@@ -60,7 +65,7 @@ async def decide(
         except SequenceConflict:
             continue
         except ApprovalAlreadyDecided:
-            # Somebody was faster, or it was asked anew since: the log knows what became of it.
+            # Another decision was faster, or it was asked again since: the log has the outcome.
             past = [await past_approval(services.store, entry) for _, entry in asked]
             asked = [one for one, was in zip(asked, past, strict=True) if check_open(was, one[0])]
             if not asked:
@@ -85,7 +90,9 @@ async def _decide(
     known = await services.threads.load(asked[0][1].thread_id)
     found = [(command, *asked_call(known, entry)) for command, entry in asked]
     for (command, entry), (*_, approval) in zip(asked, found, strict=True):
-        _check_due(command, entry, approval.request)
+        # A yes counts until the moment that was shown: the log and the index must agree on it.
+        if command.approved and entry.open and entry.due_at != approval.request.expires_at:
+            raise ApprovalMismatch(approval_id=entry.key)
     still_open = [one for one in found if check_open(one[3], one[0])]
     if not still_open:
         return None
@@ -108,12 +115,6 @@ async def _decide(
     with lend(known, asked[0][0].authorization):
         await services.commit(known, guard, *events, lease=services.claim_if_free())
     return known
-
-
-def _check_due(command: DecideApproval, entry: Entry, request: ApprovalRequested) -> None:
-    """A yes counts until the moment that was shown: the log and the index must agree on it."""
-    if command.approved and entry.open and entry.due_at != request.expires_at:
-        raise ApprovalMismatch(approval_id=entry.key)
 
 
 def _due(request: ApprovalRequested) -> float:
@@ -160,10 +161,10 @@ async def past_approval(store: Store, entry: Entry) -> Approval:
 
 
 def check_open(approval: Approval, command: DecideApproval) -> bool:
-    """True if it is still to be decided, False if this very request has decided it before.
+    """True if it is still to be decided, False if this same request has decided it before.
 
     Raises:
-        ApprovalAlreadyDecided, ApprovalExpired: somebody or something else did.
+        ApprovalAlreadyDecided, ApprovalExpired: it was decided otherwise.
     """
     if approval.state is ApprovalState.PENDING:
         return True
@@ -220,7 +221,7 @@ def decision_events(
         yield GrantChanged(
             run_id=run.run_id,
             grant_id=f"grant_{ids.new()}",
-            tool=steps.effective_call(call).name,
+            tool=effective_call(call).name,
             scope=command.remember,
             granted=True,
             changed_by=command.user_id,
@@ -257,7 +258,7 @@ def _check_answer(request: ApprovalRequested, answer: object, agent: Agent) -> N
 def _checked_edit(
     known: KnownThread, run: Run, call: Call, edited: dict[str, object], agent: Agent
 ) -> tuple[dict[str, object], str]:
-    wanted = steps.effective_call(call).model_copy(update={"arguments": edited})
+    wanted = effective_call(call).model_copy(update={"arguments": edited})
     spec = next((spec for spec in agent.toolbox.specs() if spec.name == wanted.name), None)
     try:
         checked = dict(agent.toolbox.check(wanted))
@@ -269,3 +270,18 @@ def _checked_edit(
     if agent.policy.verdict(wanted, spec) == "deny":
         raise Forbidden("Policy denies the call as edited.")
     return checked, steps.digest_of(known.head.thread_id, run.run_id, wanted, spec)
+
+
+def has_passed(request: ApprovalRequested, clock: Clock) -> bool:
+    """Whether at least its lifetime has passed since it was asked, whatever the wall clock says.
+
+    An older one, that does not say when it was asked by the host's clock, is judged by the wall
+    clock alone.
+    """
+    if request.expires_at is None or request.asked_uptime is None:
+        return True
+    lifetime = (request.expires_at - request.at).total_seconds()
+    now = clock.monotonic()
+    # After a restart of the machine only the time since then has passed for sure.
+    passed = now - request.asked_uptime if now >= request.asked_uptime else now
+    return passed >= lifetime
