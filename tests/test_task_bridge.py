@@ -16,8 +16,7 @@ from sk_agents.exceptions import (
     StateCorrupt,
     ThreadNotFound,
 )
-from sk_agents.persistence.tasks.bridge import TaskBridgeStore
-from sk_agents.persistence.tasks.log import KEY
+from sk_agents.persistence.tasks.bridge import KEY, TaskBridgeStore
 from sk_agents.ska_types import AgentTask, AgentTaskItem, MultiModalItem
 from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import (

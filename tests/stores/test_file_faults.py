@@ -20,7 +20,7 @@ from sk_agents.exceptions import (
     TealError,
     ThreadNotFound,
 )
-from sk_agents.persistence.file.frame import SECTOR
+from sk_agents.persistence.file.lines import SECTOR
 from sk_agents.persistence.file.log import FileLog
 from sk_agents.persistence.file.store import FileStore
 from sk_agents.persistence.file.tree import FileTree

@@ -262,7 +262,7 @@ async def test_deleted_thread_leaves_no_file(root: Path, store: FileStore) -> No
 
 NAME_ITSELF = """
 import sys
-from sk_agents.persistence.owner import new_owner
+from sk_agents.persistence.liveness import new_owner
 
 sys.stdout.write(new_owner())
 """

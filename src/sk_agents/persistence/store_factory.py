@@ -26,7 +26,7 @@ class Kind:
 
 STORES = {
     "memory": Kind("sk_agents.persistence.memory.store", "MemoryStore", "memory:"),
-    "ephemeral": Kind("sk_agents.persistence.memory.ephemeral", "EphemeralStore", "ephemeral:"),
+    "ephemeral": Kind("sk_agents.persistence.memory.store", "EphemeralStore", "ephemeral:"),
     "sqlite": Kind(
         "sk_agents.persistence.sqlite.store", "SqliteStore", "sqlite:///path", has_path=True
     ),

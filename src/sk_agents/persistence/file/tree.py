@@ -59,8 +59,8 @@ def name_hash(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:40]
 
 
-def typed(error: OSError) -> TealError:
-    """The error of the tree that says what the operating system said."""
+def store_error(error: OSError) -> TealError:
+    """The operating system's error as ours."""
     said = f"{error.strerror} ({error.filename})" if error.filename else str(error.strerror)
     if error.errno in _FULL:
         return StoreFull(f"The store has no room; nothing was written: {said}")
@@ -125,8 +125,8 @@ class FileTree:
                 raise gone(self.root.joinpath(*place))
 
     def make_durable(self, fd: int) -> None:
-        """Raises CommitOutcomeUnknown: after a refused sync nobody knows what the disk holds, and
-        a second one that succeeds says nothing about the bytes of the first."""
+        """Raises CommitOutcomeUnknown: a refused sync leaves open what the disk holds, and a second
+        one that succeeds says nothing about the bytes of the first."""
         try:
             self._disk.sync(fd)
         except OSError as error:
