@@ -243,6 +243,9 @@ class FileLog:
                 )
                 if line is None:
                     raise StateCorrupt("The log was cut.", thread_id=self.thread_id)
+                # The checksum of the first line does not cover it: the thread may be another one.
+                if line.head.get("incarnation", "") != known.incarnation:
+                    raise StateCorrupt("The log was replaced.", thread_id=self.thread_id)
                 yield line
 
     def _next_line(
