@@ -21,8 +21,8 @@ from sk_agents.persistence.file import tree as file_tree
 from sk_agents.persistence.file.store import FileStore
 from sk_agents.persistence.file.tree import FileTree
 from sk_agents.persistence.store_factory import open_store
-from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import append, ask, decide, new_commit, start_run, thought
+from sk_agents.testing.predictable import SettableClock
 from tests.patience import seconds
 from tests.requirements import requirement
 

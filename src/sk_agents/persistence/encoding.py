@@ -61,9 +61,7 @@ def encode_events(events: Sequence[Event], at: datetime) -> bytes:
     try:
         bodies = [
             event.__pydantic_serializer__.to_json(
-                event,
-                exclude=_ASSIGNED if event.at in (at, EPOCH) else _PLACE,
-                exclude_none=True,
+                event, exclude=_ASSIGNED if event.at in (at, EPOCH) else _PLACE, exclude_none=True
             )
             for event in events
         ]

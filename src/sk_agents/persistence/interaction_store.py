@@ -207,7 +207,7 @@ class FileInteractionStore(StoredInteractions):
 
 
 def _check_state(interaction: Interaction, state: ThreadState, events: tuple[Event, ...]) -> None:
-    """The log as it would be must tell the very interaction that is to be saved."""
+    """The log as it would be must hold the very interaction that is to be saved."""
     try:
         for seq, event in enumerate(events, state.next_seq):
             state.apply(event.model_copy(update={"seq": seq}))

@@ -9,13 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 from sk_agents.engine.models import Entry, EntryKind, Thread
-from sk_agents.exceptions import (
-    SchemaTooNew,
-    StateCorrupt,
-    StoreBusy,
-    TealError,
-    ThreadNotFound,
-)
+from sk_agents.exceptions import SchemaTooNew, StateCorrupt, StoreBusy, TealError, ThreadNotFound
 from sk_agents.persistence.cache import ByteBoundedCache
 from sk_agents.persistence.file.index import FileIndex
 from sk_agents.persistence.file.lines import encode_line, seal

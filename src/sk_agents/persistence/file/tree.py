@@ -220,10 +220,7 @@ class FileTree:
 
     def move_folder(self, old: Place, new: Place) -> None:
         """Atomic and durable. Raises FileExistsError if the new place is taken."""
-        with (
-            self.folder(old[:-1]) as old_parent,
-            self.folder(new[:-1], create=True) as new_parent,
-        ):
+        with self.folder(old[:-1]) as old_parent, self.folder(new[:-1], create=True) as new_parent:
             self._make_safe(new[:-1])
             try:
                 self._disk.move(old[-1], old_parent, new[-1], new_parent)

@@ -215,7 +215,7 @@ class UserTasks:
         await self._call("delete", task_id)
 
     async def load_by_request_id(self, request_id: str) -> AgentTask | None:
-        """The task of a request, for classes that can tell."""
+        """The task of a request, if the class can look it up."""
         if not hasattr(self._manager, LOOKUP):
             return None
         return self._task(await self._call(LOOKUP, request_id))

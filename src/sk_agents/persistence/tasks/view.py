@@ -147,11 +147,7 @@ class StoreTasks(TaskPersistenceManager):
         return head, events
 
     async def _commit(
-        self,
-        task_id: str,
-        guard: Guard,
-        events: tuple[Event, ...],
-        incarnation: str | None = None,
+        self, task_id: str, guard: Guard, events: tuple[Event, ...], incarnation: str | None = None
     ) -> None:
         commit = Commit(task_id, uuid.uuid4().hex, guard, events, incarnation=incarnation)
         try:
