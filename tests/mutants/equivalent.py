@@ -128,7 +128,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(-1)",
     ),
     Equivalent(
-        "persistence.record",
+        "persistence.encoding",
         'or body.find(b"Infinity") >= 0',
         "shift constant",
         "it only chooses the careful way to read a record, which reads every record alike",

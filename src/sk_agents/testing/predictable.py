@@ -1,13 +1,18 @@
-"""Time that moves only when a test says so."""
+"""Time and ids that a test can predict."""
 
 from __future__ import annotations
 
+import itertools
 import threading
+import uuid
 from datetime import UTC, datetime, timedelta
 
 
 class SettableClock:
-    """Wall time and lease time, moved together by `advance` and apart by `set_wall`."""
+    """Time that moves only when a test says so.
+
+    Wall time and lease time are moved together by `advance` and apart by `set_wall`.
+    """
 
     def __init__(self, wall: datetime = datetime(2030, 1, 1, tzinfo=UTC)) -> None:
         self._lock = threading.Lock()
@@ -23,11 +28,7 @@ class SettableClock:
             return self._monotonic
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; it never runs backwards.
-
-        Raises:
-            ValueError: `seconds` is negative.
-        """
+        """Let time pass. Raises ValueError if `seconds` is negative: it never runs backwards."""
         if seconds < 0:
             raise ValueError("time passes forwards only; set_wall moves the wall clock back")
         with self._lock:
@@ -40,3 +41,13 @@ class SettableClock:
             raise ValueError("wall time has a time zone")
         with self._lock:
             self._wall = wall.astimezone(UTC)
+
+
+class SequentialIds:
+    """UUIDs that count: `00000000-0000-4000-8000-000000000001`, then `...2`. Guessable."""
+
+    def __init__(self, first: int = 1) -> None:
+        self._numbers = itertools.count(first)
+
+    def new(self) -> str:
+        return str(uuid.UUID(int=(4 << 76) | (8 << 60) | next(self._numbers)))

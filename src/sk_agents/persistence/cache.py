@@ -1,4 +1,4 @@
-"""What was used last, up to a number of bytes. Safe to use from several threads."""
+"""A cache of what was used last, bounded in bytes. For any number of threads."""
 
 from __future__ import annotations
 
@@ -9,19 +9,15 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class WeightedCache(Generic[T]):
-    def __init__(self, max_weight: int) -> None:
-        self._max_weight = max_weight
+class ByteBoundedCache(Generic[T]):
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._items: OrderedDict[str, tuple[T, int]] = OrderedDict()
-        self._weight = 0
+        self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._items)
-
-    @property
-    def weight(self) -> int:
-        return self._weight
 
     def get(self, key: str) -> T | None:
         with self._lock:
@@ -31,13 +27,13 @@ class WeightedCache(Generic[T]):
             self._items.move_to_end(key)
             return found[0]
 
-    def put(self, key: str, item: T, weight: int) -> None:
+    def put(self, key: str, item: T, size: int) -> None:
         """Keep it and drop what was not used for longest; the newest one always stays."""
         with self._lock:
             self._drop(key)
-            self._items[key] = item, weight
-            self._weight += weight
-            while self._weight > self._max_weight and len(self._items) > 1:
+            self._items[key] = item, size
+            self.bytes += size
+            while self.bytes > self._max_bytes and len(self._items) > 1:
                 self._drop(next(iter(self._items)))
 
     def drop(self, key: str) -> None:
@@ -47,4 +43,4 @@ class WeightedCache(Generic[T]):
     def _drop(self, key: str) -> None:
         found = self._items.pop(key, None)
         if found is not None:
-            self._weight -= found[1]
+            self.bytes -= found[1]
