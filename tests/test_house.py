@@ -26,7 +26,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "hitl/policy.py": "the operator's catalog class",
     "tools/parameters.py": "the validators and annotations of a plugin",
     "http/caller.py": "the operator's authorizer",
-    "http/express.py": "our own mistake, answered and logged",
+    "http/front.py": "our own mistake, answered and logged",
     "http/health.py": "the ping of an operator's store",
     "worker_threads.py": "carries what a function raised to its caller",
     "persistence/sqlite/group_writer.py": "the writer must outlive every job",
@@ -35,7 +35,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "llm/custom_factory.py": "the operator's factory of model clients",
     "tools/catalog.py": "the constructor of the operator's catalog class",
     "tools/mcp/servers.py": "an MCP server, its network and its library",
-    "persistence/tasks/user_class.py": "the operator's persistence class",
+    "persistence/tasks/bridge.py": "the operator's persistence class",
 }
 
 # Written in parts, or this file would break its own rule.

@@ -23,7 +23,7 @@ from sk_agents.chats.window import window_of
 from sk_agents.cli.logs import RepeatLimit
 from sk_agents.client.sse_parser import SseParser
 from sk_agents.config.strict_yaml import read_yaml
-from sk_agents.engine.calls.arguments import parse_arguments
+from sk_agents.engine.calls.proposals import parse_arguments
 from sk_agents.engine.events import Event, within
 from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.engine.log.state import fold
@@ -36,8 +36,7 @@ from sk_agents.http.strict_json import check_json
 from sk_agents.llm.openai_chat import SseReader
 from sk_agents.llm.replies import StreamedReply
 from sk_agents.tealagents.v1alpha1.agent import Progress
-from sk_agents.telemetry.line_writer import LineWriter
-from sk_agents.telemetry.redaction import Redactor
+from sk_agents.telemetry.logs import LineWriter, Redactor
 from sk_agents.tools.json_schema import ArgumentSchema, check_schema
 from sk_agents.tools.openapi.document import parsed_document
 from sk_agents.tools.openapi.operations import operations_of
