@@ -28,8 +28,7 @@ from sk_agents.http.caller import (
     owned_by,
     require_owner,
 )
-from sk_agents.http.correlation import CorrelationMiddleware
-from sk_agents.http.errors import install_error_handlers
+from sk_agents.http.front import TealApp
 from sk_agents.testing.header_authorizer import HeaderAuthorizer
 from tests.requirements import requirement
 
@@ -55,10 +54,8 @@ def raising(error: BaseException) -> Own:
 
 
 def application(authorizer: RequestAuthorizer, **bounds: float) -> FastAPI:
-    app = FastAPI()
+    app = TealApp()
     app.state.caller_check = CallerCheck(authorizer, **bounds)  # type: ignore[arg-type]  # timeout
-    app.add_middleware(CorrelationMiddleware)
-    install_error_handlers(app)
 
     @app.get("/whoami")
     async def whoami(caller: Caller = Depends(current_caller)) -> list[str | None]:  # noqa: B008

@@ -7,12 +7,14 @@ import inspect
 import ipaddress
 import logging
 import unicodedata
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import cast
+from typing import Annotated, cast
 
-from starlette.requests import HTTPConnection
+from fastapi import Depends
+from starlette.requests import HTTPConnection, Request
+from starlette.types import Scope
 
 from sk_agents.authorization.request_authorizer import Principal, RequestAuthorizer
 from sk_agents.exceptions import (
@@ -36,6 +38,9 @@ MAX_USER_ID_LENGTH = 256
 FORBIDDEN_CATEGORIES = {"Cc", "Cs"}
 
 
+_CALLER = "sk_agents.caller"
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """A verified user and the header that proved it, kept for the plugins of this request."""
@@ -46,6 +51,10 @@ class Caller:
     @property
     def user_id(self) -> str:
         return self.principal.user_id
+
+
+# Finds out who calls; `current_caller` and `acting_caller` do.
+Identify = Callable[[HTTPConnection], Awaitable[Caller]]
 
 
 class CallerCheck:
@@ -120,7 +129,7 @@ class CallerCheck:
 
 
 async def current_caller(connection: HTTPConnection) -> Caller:
-    """The caller of this request, as a dependency of a route."""
+    """The verified caller of this request."""
     check: CallerCheck = connection.app.state.caller_check
     server = connection.scope.get("server")
     return await check.identify(
@@ -147,6 +156,25 @@ async def acting_caller(connection: HTTPConnection, named: str | None = None) ->
     if not _is_usable(named):
         raise InvalidInput("This cannot be a user_id.")
     return replace(caller, principal=replace(caller.principal, user_id=named))
+
+
+def caller_of(scope: Scope) -> Caller:
+    """Who was identified before the endpoint of this request was reached."""
+    caller: Caller = scope[_CALLER]
+    return caller
+
+
+async def identify_caller(scope: Scope, identify: Identify) -> None:
+    """Find out who calls, for `caller_of`. Raises what `identify` raises."""
+    scope[_CALLER] = await identify(HTTPConnection(scope))
+
+
+async def _request_caller(request: Request) -> Caller:
+    return caller_of(request.scope)
+
+
+# The caller, as a parameter of an endpoint.
+RequestCaller = Annotated[Caller, Depends(_request_caller)]
 
 
 def owned_by(caller: Caller, owner_user_id: str) -> bool:
