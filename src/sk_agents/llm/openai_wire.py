@@ -58,9 +58,10 @@ class RequestEncoder:
         self._pasts: WeakKeyDictionary[Past, _EncodedPast] = WeakKeyDictionary()
 
     def encode(self, prompt: Prompt) -> bytes:
-        if self._last is None or not _has_same_options(prompt, self._last):
-            self._options = encoded(request_options(self._model, prompt, self._dialect))
-            self._last = replace(prompt, messages=())
+        options = replace(prompt, messages=())
+        if options != self._last:
+            self._options = encoded(request_options(self._model, options, self._dialect))
+            self._last = options
         messages = b",".join(self._encoded_messages(prompt.messages))
         return b'{"messages":[%b],%b' % (messages, self._options[1:])
 
@@ -88,16 +89,6 @@ class RequestEncoder:
 
 def _each_encoded(messages: Iterable[Message]) -> list[bytes | bytearray]:
     return [encoded(wire_message(message)) for message in messages]
-
-
-def _has_same_options(one: Prompt, other: Prompt) -> bool:
-    return (
-        one.tools == other.tools
-        and one.temperature == other.temperature
-        and one.max_tokens == other.max_tokens
-        and one.reasoning_effort == other.reasoning_effort
-        and one.response_schema == other.response_schema
-    )
 
 
 def request_options(model: str, prompt: Prompt, dialect: Dialect) -> dict[str, Any]:

@@ -75,6 +75,7 @@ class InteractionStatus(StrEnum):
 
 Decider = Literal["human", "policy", "timeout", "cancel", "failure"]
 ApprovalKind = Literal["tool", "outcome_unknown", "question", "auth"]
+Choice = Literal["done", "retry", "give_up"]
 
 
 class UsageView(WireModel):
@@ -198,7 +199,7 @@ class DecisionMade(StreamEvent):
     decided_by: str | None = None
     message: Sometimes[str] = None
     edited_arguments: Sometimes[dict[str, Any]] = None
-    choice: Sometimes[str] = None
+    choice: Sometimes[Choice] = None
     answer: Annotated[Any, SOMETIMES] = None
 
 

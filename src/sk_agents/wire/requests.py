@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, model_validator
 
+from sk_agents.wire.events import Choice
 from sk_agents.wire.images import checked_image
 
 MAX_TEXT_BYTES = 256 * 1024
@@ -30,7 +31,6 @@ AgentName = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 OnBusy = Literal["reject", "enqueue", "interrupt"]
 OnDisconnect = Literal["cancel", "continue"]
 Remember = Literal["run", "thread"]
-Choice = Literal["done", "retry", "give_up"]
 
 
 class RequestBody(BaseModel):
