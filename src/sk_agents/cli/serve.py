@@ -26,7 +26,7 @@ from sk_agents.config.settings import Settings, load_settings
 from sk_agents.config.store_url import store_url, without_secrets
 from sk_agents.exceptions import ConfigurationError, StoreBroken, StoreBusy, StoreError
 from sk_agents.http.caller import check_bind_address
-from sk_agents.http.connections import ConnectionLimits, affordable_connections, bounded_by
+from sk_agents.http.connections import ConnectionLimits, affordable_connections, http_protocol
 from sk_agents.telemetry.line_writer import LineWriter, print_line
 from sk_agents.telemetry.loop_watchdog import LoopWatchdog
 from sk_agents.telemetry.redaction import secret_values
@@ -178,7 +178,7 @@ def _server_config(app: FastAPI, settings: Settings, files: Sequence[AgentFile])
     )
     return uvicorn.Config(
         app,
-        http=bounded_by(limits),
+        http=http_protocol(limits),
         # Only these have a websocket, and the library for it takes its time to load.
         ws="auto" if any(file.api_version.startswith("skagents/") for file in files) else "none",
         ws_max_size=settings.max_image_body_bytes,

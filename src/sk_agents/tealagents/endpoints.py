@@ -23,7 +23,7 @@ from sk_agents.http.caller import Caller, current_caller
 from sk_agents.http.health import Health
 from sk_agents.http.ids import canonical_uuid, correlation_id_of, idempotency_key
 from sk_agents.http.limits import admitting, limits_of
-from sk_agents.http.sse import DirectLine, EventStream, Frames
+from sk_agents.http.sse import EventStream, Frames, LiveWriter
 from sk_agents.http.streams import HeldStream
 from sk_agents.tealagents import handle
 from sk_agents.tealagents.errors import failure_response
@@ -62,14 +62,14 @@ class _Mouth:
 
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
-        self.line = DirectLine()
+        self.live = LiveWriter()
 
     @property
     def is_open(self) -> bool:
-        return self.line.is_open
+        return self.live.is_open
 
     def say(self, text: str) -> None:
-        self.line.write(b"".join(self._renderer.frames([text])))
+        self.live.write(b"".join(self._renderer.frames([text])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ class Endpoints:
             frames(),
             idle_frame=renderer.keepalive(),
             keepalive=self.served.keepalive,
-            line=mouth.line,
+            live=mouth.live,
         )
 
 
