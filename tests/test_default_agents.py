@@ -16,8 +16,7 @@ import httpx
 import pytest
 import yaml
 
-from sk_agents.config.agent_file import read_agent_file
-from sk_agents.config.agent_spec import read_agent_specs
+from sk_agents.config.agent_file import read_agent_file, read_agent_specs
 from sk_agents.config.default_agents import FOLDER, tour_and_assistant
 from sk_agents.config.settings import Settings
 from sk_agents.engine.commands import StartRun

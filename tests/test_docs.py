@@ -11,8 +11,7 @@ import pytest
 
 from sk_agents.config.settings import ALIASED_FIELDS, Settings, alias_variable, variable
 from sk_agents.engine import ports
-from sk_agents.engine.events import EventBase, KnownEvent
-from sk_agents.engine.log.stored_events import EVENT_TYPES
+from sk_agents.engine.events import EVENT_TYPES, EventBase, KnownEvent
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -17,7 +17,6 @@ from sk_agents.agent_assembly import ServedAgent
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
 from sk_agents.chats.requests import ChatResources
 from sk_agents.chats.routes import chat_operations
-from sk_agents.chats.views import AgentView, ToolView
 from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
 from sk_agents.config.settings import Settings, load_settings
 from sk_agents.http.caller import CallerCheck
@@ -29,6 +28,7 @@ from sk_agents.http.page import page_operations
 from sk_agents.http.quotas import Quotas
 from sk_agents.http.streams import StreamSlots
 from sk_agents.todo_chat.routes import todo_chat_operations
+from sk_agents.wire.views import AgentView, ToolView
 from sk_agents.wiring import House, build_authorizer, build_house, open_house
 
 # Those whose conversations outlive a request, by their name in the store.
@@ -49,6 +49,7 @@ def create_app(
         ConfigurationError: the settings name a class or a store that cannot be used.
     """
     house = build_house(settings, agents)
+    authorizer = build_authorizer(settings) if authorizer is None else authorizer
     stores = house.stores
     kind = str(stores.main).partition(":")[0]
     health = Health()
@@ -60,6 +61,8 @@ def create_app(
             health.watch("store", engines.main.ping, kind=kind, durability=stores.main.durability)
             if stores.tasks is not stores.main:
                 health.watch("tasks", engines.tasks.ping, kind=str(settings.persistence_class))
+            if type(authorizer).ping is not RequestAuthorizer.ping:
+                health.watch("authorizer", authorizer.ping, kind=type(authorizer).__name__)
             if house.clients.mcp.is_used:
                 health.note("mcp", house.clients.mcp.statuses)
             yield
@@ -75,7 +78,6 @@ def create_app(
     )
     app.state.settings = settings
     app.state.house = house
-    authorizer = build_authorizer(settings) if authorizer is None else authorizer
     app.state.limits = _limits(settings, house, is_everybody=authorizer.insecure)
     app.state.caller_check = CallerCheck(
         authorizer,

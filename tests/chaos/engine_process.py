@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from sk_agents.engine.agent import Agent, Limits
-from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commands import CancelRun, DecideApproval, EditRun, StartRun
+from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.models import NewThread, Part, UserInput
 from sk_agents.engine.ports import Toolbox

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sk_agents.engine.agent import Agent, Limits
-from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commands import Accepted, CancelRun, DecideApproval, EditRun, StartRun
+from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.log.state import Run, ThreadState, fold

@@ -1,4 +1,4 @@
-"""What readers of a run see: previews as they come, the log in order, nothing twice."""
+"""What readers of a run see: deltas as they come, the log in order, nothing twice."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -71,7 +71,7 @@ def gated(*words: str) -> tuple[list[asyncio.Event], Turn]:
 
 
 @pytest.mark.parametrize("http", [False, True])
-async def test_text_is_previewed_piece_by_piece_before_it_is_stored(
+async def test_text_is_streamed_piece_by_piece_before_it_is_stored(
     tmp_path: Path, http: bool
 ) -> None:
     (first, second), turn = gated("Hel", "lo")
@@ -136,7 +136,7 @@ async def test_run_that_is_only_asked_for_its_result_is_intercepted_like_a_watch
         assert sorted(asked[0]) == sorted(asked[1])
 
 
-async def test_no_preview_follows_the_stored_form_of_its_round(tmp_path: Path) -> None:
+async def test_no_delta_follows_the_stored_form_of_its_round(tmp_path: Path) -> None:
     looks: list[Turn] = [[TextDelta(f"look {n}"), *calls(("Files-look", {}))] for n in range(5)]
     async with talking(tmp_path, script=[*looks, says("done", pieces=4)]) as talk:
         items = await talk.items(await talk.say())
@@ -236,7 +236,7 @@ async def test_output_of_a_tool_is_streamed_while_it_runs(tmp_path: Path) -> Non
         assert (chunks[0].call_id, finished.result) == (finished.call_id, "finished")
 
 
-async def test_reasoning_is_previewed_and_stored_as_thinking(tmp_path: Path) -> None:
+async def test_reasoning_is_streamed_and_stored_as_thinking(tmp_path: Path) -> None:
     gate = asyncio.Event()
     turn: Turn = [ReasoningDelta("hm, "), ReasoningDelta("yes"), gate, *says("It is so.")]
     async with talking(tmp_path, script=[turn, says("ok")], http=True) as talk:
@@ -269,7 +269,7 @@ async def test_half_a_stream_is_void_and_asked_for_again(tmp_path: Path, http: b
         assert answer.content == "Bonjour"
 
 
-async def test_reader_of_a_whole_thread_sees_every_runs_previews_from_their_beginning(
+async def test_reader_of_a_whole_thread_sees_every_runs_deltas_from_their_beginning(
     tmp_path: Path,
 ) -> None:
     gates, first = gated("one ", "two")
@@ -288,8 +288,8 @@ async def test_reader_of_a_whole_thread_sees_every_runs_previews_from_their_begi
                 isinstance(i, RunEnded) and i.run_id == f"r{count}" for i in reader.items
             ):
                 await reader.step()
-        previews = [(d.run_id, d.offset, d.content) for d in reader.deltas]
-    assert previews == [
+        deltas = [(d.run_id, d.offset, d.content) for d in reader.deltas]
+    assert deltas == [
         ("r1", 0, "one "),
         ("r1", 4, "two"),
         ("r2", 0, "three "),

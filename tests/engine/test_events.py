@@ -8,6 +8,7 @@ from hypothesis import given
 from pydantic import TypeAdapter, ValidationError
 
 from sk_agents.engine.events import (
+    EVENT_TYPES,
     ApprovalRequested,
     Event,
     EventBase,
@@ -15,10 +16,9 @@ from sk_agents.engine.events import (
     KnownEvent,
     RunStarted,
     Unrecognised,
+    event_from,
 )
-from sk_agents.engine.log.admission import admit
-from sk_agents.engine.log.commits import Absent, Commit
-from sk_agents.engine.log.stored_events import EVENT_TYPES, event_from
+from sk_agents.engine.log.commits import Absent, Commit, admit
 from sk_agents.engine.models import NewThread, Part, UserInput
 from tests.engine.builders import imported, log, moment, one_of_each, started
 from tests.engine.histories import histories, legal_logs

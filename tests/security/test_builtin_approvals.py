@@ -24,8 +24,8 @@ from sk_agents.testing.scripted_model import calls, says
 from sk_agents.tools.builtin.block import TOOL_NAMES
 from sk_agents.tools.builtin.function_tool import FunctionTool, Offer
 from sk_agents.tools.sandbox.walls import Sandbox
-from sk_agents.tools.threads import CallThreads
 from sk_agents.tools.toolbox import Toolbox
+from sk_agents.worker_threads import WorkerThreads
 from tests.engine.kit import Talk, talking
 from tests.missing import lacks
 from tests.requirements import requirement
@@ -168,7 +168,7 @@ async def test_effect_class_decides_only_where_nothing_is_declared(
             ran.append(effect)
             return "acted"
 
-    box = Toolbox([FunctionTool(Offer("Probe", Probe().act, effect, asks), CallThreads())])
+    box = Toolbox([FunctionTool(Offer("Probe", Probe().act, effect, asks), WorkerThreads())])
     policy = ApprovalPolicy(declared=box.requires_approval)
     script = [calls(("Probe-act", {})), says("done")]
     async with asyncio.timeout(20):

@@ -29,8 +29,7 @@ from sk_agents.engine.events import (
     ToolStarted,
 )
 from sk_agents.engine.log.state import Run, ThreadState, fold
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.models import Effect, RunStatus
+from sk_agents.engine.models import TERMINAL, Effect, RunStatus
 from sk_agents.exceptions import TealError
 from sk_agents.llm.openai_wire import wire_message
 from tests.engine.openai_rules import problems as broken_rules

@@ -15,7 +15,6 @@ from fastapi import FastAPI
 from sk_agents.authorization.dummy_authorizer import DummyAuthorizer
 from sk_agents.chats.requests import SURFACE, ChatResources
 from sk_agents.chats.routes import chat_operations
-from sk_agents.chats.views import AgentView
 from sk_agents.config.settings import Settings
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.engine import Engine
@@ -27,6 +26,7 @@ from sk_agents.http.limits import Limits
 from sk_agents.http.quotas import Quotas
 from sk_agents.http.streams import StreamSlots
 from sk_agents.signals.local import LocalSignals
+from sk_agents.wire.views import AgentView
 from tests.simulation.network import Server
 from tests.simulation.store_port import Shadow, StorePort, Trouble
 from tests.simulation.substitution import WORLD, SeededIds

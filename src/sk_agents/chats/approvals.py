@@ -9,17 +9,8 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sk_agents.chats.models import Decision
+from sk_agents.chats.render import asked_view, decision_view, grant_view
 from sk_agents.chats.requests import Key, engine_of
-from sk_agents.chats.views import (
-    ApprovalPage,
-    ApprovalView,
-    GrantPage,
-    Processed,
-    asked_view,
-    decision_view,
-    grant_view,
-)
 from sk_agents.engine.commands import DecideApproval
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import ApprovalDecided
@@ -32,6 +23,8 @@ from sk_agents.exceptions import (
 )
 from sk_agents.http.caller import Caller, RequestCaller
 from sk_agents.http.errors import Problem
+from sk_agents.wire.requests import ApprovalDecision
+from sk_agents.wire.views import ApprovalPage, ApprovalView, GrantPage, Processed
 
 MAX_PAGE = 100
 
@@ -44,17 +37,22 @@ class ApprovalEndpoints:
         self, request: Request, caller: RequestCaller, cursor: Cursor = None, limit: Limit = 50
     ) -> ApprovalPage:
         """Everything that waits for the caller's decision."""
-        shelf = engine_of(request.scope).shelf
+        catalog = engine_of(request.scope).catalog
         after = _checked(cursor, "approval")
-        page = await shelf.inbox(caller.user_id, after=after, limit=limit)
+        page = await catalog.inbox(caller.user_id, after=after, limit=limit)
         return ApprovalPage(approvals=[asked_view(item) for item in page.items], next=page.after)
 
     async def read(self, request: Request, caller: RequestCaller, approval_id: str) -> ApprovalView:
         """One approval, decided or not."""
-        return asked_view(await engine_of(request.scope).shelf.asked(approval_id, caller.user_id))
+        return asked_view(await engine_of(request.scope).catalog.asked(approval_id, caller.user_id))
 
     async def respond(
-        self, request: Request, caller: RequestCaller, approval_id: str, key: Key, body: Decision
+        self,
+        request: Request,
+        caller: RequestCaller,
+        approval_id: str,
+        key: Key,
+        body: ApprovalDecision,
     ) -> Processed:
         """Decide, knowing only the approval's id."""
         return await decide(engine_of(request.scope), caller, approval_id, body, key)
@@ -63,14 +61,14 @@ class ApprovalEndpoints:
         self, request: Request, caller: RequestCaller, cursor: Cursor = None, limit: Limit = 50
     ) -> GrantPage:
         """The caller's standing approvals."""
-        shelf = engine_of(request.scope).shelf
+        catalog = engine_of(request.scope).catalog
         after = _checked(cursor, "grant")
-        page = await shelf.grants(caller.user_id, after=after, limit=limit)
+        page = await catalog.grants(caller.user_id, after=after, limit=limit)
         return GrantPage(grants=[grant_view(item) for item in page.items], next=page.after)
 
     async def revoke(self, request: Request, caller: RequestCaller, grant_id: str) -> Response:
         """Take a standing approval back: its tool is asked about again."""
-        await engine_of(request.scope).shelf.revoke(grant_id, caller.user_id)
+        await engine_of(request.scope).catalog.revoke(grant_id, caller.user_id)
         return Response(status_code=204)
 
 
@@ -85,7 +83,7 @@ async def decide(
     engine: Engine,
     caller: Caller,
     approval_id: str,
-    body: Decision,
+    body: ApprovalDecision,
     key: str | None,
     *,
     thread_id: str | None = None,
@@ -149,8 +147,8 @@ async def _check_same(engine: Engine, caller: Caller, command: DecideApproval) -
 
 
 async def _decision(engine: Engine, caller: Caller, approval_id: str) -> ApprovalDecided | None:
-    """The decision as it is recorded; None if the call was asked about anew since."""
+    """The decision as it is recorded; None if the call was asked about again since."""
     try:
-        return (await engine.shelf.asked(approval_id, caller.user_id)).approval.decision
+        return (await engine.catalog.asked(approval_id, caller.user_id)).approval.decision
     except ApprovalNotFound:
         return None

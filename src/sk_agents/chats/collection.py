@@ -18,7 +18,7 @@ from sk_agents.chats import streams
 from sk_agents.chats.archive import Archive, archive, restored
 from sk_agents.chats.chat_document import DocumentResponse
 from sk_agents.chats.history import Place, chat_document
-from sk_agents.chats.models import BranchChoice, ChatChange, NewChat
+from sk_agents.chats.render import branch_list, chat_summary
 from sk_agents.chats.requests import (
     CHAT_ID,
     SURFACE,
@@ -29,19 +29,11 @@ from sk_agents.chats.requests import (
     engine_of,
     request_digest,
 )
-from sk_agents.chats.views import (
-    AgentList,
-    BranchList,
-    ChatPage,
-    ChatSummary,
-    branch_list,
-    chat_summary,
-)
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import NewThread, Thread
 from sk_agents.engine.ports import ThreadQuery
-from sk_agents.engine.threads.catalog import Shelf
+from sk_agents.engine.threads.catalog import ThreadCatalog
 from sk_agents.exceptions import (
     InvalidInput,
     LimitExceeded,
@@ -57,6 +49,8 @@ from sk_agents.http.ids import idempotency_key
 from sk_agents.http.quotas import Quotas
 from sk_agents.http.streams import HeldStream
 from sk_agents.interactions import chat_thread_id
+from sk_agents.wire.requests import BranchChoice, ChatChange, NewChat
+from sk_agents.wire.views import AgentList, BranchList, ChatPage, ChatSummary
 
 MAX_PAGE = 100
 EXPORT_PAGE = 100
@@ -90,7 +84,7 @@ class ChatEndpoints:
         q: Annotated[str | None, Query(max_length=200)] = None,
     ) -> ChatPage:
         """The caller's chats, the most recently changed first; with `q` those that mention it."""
-        page = await engine_of(request.scope).shelf.threads(
+        page = await engine_of(request.scope).catalog.threads(
             ThreadQuery(caller.user_id, surface=SURFACE, text=q, after=cursor, limit=limit)
         )
         return ChatPage(chats=[chat_summary(thread) for thread in page.threads], next=page.after)
@@ -104,9 +98,9 @@ class ChatEndpoints:
     ) -> ChatSummary:
         """An empty chat. With an `Idempotency-Key` the same one each time."""
         labels = _labels(body.title, key, request_digest("make", body) if key else None)
-        shelf = engine_of(request.scope).shelf
+        catalog = engine_of(request.scope).catalog
         new = _new(caller, body.chat_id, key, self.resources.agent(body.agent), labels)
-        return await _made(self.resources.quotas, shelf, new, shelf.make)
+        return await _made(self.resources.quotas, catalog, new, catalog.make)
 
     async def read(
         self,
@@ -137,8 +131,8 @@ class ChatEndpoints:
     async def rename(self, chat: Chat, body: ChatChange) -> ChatSummary:
         """Give the chat another title."""
         labels = {"title": body.title}
-        shelf = chat.engine.shelf
-        return chat_summary(await shelf.label(chat.thread_id, chat.caller.user_id, labels))
+        catalog = chat.engine.catalog
+        return chat_summary(await catalog.label(chat.thread_id, chat.caller.user_id, labels))
 
     async def delete(self, chat: Chat) -> Response:
         """Stop what runs in it and remove it for good."""
@@ -163,8 +157,8 @@ class ChatEndpoints:
 
     async def switch(self, chat: Chat, body: BranchChoice) -> BranchList:
         """Show the branch of this interaction."""
-        shelf = chat.engine.shelf
-        known = await shelf.switch(chat.thread_id, chat.caller.user_id, body.interaction_id)
+        catalog = chat.engine.catalog
+        known = await catalog.switch(chat.thread_id, chat.caller.user_id, body.interaction_id)
         return branch_list(known.state)
 
     async def export(self, chat: Chat) -> Response:
@@ -199,12 +193,15 @@ class ImportChat:
         labels = _labels(body.title, key, request_digest(f"import {chosen}", body) if key else None)
         # A hundred thousand events take seconds; other requests go on.
         events = await asyncio.to_thread(restored, body, self.resources.has_agent)
-        shelf = engine_of(scope).shelf
+        catalog = engine_of(scope).catalog
         agent = self.resources.agent(body.agent)
         new = _new(caller_of(scope), chosen, key, agent, labels)
         try:
             made = await _made(
-                self.resources.quotas, shelf, new, lambda id, new: shelf.restore(id, new, events)
+                self.resources.quotas,
+                catalog,
+                new,
+                lambda id, new: catalog.restore(id, new, events),
             )
         except StateCorrupt as error:
             raise InvalidInput(f"This is no log of a chat: {error}") from error
@@ -215,7 +212,7 @@ async def _pages(engine: Engine, head: Thread, last_seq: int) -> AsyncIterator[S
     """The log as far as it goes now, a part at a time."""
     seq = 0
     while seq < last_seq:
-        page = await engine.shelf.events(
+        page = await engine.catalog.events(
             head, seq, min(EXPORT_PAGE, last_seq - seq), max_bytes=EXPORT_BYTES
         )
         if not page:
@@ -224,7 +221,9 @@ async def _pages(engine: Engine, head: Thread, last_seq: int) -> AsyncIterator[S
         seq = page[-1].seq
 
 
-async def _made(quotas: Quotas, shelf: Shelf, new: NewThread, create: Create) -> ChatSummary:
+async def _made(
+    quotas: Quotas, catalog: ThreadCatalog, new: NewThread, create: Create
+) -> ChatSummary:
     """The new chat, or the one that this very request has made before.
 
     Raises:
@@ -234,25 +233,25 @@ async def _made(quotas: Quotas, shelf: Shelf, new: NewThread, create: Create) ->
     """
     thread_id = chat_thread_id(new.user_id, new.wire_id)
     try:
-        await quotas.admit_chat(shelf, new.user_id)
+        await quotas.admit_chat(catalog, new.user_id)
     except LimitExceeded as refusal:
-        return await _made_before(shelf, thread_id, new, refusal)
+        return await _made_before(catalog, thread_id, new, refusal)
     try:
         return chat_summary(await create(thread_id, new))
     except TealError as refusal:
         quotas.release_chat(new.user_id)
-        return await _made_before(shelf, thread_id, new, refusal)
+        return await _made_before(catalog, thread_id, new, refusal)
 
 
 async def _made_before(
-    shelf: Shelf, thread_id: str, new: NewThread, refusal: TealError
+    catalog: ThreadCatalog, thread_id: str, new: NewThread, refusal: TealError
 ) -> ChatSummary:
     """Raises `refusal` unless it is this request's own chat that is there."""
     ours = new.metadata.get(REQUEST)
     if ours is None or not isinstance(refusal, ThreadExists | LimitExceeded):
         raise refusal
     try:
-        head = await shelf.head(thread_id, new.user_id)
+        head = await catalog.head(thread_id, new.user_id)
     except ThreadNotFound:
         raise refusal from None
     first = head.metadata.get(REQUEST)

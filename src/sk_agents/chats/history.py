@@ -56,7 +56,7 @@ async def chat_document(
         ThreadNotFound: the caller has no such chat.
     """
     user_id = chat.caller.user_id
-    head = await chat.engine.shelf.head(chat.thread_id, user_id)
+    head = await chat.engine.catalog.head(chat.thread_id, user_id)
     if head.next_seq - 1 > MAX_EVENTS:
         return await _part(chat, head, with_superseded, before)
     known = await chat.engine.thread(chat.thread_id, user_id)
@@ -94,13 +94,13 @@ async def _part(
 ) -> ChatDocument:
     """The part of a long chat that ends at `before`, without the states: those are too long."""
     last_seq = head.next_seq - 1
-    [last] = await chat.engine.shelf.events(head, last_seq - 1, 1)
+    [last] = await chat.engine.catalog.events(head, last_seq - 1, 1)
     before = before or Place(last_seq + 1, head.head_run)
     for _ in range(MAX_WINDOWS):
         end = min(last_seq, before.seq - 1)
         start = max(0, end - WINDOW_EVENTS)
         # What begins here may end further on.
-        events = await chat.engine.shelf.events(head, start, end - start + WINDOW_EVENTS)
+        events = await chat.engine.catalog.events(head, start, end - start + WINDOW_EVENTS)
         window = window_of(events)
         runs = [run for run in window.state.runs.values() if run.first_seq <= end]
         visible, tip = _path(window, before.tip or (runs[-1].run_id if runs else None))

@@ -14,8 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from sk_agents.chats import streams
 from sk_agents.chats.approvals import decide
-from sk_agents.chats.models import EditInteraction, NamedDecision, Regenerate, StartInteraction
-from sk_agents.chats.render import Renderer
+from sk_agents.chats.render import Renderer, interaction_view, user_input
 from sk_agents.chats.requests import (
     SURFACE,
     Chat,
@@ -27,16 +26,23 @@ from sk_agents.chats.requests import (
     new_interaction_id,
     request_digest,
 )
-from sk_agents.chats.views import Cancelling, InteractionView, Processed, interaction_view
-from sk_agents.engine.commands import Accepted, Admit, CancelRun, EditRun, StartRun
+from sk_agents.engine.commands import Accepted, CancelRun, EditRun, StartRun
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import NewThread
+from sk_agents.engine.ports import Quota
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import RunNotFound
 from sk_agents.http.body import body_of
 from sk_agents.http.ids import idempotency_key
 from sk_agents.http.sse import EventStream
 from sk_agents.http.streams import HeldStream
+from sk_agents.wire.requests import (
+    EditInteraction,
+    NamedDecision,
+    Regenerate,
+    StartInteraction,
+)
+from sk_agents.wire.views import Cancelling, InteractionView, Processed
 
 TITLE_LENGTH = 80
 
@@ -70,7 +76,7 @@ class StartEndpoint:
             thread_id=chat.thread_id,
             user_id=user_id,
             run_id=new_interaction_id(),
-            message=body.message(),
+            message=user_input(body),
             new=NewThread(
                 user_id,
                 wire_id=chat.chat_id,
@@ -85,7 +91,7 @@ class StartEndpoint:
             on_busy=body.on_busy,
             on_disconnect=body.on_disconnect,
             authorization=chat.caller.authorization,
-            admit=self.resources.admit(chat),
+            quota=self.resources.quota(chat),
         )
 
 
@@ -102,7 +108,7 @@ class EditEndpoint:
         streams.check_accept(scope)
         body = await self._body(request)
         edited = request.path_params["interaction_id"]
-        command = _edit(chat, edited, key, body, self.resources.admit(chat))
+        command = _edit(chat, edited, key, body, self.resources.quota(chat))
         with self.resources.slots.held(chat.caller.user_id):
             stream = await _stream(chat, await chat.engine.edit(command))
             await stream(scope, receive, send)
@@ -181,21 +187,21 @@ def _edit(
     interaction_id: str,
     key: str | None,
     body: EditInteraction | Regenerate,
-    admit: Admit,
+    quota: Quota,
 ) -> EditRun:
     return EditRun(
         thread_id=chat.thread_id,
         user_id=chat.caller.user_id,
         run_id=new_interaction_id(),
         edited_run=interaction_id,
-        message=body.message() if isinstance(body, EditInteraction) else None,
+        message=user_input(body) if isinstance(body, EditInteraction) else None,
         agent=body.agent if isinstance(body, EditInteraction) else None,
         idempotency_key=key,
         request_digest=request_digest(f"edit {interaction_id}", body) if key else None,
         on_busy=body.on_busy,
         on_disconnect=body.on_disconnect,
         authorization=chat.caller.authorization,
-        admit=admit,
+        quota=quota,
     )
 
 

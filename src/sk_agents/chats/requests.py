@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from secrets import token_hex
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -18,8 +17,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from sk_agents.chats.views import AgentView
-from sk_agents.engine.commands import Admit
 from sk_agents.engine.engine import Engine
 from sk_agents.exceptions import InvalidInput, ThreadBusy
 from sk_agents.http.caller import Caller, caller_of
@@ -27,7 +24,9 @@ from sk_agents.http.errors import PROBLEM_JSON, Problem, problem_json
 from sk_agents.http.ids import MAX_KEY_LENGTH, idempotency_key
 from sk_agents.http.ids import chat_id as checked_chat_id
 from sk_agents.http.limits import Limits
+from sk_agents.http.quotas import EngineQuota
 from sk_agents.interactions import chat_thread_id
+from sk_agents.wire.views import AgentView
 
 SURFACE = "chats"
 BUSY_RETRY_SECONDS = "1"
@@ -138,9 +137,9 @@ class ChatResources:
     def has_agent(self, name: str | None) -> bool:
         return name in self._names
 
-    def admit(self, chat: ChatRequest) -> Admit:
-        """What the engine is to ask before it begins a run of this caller."""
-        return partial(self.quotas.admit, chat.engine.shelf, chat.caller.user_id)
+    def quota(self, chat: ChatRequest) -> EngineQuota:
+        """What the engine asks before it begins a run."""
+        return EngineQuota(self.quotas, chat.engine.catalog)
 
 
 def engine_of(scope: Scope) -> Engine:

@@ -15,7 +15,6 @@ from sk_agents.chats.interactions import (
     RegenerateEndpoint,
     StartEndpoint,
 )
-from sk_agents.chats.models import EditInteraction, Regenerate, StartInteraction
 from sk_agents.chats.requests import (
     CHAT_ERRORS,
     ChatResources,
@@ -24,9 +23,10 @@ from sk_agents.chats.requests import (
     interaction_parameter,
     key_parameter,
 )
-from sk_agents.chats.views import ChatSummary, ChatView
 from sk_agents.http.caller import acting_caller
 from sk_agents.http.operations import Events, Operation
+from sk_agents.wire.requests import EditInteraction, Regenerate, StartInteraction
+from sk_agents.wire.views import ChatSummary, ChatView
 
 CHAT = "/chats/{chat_id}"
 INTERACTION = f"{CHAT}/interactions/{{interaction_id}}"
@@ -55,13 +55,13 @@ _PROCESSED = {"status": "processed", "approval_id": "approval_abc123", "approved
 def _interaction_events() -> Events:
     # The models of events are for the description alone: a server that is never asked for it does
     # not build them.
-    from sk_agents.chats.frames import INTERACTION_FRAMES  # noqa: PLC0415
+    from sk_agents.wire.frames import INTERACTION_FRAMES  # noqa: PLC0415
 
     return INTERACTION_FRAMES
 
 
 def _chat_events() -> Events:
-    from sk_agents.chats.frames import CHAT_FRAMES  # noqa: PLC0415
+    from sk_agents.wire.frames import CHAT_FRAMES  # noqa: PLC0415
 
     return CHAT_FRAMES
 

@@ -15,7 +15,7 @@ from sk_agents.chats.render import Renderer, stream_end
 from sk_agents.chats.requests import ChatRequest
 from sk_agents.engine.events import RunEnded
 from sk_agents.engine.log.state import Run
-from sk_agents.engine.log.transitions import TERMINAL
+from sk_agents.engine.models import TERMINAL
 from sk_agents.engine.reading.live import Delta
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import CursorAhead, CursorExpired, TealError, ThreadNotFound
@@ -142,7 +142,7 @@ async def renderer_at(
     }
     seq = min(begun.values(), default=position + 1) - 1
     while seq < position:
-        page = await chat.engine.shelf.events(
+        page = await chat.engine.catalog.events(
             known.head, seq, min(PAGE, position - seq), max_bytes=PAGE_BYTES
         )
         if not page:
@@ -166,7 +166,7 @@ async def place_of(request: Request, chat: ChatRequest, known: KnownThread) -> i
     if cursor.seq >= known.state.next_seq:
         raise CursorAhead
     if cursor.tag is not None:
-        page = await chat.engine.shelf.events(known.head, cursor.seq - 1, 1)
+        page = await chat.engine.catalog.events(known.head, cursor.seq - 1, 1)
         if not page or not cursor.names(page[0]):
             raise CursorExpired
     return cursor.seq

@@ -5,7 +5,12 @@ An event is a fact, numbered and dated by its commit; before, `seq` is 0. Order 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from sk_agents.engine.models import (
     EPOCH,
@@ -298,3 +303,74 @@ OF_THREAD = frozenset(
         Unrecognised,
     }
 )
+
+# Built when a log is first read, to save time at the start.
+_KNOWN: TypeAdapter[KnownEvent] = TypeAdapter(
+    Annotated[KnownEvent, Field(discriminator="type")], config=ConfigDict(defer_build=True)
+)
+EVENT_TYPES = frozenset(kind.model_fields["type"].default for kind in KnownEvent.__args__)
+
+
+def numbered(event: Event, seq: int, now: datetime) -> Event:
+    """A copy with its number, dated unless it happened elsewhere and brings its date along."""
+    return _copied(event, seq=seq, at=now if event.at == EPOCH else event.at)
+
+
+def event_from(document: dict[str, Any]) -> Event:
+    """The event a stored document describes.
+
+    Raises:
+        ValidationError: a known type with a field that does not fit, or a type that is no text.
+    """
+    kind = document.get("type")
+    if isinstance(kind, str) and kind in EVENT_TYPES:
+        return _copied(_KNOWN.validate_python(document))
+    return Unrecognised.model_validate(document)
+
+
+def _copied(event: Event, **changes: Any) -> Event:
+    """A copy that shares its set of field names with all events of its kind.
+
+    Most of a process's memory holds events of old turns. With a set of its own an event that was
+    read takes 1,150 bytes instead of 410. The copy takes 3 us.
+    """
+    return type(event).model_construct(_fields_of(type(event)), **{**vars(event), **changes})
+
+
+@cache
+def _fields_of(kind: type[EventBase]) -> set[str]:
+    return set(kind.model_fields)
+
+
+# What an event takes beside its text, measured.
+EVENT_BYTES = 600
+
+
+def size_of(event: Event) -> int:
+    measure = _SIZES.get(type(event))
+    return measure(event) if measure is not None else 0
+
+
+def within(events: Sequence[Event], max_bytes: int) -> Sequence[Event]:
+    """The first of them, as many as `max_bytes` hold; one at least."""
+    size = 0
+    for number, event in enumerate(events):
+        size += EVENT_BYTES + size_of(event)
+        if size > max_bytes and number:
+            return events[:number]
+    return events
+
+
+def _said_size(event: RunStarted | RunQueued) -> int:
+    return 2 * sum(len(part.content) for part in event.message.parts) if event.message else 0
+
+
+_SIZES: Mapping[type[Event], Callable[[Any], int]] = {
+    Answered: lambda event: 2 * len(event.content),
+    Thinking: lambda event: 2 * len(event.content),
+    ToolFinished: lambda event: 2 * len(event.result),
+    ToolProposed: lambda event: EVENT_BYTES + 2 * len(repr(event.arguments)),
+    ApprovalRequested: lambda event: EVENT_BYTES + 2 * len(repr(event.shown)),
+    RunStarted: _said_size,
+    RunQueued: _said_size,
+}

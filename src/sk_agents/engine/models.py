@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+
+from sk_agents.exceptions import StateCorrupt
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HEAD_VERSION = 2
@@ -80,6 +82,63 @@ class ApprovalState(StrEnum):
     EXPIRED = "expired"
     WITHDRAWN = "withdrawn"
     CONSUMED = "consumed"
+
+
+# Every legal change of state, one table a kind; `None` is "does not exist yet". A command that asks
+# for another change is refused, and a log that contains one is damaged.
+RUN_CHANGES: Mapping[RunStatus | None, frozenset[RunStatus]] = {
+    None: frozenset({RunStatus.QUEUED, RunStatus.RUNNING}),
+    RunStatus.QUEUED: frozenset({RunStatus.RUNNING, RunStatus.CANCELLED}),
+    RunStatus.RUNNING: frozenset(
+        {RunStatus.WAITING, RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED}
+    ),
+    RunStatus.WAITING: frozenset({RunStatus.RUNNING, RunStatus.FAILED, RunStatus.CANCELLED}),
+    RunStatus.COMPLETED: frozenset(),
+    RunStatus.FAILED: frozenset(),
+    RunStatus.CANCELLED: frozenset(),
+}
+
+CALL_CHANGES: Mapping[CallState | None, frozenset[CallState]] = {
+    None: frozenset({CallState.PROPOSED}),
+    CallState.PROPOSED: frozenset({CallState.STARTED, CallState.FINISHED}),
+    CallState.STARTED: frozenset({CallState.STARTED, CallState.UNKNOWN, CallState.FINISHED}),
+    CallState.UNKNOWN: frozenset({CallState.STARTED, CallState.FINISHED}),
+    CallState.FINISHED: frozenset(),
+}
+
+APPROVAL_CHANGES: Mapping[ApprovalState | None, frozenset[ApprovalState]] = {
+    None: frozenset({ApprovalState.PENDING}),
+    ApprovalState.PENDING: frozenset(
+        {
+            ApprovalState.APPROVED,
+            ApprovalState.REJECTED,
+            ApprovalState.EXPIRED,
+            ApprovalState.WITHDRAWN,
+        }
+    ),
+    ApprovalState.APPROVED: frozenset({ApprovalState.CONSUMED, ApprovalState.WITHDRAWN}),
+    ApprovalState.REJECTED: frozenset(),
+    ApprovalState.EXPIRED: frozenset(),
+    ApprovalState.WITHDRAWN: frozenset(),
+    ApprovalState.CONSUMED: frozenset(),
+}
+
+S = TypeVar("S", bound=StrEnum)
+
+TERMINAL = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
+# It goes on by itself no more.
+SETTLED = TERMINAL | {RunStatus.WAITING}
+
+
+def checked_change(table: Mapping[S | None, frozenset[S]], old: S | None, new: S, what: str) -> S:
+    """The new state, if the table allows it.
+
+    Raises:
+        StateCorrupt: the table does not allow it.
+    """
+    if new not in table[old]:
+        raise StateCorrupt(f"{what} cannot go from {old or 'nothing'} to {new}")
+    return new
 
 
 ApprovalKind = Literal["tool", "outcome_unknown", "question", "auth"]

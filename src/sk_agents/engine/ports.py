@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol, Self
 
@@ -23,8 +24,6 @@ from sk_agents.engine.events import Event
 from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread, ToolCall, Usage
-from sk_agents.engine.threads.listing import ThreadPage as ThreadPage
-from sk_agents.engine.threads.listing import ThreadQuery as ThreadQuery
 from sk_agents.engine.turns import (
     ModelStream,
     Prompt,
@@ -49,6 +48,26 @@ class Ids(Protocol):
     def new(self) -> str:
         """A UUID in canonical text that was never returned before and cannot be guessed."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadQuery:
+    """`text` matches, without regard to case, the title and what was said in the thread."""
+
+    user_id: str
+    surface: str | None = None
+    session_id: str | None = None
+    text: str | None = None
+    after: str | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadPage:
+    """Most recently changed first. `after` continues the listing; `None` at its end."""
+
+    threads: tuple[Thread, ...]
+    after: str | None = None
 
 
 class Store(Protocol):
@@ -219,7 +238,7 @@ class Signals(Protocol):
     def notify(self, thread_id: str, *, local: bool = False) -> None:
         """Tell all subscribers, soon. Never blocks, never fails; may be lost.
 
-        With `local` only those in this process: a preview moved on, nothing was stored.
+        With `local` only those in this process: there is new live text, nothing was stored.
         """
         ...
 
@@ -315,6 +334,21 @@ class Observer(Protocol):
         self, thread: Thread, run: Run, agent: str, call: ToolCall
     ) -> AbstractContextManager[Callable[[str], None]]:
         """Around one execution of a tool; to be told its outcome."""
+        ...
+
+
+class Quota(Protocol):
+    """How much one user may pile up; a surface sends it along with a command that begins a run."""
+
+    async def admit(self, user_id: str, *, makes_thread: bool) -> None:
+        """Return iff a run of this user may begin now; with `makes_thread`, in a thread of its own.
+
+        The engine asks after it has checked the command and before it commits. A command that was
+        carried out before does not ask again; one whose commit lost a race does.
+
+        Raises:
+            LimitExceeded: the user has as many threads, or as many approvals wait. Nothing begins.
+        """
         ...
 
 

@@ -16,7 +16,7 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection, Request
 from starlette.types import Scope
 
-from sk_agents.authorization.request_authorizer import RequestAuthorizer
+from sk_agents.authorization.request_authorizer import Principal, RequestAuthorizer
 from sk_agents.exceptions import (
     AuthorizerUnavailable,
     ConfigurationError,
@@ -26,7 +26,7 @@ from sk_agents.exceptions import (
     TealError,
     Unauthenticated,
 )
-from sk_agents.http.threads import DaemonThreads
+from sk_agents.worker_threads import WorkerThreads
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +45,12 @@ _CALLER = "sk_agents.caller"
 class Caller:
     """A verified user and the header that proved it, kept for the plugins of this request."""
 
-    user_id: str
+    principal: Principal
     authorization: str | None = field(default=None, repr=False)
+
+    @property
+    def user_id(self) -> str:
+        return self.principal.user_id
 
 
 # Finds out who calls; `current_caller` and `acting_caller` do.
@@ -66,7 +70,7 @@ class CallerCheck:
         self.authorizer = authorizer
         self._timeout = timeout
         self._loopback_only = authorizer.insecure and not allow_insecure
-        self._threads = DaemonThreads(AUTHORIZER_SLOTS)
+        self._threads = WorkerThreads(AUTHORIZER_SLOTS)
         self._is_async = inspect.iscoroutinefunction(authorizer.authorize_request)
 
     async def identify(
@@ -86,9 +90,10 @@ class CallerCheck:
             logger.error("insecure authorizer on a public address: request refused")
             raise Unauthenticated
         header = _authorization(headers)
-        user_id = await self._ask(header or "")
-        if isinstance(user_id, str) and _is_usable(user_id):
-            return Caller(user_id, header)
+        answer = await self._ask(header or "")
+        principal = answer if isinstance(answer, Principal) else Principal(cast(str, answer))
+        if isinstance(principal.user_id, str) and _is_usable(principal.user_id):
+            return Caller(principal, header)
         logger.error(
             "authorizer returned an unusable user id",
             extra={"authorizer": type(self.authorizer).__qualname__},
@@ -118,8 +123,8 @@ class CallerCheck:
     async def _call(self, header: str) -> object:
         method = self.authorizer.authorize_request
         if self._is_async:
-            return await cast("Awaitable[str]", method(header))
-        answer = await self._threads.run(method, header)
+            return await cast("Awaitable[object]", method(header))
+        answer = await self._threads.run(lambda: method(header))
         return await answer if inspect.isawaitable(answer) else answer
 
 
@@ -150,7 +155,7 @@ async def acting_caller(connection: HTTPConnection, named: str | None = None) ->
         raise Forbidden("The user_id is not the caller's.")
     if not _is_usable(named):
         raise InvalidInput("This cannot be a user_id.")
-    return replace(caller, user_id=named)
+    return replace(caller, principal=replace(caller.principal, user_id=named))
 
 
 def caller_of(scope: Scope) -> Caller:

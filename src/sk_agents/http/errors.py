@@ -22,7 +22,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Scope
 
 from sk_agents import exceptions
-from sk_agents.exceptions import TealError
+from sk_agents.exceptions import InsufficientScope, TealError, Unauthenticated
 from sk_agents.http.ids import correlation_id_of
 
 logger = logging.getLogger(__name__)
@@ -191,14 +191,31 @@ def _teal_problem(error: TealError, scope: Scope) -> Problem:
 
 
 def _headers(status: HTTPStatus, error: TealError) -> dict[str, str]:
-    if status == HTTPStatus.UNAUTHORIZED:
-        return {"WWW-Authenticate": "Bearer"}
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        challenge = _challenge(error)
+        return {"WWW-Authenticate": challenge} if challenge else {}
     if status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
         return {"Retry-After": str(error.attributes.get("retry_after", DEFAULT_RETRY_AFTER))}
     if status == HTTPStatus.REQUEST_TIMEOUT:
         # The rest of the body must not be taken for the next request's.
         return {"Connection": "close"}
     return {}
+
+
+def _challenge(error: TealError) -> str | None:
+    """What a client can do about it (RFC 6750, 3)."""
+    if isinstance(error, InsufficientScope):
+        scope = f', scope="{error.scope}"' if error.attributes.get("scope") else ""
+        return f'Bearer error="insufficient_scope", error_description="{_quoted(error)}"{scope}'
+    if isinstance(error, Unauthenticated):
+        if str(error) == str(Unauthenticated()):
+            return "Bearer"
+        return f'Bearer error="invalid_token", error_description="{_quoted(error)}"'
+    return None
+
+
+def _quoted(error: TealError) -> str:
+    return str(error).encode("ascii", "replace").decode().replace('"', "'").replace("\\", "/")
 
 
 def _http_problem(error: HTTPException, scope: Scope) -> Problem:

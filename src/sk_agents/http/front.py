@@ -26,7 +26,7 @@ from sk_agents.http.hosts import HostCheck, allow_origin, preflight_answer
 from sk_agents.http.ids import RAW_CORRELATION_HEADER, correlation_id_of
 from sk_agents.http.operations import Operation, OperationRoute, openapi_document
 from sk_agents.http.sse import LIVE_WRITES
-from sk_agents.telemetry.requests import Requests, ServedRequest
+from sk_agents.telemetry.observers import RequestObserver, ServedRequest
 
 Header = tuple[bytes, bytes]
 
@@ -56,7 +56,7 @@ class TealApp(FastAPI):
         *,
         hosts: Collection[str] | None = None,
         origins: Collection[str] | None = None,
-        requests: Requests | None = None,
+        requests: RequestObserver | None = None,
         **options: Any,
     ) -> None:
         """`hosts` and `origins` are those of `HostCheck`; `requests` sees every request."""
@@ -96,7 +96,9 @@ class TealApp(FastAPI):
 
 
 class Front:
-    def __init__(self, app: FastAPI, host_check: HostCheck, requests: Requests | None) -> None:
+    def __init__(
+        self, app: FastAPI, host_check: HostCheck, requests: RequestObserver | None
+    ) -> None:
         self._app = app
         self._host_check = host_check
         self._requests = requests

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sk_agents.config.loading import load_class
+from sk_agents.config.class_loader import load_class
 from sk_agents.config.public_names import AppConfig, install
 from sk_agents.config.settings import Settings
 from sk_agents.engine.ports import Model

@@ -1,6 +1,6 @@
-"""`POST /chat`: a message in, the assistant's message out, nothing kept in between.
+"""`POST /chat`: a message in, the assistant's message out, no state in between.
 
-The eight steps of a turn and who takes them:
+The eight steps of a turn and where each is done:
 
 1. receive the message                 here
 2. fetch the conversation              the engine, from the store
@@ -27,19 +27,19 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from sk_agents.engine.commands import Admit, StartRun
+from sk_agents.engine.commands import StartRun
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import NewThread, Part, RunStatus, UserInput
+from sk_agents.engine.ports import Quota
 from sk_agents.exceptions import InvalidInput, StillRunning, ThreadBusy
 from sk_agents.http.caller import Caller, RequestCaller, acting_caller
 from sk_agents.http.errors import Problem
 from sk_agents.http.ids import idempotency_key
-from sk_agents.http.limits import admitting
+from sk_agents.http.limits import quota_of
 from sk_agents.http.operations import Operation
 from sk_agents.interactions import chat_thread_id
-from sk_agents.todo_chat.models import ChatReply, ChatRequest
-from sk_agents.todo_chat.render import reply_of
+from sk_agents.todo_chat.models import ChatReply, ChatRequest, reply_of
 
 PATH = "/chat"
 AGENT = "TodoChatAgent"
@@ -51,7 +51,7 @@ TIMEOUTS = frozenset({"llm_timeout", "run_timeout"})
 
 
 def todo_chat_operations(agents: Sequence[str]) -> list[Operation]:
-    """Answered by the agent named `TodoChatAgent`, or by the first if none is called so."""
+    """Answered by the agent named `TodoChatAgent`, or by the first one if there is none."""
     agent = AGENT if AGENT in agents else next(iter(agents), None)
 
     async def chat(request: Request, caller: RequestCaller, body: ChatRequest) -> Response:
@@ -86,8 +86,8 @@ async def _answer(
     session_id = body.session_id or _new_session(caller, key)
     engine: Engine = request.app.state.engines.main
     try:
-        admit = admitting(request, engine, caller.user_id, SURFACE)
-        command = _command(caller, session_id, agent, key, body, admit)
+        quota = quota_of(request, engine, SURFACE)
+        command = _command(caller, session_id, agent, key, body, quota)
         accepted = await engine.start(command)
         async with asyncio.timeout(settings.request_wait):
             run = await engine.result(accepted.thread_id, accepted.run_id)
@@ -109,7 +109,7 @@ def _command(
     agent: str,
     key: str | None,
     body: ChatRequest,
-    admit: Admit,
+    quota: Quota,
 ) -> StartRun:
     title = _title(body.user_message)
     digest = hashlib.sha256(body.model_dump_json().encode()).hexdigest()
@@ -131,7 +131,7 @@ def _command(
         on_busy=body.on_busy,
         on_disconnect="continue",
         authorization=caller.authorization,
-        admit=admit,
+        quota=quota,
     )
 
 

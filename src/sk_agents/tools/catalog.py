@@ -17,7 +17,7 @@ from typing import Any, Literal, NoReturn, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sk_agents.config.loading import load_class
+from sk_agents.config.class_loader import load_class
 from sk_agents.config.settings import Settings, environment, variable
 from sk_agents.exceptions import ClassUnusable, ConfigurationError
 

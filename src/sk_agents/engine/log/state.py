@@ -34,14 +34,16 @@ from sk_agents.engine.events import (
     ToolFinished,
     ToolProposed,
 )
-from sk_agents.engine.log import transitions
 from sk_agents.engine.models import (
+    RUN_CHANGES,
     STATUS_AFTER,
+    TERMINAL,
     Message,
     RunStatus,
     ThreadStatus,
     Usage,
     UserInput,
+    checked_change,
 )
 from sk_agents.exceptions import StateCorrupt
 
@@ -201,7 +203,7 @@ class ThreadState:
         if known is None:
             self._add(event, RunStatus.RUNNING, parent=event.parent_run, edits=event.edits)
         else:
-            known.phase = transitions.step(transitions.RUN, known.phase, RunStatus.RUNNING, "a run")
+            known.phase = checked_change(RUN_CHANGES, known.phase, RunStatus.RUNNING, "a run")
             known.parent_run = event.parent_run
             self.queue.remove(event.run_id)
         self.active_run = self.head_run = event.run_id
@@ -210,7 +212,7 @@ class ThreadState:
         """Parents have ended, so that every chain of them does; a message is said once."""
         if event.parent_run is not None:
             parent = self.run(event.parent_run)
-            if parent.phase not in transitions.TERMINAL:
+            if parent.phase not in TERMINAL:
                 raise StateCorrupt(f"run {event.run_id} follows a run that has not ended")
         if (known is None) is (event.message is None):
             raise StateCorrupt(f"run {event.run_id} starts with no message, or with two")
@@ -223,7 +225,7 @@ class ThreadState:
         parent: str | None,
         edits: str | None = None,
     ) -> None:
-        transitions.step(transitions.RUN, self._phase(event.run_id), phase, "a run")
+        checked_change(RUN_CHANGES, self._phase(event.run_id), phase, "a run")
         self.runs[event.run_id] = Run(
             run_id=event.run_id,
             message=event.message,
@@ -254,7 +256,7 @@ class ThreadState:
         else:
             self.active_run = None
             self.last_status = STATUS_AFTER[event.status]
-        run.phase = transitions.step(transitions.RUN, run.phase, event.status, "a run")
+        run.phase = checked_change(RUN_CHANGES, run.phase, event.status, "a run")
         run.usage = event.usage
         run.completed_at = event.at
         run.told, run.told_calls = [], 0

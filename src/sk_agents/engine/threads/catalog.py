@@ -15,8 +15,7 @@ from sk_agents.engine.calls.call import Approval, Call
 from sk_agents.engine.events import BranchChanged, Event, GrantChanged, ThreadChanged
 from sk_agents.engine.log.commits import Absent, Commit, Committed, Unchanged
 from sk_agents.engine.log.state import Run, ThreadState, fold
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.models import Entry, EntryKind, NewThread, Thread
+from sk_agents.engine.models import TERMINAL, Entry, EntryKind, NewThread, Thread
 from sk_agents.engine.ports import ThreadPage, ThreadQuery
 from sk_agents.engine.run import starting
 from sk_agents.engine.services import Services
@@ -65,7 +64,7 @@ class Page(Generic[T]):
     after: str | None
 
 
-class Shelf:
+class ThreadCatalog:
     def __init__(self, services: Services) -> None:
         self._services = services
 

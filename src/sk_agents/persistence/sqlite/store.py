@@ -15,15 +15,17 @@ from typing import Self, TypeVar
 
 import apsw
 
-from sk_agents.engine.clock import SystemClock
+from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.events import Event
-from sk_agents.engine.log.admission import admit, claimed, same_thread
 from sk_agents.engine.log.commits import (
     Absent,
     Admission,
     Commit,
     Committed,
     Pending,
+    admit,
+    claimed,
+    same_thread,
 )
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
 from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery

@@ -9,8 +9,7 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from sk_agents.engine.log.admission import admit
-from sk_agents.engine.log.commits import Absent, Admission, Commit, Unchanged
+from sk_agents.engine.log.commits import Absent, Admission, Commit, Unchanged, admit
 from sk_agents.engine.models import Document, Entry, Thread
 from sk_agents.exceptions import InvalidInput, SchemaTooNew, StateCorrupt
 from sk_agents.persistence.head import decode_head, encode_head, head_checksum

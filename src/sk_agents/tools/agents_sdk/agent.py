@@ -13,7 +13,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from sk_agents.config.loading import load_object
+from sk_agents.config.class_loader import load_object
 from sk_agents.exceptions import ConfigurationError, ModuleBroken
 from sk_agents.tools.agents_sdk.mcp import asking_rule, server_entry
 from sk_agents.tools.agents_sdk.tool import SdkTool, runs_here
