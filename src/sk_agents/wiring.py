@@ -35,7 +35,7 @@ from sk_agents.telemetry.spans import current_traceparent
 from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
 from sk_agents.tools.mcp.pins import Pins, pins_path
 from sk_agents.tools.mcp.servers import McpServers
-from sk_agents.tools.openapi.clients import RemoteClients
+from sk_agents.tools.openapi.tool import RemoteClients
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ BUILT_IN = {
 
 
 class AuthorizerFactory(ConfiguredFactory[RequestAuthorizer]):
-    """With nothing configured, the authorizer for development that believes every caller."""
+    """Without a configured class: `DummyAuthorizer`, for development."""
 
     def get_authorizer(self) -> RequestAuthorizer:
         """Raises ConfigurationError: the configured class cannot be loaded or built."""

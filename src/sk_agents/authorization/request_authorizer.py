@@ -23,13 +23,13 @@ class Principal:
 class RequestAuthorizer(ABC):
     """Turns the `Authorization` header of a request into the caller's user id.
 
-    A plain method is as good as an `async` one: it runs in a thread. A class may take the
+    The method may be `async`; a plain one runs in a thread. A class may take the
     server's `Settings` as its only argument.
     """
 
-    # True for authorizers that believe every caller; they serve loopback only.
+    # True for authorizers that check nothing; they serve loopback only.
     insecure: ClassVar[bool] = False
-    # True for authorizers that neither wait nor block: no time need be kept for them.
+    # True for authorizers that neither wait nor block: they need no timeout.
     is_immediate: ClassVar[bool] = False
 
     @abstractmethod

@@ -16,7 +16,7 @@ from sk_agents.chats.requests import ChatRequest
 from sk_agents.engine.events import RunEnded
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL
-from sk_agents.engine.reading.live import Delta
+from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import CursorAhead, CursorExpired, TealError, ThreadNotFound
 from sk_agents.http.sse import EventStream, LastFrames, LiveWriter
@@ -49,7 +49,7 @@ class Previews:
     def is_open(self) -> bool:
         return self.live.is_open
 
-    def take(self, previews: Sequence[Delta]) -> None:
+    def take(self, previews: Sequence[LiveDelta]) -> None:
         self.live.write(b"".join(self._renderer.frames(previews)))
 
 

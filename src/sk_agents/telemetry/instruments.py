@@ -123,11 +123,9 @@ Read = Callable[[], Readings]
 class Meters(Protocol):
     def record(self, instrument: Instrument, value: float, *labels: str) -> None:
         """Add to a counter or a gauge, or observe; `labels` in the instrument's order."""
-        ...
 
     def watch(self, read: Read) -> None:
         """Include these readings whenever values are asked for."""
-        ...
 
 
 class AllMeters:

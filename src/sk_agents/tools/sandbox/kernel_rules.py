@@ -1,12 +1,21 @@
-"""Numbers of the system calls that sandboxed programs have no use for, by architecture.
+"""What the kernel refuses to a sandboxed program: system calls (seccomp) and files (Landlock).
 
-A number that an architecture does not have is left out there. From 424 on all share their numbers.
+The seccomp filter refuses what is listed here and leaves the rest to the other walls. It is built
+as bytes and loaded by the launcher. Landlock says which files a program may open, by the path they
+lie under. It says nothing about names, sizes, times, modes and owners of other files: for the last
+two there are the filter and read-only mounts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ctypes
+import errno
+import os
+import platform
+import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 # Sockets reach further than the network: by a path, or an abstract name, to services of this host.
 # A pair of connected ones stays possible.
@@ -99,6 +108,31 @@ _AARCH64 = _RECENT | {
     **{"sched_setattr": 274, "bpf": 280, "userfaultfd": 282, "kexec_file_load": 294},
 }
 
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
+# CLONE_NEW*: mounts, cgroups, names, IPC, users, processes, network; time has no bit in `clone`.
+_NAMESPACES = 0x7E020000
+# Typing into a terminal in the name of its user.
+_TERMINAL_INPUT = (0x5412, 0x541C)
+
+_CREATE_RULESET = 444
+_ASK_VERSION = 1
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
+# What can be said of a single file.
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+# How many kinds of access each version knows.
+_KINDS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
+_TCP = 0b11
+_SCOPES = 0b11
+
+LANDLOCK_READ = _EXECUTE | _READ_FILE | _READ_DIR
+LANDLOCK_DEVICE = _READ_FILE | _WRITE_FILE
+# Since this version signals stay inside, so that no process outside can be ended.
+LANDLOCK_WITH_SIGNALS = 6
+
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
@@ -113,3 +147,101 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "x86_64": Architecture(0xC000003E, _X86_64, foreign=0x40000000),
     "aarch64": Architecture(0xC00000B7, _AARCH64),
 }
+
+
+def is_known_machine() -> bool:
+    """Whether this machine's system calls are known here."""
+    return platform.machine() in ARCHITECTURES
+
+
+@cache
+def system_call_filter(*, has_namespaces: bool) -> bytes:
+    """With namespaces of its own a program may also do what then touches only itself.
+
+    Raises:
+        KeyError: an architecture that is not known.
+    """
+    machine = ARCHITECTURES[platform.machine()]
+    refused: tuple[str, ...] = (*NETWORK, *PROCESSES, *MOUNTS, *KERNEL)
+    if not has_namespaces:
+        refused = (*refused, *SHARED, *ATTRIBUTES, *GROUPS)
+    steps = [
+        _step(_LOAD, _ARCHITECTURE),
+        _step(_EQUAL, machine.audit, 1, 0),
+        _step(_RETURN, _KILL),
+        _step(_LOAD, _NUMBER),
+        *_foreign(machine),
+        # C libraries then use `clone`, whose flags can be looked at.
+        *_refuse(machine.numbers["clone3"], errno.ENOSYS),
+    ]
+    for name in refused:
+        if name in machine.numbers:
+            steps.extend(_refuse(machine.numbers[name], errno.EPERM))
+    steps.extend(_by_argument(machine))
+    return b"".join([*steps, _step(_RETURN, _ALLOW)])
+
+
+def _foreign(machine: Architecture) -> Iterator[bytes]:
+    if machine.foreign is not None:
+        yield _step(_AT_LEAST, machine.foreign, 0, 1)
+        yield _step(_RETURN, _KILL)
+
+
+def _by_argument(machine: Architecture) -> Iterator[bytes]:
+    refuse = _step(_RETURN, _ERROR | errno.EPERM)
+    allow = _step(_RETURN, _ALLOW)
+    # clone: no new namespaces. Each block ends the filter for its own call.
+    yield _step(_EQUAL, machine.numbers["clone"], 0, 4)
+    yield _step(_LOAD, _FIRST_ARGUMENT)
+    yield _step(_ANY_BIT, _NAMESPACES, 0, 1)
+    yield refuse
+    yield allow
+    # prlimit64: of oneself only.
+    yield _step(_EQUAL, machine.numbers["prlimit64"], 0, 4)
+    yield _step(_LOAD, _FIRST_ARGUMENT)
+    yield _step(_EQUAL, 0, 1, 0)
+    yield refuse
+    yield allow
+    yield _step(_EQUAL, machine.numbers["ioctl"], 0, 3 + len(_TERMINAL_INPUT))
+    yield _step(_LOAD, _SECOND_ARGUMENT)
+    for place, request in enumerate(_TERMINAL_INPUT):
+        yield _step(_EQUAL, request, len(_TERMINAL_INPUT) - place, 0)
+    yield allow
+    yield refuse
+
+
+def _refuse(number: int, code: int) -> Iterator[bytes]:
+    yield _step(_EQUAL, number, 0, 1)
+    yield _step(_RETURN, _ERROR | code)
+
+
+def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("HBBI", code, if_true, if_false, value)
+
+
+@cache
+def landlock_version() -> int:
+    """What the kernel offers; 0 if nothing."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    return max(0, int(libc.syscall(_CREATE_RULESET, None, 0, _ASK_VERSION)))
+
+
+def landlock_accesses(found: int) -> int:
+    """All kinds of access to files that this version knows."""
+    return (1 << _KINDS[min(found, 5)]) - 1
+
+
+def landlock_attributes(found: int) -> bytes:
+    """A rule set that refuses all it can: files, and from their versions on TCP and signals."""
+    fields = [landlock_accesses(found)]
+    if found >= 4:
+        fields.append(_TCP)
+    if found >= LANDLOCK_WITH_SIGNALS:
+        fields.append(_SCOPES)
+    return struct.pack(f"{len(fields)}Q", *fields)
+
+
+def landlock_rule(path: str, access: int, found: int) -> tuple[str, int]:
+    """The rule for what lies under a path, or for the one file it is."""
+    wanted = access & landlock_accesses(found)
+    return path, wanted if os.path.isdir(path) else wanted & _OF_FILES

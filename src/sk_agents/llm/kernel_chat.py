@@ -1,19 +1,34 @@
-"""A prompt in semantic-kernel's words, and its replies in those of a streamed chat completion.
+"""A chat client of semantic-kernel, from a factory of the operator's own, as a `Model`.
 
-Nothing of that library is imported before a factory of the operator's own has given us a client of
-it. Its kernel is used for one thing only: to show the client which tools there are. It never calls
-one.
+It is known by its methods alone: `get_streaming_chat_message_contents`, or
+`get_chat_message_contents` where it cannot stream. Nothing of the library is imported before such
+a client is there. Its kernel only shows the client which tools there are. It never calls one.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
+import inspect
+import logging
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
-from sk_agents.engine.models import Message, Part, ToolCall
-from sk_agents.engine.turns import Prompt, ToolSpec
+from sk_agents.engine.models import Message
+from sk_agents.engine.turns import ModelPiece, Prompt, ToolSpec
+from sk_agents.exceptions import ModelError, ModelUnavailable
+from sk_agents.llm.failures import Attempts, RetryPolicy, Timing, refusal
 from sk_agents.llm.openai_wire import encoded, part_text, response_format
+from sk_agents.llm.replies import StreamedReply
+
+logger = logging.getLogger(__name__)
+
+STREAMING = "get_streaming_chat_message_contents"
+WHOLE = "get_chat_message_contents"
+MOST_CAUSES = 8
+# Parts of the names under which client libraries report that no answer came.
+UNREACHED = ("Timeout", "Connect")
 
 LIBRARY = "semantic_kernel"
 # The library wants every function to belong to a plugin.
@@ -22,7 +37,121 @@ MOST_DEPTH = 32
 _ROLES = {"system": "SYSTEM", "user": "USER", "assistant": "ASSISTANT", "tool": "TOOL"}
 
 
-class KernelWords:
+class KernelChat:
+    """`structured` says that the model takes a schema for its answer."""
+
+    def __init__(
+        self,
+        name: str,
+        service: Any,
+        *,
+        structured: bool = False,
+        retry: RetryPolicy | None = None,
+        timing: Timing | None = None,
+    ) -> None:
+        self._name = name
+        self._service = service
+        self._structured = structured
+        self._retry = retry or RetryPolicy()
+        self._timing = timing or Timing()
+        self._words: KernelTypes | None = None
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece]]:
+        attempts = Attempts(self._retry, self._timing)
+        while True:
+            reply = StreamedReply(prompt.limits)
+            try:
+                async with aclosing(self._attempt(prompt, reply)) as steps:
+                    async for pieces in steps:
+                        yield pieces
+                return
+            except ModelError as error:
+                failure = error
+            except Exception as error:
+                # The client is foreign code.
+                failure = _failure(error)
+            await attempts.repeat_after(failure, self._name, is_begun=reply.begun)
+
+    async def _attempt(
+        self, prompt: Prompt, reply: StreamedReply
+    ) -> AsyncGenerator[list[ModelPiece]]:
+        request = await self._request(prompt)
+        async with aclosing(self._contents(request, reply)) as contents:
+            async for content in contents:
+                reply.take(chunk_of(content))
+                pieces = reply.drain()
+                if pieces:
+                    yield pieces
+        # A client that ends without an error has said everything, with or without a reason.
+        reply.finish()
+        yield reply.drain()
+
+    async def _contents(self, request: dict[str, Any], reply: StreamedReply) -> AsyncGenerator[Any]:
+        streaming = getattr(self._service, STREAMING, None)
+        if streaming is not None:
+            try:
+                batches = streaming(**request)
+                if inspect.isawaitable(batches):
+                    batches = await batches
+                async with aclosing(batches):
+                    async for batch in batches:
+                        yield _first(batch)
+                return
+            except NotImplementedError:
+                if reply.begun or not hasattr(self._service, WHOLE):
+                    raise
+        whole = getattr(self._service, WHOLE)
+        if inspect.iscoroutinefunction(whole):
+            batch = await whole(**request)
+        else:
+            batch = await asyncio.to_thread(whole, **request)
+            batch = await batch if inspect.isawaitable(batch) else batch
+        yield _first(batch)
+
+    async def _request(self, prompt: Prompt) -> dict[str, Any]:
+        if self._words is None:
+            # Some of the library's modules take long to import.
+            self._words = await asyncio.to_thread(KernelTypes)
+        words = self._words
+        request = {
+            "chat_history": words.chat_history(prompt.messages),
+            "settings": words.execution_settings(
+                self._service, prompt, structured=self._structured
+            ),
+        }
+        return {**request, "kernel": words.kernel(prompt.tools)} if prompt.tools else request
+
+
+def _first(batch: Any) -> Any:
+    """Of several answers to one prompt only the first is ours."""
+    return batch[0] if isinstance(batch, list | tuple) and batch else batch
+
+
+def _failure(error: Exception) -> ModelError:
+    """What a status anywhere among the causes means; the library wraps its clients' errors."""
+    logger.warning("the model's client failed with %s", type(error).__name__)
+    for cause in _causes(error):
+        status = getattr(cause, "status_code", None)
+        if isinstance(status, int) and 400 <= status < 600:
+            document = {"message": str(cause), "code": getattr(cause, "code", None)}
+            return refusal(status, encoded({"error": document}), None)
+        name = type(cause).__name__
+        if isinstance(cause, OSError) or any(part in name for part in UNREACHED):
+            return ModelUnavailable(f"the provider cannot be reached ({name})")
+    return ModelError(f"the model's client failed ({type(error).__name__})")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    found: BaseException | None = error
+    for _ in range(MOST_CAUSES):
+        if found is None:
+            return
+        yield found
+        inside = (entry for entry in found.args if isinstance(entry, BaseException))
+        found = found.__cause__ or next(inside, None) or found.__context__
+
+
+class KernelTypes:
     """The library's classes, imported when this is made."""
 
     def __init__(self) -> None:
@@ -82,20 +211,18 @@ class KernelWords:
             name = kernel_name(names.get(identity, "unknown"))
             text = message.content or "\n".join(map(part_text, message.parts))
             return self.message(role=role, items=[self.result(id=identity, name=name, result=text)])
-        items = [self._part(part) for part in message.parts]
+        items = [
+            self.image(data_uri=part.content)
+            if part.kind == "image"
+            else self.text(text=part_text(part))
+            for part in message.parts
+        ]
         if message.content or not (items or message.tool_calls):
             items.insert(0, self.text(text=message.content))
-        items += [self._call(call) for call in message.tool_calls]
+        for call in message.tool_calls:
+            arguments = encoded(call.arguments).decode()
+            items.append(self.call(id=call.id, name=kernel_name(call.name), arguments=arguments))
         return self.message(role=role, items=items)
-
-    def _part(self, part: Part) -> Any:
-        if part.kind == "image":
-            return self.image(data_uri=part.content)
-        return self.text(text=part_text(part))
-
-    def _call(self, call: ToolCall) -> Any:
-        arguments = encoded(call.arguments).decode()
-        return self.call(id=call.id, name=kernel_name(call.name), arguments=arguments)
 
 
 def chunk_of(content: Any) -> dict[str, Any]:
@@ -127,19 +254,15 @@ def kernel_name(name: str) -> str:
     return name if "-" in name else f"{NO_PLUGIN}-{name}"
 
 
-def own_name(name: str) -> str:
-    return name.removeprefix(f"{NO_PLUGIN}-")
-
-
 def _wire_call(item: Any) -> dict[str, Any]:
     arguments = item.arguments
     if isinstance(arguments, Mapping):
         arguments = dict(arguments)
-    name = getattr(item, "name", None)
+    name = (getattr(item, "name", None) or "").removeprefix(f"{NO_PLUGIN}-")
     return {
         "index": getattr(item, "index", None),
         "id": getattr(item, "id", None),
-        "function": {"name": own_name(name) if name else None, "arguments": arguments},
+        "function": {"name": name or None, "arguments": arguments},
     }
 
 

@@ -1,14 +1,30 @@
-"""Arithmetic, read as a syntax tree and computed node by node: nothing is ever executed."""
+"""Small tools that touch nothing: arithmetic, the time, a question to the user.
+
+An arithmetic expression is read as a syntax tree and computed node by node: nothing is executed.
+"""
 
 from __future__ import annotations
 
 import ast
 import math
 import operator
-from collections.abc import Callable, Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from pydantic import AfterValidator
+
+from sk_agents.engine.models import Effect
+from sk_agents.engine.turns import ToolContext
 from sk_agents.exceptions import ToolError
+from sk_agents.tools.base_tool import text_of
+from sk_agents.tools.builtin.function_tool import BuiltinFunction
+from sk_agents.tools.json_schema import usable
+
+_Schema = Annotated[dict[str, Any], AfterValidator(usable)]
+_ZONE = re.compile(r"[A-Za-z0-9_+-]{1,32}(?:/[A-Za-z0-9_+-]{1,32}){0,2}")
 
 Number = int | float
 
@@ -45,6 +61,59 @@ _GROWING: Mapping[str, Callable[..., int]] = {
     "comb": math.comb,
     "perm": math.perm,
 }
+
+
+class MathTools:
+    def offers(self) -> Iterator[BuiltinFunction]:
+        yield BuiltinFunction("Math", self.calculate, Effect.READ_ONLY, asks=None, timeout=10)
+
+    async def calculate(
+        self, expression: Annotated[str, "An arithmetic expression, such as (2 + 3) * 4"]
+    ) -> str:
+        """Compute an arithmetic expression exactly. Use it instead of computing by heart."""
+        return calculated(expression)
+
+
+class ClockTools:
+    def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._now = now
+
+    def offers(self) -> Iterator[BuiltinFunction]:
+        yield BuiltinFunction("Clock", self.current_time, Effect.READ_ONLY, asks=None, timeout=10)
+
+    def current_time(
+        self, zone: Annotated[str, "An IANA time zone, such as Europe/Oslo"] = "UTC"
+    ) -> str:
+        """Tell the date, the weekday and the time."""
+        try:
+            if not _ZONE.fullmatch(zone):
+                raise ValueError
+            place = ZoneInfo(zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ToolError(
+                f"There is no time zone {ascii(zone[:64])}. Zones are named like Europe/Oslo."
+            ) from None
+        now = self._now().astimezone(place)
+        return f"{now:%A} {now.isoformat(timespec='seconds')} ({zone})"
+
+
+class UserTools:
+    def offers(self) -> Iterator[BuiltinFunction]:
+        # It asks by itself; where no user can be asked, it must not even be tried.
+        yield BuiltinFunction("User", self.ask_user, Effect.READ_ONLY, is_question=True)
+
+    async def ask_user(
+        self,
+        question: Annotated[str, "What to ask, in full sentences"],
+        choices: Annotated[list[str] | None, "The answers to choose from"] = None,
+        schema: Annotated[_Schema | None, "A JSON schema of the answer"] = None,
+        *,
+        context: ToolContext,
+    ) -> str:
+        """Ask the user and wait for the answer. Only for what you cannot find out yourself."""
+        if context.answer is None:
+            raise ToolError("There is no answer: the user could not be asked.")
+        return text_of(context.answer)
 
 
 def calculated(expression: str) -> str:

@@ -1,4 +1,4 @@
-"""One tool, whatever it comes from: the seam for new kinds of tools."""
+"""One tool, whatever it comes from: the base class of every kind, and results as text."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
+
+from pydantic_core import to_json
 
 from sk_agents.engine.log.canonical import digest
 from sk_agents.engine.models import Effect
@@ -15,9 +17,11 @@ from sk_agents.tools.declarations import DEFAULT_TIMEOUT
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
 
 class Tool(ABC):
-    """Whoever makes a tool checks at start-up what can be checked then."""
+    """A tool checks when it is made, at start-up, what can be checked then."""
 
     spec: ToolSpec
     origin: str
@@ -37,7 +41,7 @@ class Tool(ABC):
         arguments say it all.
 
         Raises:
-            ToolError: the call would fail. The text is for whoever is asked.
+            ToolError: the call would fail. The text is for the person who decides.
         """
         return None
 
@@ -63,7 +67,7 @@ def tool_spec(
     timeout: float = DEFAULT_TIMEOUT,
     requires_authorization: bool = False,
 ) -> ToolSpec:
-    """The spec with the digest of everything a model or a reviewer was told about the tool.
+    """The spec with the digest of everything that a model or a reviewer reads about the tool.
 
     Raises:
         ConfigurationError: no provider would take the name, or the schema is no JSON.
@@ -87,3 +91,16 @@ def tool_spec(
         timeout=timeout,
         requires_authorization=requires_authorization,
     )
+
+
+def text_of(result: object) -> str:
+    """Text as it is, everything else as JSON."""
+    if isinstance(result, str):
+        return str.__str__(result)
+    encoded = to_json(result, serialize_unknown=True, inf_nan_mode="strings", bytes_mode="base64")
+    return encoded.decode()
+
+
+def storable(text: str) -> str:
+    """NUL and halves of surrogate pairs, which some stores refuse, become U+FFFD."""
+    return _UNSTORABLE.sub("\ufffd", text)

@@ -1,7 +1,7 @@
 """Answers a plugin file's imports from semantic-kernel where that library is not installed.
 
-Only the names such files use are there. The finder stands last and speaks only for a package that
-nobody else has, so an installed semantic-kernel is never shadowed. Once installed it stays: a
+Only the names such files use are there. The finder stands last and answers only for a package that
+no other finder has, so an installed semantic-kernel is never shadowed. Once installed it stays: a
 plugin may import in the middle of a call.
 """
 
@@ -41,11 +41,11 @@ _PACKAGES = {PACKAGE, f"{PACKAGE}.functions"}
 _lock = threading.Lock()
 
 
-class _StandIn(MetaPathFinder, Loader):
+class _StubFinder(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname not in _CONTENTS or not self._speaks_for(fullname):
+        if fullname not in _CONTENTS or not self._answers_for(fullname):
             return None
         # The origin shows in messages about names that are missing here.
         return ModuleSpec(fullname, self, origin=__file__, is_package=fullname in _PACKAGES)
@@ -53,15 +53,15 @@ class _StandIn(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         vars(module).update(_CONTENTS[module.__name__])
 
-    def _speaks_for(self, fullname: str) -> bool:
+    def _answers_for(self, fullname: str) -> bool:
         """A module missing from the real library must stay missing."""
         parent = sys.modules.get(fullname.rpartition(".")[0])
         return parent is None or getattr(parent.__spec__, "loader", None) is self
 
 
-def install() -> None:
+def install_kernel_stub() -> None:
     """Make the imports work from now on, if semantic-kernel is not installed."""
     with _lock:
-        present = any(isinstance(finder, _StandIn) for finder in sys.meta_path)
+        present = any(isinstance(finder, _StubFinder) for finder in sys.meta_path)
         if not present and importlib.util.find_spec(PACKAGE) is None:
-            sys.meta_path.append(_StandIn())
+            sys.meta_path.append(_StubFinder())

@@ -1,4 +1,4 @@
-"""The stand-in for semantic-kernel: only where the library is absent, never in its way."""
+"""The stub of semantic-kernel: only where the library is absent, never in its way."""
 
 import subprocess
 import sys
@@ -9,10 +9,10 @@ from tests.tools.calls import written
 LOAD = """
 import sys
 from pathlib import Path
-from sk_agents.tools import stand_in
+from sk_agents.tools.semantic_kernel_stub import install_kernel_stub
 before = "semantic_kernel" in sys.modules
-stand_in.install()
-stand_in.install()
+install_kernel_stub()
+install_kernel_stub()
 """
 
 
@@ -38,7 +38,7 @@ import semantic_kernel
 try:
     import semantic_kernel.kernel_pydantic
 except ModuleNotFoundError:
-    print(semantic_kernel.real, any("StandIn" in repr(f) for f in sys.meta_path))
+    print(semantic_kernel.real, any("StubFinder" in repr(f) for f in sys.meta_path))
 """
     assert python(tmp_path, code) == "True False"
 
@@ -63,6 +63,6 @@ def test_nothing_stands_in_before_plugins_are_loaded(tmp_path: Path) -> None:
 from semantic_kernel.kernel_pydantic import KernelBaseModel
 class M(KernelBaseModel):
     x: int
-print(before, M(x=1).x, len([f for f in sys.meta_path if "StandIn" in repr(f)]))
+print(before, M(x=1).x, len([f for f in sys.meta_path if "StubFinder" in repr(f)]))
 """
     assert python(tmp_path, code) == "False 1 1"

@@ -1,22 +1,31 @@
-"""What a provider's refusal means to us.
+"""What a provider's refusal means, and when the same request is sent again.
 
-Its own words may repeat the key or the conversation, so they never become part of a message: only
-the status and the provider's short code do. The words are logged at debug level, without the key.
+A provider's own words may repeat the key or the conversation, so they never become part of a
+message: only the status and the provider's short code do. The words are logged at debug level,
+without the key.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
+import random
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import orjson
 
+from sk_agents.engine.defaults import SystemClock
+from sk_agents.engine.ports import Clock
 from sk_agents.exceptions import (
     ContextTooLong,
     ModelError,
+    ModelInterrupted,
     ModelProtocolError,
     ModelRateLimited,
     ModelRefused,
@@ -42,6 +51,8 @@ HINTS = {
     403: "the API key may not use this model",
     404: "no such model, or a wrong base URL",
 }
+
+Sleep = Callable[[float], Awaitable[object]]
 
 
 def refusal(
@@ -131,3 +142,95 @@ def _log(status: int, error: Mapping[str, Any], key: str | None) -> None:
         if key:
             detail = detail.replace(key, "***")
         logger.debug("the provider refused", extra={"status": status, "detail": detail})
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """`attempts` counts the first one; `total_wait` bounds all of it, failed attempts included."""
+
+    attempts: int = 4
+    first_wait: float = 0.5
+    longest_wait: float = 20.0
+    total_wait: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The clock, the sleep and the chance that waiting needs; tests give their own."""
+
+    clock: Clock = SystemClock()
+    sleep: Sleep = asyncio.sleep
+    chance: Callable[[], float] = random.random
+
+
+class Attempts:
+    """The attempts at one request."""
+
+    def __init__(self, policy: RetryPolicy, timing: Timing) -> None:
+        self._policy = policy
+        self._timing = timing
+        self._begun = timing.clock.monotonic()
+        self.made = 1
+
+    async def repeat_after(self, failure: ModelError, model: str, *, is_begun: bool) -> None:
+        """Return when the request may be sent again.
+
+        Raises:
+            ModelInterrupted: the failure came in the middle of a reply.
+            ModelError: the failure itself; it is sent no more.
+        """
+        if is_begun:
+            raise ModelInterrupted() if is_passing(failure) else failure
+        if not await self.may_repeat_after(failure):
+            raise failure
+        logger.info(
+            "the model is asked again",
+            extra={"model": model, "attempt": self.made, "code": failure.code},
+        )
+
+    async def may_repeat_after(self, failure: ModelError) -> bool:
+        """Wait as long as the policy says; False, without waiting, if that is out of bounds."""
+        if self.made >= self._policy.attempts or not is_passing(failure):
+            return False
+        # A pooled connection that its other end had closed: the first repeat costs nothing.
+        at_once = failure.attributes.get("dropped") and self.made == 1
+        delay = 0.0 if at_once else self._delay(failure.attributes.get("retry_after"))
+        passed = self._timing.clock.monotonic() - self._begun
+        if passed + delay > self._policy.total_wait:
+            return False
+        self.made += 1
+        if delay > 0:
+            await self._timing.sleep(delay)
+        return True
+
+    def _delay(self, retry_after: float | None) -> float:
+        policy = self._policy
+        growing = min(policy.longest_wait, policy.first_wait * 2.0 ** (self.made - 1))
+        jittered = growing * (0.5 + 0.5 * self._timing.chance())
+        # The jitter comes on top: clients that got the same moment must not all return in it.
+        return jittered if retry_after is None else retry_after + jittered * 0.25
+
+
+def is_passing(failure: ModelError) -> bool:
+    """The same request may well succeed a moment later."""
+    return isinstance(
+        failure, ModelRateLimited | ModelUnavailable | ModelInterrupted
+    ) and not failure.attributes.get("is_final")
+
+
+def parse_retry_after(value: str | None, now: datetime) -> float | None:
+    """Seconds from now; the header is a number or an HTTP date. Nonsense counts as absent."""
+    if value is None or len(value) > 64:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            moment = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        seconds = (moment - now).total_seconds()
+    # NaN and infinity are numbers too.
+    return max(0.0, seconds) if -1e9 < seconds < 1e9 else None

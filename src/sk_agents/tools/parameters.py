@@ -26,7 +26,7 @@ from sk_agents.exceptions import ConfigurationError, InvalidInput, ToolError
 
 logger = logging.getLogger(__name__)
 
-# No more of them are looked for than are told: a hint for each takes its time.
+# No more of them are looked for than are shown: each hint takes its time.
 MOST_PROBLEMS = 10
 MOST_TEXT = 200
 _REQUIRED: Any = object()
@@ -96,7 +96,7 @@ class Parameters:
         Raises:
             ToolError: as for `check`.
         """
-        problems = list(_unknown(arguments, self._known))
+        problems = list(unknown_arguments(arguments, self._known))
         values = {}
         for name, parameter in self._known.items():
             given = arguments.get(name, parameter.default)
@@ -114,7 +114,8 @@ class Parameters:
                 logger.warning("checking an argument failed with %s", type(error).__name__)
                 problems.append(f"{name}: cannot be checked")
         if problems:
-            raise ToolError(self._advice(problems))
+            known = {name: entry.default is _REQUIRED for name, entry in self._known.items()}
+            raise ToolError(advice(problems, known))
         return values
 
     def _shown(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,19 +129,6 @@ class Parameters:
             logger.warning("writing arguments failed with %s", type(error).__name__)
             raise ToolError("The arguments cannot be written as JSON.") from error
         return shown
-
-    def _advice(self, problems: Sequence[str]) -> str:
-        listed = [f"- {problem[:MOST_TEXT]}" for problem in problems[:MOST_PROBLEMS]]
-        if len(problems) > MOST_PROBLEMS:
-            listed.append("- and more")
-        names = [
-            f"{name} (required)" if parameter.default is _REQUIRED else name
-            for name, parameter in self._known.items()
-        ]
-        expected = ", ".join(names) or "none"
-        return "\n".join(
-            ["The arguments are not valid, nothing was run:", *listed, f"Arguments: {expected}."]
-        )
 
 
 def parameters_of(function: Callable[..., Any], *, bound: bool, origin: str) -> Parameters:
@@ -237,11 +225,22 @@ def _has_sets(schema: Any) -> bool:
     return isinstance(schema, list) and any(map(_has_sets, schema))
 
 
-def _unknown(arguments: Iterable[str], known: Iterable[str]) -> Iterable[str]:
+def unknown_arguments(arguments: Iterable[str], known: Iterable[str]) -> Iterable[str]:
+    """What is wrong with arguments that are not known, with a hint at a similar name."""
     for name in islice((name for name in arguments if name not in known), MOST_PROBLEMS + 1):
         near = get_close_matches(name[:64], known, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         yield f"{ascii(name[:64])}: is unknown{hint}"
+
+
+def advice(problems: Sequence[str], known: Mapping[str, bool]) -> str:
+    """What the model reads; `known` are the arguments there are, with whether each is required."""
+    listed = [f"- {problem[:MOST_TEXT]}" for problem in problems[:MOST_PROBLEMS]]
+    if len(problems) > MOST_PROBLEMS:
+        listed.append("- and more")
+    names = [f"{name} (required)" if required else name for name, required in known.items()]
+    expected = f"Arguments: {', '.join(names) or 'none'}."
+    return "\n".join(["The arguments are not valid, nothing was run:", *listed, expected])
 
 
 def _reasons(name: str, error: ValidationError) -> Iterable[str]:
