@@ -264,7 +264,7 @@ async def serving(
 @asynccontextmanager
 async def _impatient(app: FastAPI, grace: float) -> AsyncIterator[None]:
     """Another engine on the application's store, in the place of its own."""
-    house = app.state.house
+    house = app.state.parts
     engine = Engine(
         house.stores.main,
         {name: served.agent for name, served in house.agents.items()},

@@ -25,8 +25,8 @@ from sk_agents.http.body import read_json
 from sk_agents.http.connections import ConnectionLimits, http_protocol
 from sk_agents.http.front import TealApp
 from sk_agents.http.ids import canonical_uuid, chat_id, idempotency_key
+from sk_agents.http.limits import StreamSlots
 from sk_agents.http.sse import EventStream, Frames, LastFrames
-from sk_agents.http.streams import StreamSlots
 
 MAX_BYTES = 2000
 PATIENCE = 10.0

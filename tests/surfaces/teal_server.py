@@ -22,8 +22,8 @@ from sk_agents.config.settings import Settings
 from sk_agents.http.health import Health
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.persistence.tasks.view import StoreTasks
-from sk_agents.routes import get_resume_routes, get_stateful_routes
 from sk_agents.ska_types import AgentTask
+from sk_agents.tealagents.routes import get_resume_routes, get_stateful_routes
 from sk_agents.tealagents.v1alpha1.config import ServedTealAgent, read_config
 from sk_agents.testing import HeaderAuthorizer, ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn

@@ -26,9 +26,8 @@ from sk_agents.http.caller import Caller, current_caller
 from sk_agents.http.errors import DEFAULT_RETRY_AFTER, status_of
 from sk_agents.http.health import Health
 from sk_agents.http.ids import canonical_uuid, correlation_id_of, idempotency_key
-from sk_agents.http.limits import limits_of, quota_of
+from sk_agents.http.limits import HeldStream, limits_of, quota_of
 from sk_agents.http.sse import EventStream, Frames, LiveWriter
-from sk_agents.http.streams import HeldStream
 from sk_agents.tealagents import handle
 from sk_agents.tealagents.models import RequestFailure, ResumeRequest, UserMessage
 from sk_agents.tealagents.v1alpha1.agent import AcceptedRequest, Progress
