@@ -25,8 +25,8 @@ from sk_agents.engine.engine import Engine
 from sk_agents.engine.ports import Store
 from sk_agents.llm.default_model import NoModel, choose_model
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.persistence.memory.ephemeral import EphemeralStore
-from sk_agents.persistence.owner import new_owner
+from sk_agents.persistence.liveness import new_owner
+from sk_agents.persistence.memory.store import EphemeralStore
 from sk_agents.persistence.persistence_factory import PersistenceFactory
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.persistence.tasks.bridge import TaskBridgeStore

@@ -23,7 +23,7 @@ from sk_agents.config.settings import Settings
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.http.connections import ConnectionLimits
-from sk_agents.persistence.owner import new_owner
+from sk_agents.persistence.liveness import new_owner
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn

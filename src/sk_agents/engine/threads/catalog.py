@@ -17,7 +17,7 @@ from sk_agents.engine.log.commits import Absent, Commit, Committed, Unchanged
 from sk_agents.engine.log.state import Run, ThreadState, fold
 from sk_agents.engine.models import TERMINAL, Entry, EntryKind, NewThread, Thread
 from sk_agents.engine.ports import ThreadPage, ThreadQuery
-from sk_agents.engine.run import starting
+from sk_agents.engine.run import lifecycle
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
@@ -136,7 +136,7 @@ class ThreadCatalog:
         """
 
         def switched(known: KnownThread) -> Event:
-            starting.refuse_busy(known)
+            lifecycle.refuse_busy(known)
             run = known.state.runs.get(run_id)
             if run is None or run.phase not in TERMINAL:
                 raise RunNotFound(run_id=run_id)
@@ -267,7 +267,7 @@ class ThreadCatalog:
 
     async def _owned(self, thread_id: str, user_id: str) -> KnownThread:
         known = await self._services.threads.load(thread_id)
-        starting.check_owner(known, user_id)
+        lifecycle.check_owner(known, user_id)
         return known
 
     async def _asked(self, entry: Entry) -> Asked | None:
