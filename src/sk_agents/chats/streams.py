@@ -19,7 +19,7 @@ from sk_agents.engine.models import TERMINAL
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import CursorAhead, CursorExpired, TealError, ThreadNotFound
-from sk_agents.http.sse import DirectLine, EventStream, LastFrames
+from sk_agents.http.sse import EventStream, LastFrames, LiveWriter
 
 logger = logging.getLogger(__name__)
 
@@ -37,20 +37,20 @@ def check_accept(scope: Scope) -> None:
 
 
 class Previews:
-    """Sends what is not stored yet at once, past the frames, while the stream's `line` is open."""
+    """Sends what is not stored yet at once, past the frames, while the stream's `live` is open."""
 
-    __slots__ = ("_renderer", "line")
+    __slots__ = ("_renderer", "live")
 
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
-        self.line = DirectLine()
+        self.live = LiveWriter()
 
     @property
     def is_open(self) -> bool:
-        return self.line.is_open
+        return self.live.is_open
 
     def take(self, previews: Sequence[LiveDelta]) -> None:
-        self.line.write(b"".join(self._renderer.frames(previews)))
+        self.live.write(b"".join(self._renderer.frames(previews)))
 
 
 class ChatFrames:
@@ -119,7 +119,7 @@ def live_stream(
     frames = ChatFrames(
         chat, renderer, after=after, run_id=run_id, incarnation=incarnation, previews=previews
     )
-    return EventStream(frames, line=previews.line)
+    return EventStream(frames, live=previews.live)
 
 
 async def renderer_at(
