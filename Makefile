@@ -26,7 +26,7 @@ EXTRAS := $(VENV)/.extras
 LOCAL_MODEL := $(VENV)/.local-model
 NODE := $(VENV)/.node
 PAGE := src/sk_agents/ui_dist/index.html
-SOURCES := $(shell find src tests scripts -name '*.py' 2>/dev/null)
+SOURCES := $(shell find src tests scripts demos -name '*.py' 2>/dev/null)
 # What the page is made of; its description of the server is written at each build.
 PAGE_SOURCES := $(shell find ui \( -name node_modules -o -name tests \) -prune -o -type f \
 	! -name schema.json ! -name schema.ts -print 2>/dev/null)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sk_agents.private_files import close_to_others, make_private_folder
-from sk_agents.todo_server.task_stores import task_store
 from sk_agents.tools.mcp.pins import Pins
+from todo_server.task_stores import task_store
 
 
 def modes(folder: Path) -> set[str]:

@@ -15,11 +15,13 @@ from urllib.parse import unquote, urlsplit
 from sk_agents.config.agent_file import AgentFile, AgentSpec, read_agent_specs
 from sk_agents.config.settings import Settings, environment
 from sk_agents.config.store_url import store_url
-from sk_agents.engine.agent import Agent, Limits
+from sk_agents.engine.agent import Agent, RunLimits
 from sk_agents.engine.models import Price
 from sk_agents.engine.ports import Model
 from sk_agents.engine.run.context import Context
+from sk_agents.engine.turns import ToolSpec
 from sk_agents.exceptions import ConfigurationError
+from sk_agents.hitl.hitl_manager import HitlManager
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.hitl.rules import Approvals, read_approvals, refuse_strays
 from sk_agents.llm.custom_factory import custom_models
@@ -35,8 +37,11 @@ from sk_agents.tools.mcp.servers import McpServers
 from sk_agents.tools.openapi.clients import RemoteClients
 from sk_agents.tools.openapi.services import load_remote_tools
 from sk_agents.tools.plugins import load_plugin_tools
-from sk_agents.tools.threads import CallThreads
 from sk_agents.tools.toolbox import Toolbox
+from sk_agents.worker_threads import WorkerThreads
+
+# So many calls of tools may hang, abandoned, before no further one starts.
+MOST_ABANDONED_CALLS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,7 @@ class _AgentBuilder:
         self._clients = clients
         self._catalog = configured_catalog(settings)
         self._custom = custom_models(settings, environment(paths))
-        self._threads = CallThreads()
+        self._threads = WorkerThreads(most_abandoned=MOST_ABANDONED_CALLS)
         self._builtin = BuiltinTools(self._threads, keep_out=_own_files(settings))
 
     def build(self, file: AgentFile, field: str, spec: AgentSpec) -> ServedAgent:
@@ -192,11 +197,15 @@ class _AgentBuilder:
 
     def _policy(
         self, approvals: Approvals, toolbox: Toolbox, *, attended: bool = True
-    ) -> ApprovalPolicy:
+    ) -> HitlManager:
         rules: dict[str, Any] = {"attended": attended, "declared": toolbox.requires_approval}
         if self._catalog is not None:
             rules["catalog"] = self._catalog.requires_hitl
-        return ApprovalPolicy(approvals, **rules)
+
+        def find_spec(name: str) -> ToolSpec | None:
+            return next((spec for spec in toolbox.specs() if spec.name == name), None)
+
+        return HitlManager(ApprovalPolicy(approvals, **rules), find_spec)
 
 
 def _own_files(settings: Settings) -> list[Path]:
@@ -205,10 +214,10 @@ def _own_files(settings: Settings) -> list[Path]:
     return [Path(unquote(store.path))] if store.scheme in {"sqlite", "file"} else []
 
 
-def _limits(spec: AgentSpec, approvals: Approvals) -> Limits:
+def _limits(spec: AgentSpec, approvals: Approvals) -> RunLimits:
     given = spec.limits.model_dump(exclude_none=True)
     given.setdefault("approval_seconds", approvals.expires_after)
-    return replace(Limits(), **{key: value for key, value in given.items() if value is not None})
+    return replace(RunLimits(), **{key: value for key, value in given.items() if value is not None})
 
 
 def _context(spec: AgentSpec) -> Context:

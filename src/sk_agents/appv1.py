@@ -13,9 +13,8 @@ from sk_agents.engine.ports import Model
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.skagents.models import Handler
 from sk_agents.skagents.routes import mount
-from sk_agents.skagents.v1.chat import ChatHandler
 from sk_agents.skagents.v1.config import ChatConfig, SequentialConfig, read_config
-from sk_agents.skagents.v1.sequential import SequentialHandler
+from sk_agents.skagents.v1.handlers import ChatHandler, SequentialHandler
 from sk_agents.skagents.v1.structured import StructuredOutput
 from sk_agents.wiring import House
 
@@ -57,7 +56,7 @@ def _output(
         return None
     transformer = _transformer(file, settings, house)
     try:
-        # Whoever names a transformer has a model that cannot be held to a schema.
+        # An operator who names a transformer has a model that cannot be held to a schema.
         is_held = TRANSFORMER not in settings.model_fields_set
         return StructuredOutput(config.output_type, transformer, is_held=is_held)
     except ConfigurationError as error:

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sk_agents.skagents.routes import get_rest_routes, get_websocket_routes
-    from sk_agents.tealagents.openapi import get_document_routes
-    from sk_agents.tealagents.routes import get_resume_routes, get_stateful_routes
+    from sk_agents.tealagents.routes import (
+        get_document_routes,
+        get_resume_routes,
+        get_stateful_routes,
+    )
 
 __all__ = [
     "get_document_routes",
@@ -21,7 +24,7 @@ __all__ = [
     "get_websocket_routes",
 ]
 _PLACES = {
-    "get_document_routes": "sk_agents.tealagents.openapi",
+    "get_document_routes": "sk_agents.tealagents.routes",
     "get_rest_routes": "sk_agents.skagents.routes",
     "get_resume_routes": "sk_agents.tealagents.routes",
     "get_stateful_routes": "sk_agents.tealagents.routes",

@@ -158,6 +158,14 @@ class AgentTask(BaseModel):
         return self
 
 
+class TokenUsage(BaseModel):
+    """Of all model calls of a request together."""
+
+    completion_tokens: int
+    prompt_tokens: int
+    total_tokens: int
+
+
 class ExtraDataElement(BaseModel):
     key: str
     value: str

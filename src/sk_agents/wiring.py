@@ -20,9 +20,8 @@ from sk_agents.config.default_agents import AgentOffer, tour_alone, tour_and_ass
 from sk_agents.config.settings import Settings, environment
 from sk_agents.config.store_url import own_class_url, store_url
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.clock import SystemClock
+from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
-from sk_agents.engine.ids import RandomIds
 from sk_agents.engine.ports import Store
 from sk_agents.llm.default_model import NoModel, choose_model
 from sk_agents.llm.model_clients import ModelClients
@@ -32,7 +31,7 @@ from sk_agents.persistence.persistence_factory import PersistenceFactory
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.persistence.tasks.bridge import TaskBridgeStore
 from sk_agents.signals.local import LocalSignals
-from sk_agents.telemetry.run_context import current_traceparent
+from sk_agents.telemetry.spans import current_traceparent
 from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
 from sk_agents.tools.mcp.pins import Pins, pins_path
 from sk_agents.tools.mcp.servers import McpServers

@@ -18,10 +18,9 @@ import uvloop
 
 from sk_agents.cli.garbage_collection import collect_rarely
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commands import StartRun
+from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
-from sk_agents.engine.ids import RandomIds
 from sk_agents.engine.models import NewThread, Part, UserInput
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.llm.model_clients import ModelClients

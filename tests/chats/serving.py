@@ -20,9 +20,8 @@ from sk_agents.app import create_app
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
 from sk_agents.config.agent_file import load_agent_files
 from sk_agents.config.settings import Settings
-from sk_agents.engine.clock import SystemClock
+from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
-from sk_agents.engine.ids import RandomIds
 from sk_agents.http.connections import ConnectionLimits, bounded_by
 from sk_agents.persistence.owner import new_owner
 from sk_agents.signals.local import LocalSignals

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sk_agents.chats.frames import INTERACTION_FRAMES
 from sk_agents.engine.calls import approval_previews as previews
 from sk_agents.testing.scripted_model import calls, says
+from sk_agents.wire.frames import INTERACTION_FRAMES
 from tests.chats.serving import first, names, serving
 
 BUILTIN = {

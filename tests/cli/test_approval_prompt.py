@@ -6,7 +6,7 @@ from sk_agents.cli.chat_session import ApprovalPrompt, UserDecision
 from sk_agents.cli.event_printer import PREVIEW_LINES, print_approval, time_left
 from sk_agents.cli.terminal import Keyboard, Screen
 from sk_agents.client import ApprovalRequired
-from sk_agents.client.events import ApprovalKind
+from sk_agents.wire.events import ApprovalKind
 
 
 class Typed(Keyboard):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.agent import Limits
+from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.calls.arguments import MAX_BYTES, parse_arguments
 from sk_agents.engine.calls.steps import invalid_rounds
 from sk_agents.engine.events import Event, Failed, ToolProposed
@@ -80,7 +80,7 @@ async def test_endless_reply_is_read_to_its_limit_and_nothing_of_it_is_stored(
 
 
 async def test_reply_of_exactly_its_limit_is_stored_whole(tmp_path: Path) -> None:
-    limits = Limits(reply_bytes=4 * KIB, calls_per_round=2)
+    limits = RunLimits(reply_bytes=4 * KIB, calls_per_round=2)
     script = [many(8), says("é" * 2 * KIB, pieces=7)]
     async with talking(tmp_path, script=script, limits=limits) as talk:
         run = await talk.ask()
@@ -90,7 +90,7 @@ async def test_reply_of_exactly_its_limit_is_stored_whole(tmp_path: Path) -> Non
 
 
 async def test_one_byte_and_one_call_more_are_too_large(tmp_path: Path) -> None:
-    limits = Limits(reply_bytes=4 * KIB, calls_per_round=2)
+    limits = RunLimits(reply_bytes=4 * KIB, calls_per_round=2)
     for name, turn in {"text": says("x" * (4 * KIB + 1)), "calls": many(9)}.items():
         async with talking(tmp_path, script=[turn], limits=limits) as talk:
             run = await talk.ask(thread=name)

@@ -8,17 +8,17 @@ from hypothesis import given
 from pydantic import TypeAdapter, ValidationError
 
 from sk_agents.engine.events import (
+    EVENT_TYPES,
     ApprovalRequested,
     Event,
-    EventBase,
     ImportedItem,
     KnownEvent,
+    LogEvent,
     RunStarted,
     Unrecognised,
+    event_from,
 )
-from sk_agents.engine.log.admission import admit
-from sk_agents.engine.log.commits import Absent, Commit
-from sk_agents.engine.log.stored_events import EVENT_TYPES, event_from
+from sk_agents.engine.log.commits import Absent, Commit, admit
 from sk_agents.engine.models import NewThread, Part, UserInput
 from tests.engine.builders import imported, log, moment, one_of_each, started
 from tests.engine.histories import histories, legal_logs
@@ -95,7 +95,7 @@ def test_every_committed_event_carries_an_aware_utc_time(steps: list[Any]) -> No
     [(RunStarted, "at"), (ImportedItem, "at"), (ApprovalRequested, "expires_at")],
 )
 def test_time_without_a_zone_is_refused_and_any_other_zone_becomes_utc(
-    model: type[EventBase] | type[ImportedItem], field: str
+    model: type[LogEvent] | type[ImportedItem], field: str
 ) -> None:
     annotation: Any = model.model_fields[field]
     adapter: TypeAdapter[Any] = TypeAdapter(annotation.rebuild_annotation())

@@ -31,7 +31,7 @@ SHORTCUT = "it only saves work: what follows comes to the same without it"
 
 EQUIVALENT: tuple[Equivalent, ...] = (
     Equivalent(
-        "engine.log.admission",
+        "engine.log.commits",
         "elif epoch > head.epoch and owner is not None and active is not None:",
         "drop operand",
         "a thread that has an owner and a run is running before the commit too",
@@ -109,8 +109,8 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "what is left out is not read",
     ),
     Equivalent(
-        "tealagents.v1alpha1.owned",
-        "head = await self._engine.shelf.head(task_id, caller.user_id, lasting=True)",
+        "tealagents.v1alpha1.access",
+        "head = await self._engine.catalog.head(task_id, caller.user_id, lasting=True)",
         "flip truth",
         SHORTCUT,
     ),

@@ -47,7 +47,7 @@ TEAL = (
 )
 
 TESTS_OF: dict[str, tuple[str, ...]] = {
-    "engine.log.admission": CONTRACT,
+    "engine.log.commits": CONTRACT,
     "engine.calls.call": ENGINE,
     "engine.run.cancelling": TAKING_OVER,
     "engine.run.context": PROMPTS,
@@ -80,14 +80,12 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "persistence.file.tree": FILES,
     "hitl.approval_manager": ("tests/hitl/test_approval_manager.py",),
     "hitl.hitl_manager": ("tests/hitl/test_hitl_manager.py",),
-    "hitl.pointers": POLICY,
     "hitl.policy": POLICY,
-    "hitl.predicates": POLICY,
     "hitl.rules": POLICY,
     "http.caller": CALLERS,
     "http.hosts": ("tests/http/test_hosts.py",),
     "http.quotas": ("tests/http/test_quota_counts.py", "tests/chats/test_quotas.py"),
-    "tealagents.v1alpha1.owned": TEAL,
+    "tealagents.v1alpha1.access": TEAL,
     "tools.addresses": ("tests/tools/test_addresses.py",),
     "llm.tokens": ("tests/llm/test_tokens.py",),
 }

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sk_agents.engine.ids import RandomIds
+from sk_agents.engine.defaults import RandomIds
 from sk_agents.persistence.owner import process_is_gone
 from tests.simulation.virtual_threads import (
     VirtualExecutor,
@@ -30,6 +30,7 @@ from tests.simulation.virtual_threads import (
     VirtualTime,
 )
 
+FILE_STORE = "sk_agents.persistence.file."
 ROOMS = ("chats", "client", "engine", "http", "persistence", "signals")
 
 
@@ -82,8 +83,8 @@ def substitute(disk_os: object, disk_fcntl: object) -> None:
     """For the rest of this process; `disk_os` and `disk_fcntl` are for the file store only."""
     for room in ROOMS:
         package = importlib.import_module(f"sk_agents.{room}")
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"sk_agents.{room}.{module.name}")
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
     virtual_time = VirtualTime()
     everywhere: Mapping[int, object] = {
         id(time): virtual_time,
@@ -100,12 +101,13 @@ def substitute(disk_os: object, disk_fcntl: object) -> None:
         id(RandomIds): SeededIds,
     }
     files: Mapping[int, object] = {id(os): disk_os, id(fcntl): disk_fcntl}
+    assert any(name.startswith(FILE_STORE) for name in sys.modules)
     for name, loaded in list(sys.modules.items()):
         if not name.startswith(tuple(f"sk_agents.{room}" for room in ROOMS)):
             continue
         table = everywhere
         # Not where a disk's operations are recorded: each of them is one step.
-        if name.startswith("sk_agents.persistence.file_") and not name.endswith(".file_disk"):
+        if name.startswith(FILE_STORE) and not name.endswith(".disk"):
             table = {**everywhere, **files}
         for attribute, value in list(vars(loaded).items()):
             if id(value) in table:

@@ -168,7 +168,7 @@ class Server:
 
     async def threads(self) -> int:
         """How many stateless runs have left something behind."""
-        return len((await self.engine.shelf.threads(ThreadQuery(USER))).threads)
+        return len((await self.engine.catalog.threads(ThreadQuery(USER))).threads)
 
     async def is_empty(self) -> bool:
         return not await self.threads()

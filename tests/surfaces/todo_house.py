@@ -25,9 +25,9 @@ from sk_agents.interactions import chat_thread_id
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing import HeaderAuthorizer, ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn
-from sk_agents.todo_server.task_stores import task_store
-from sk_agents.todo_server.tasks import Task
 from tests.patience import seconds
+from todo_server.task_stores import task_store
+from todo_server.tasks import Task
 
 DEMO = Path(__file__).parent.parent.parent / "demos" / "todo" / "config.yaml"
 BOUND = seconds(60)
@@ -59,7 +59,9 @@ class House:
         document = yaml.safe_load(DEMO.read_text())
         agent = document["spec"]["agent"]
         agent |= {"model": "scripted-test", "base_url": self.model.base_url}
-        agent["mcp_servers"][0]["args"] += ["--store", f"sqlite://{self.folder}/todo.sqlite"]
+        server = agent["mcp_servers"][0]
+        server["args"] += ["--store", f"sqlite://{self.folder}/todo.sqlite"]
+        server["env"] = {"PYTHONPATH": str(DEMO.parent)}
         path.write_text(yaml.safe_dump(document))
         return path
 

@@ -21,9 +21,9 @@ from sk_agents.exceptions import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from sk_agents.todo_server.__main__ import main
-from sk_agents.todo_server.postgres_tasks import PostgresTasks
 from tests.postgres import PostgresServer
+from todo_server.__main__ import main
+from todo_server.postgres_tasks import PostgresTasks
 
 OPERATIONS: dict[str, Callable[[PostgresTasks], object]] = {
     "add": lambda store: store.add("ada", "b", "", None),
@@ -197,11 +197,12 @@ def test_database_that_cannot_hold_every_text_is_refused(postgres: str) -> None:
 def started_without_the_driver(url: str) -> subprocess.CompletedProcess[str]:
     code = (
         "import sys; sys.modules['psycopg'] = None\n"
-        "from sk_agents.todo_server.__main__ import main; sys.exit(main())"
+        "from todo_server.__main__ import main; sys.exit(main())"
     )
     return subprocess.run(
         [sys.executable, "-c", code],
         env={"TODO_STORE": url},
+        cwd=Path(__file__).parents[2] / "demos" / "todo",
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -11,8 +11,8 @@ from threading import Barrier
 import pytest
 
 from sk_agents.exceptions import ConfigurationError, InvalidInput
-from sk_agents.todo_server.task_stores import task_store
-from sk_agents.todo_server.tasks import Task, TaskNotFound, TaskStore
+from todo_server.task_stores import task_store
+from todo_server.tasks import Task, TaskNotFound, TaskStore
 
 DAY = date(2030, 1, 2)
 WRITERS = 4

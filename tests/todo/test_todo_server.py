@@ -17,14 +17,15 @@ import pytest
 
 from sk_agents.engine.models import Effect
 from sk_agents.exceptions import ConfigurationError, StoreBusy, StoreError, ToolError
-from sk_agents.todo_server.__main__ import main
-from sk_agents.todo_server.sqlite_tasks import SqliteTasks
-from sk_agents.todo_server.task_stores import task_store
-from sk_agents.todo_server.tasks import Task
 from sk_agents.tools.toolbox import Toolbox
 from tests.tools.calls import CONTEXT, result
 from tests.tools.mcp_servers.running import running
+from todo_server.__main__ import main
+from todo_server.sqlite_tasks import SqliteTasks
+from todo_server.task_stores import task_store
+from todo_server.tasks import Task
 
+DEMO = Path(__file__).parents[2] / "demos" / "todo"
 ADA = replace(CONTEXT, user_id="ada")
 BOB = replace(CONTEXT, user_id="bob")
 NAMES = ["add_task", "list_tasks", "complete_task", "update_task", "delete_task"]
@@ -34,11 +35,11 @@ def stdio(url: str, **fields: Any) -> dict[str, Any]:
     return {
         "name": "todo",
         "command": "python",
-        "args": ["-m", "sk_agents.todo_server"],
+        "args": ["-m", "todo_server"],
         "trust_level": "trusted",
         "user_id_source": "auth",
         **fields,
-        "env": {"TODO_STORE": url, **fields.get("env", {})},
+        "env": {"TODO_STORE": url, "PYTHONPATH": str(DEMO), **fields.get("env", {})},
     }
 
 
@@ -46,8 +47,8 @@ def stdio(url: str, **fields: Any) -> dict[str, Any]:
 async def http(url: str, token: str | None = None) -> AsyncIterator[str]:
     """The server over HTTP; its URL."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "sk_agents.todo_server", "--http", "--port", "0", "--store", url,
-        stderr=PIPE, env={"TODO_TOKEN": token} if token else {},
+        sys.executable, "-m", "todo_server", "--http", "--port", "0", "--store", url,
+        stderr=PIPE, env={"TODO_TOKEN": token} if token else {}, cwd=DEMO,
     )  # fmt: skip
     try:
         assert process.stderr is not None

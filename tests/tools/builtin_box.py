@@ -6,8 +6,8 @@ from typing import Any
 from sk_agents.tools.builtin.assembly import BuiltinTools
 from sk_agents.tools.builtin.block import TOOL_NAMES
 from sk_agents.tools.builtin.function_tool import FunctionTool
-from sk_agents.tools.threads import CallThreads
 from sk_agents.tools.toolbox import Toolbox
+from sk_agents.worker_threads import WorkerThreads
 
 EVERYTHING: dict[str, Any] = {
     "tools": list(TOOL_NAMES),
@@ -19,7 +19,7 @@ EVERYTHING: dict[str, Any] = {
 
 def tools(folder: Path, **block: Any) -> list[FunctionTool]:
     """The tools of an agent file in `folder`, which has a folder `work` beside it."""
-    builtin = BuiltinTools(CallThreads())
+    builtin = BuiltinTools(WorkerThreads())
     return builtin.load({**EVERYTHING, **block}, path=folder / "config.yaml", field="spec.builtin")
 
 

@@ -11,8 +11,8 @@ from sk_agents.engine.models import ToolCall
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
 from sk_agents.ska_types import BasePlugin
 from sk_agents.tools.plugins import load_plugin_tools, plugin_tools
-from sk_agents.tools.threads import CallThreads
 from sk_agents.tools.toolbox import Toolbox
+from sk_agents.worker_threads import WorkerThreads
 
 CONTEXT = ToolContext(
     thread_id="t1",
@@ -35,13 +35,13 @@ def loaded(folder: Path, *names: str, source: str | None = None) -> Toolbox:
     if source is not None:
         written(folder, source)
     tools = load_plugin_tools(
-        names, settings=Settings(), agent_file=folder / "config.yaml", threads=CallThreads()
+        names, settings=Settings(), agent_file=folder / "config.yaml", threads=WorkerThreads()
     )
     return Toolbox(tools)
 
 
-def toolbox(*plugins: type[BasePlugin], threads: CallThreads | None = None) -> Toolbox:
-    shared = threads or CallThreads()
+def toolbox(*plugins: type[BasePlugin], threads: WorkerThreads | None = None) -> Toolbox:
+    shared = threads or WorkerThreads()
     return Toolbox(*(plugin_tools(plugin, threads=shared, origin="here") for plugin in plugins))
 
 

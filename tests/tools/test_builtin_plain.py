@@ -14,8 +14,8 @@ from sk_agents.exceptions import ToolError
 from sk_agents.tools.builtin.calculator import calculated
 from sk_agents.tools.builtin.function_tool import FunctionTool
 from sk_agents.tools.builtin.plain import ClockTools
-from sk_agents.tools.threads import CallThreads
 from sk_agents.tools.toolbox import Toolbox
+from sk_agents.worker_threads import WorkerThreads
 from tests.tools.builtin_box import box
 from tests.tools.calls import CONTEXT, result
 
@@ -95,7 +95,7 @@ def test_no_text_makes_it_fail_otherwise(expression: str) -> None:
 @pytest.fixture
 def clock() -> Iterator[Toolbox]:
     tools = ClockTools(lambda: datetime(2030, 1, 1, 23, 30, tzinfo=UTC))
-    yield Toolbox(FunctionTool(offer, CallThreads()) for offer in tools.offers())
+    yield Toolbox(FunctionTool(offer, WorkerThreads()) for offer in tools.offers())
 
 
 async def test_time_is_told_in_the_zone_asked_for(clock: Toolbox) -> None:

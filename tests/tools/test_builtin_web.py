@@ -11,8 +11,8 @@ from aiohttp import web
 from sk_agents.exceptions import ToolError
 from sk_agents.tools.builtin.function_tool import FunctionTool
 from sk_agents.tools.builtin.web import WebLimits, WebTools
-from sk_agents.tools.threads import CallThreads
 from sk_agents.tools.toolbox import Toolbox
+from sk_agents.worker_threads import WorkerThreads
 from tests.tools.calls import result
 
 
@@ -74,7 +74,7 @@ async def names(host: str, port: int) -> Sequence[str]:
 
 def box(*allow: str, **limits: Any) -> Toolbox:
     tools = WebTools(WebLimits(allow, **limits), resolve=names)
-    return Toolbox(FunctionTool(offer, CallThreads()) for offer in tools.offers())
+    return Toolbox(FunctionTool(offer, WorkerThreads()) for offer in tools.offers())
 
 
 async def fetched(allowed: Toolbox, url: str) -> str:
@@ -167,7 +167,7 @@ async def test_name_that_changes_its_address_is_connected_to_the_one_that_was_ch
 
     limits = WebLimits((f"http://a.example.org:{site.port}",), private=("a.example.org",))
     tools = WebTools(limits, resolve=changing)
-    allowed = Toolbox(FunctionTool(offer, CallThreads()) for offer in tools.offers())
+    allowed = Toolbox(FunctionTool(offer, WorkerThreads()) for offer in tools.offers())
     assert await fetched(allowed, f"http://a.example.org:{site.port}/page") == "grüße"
     assert answers == [["127.0.0.99"]]
 

@@ -16,8 +16,8 @@ from sk_agents.tools.builtin.function_tool import FunctionTool
 from sk_agents.tools.builtin.workspace import Workspaces
 from sk_agents.tools.sandbox.plans import Limits
 from sk_agents.tools.sandbox.walls import Sandbox, candidates, failure
-from sk_agents.tools.threads import CallThreads
 from sk_agents.tools.toolbox import Toolbox
+from sk_agents.worker_threads import WorkerThreads
 from tests.missing import lacks
 from tests.requirements import requirement
 from tests.tools.calls import CONTEXT, call, pieces, result
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("has_walls")
 
 
 def code(folder: Path, sandbox: Sandbox | None = None, **limits: Any) -> Toolbox:
-    threads = CallThreads()
+    threads = WorkerThreads()
     made = CodeTools(
         Workspaces(folder / "work", "everyone"),
         replace(Limits(), **limits),
@@ -133,7 +133,7 @@ async def test_character_cut_between_two_pieces_is_whole(tmp_path: Path) -> None
 
 
 async def test_users_cannot_reach_each_others_folders_by_code(tmp_path: Path) -> None:
-    threads = CallThreads()
+    threads = WorkerThreads()
     made = CodeTools(Workspaces(tmp_path / "work", "user"), Limits(), Sandbox(), threads)
     shared = Toolbox(FunctionTool(offer, threads) for offer in made.offers())
     write = "open('a.txt', 'w').write('mine'); import os; print(os.getcwd())"

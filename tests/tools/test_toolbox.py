@@ -11,8 +11,8 @@ from sk_agents.ska_types import BasePlugin
 from sk_agents.tools import kernel_function, tool
 from sk_agents.tools.member import Tool, tool_spec
 from sk_agents.tools.plugins import plugin_tools
-from sk_agents.tools.threads import CallThreads
 from sk_agents.tools.toolbox import Toolbox
+from sk_agents.worker_threads import WorkerThreads
 from tests.tools.calls import call, pieces, toolbox
 
 
@@ -40,7 +40,7 @@ def test_tools_keep_the_order_of_sources_and_definitions() -> None:
 
 
 def test_two_tools_of_one_name_stop_the_start() -> None:
-    tools = [plugin_tools(Mail, threads=CallThreads(), origin=name) for name in ("one", "two")]
+    tools = [plugin_tools(Mail, threads=WorkerThreads(), origin=name) for name in ("one", "two")]
     with pytest.raises(ConfigurationError, match=r"two: Mail.send: .* also defined by one"):
         Toolbox(*tools)
 

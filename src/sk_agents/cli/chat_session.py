@@ -29,8 +29,8 @@ from sk_agents.client import (
     TealClient,
     TealServerError,
 )
-from sk_agents.client.chat import MessageOptions
-from sk_agents.client.decision import Choice, Verdict
+from sk_agents.client.teal_client import DecisionOptions, MessageOptions
+from sk_agents.wire.events import Choice
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ async def _first_contact(access: ServerAccess) -> tuple[AgentInfo, ...]:
 @dataclass(frozen=True, slots=True)
 class UserDecision:
     approved: bool
-    verdict: Verdict = field(default_factory=Verdict)
+    verdict: DecisionOptions = field(default_factory=DecisionOptions)
 
 
 class ApprovalPrompt:

@@ -27,9 +27,8 @@ from sk_agents.config.store_url import store_url, without_secrets
 from sk_agents.exceptions import ConfigurationError, StoreBroken, StoreBusy, StoreError
 from sk_agents.http.caller import check_bind_address
 from sk_agents.http.connections import ConnectionLimits, affordable_connections, bounded_by
-from sk_agents.telemetry.line_writer import LineWriter, print_line
+from sk_agents.telemetry.logs import LineWriter, print_line, secret_values
 from sk_agents.telemetry.loop_watchdog import LoopWatchdog
-from sk_agents.telemetry.redaction import secret_values
 from sk_agents.wiring import House, build_authorizer, default_offer
 
 BACKLOG = 2048

@@ -14,14 +14,20 @@ import typer
 from sk_agents.cli.options import DEFAULT_SERVER, Exit, ServerAccess
 from sk_agents.cli.safe_text import one_line, valid_text
 from sk_agents.client import ClientError, ProtocolError, ServerUnreachable, TealClient
-from sk_agents.client.link import SILENCE_SECONDS, ByteStream, Link, Request
-from sk_agents.client.patience import GIVE_UP_AFTER, Pace
+from sk_agents.client.connection import (
+    GIVE_UP_AFTER,
+    SILENCE_SECONDS,
+    ByteStream,
+    RetryTiming,
+    ServerConnection,
+    ServerRequest,
+)
 
 # A single question is not worth a long wait for a server that is not there.
 SHORT_RETRY_SECONDS = 1.0
 
 
-class _TextLink(Link):
+class _TextLink(ServerConnection):
     """Replaces what is not text before it is sent: a terminal and a shell pass on any bytes."""
 
     def __init__(self, access: ServerAccess, give_up_after: float) -> None:
@@ -31,19 +37,19 @@ class _TextLink(Link):
             user=access.user,
             give_up_after=give_up_after,
             silence=SILENCE_SECONDS,
-            pace=Pace(),
+            pace=RetryTiming(),
         )
 
-    async def call(self, request: Request) -> Any:
+    async def call(self, request: ServerRequest) -> Any:
         return await super().call(_with_valid_text(request))
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncGenerator[ByteStream | None, None]:
+    async def stream(self, request: ServerRequest) -> AsyncGenerator[ByteStream | None, None]:
         async with super().stream(_with_valid_text(request)) as stream:
             yield stream
 
 
-def _with_valid_text(request: Request) -> Request:
+def _with_valid_text(request: ServerRequest) -> ServerRequest:
     return replace(request, body=valid_text(request.body))
 
 
@@ -59,7 +65,7 @@ def unopened_client(access: ServerAccess, *, give_up_after: float = GIVE_UP_AFTE
 
 
 @asynccontextmanager
-async def open_link(access: ServerAccess) -> AsyncGenerator[Link, None]:
+async def open_link(access: ServerAccess) -> AsyncGenerator[ServerConnection, None]:
     """For what the client has no method for, such as a server's health. Does not retry."""
     link = _TextLink(access, 0)
     link.open()

@@ -18,10 +18,11 @@ from sk_agents.cli.options import Exit
 from sk_agents.cli.safe_text import one_line
 from sk_agents.cli.terminal import DIM, Screen, print_json
 from sk_agents.client import Answer, Chat, TealClient
-from sk_agents.client.decision import Choice, Remember, Verdict
-from sk_agents.client.events import Received
+from sk_agents.client.teal_client import DecisionOptions
+from sk_agents.wire.events import Choice, WireModel
+from sk_agents.wire.requests import Remember
 
-Record = TypeVar("Record", bound=Received)
+Record = TypeVar("Record", bound=WireModel)
 
 
 async def list_chats(client: TealClient, text: str | None, limit: int, *, as_json: bool) -> None:
@@ -126,7 +127,7 @@ async def show_approval(client: TealClient, approval_id: str, *, as_json: bool) 
 
 
 async def decide(
-    client: TealClient, approval_id: str, approved: bool, verdict: Verdict, *, as_json: bool
+    client: TealClient, approval_id: str, approved: bool, verdict: DecisionOptions, *, as_json: bool
 ) -> None:
     # The decision carries the digest of what was fetched, so it is valid for nothing else.
     approval = await client.approval(approval_id)
@@ -141,9 +142,9 @@ async def decide(
 
 def verdict_of(
     *, edit: str | None, choice: Choice | None, answer: str | None, remember: Remember | None
-) -> Verdict:
+) -> DecisionOptions:
     """Raises typer.BadParameter: the arguments are not a JSON object."""
-    verdict: Verdict = {"choice": choice, "remember": remember}
+    verdict: DecisionOptions = {"choice": choice, "remember": remember}
     if edit is not None:
         try:
             arguments = json.loads(edit)

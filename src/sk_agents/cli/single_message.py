@@ -16,7 +16,7 @@ from sk_agents.cli.safe_text import one_line
 from sk_agents.cli.server_connection import print_error, silence_client_log, unopened_client
 from sk_agents.cli.terminal import Screen, print_json
 from sk_agents.client import ApprovalRequired, Chat, ClientError, Event, Reply, TealServerError
-from sk_agents.client.chat import MessageOptions
+from sk_agents.client.teal_client import MessageOptions
 
 REJECTION = "No user is present to approve this."
 

@@ -80,8 +80,25 @@ def _origin(value: str) -> str:
 Flag = Annotated[bool, BeforeValidator(_lower)]
 Level = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_lower)]
 LogFormat = Annotated[Literal["text", "json"], BeforeValidator(_lower)]
+AuthorizerName = Annotated[Literal["dummy", "entra", "oidc", "keys"], BeforeValidator(_lower)]
+TokenVersions = Annotated[
+    tuple[Literal["1.0", "2.0"], ...], NoDecode, BeforeValidator(_split), Field(min_length=1)
+]
+# None of them works with a shared secret, which every verifier could sign with.
+SigningAlgorithms = Annotated[
+    tuple[
+        Literal[
+            "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
+        ],
+        ...,
+    ],
+    NoDecode,
+    BeforeValidator(_split),
+    Field(min_length=1),
+]
 Port = Annotated[int, Field(ge=0, le=65535)]
 # Several names in one variable, with commas between them.
+Names = Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(_split)]
 HostNames = Annotated[
     tuple[Annotated[str, AfterValidator(_host)], ...] | None, NoDecode, BeforeValidator(_split)
 ]
@@ -182,6 +199,58 @@ class Settings(BaseSettings):
         False,
         description="Allow an authorizer that checks no tokens on other addresses than loopback.",
     )
+    authorizer: AuthorizerName | None = Field(
+        None,
+        description="Who may call: `entra` (Microsoft Entra ID), `oidc` (any OpenID Connect "
+        "issuer), `keys` (access keys), `dummy` (every request is the development user "
+        "`dummyuser`). Unset: `dummy`, or the class that `TA_AUTHORIZER_MODULE` names.",
+    )
+    entra_tenant_id: Names = Field(
+        None, description="Ids of the Entra ID directories whose users may call, with commas."
+    )
+    entra_client_id: str | None = Field(
+        None, min_length=1, description="Id of this server's registration in Entra ID."
+    )
+    entra_audience: Names = Field(
+        None, description="Audiences of accepted tokens. Unset: the client's id and `api://<id>`."
+    )
+    entra_scopes: Names = Field(
+        ("access_as_user",), description="Scopes that a person's token must have, all of them."
+    )
+    entra_roles: Names = Field(
+        None, description="Application roles of which a program needs one. Unset: no programs."
+    )
+    entra_allowed_clients: Names = Field(
+        None, description="Ids of the clients that may call. Unset: every one of the directory."
+    )
+    entra_authority: str = Field(
+        "https://login.microsoftonline.com",
+        description="Where the directories' keys are; another one for sovereign clouds.",
+    )
+    entra_token_versions: TokenVersions = Field(
+        ("1.0", "2.0"), description="Versions of access tokens that are accepted."
+    )
+    oidc_issuer: str | None = Field(
+        None,
+        min_length=1,
+        description="Address of the OpenID Connect issuer, as tokens say it.",
+    )
+    oidc_audience: Names = Field(
+        None, description="Audiences of accepted tokens; a token needs one of them."
+    )
+    oidc_scopes: Names = Field(None, description="Scopes that a token must have, all of them.")
+    oidc_user_claim: str = Field(
+        "sub",
+        min_length=1,
+        description="Claim that is the user's id. It must never be given to another person.",
+    )
+    oidc_groups_claim: str = Field("groups", min_length=1, description="Claim with the groups.")
+    oidc_algorithms: SigningAlgorithms = Field(
+        ("RS256",), description="Algorithms with which tokens may be signed."
+    )
+    keys_file: Path | None = Field(
+        None, description="File of access keys. Unset: `keys.json` in the user's data folder."
+    )
     authorizer_module: str | None = Field(
         None,
         description="Dotted name or file path of the authorizer's module. Unset: every request is "
@@ -260,6 +329,8 @@ class Settings(BaseSettings):
         for one, other in (*PAIRS, *(pair[::-1] for pair in PAIRS)):
             if getattr(self, one) and not getattr(self, other):
                 raise ValueError(f"{variable(other)} is not set, but {variable(one)} is")
+        if self.authorizer and self.authorizer_module:
+            raise ValueError("TA_AUTHORIZER and TA_AUTHORIZER_MODULE are both set; choose one")
         return self
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from sk_agents.engine.models import NewThread, UserInput
+from sk_agents.engine.ports import Quota
 
 OnBusy = Literal["reject", "enqueue", "interrupt"]
 OnDisconnect = Literal["cancel", "continue"]
-Admit = Callable[[bool], Awaitable[None]]
-"""Asked when a run is about to begin, and told whether it makes its thread; raises to refuse it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ class StartRun:
     on_busy: OnBusy = "reject"
     on_disconnect: OnDisconnect | None = None
     authorization: str | None = None
-    admit: Admit | None = None
+    quota: Quota | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class EditRun:
     on_busy: OnBusy = "reject"
     on_disconnect: OnDisconnect | None = None
     authorization: str | None = None
-    admit: Admit | None = None
+    quota: Quota | None = None
 
 
 @dataclass(frozen=True, slots=True)

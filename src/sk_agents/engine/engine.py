@@ -16,12 +16,10 @@ from sk_agents.engine.calls import deciding
 from sk_agents.engine.commands import Accepted, CancelRun, DecideApproval, EditRun, StartRun
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.state import Run
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.models import RunStatus
+from sk_agents.engine.models import TERMINAL, RunStatus
 from sk_agents.engine.ports import Clock, Ids, Observer, Signals, Store
 from sk_agents.engine.reading.readers import GRACE_SECONDS, PERIOD_SECONDS, Readers
-from sk_agents.engine.reading.settling import settled
-from sk_agents.engine.reading.watch import Outlet, Watch
+from sk_agents.engine.reading.watch import Outlet, Watch, wait_until_settled
 from sk_agents.engine.run import starting
 from sk_agents.engine.run.cancelling import request_cancel
 from sk_agents.engine.run.drivers import Drivers
@@ -29,8 +27,8 @@ from sk_agents.engine.run.follower import Follower
 from sk_agents.engine.run.lease_keeper import TTL, LeaseKeeper
 from sk_agents.engine.run.recovery import Sweeper
 from sk_agents.engine.services import Services
-from sk_agents.engine.threads.catalog import RACES, Shelf
-from sk_agents.engine.threads.known import KnownThread, Threads
+from sk_agents.engine.threads.catalog import RACES, ThreadCatalog
+from sk_agents.engine.threads.known import KnownThread, KnownThreads
 from sk_agents.exceptions import (
     AlreadyTerminal,
     Conflict,
@@ -61,10 +59,10 @@ class Engine:
         observer: Observer | None = None,
     ) -> None:
         lease = LeaseKeeper(store, clock, owner, ttl=lease_ttl)
-        self._services = Services(store, signals, clock, ids, lease, Threads(store))
+        self._services = Services(store, signals, clock, ids, lease, KnownThreads(store))
         if observer is not None:
             self._services.observer = observer
-        self.shelf = Shelf(self._services)
+        self.catalog = ThreadCatalog(self._services)
         self._drivers = Drivers(self._services, agents)
         self._sweeper = Sweeper(self._services, self._drivers, interval=lease_ttl / 5)
         self._follower = Follower(self._services, self._drivers)
@@ -163,7 +161,7 @@ class Engine:
         """
         known = await deciding.decide(
             self._services,
-            self.shelf,
+            self.catalog,
             (command, *more),
             self._drivers.agent_of,
             self._drivers.lending,
@@ -206,7 +204,7 @@ class Engine:
         Raises:
             ThreadNotFound: no such thread of this user.
         """
-        await self.shelf.remove(
+        await self.catalog.remove(
             thread_id, user_id, lambda run_id: self._stop(thread_id, user_id, run_id)
         )
 
@@ -223,15 +221,21 @@ class Engine:
 
         Who watches a run is its reader: `on_disconnect` says what the last one's leaving means.
         """
-        return self._readers.watch(
-            thread_id, after=after, run_id=run_id, incarnation=incarnation, outlet=outlet
+        return Watch(
+            self._services,
+            thread_id,
+            after=after,
+            run_id=run_id,
+            incarnation=incarnation,
+            readers=self._readers,
+            outlet=outlet,
         )
 
     async def result(self, thread_id: str, run_id: str, *, seconds: float | None = None) -> Run:
-        """See `settled`. Who waits for a run is its reader."""
+        """See `wait_until_settled`. The caller is a reader of the run."""
         self._readers.joined(thread_id, run_id)
         try:
-            return await settled(self._services, thread_id, run_id, seconds)
+            return await wait_until_settled(self._services, thread_id, run_id, seconds)
         finally:
             self._readers.left(thread_id, run_id)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
+from sk_agents.engine.defaults import NoObserver
 from sk_agents.engine.events import Event
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.commits import (
@@ -22,8 +23,7 @@ from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Clock, Ids, Observer, Signals, Store
 from sk_agents.engine.reading.live import LiveRun
 from sk_agents.engine.run.lease_keeper import LeaseKeeper
-from sk_agents.engine.threads.known import KnownThread, Threads
-from sk_agents.engine.unobserved import Unobserved
+from sk_agents.engine.threads.known import KnownThread, KnownThreads
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     Conflict,
@@ -52,8 +52,8 @@ class Services:
     clock: Clock
     ids: Ids
     lease: LeaseKeeper
-    threads: Threads
-    observer: Observer = field(default_factory=Unobserved)
+    threads: KnownThreads
+    observer: Observer = field(default_factory=NoObserver)
     live: dict[str, LiveRun] = field(default_factory=dict)
     # Threads whose lease we may have taken without driving them: whoever asked was cut off, or the
     # store failed, in between. The sweeper looks after each of them until the time given here.

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from starlette.requests import HTTPConnection
 
-from sk_agents.engine.commands import Admit
 from sk_agents.engine.engine import Engine
 from sk_agents.http.body import BODY_SECONDS, MAX_BYTES, MAX_BYTES_WITH_IMAGES
-from sk_agents.http.quotas import Quotas
+from sk_agents.http.quotas import EngineQuota, Quotas
 from sk_agents.http.streams import StreamSlots
 
 
@@ -31,6 +29,6 @@ def limits_of(connection: HTTPConnection) -> Limits:
     return limits
 
 
-def admitting(connection: HTTPConnection, engine: Engine, user_id: str, surface: str) -> Admit:
-    """What the engine is to ask before it begins a run of this user."""
-    return partial(limits_of(connection).quotas[surface].admit, engine.shelf, user_id)
+def quota_of(connection: HTTPConnection, engine: Engine, surface: str) -> EngineQuota:
+    """What the engine asks before it begins a run."""
+    return EngineQuota(limits_of(connection).quotas[surface], engine.catalog)

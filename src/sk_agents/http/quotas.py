@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Generic, TypeVar
 
 from sk_agents.engine.ports import ThreadQuery
-from sk_agents.engine.threads.catalog import Shelf
+from sk_agents.engine.threads.catalog import ThreadCatalog
 from sk_agents.exceptions import LimitExceeded
 
 # How long a count is believed, and how long one that refuses: it costs the most.
@@ -67,18 +67,18 @@ class Quotas:
         self._chats = _Users(_Chats)
         self._runs = _Users(_Runs)
 
-    async def admit(self, shelf: Shelf, user_id: str, makes_chat: bool) -> None:
+    async def admit(self, catalog: ThreadCatalog, user_id: str, makes_chat: bool) -> None:
         """A run of this user is about to begin, with a chat of its own or in one that is there.
 
         Raises:
             LimitExceeded: the user has as many chats, or as many approvals wait already.
         """
         if self._most_pending is not None:
-            await self._admit_run(shelf, user_id, self._most_pending)
+            await self._admit_run(catalog, user_id, self._most_pending)
         if makes_chat:
-            await self.admit_chat(shelf, user_id)
+            await self.admit_chat(catalog, user_id)
 
-    async def admit_chat(self, shelf: Shelf, user_id: str) -> None:
+    async def admit_chat(self, catalog: ThreadCatalog, user_id: str) -> None:
         """A chat of this user is about to be made.
 
         Raises:
@@ -89,7 +89,7 @@ class Quotas:
             async with known.lock:
                 if self._is_stale(known):
                     query = ThreadQuery(user_id, surface=self._surface, limit=self._most_chats)
-                    known.number = len((await shelf.threads(query)).threads)
+                    known.number = len((await catalog.threads(query)).threads)
                     known.counted_at = self._now()
         if known.number >= self._most_chats:
             raise LimitExceeded(
@@ -103,10 +103,10 @@ class Quotas:
         known = self._chats.of(user_id)
         known.number = max(0, known.number - 1)
 
-    async def _admit_run(self, shelf: Shelf, user_id: str, most: int) -> None:
+    async def _admit_run(self, catalog: ThreadCatalog, user_id: str, most: int) -> None:
         known = self._runs.of(user_id)
         if known.left <= 0 or self._now() - known.counted_at > BELIEVED_SECONDS:
-            room = most - await shelf.waiting(user_id, most)
+            room = most - await catalog.waiting(user_id, most)
             if room <= 0:
                 raise LimitExceeded(
                     f"{most} approvals wait for your decision; decide some before you go on.",
@@ -120,6 +120,17 @@ class Quotas:
         is_full = known.number >= self._most_chats
         believed = REFUSING_SECONDS if is_full else BELIEVED_SECONDS
         return self._now() - known.counted_at > believed
+
+
+@dataclass(frozen=True, slots=True)
+class EngineQuota:
+    """The engine's port `Quota`: these limits, counted in the threads of one engine."""
+
+    quotas: Quotas
+    catalog: ThreadCatalog
+
+    async def admit(self, user_id: str, *, makes_thread: bool) -> None:
+        await self.quotas.admit(self.catalog, user_id, makes_thread)
 
 
 class _Users(Generic[T]):

@@ -26,7 +26,6 @@ from sk_agents.llm.http_client import target
 from sk_agents.llm.http_connection import HttpConnection
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_wire import Dialect, RequestEncoder
-from sk_agents.llm.plain_chunks import PlainChunks, plain_text
 from sk_agents.llm.provider_errors import error_in_stream, refusal
 from sk_agents.llm.replies import Reply
 from sk_agents.llm.retry import Attempts, Pace, RetryPolicy, is_passing, parse_retry_after
@@ -193,23 +192,14 @@ class _Reading:
         self._reply = reply
         self._endpoint = endpoint
         self._events = SseReader(endpoint.max_event)
-        self._plain = PlainChunks()
         self._left = endpoint.max_reply
 
     def feed(self, read: bytes) -> list[ModelPiece]:
         self._left -= len(read)
         if self._left < 0:
             raise ModelProtocolError("the reply does not come to an end")
-        reply, plain, at = self._reply, self._plain, 0
-        events = self._events.feed(read)
-        while at < len(events):
-            text, count = plain.text(events, at)
-            if count:
-                reply.take_text(text)
-                at += count
-                continue
-            data = events[at]
-            at += 1
+        reply = self._reply
+        for data in self._events.feed(read):
             if data == b"[DONE]":
                 reply.finish()
                 break
@@ -231,11 +221,6 @@ class _Reading:
 
     def _take(self, data: bytes) -> None:
         chunk = _document(data)
-        text = plain_text(chunk)
-        if text is not None:
-            self._reply.take_text(text)
-            self._plain.learn(data, text)
-            return
         if isinstance(chunk, dict) and chunk.get("error"):
             raise error_in_stream(chunk["error"], self._endpoint.key)
         self._reply.take(chunk)

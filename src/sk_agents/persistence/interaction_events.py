@@ -21,14 +21,14 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.models import Part, RunStatus, UserInput
 from sk_agents.exceptions import InvalidInput
-from sk_agents.interactions import (
+from sk_agents.wire.events import (
     AnswerEvent,
-    Interaction,
     InteractionStatus,
     ThinkingEvent,
     ToolCallEvent,
     ToolResultEvent,
 )
+from sk_agents.wire.views import Interaction
 
 _ENDED = {
     InteractionStatus.COMPLETED: RunStatus.COMPLETED,

@@ -29,16 +29,10 @@ from sk_agents.exceptions import (
     ThreadExists,
     ThreadNotFound,
 )
-from sk_agents.interactions import (
-    AgentState,
-    Chat,
-    Interaction,
-    agent_state,
-    chat_thread_id,
-    interaction_of,
-)
+from sk_agents.interactions import agent_state, chat_thread_id, interaction_of
 from sk_agents.persistence.file.store import FileStore
 from sk_agents.persistence.interaction_events import essence, events_of
+from sk_agents.wire.views import AgentState, Interaction, StoredChat
 
 SURFACE = "chats"
 USER = "dummyuser"
@@ -61,7 +55,7 @@ class InteractionStore(ABC):
         """
 
     @abstractmethod
-    async def load_chat(self, chat_id: str) -> Chat:
+    async def load_chat(self, chat_id: str) -> StoredChat:
         """The chat with its visible interactions, oldest first.
 
         Raises:
@@ -127,9 +121,9 @@ class StoredInteractions(InteractionStore):
         _check_known(state, interaction_id)
         return interaction_of(state, interaction_id)
 
-    async def load_chat(self, chat_id: str) -> Chat:
+    async def load_chat(self, chat_id: str) -> StoredChat:
         head, state = await self._read(chat_id)
-        return Chat(
+        return StoredChat(
             id=chat_id,
             interactions=[interaction_of(state, run.run_id) for run in state.branch()],
             created_at=head.created_at.isoformat(),

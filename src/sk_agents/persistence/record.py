@@ -17,8 +17,7 @@ import orjson
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
-from sk_agents.engine.events import Event
-from sk_agents.engine.log.stored_events import event_from
+from sk_agents.engine.events import Event, event_from
 from sk_agents.engine.models import EPOCH
 from sk_agents.exceptions import CommitReused, InvalidInput, SchemaTooNew, StateCorrupt
 from sk_agents.persistence.record_parts import RecordParts

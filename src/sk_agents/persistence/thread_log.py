@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from sk_agents.engine.events import Event
-from sk_agents.engine.log.admission import admit
-from sk_agents.engine.log.commits import Admission, Commit, Committed
+from sk_agents.engine.log.commits import Admission, Commit, Committed, admit
 from sk_agents.engine.models import Entry, Thread
 from sk_agents.exceptions import ThreadNotFound
 from sk_agents.persistence.record import Record, check_replay

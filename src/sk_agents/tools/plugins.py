@@ -29,7 +29,7 @@ from sk_agents.tools.declarations import (
 from sk_agents.tools.member import Tool, tool_spec
 from sk_agents.tools.results import text_of
 from sk_agents.tools.schema import parameters_of
-from sk_agents.tools.threads import CallThreads
+from sk_agents.worker_threads import ThreadEnded, WorkerThreads
 
 USUAL_FILE = "custom_plugins.py"
 # Where a tool that streams for ever is stopped; what is kept of less is the engine's to say.
@@ -40,7 +40,7 @@ class PluginTool(Tool):
     """One method of a plugin class."""
 
     def __init__(
-        self, plugin: type[BasePlugin], attribute: str, threads: CallThreads, origin: str
+        self, plugin: type[BasePlugin], attribute: str, threads: WorkerThreads, origin: str
     ) -> None:
         function = getattr(plugin, attribute)
         raw = inspect.getattr_static(plugin, attribute)
@@ -122,7 +122,7 @@ def contained() -> Iterator[None]:
     """A tool may neither end the process nor pass for a cancelled call."""
     try:
         yield
-    except SystemExit:
+    except (SystemExit, ThreadEnded):
         raise ToolError("The tool tried to end the process it runs in.") from None
     except asyncio.CancelledError:
         task = asyncio.current_task()
@@ -132,7 +132,7 @@ def contained() -> Iterator[None]:
 
 
 def plugin_tools(
-    plugin: type[BasePlugin], *, threads: CallThreads, origin: str
+    plugin: type[BasePlugin], *, threads: WorkerThreads, origin: str
 ) -> list[PluginTool]:
     """The tools of one class in the order of their definition, inherited ones first.
 
@@ -158,7 +158,7 @@ def plugin_tools(
 
 
 def load_plugin_tools(
-    names: Sequence[str], *, settings: Settings, agent_file: Path, threads: CallThreads
+    names: Sequence[str], *, settings: Settings, agent_file: Path, threads: WorkerThreads
 ) -> list[PluginTool]:
     """The tools of the classes an agent file names, from `TA_PLUGIN_MODULE` or the file beside it.
 

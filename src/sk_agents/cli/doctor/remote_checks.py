@@ -37,8 +37,8 @@ from sk_agents.client import (
     ThinkingDelta,
     ToolCall,
 )
-from sk_agents.client.events import payload_of
-from sk_agents.client.link import Request
+from sk_agents.client.connection import ServerRequest
+from sk_agents.client.event_stream import payload_of
 from sk_agents.client.sse_parser import Frame, SseParser
 from sk_agents.config.agent_file import AgentFile
 from sk_agents.config.settings import Settings
@@ -130,7 +130,7 @@ async def _own_server(
 async def is_teal_server(access: ServerAccess) -> bool:
     try:
         async with asyncio.timeout(PORT_TIMEOUT), open_link(access) as link:
-            answer = await link.call(Request("GET", "/health/live"))
+            answer = await link.call(ServerRequest("GET", "/health/live"))
     except (ClientError, TimeoutError, ValueError):
         return False
     return isinstance(answer, dict) and answer.get("alive") is True
@@ -149,7 +149,7 @@ async def _check_health(access: ServerAccess) -> Finding:
     is_it_teal = "is this the address of a Teal server?"
     try:
         async with asyncio.timeout(SERVER_TIMEOUT), open_link(access) as link:
-            health = await link.call(Request("GET", "/health/ready"))
+            health = await link.call(ServerRequest("GET", "/health/ready"))
     except TealServerError as error:
         detail = f"{access.server} answers {error.status}"
         return Finding("server", "fail", detail, "GET /health/ready names what is down")
@@ -207,7 +207,7 @@ async def _event_times(access: ServerAccess) -> list[tuple[float, float]]:
     """When each event was sent, by the server's clock, and when it came, by ours."""
     parser = SseParser()
     times: list[tuple[float, float]] = []
-    request = Request("GET", "/health/stream")
+    request = ServerRequest("GET", "/health/stream")
     async with open_link(access) as link, link.stream(request) as stream:
         while stream is not None and (read := await stream.read()):
             now = time.monotonic()

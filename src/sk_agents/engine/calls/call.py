@@ -15,8 +15,13 @@ from sk_agents.engine.events import (
     ToolProposed,
     ToolStarted,
 )
-from sk_agents.engine.log import transitions
-from sk_agents.engine.models import ApprovalState, CallState
+from sk_agents.engine.models import (
+    APPROVAL_CHANGES,
+    CALL_CHANGES,
+    ApprovalState,
+    CallState,
+    checked_change,
+)
 from sk_agents.exceptions import StateCorrupt
 
 _HELD_BACK = frozenset({ApprovalState.PENDING, ApprovalState.REJECTED, ApprovalState.EXPIRED})
@@ -29,7 +34,7 @@ class Approval:
     decision: ApprovalDecided | None = None
 
     def move(self, new: ApprovalState) -> None:
-        self.state = transitions.step(transitions.APPROVAL, self.state, new, "an approval")
+        self.state = checked_change(APPROVAL_CHANGES, self.state, new, "an approval")
 
 
 @dataclass(slots=True)
@@ -58,7 +63,7 @@ class Call:
         return self.approval.state in _HELD_BACK
 
     def move(self, new: CallState) -> None:
-        self.state = transitions.step(transitions.CALL, self.state, new, "a call")
+        self.state = checked_change(CALL_CHANGES, self.state, new, "a call")
 
     def asked(self, approval_id: str) -> Approval:
         """The approval this call waits on, which must be the one named."""

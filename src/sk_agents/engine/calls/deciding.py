@@ -16,7 +16,7 @@ from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import ApprovalState, Entry
 from sk_agents.engine.ports import Ids, Store
 from sk_agents.engine.services import Services
-from sk_agents.engine.threads.catalog import RACES, Shelf
+from sk_agents.engine.threads.catalog import RACES, ThreadCatalog
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
     ApprovalAlreadyDecided,
@@ -38,7 +38,7 @@ Lend = Callable[[KnownThread, str | None], AbstractContextManager[None]]
 
 async def decide(
     services: Services,
-    shelf: Shelf,
+    catalog: ThreadCatalog,
     commands: Sequence[DecideApproval],
     agent_of: AgentOf,
     lend: Lend,
@@ -52,7 +52,7 @@ async def decide(
         ApprovalMismatch, InvalidInput, Forbidden: as `decision_events`, or one is named twice;
             nothing was changed.
     """
-    asked = [(one, await shelf.approval(one.approval_id, one.user_id)) for one in commands]
+    asked = [(one, await catalog.approval(one.approval_id, one.user_id)) for one in commands]
     _check_places(asked)
     for _ in range(RACES):
         try:

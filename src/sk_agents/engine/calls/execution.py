@@ -128,8 +128,8 @@ async def _collect(
     async with aclosing(driver.agent.toolbox.run(wanted, context)) as pieces:
         async for piece in pieces:
             if isinstance(piece, ToolChunk):
-                driver.live.output(wanted.id, piece.content)
-                driver.live.tell()
+                driver.live.add_output(wanted.id, piece.content)
+                driver.live.call_listeners()
             else:
                 result = piece
     return result

@@ -126,7 +126,7 @@ class Driver:
                 await self.services.threads.load(self.thread_id)
                 raise
             except ThreadNotFound as error:
-                self.known.lose()
+                self.known.mark_deleted()
                 raise LeaseLost(thread_id=self.thread_id) from error
 
     async def _send(self, commit: Commit) -> Committed:
@@ -174,7 +174,7 @@ class Driver:
     @property
     def is_outdated(self) -> bool:
         """Another owner has claimed the thread after us, or it was deleted."""
-        return self.known.head.epoch > self.epoch or self.known.is_gone
+        return self.known.head.epoch > self.epoch or self.known.is_deleted
 
     def _must_stop(self) -> bool:
         is_cancelled = self.run.cancel_requested is not None

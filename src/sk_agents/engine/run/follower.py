@@ -50,7 +50,7 @@ class Follower:
         for head in await self._services.store.heads(driven):
             known = driven[head.thread_id]
             if head.incarnation != known.incarnation:
-                known.lose()
+                known.mark_deleted()
             elif head.next_seq > known.state.next_seq or head.epoch > known.head.epoch:
                 await self._take_over(known, head)
 

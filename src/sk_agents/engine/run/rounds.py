@@ -170,7 +170,7 @@ class ModelRound:
                     is_whole = self._take(reply, pieces)
                     if len(reply.text) + len(reply.reasoning) > said:
                         # Also of the last pieces: readers see them while they are being stored.
-                        live.tell()
+                        live.call_listeners()
                     if is_whole:
                         return reply
             finally:
@@ -193,10 +193,10 @@ class ModelRound:
             match piece:
                 case TextDelta():
                     reply.take_text(piece.content)
-                    live.say("answer", piece.content)
+                    live.add_text("answer", piece.content)
                 case ReasoningDelta():
                     reply.take_reasoning(piece.content)
-                    live.say("thinking", piece.content)
+                    live.add_text("thinking", piece.content)
                 case CallRequested():
                     reply.take_call(piece)
                 case TurnFinished():

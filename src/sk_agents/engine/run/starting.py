@@ -7,8 +7,7 @@ from sk_agents.engine.events import RunQueued, RunStarted, ThreadChanged
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.commits import Absent, Claim, Commit, Quiet, Unchanged
 from sk_agents.engine.log.state import Run
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.models import NewThread
+from sk_agents.engine.models import TERMINAL, NewThread
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
@@ -173,9 +172,9 @@ RETRIED = (SequenceConflict, ThreadExists)
 
 
 async def _admit(command: StartRun | EditRun, *, makes_thread: bool = False) -> None:
-    """May take a while: whoever has looked at a thread before commits to it as it was then."""
-    if command.admit is not None:
-        await command.admit(makes_thread)
+    """This may take a while: the guard of the commit has to be made before."""
+    if command.quota is not None:
+        await command.quota.admit(command.user_id, makes_thread=makes_thread)
 
 
 def _titled(known: KnownThread, command: StartRun) -> tuple[ThreadChanged, ...]:

@@ -1,7 +1,7 @@
 """A user's threads as a whole: made, listed, named, switched, removed, and what waits in them.
 
 Nothing here drives a run: each method is one read, or one conditional commit that is tried again
-when somebody else was faster.
+when another writer was faster.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from sk_agents.engine.calls.call import Approval, Call
 from sk_agents.engine.events import BranchChanged, Event, GrantChanged, ThreadChanged
 from sk_agents.engine.log.commits import Absent, Commit, Committed, Unchanged
 from sk_agents.engine.log.state import Run, ThreadState, fold
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.models import Entry, EntryKind, NewThread, Thread
+from sk_agents.engine.models import TERMINAL, Entry, EntryKind, NewThread, Thread
 from sk_agents.engine.ports import ThreadPage, ThreadQuery
 from sk_agents.engine.run import starting
 from sk_agents.engine.services import Services
@@ -35,7 +34,7 @@ from sk_agents.exceptions import (
 
 T = TypeVar("T")
 
-# Each lost race means that somebody else's commit succeeded.
+# Each lost race means that another commit succeeded.
 RACES = 100
 
 
@@ -65,7 +64,7 @@ class Page(Generic[T]):
     after: str | None
 
 
-class Shelf:
+class ThreadCatalog:
     def __init__(self, services: Services) -> None:
         self._services = services
 
@@ -73,8 +72,8 @@ class Shelf:
         return await self._services.store.threads(query)
 
     async def head(self, thread_id: str, user_id: str, *, lasting: bool = False) -> Thread:
-        """The thread's head, without its log. With `lasting` what we remember will do, for those
-        who only look at what never changes; that it was deleted the next commit finds out.
+        """The thread's head, without its log. With `lasting` what is kept in memory will do, for
+        callers that only look at what never changes; a deletion is found by the next commit.
 
         Raises:
             ThreadNotFound: no such thread of this user.
@@ -88,7 +87,7 @@ class Shelf:
     async def events(
         self, thread: Thread, after: int, limit: int, *, max_bytes: int | None = None
     ) -> Sequence[Event]:
-        """A part of the log of this very thread. The caller has checked whose thread it is.
+        """A part of this thread's log. The caller has checked whose thread it is.
 
         Raises:
             ThreadNotFound: it was deleted since.
@@ -148,7 +147,7 @@ class Shelf:
     async def remove(
         self, thread_id: str, user_id: str, stop: Callable[[str], Awaitable[object]]
     ) -> None:
-        """Delete the thread and all that was said in it; `stop` ends a run of it.
+        """Delete the thread with its log; `stop` ends a run of it.
 
         Raises:
             ThreadNotFound: no such thread of this user.
@@ -182,7 +181,7 @@ class Shelf:
         """One approval as it stands.
 
         Raises:
-            ApprovalNotFound: no such approval of this user, or its call is asked about anew.
+            ApprovalNotFound: no such approval of this user, or its call has a newer one.
         """
         asked = await self._asked(await self.approval(approval_id, user_id))
         if asked is None:
@@ -201,7 +200,7 @@ class Shelf:
         return entry
 
     async def run(self, run_id: str) -> Entry | None:
-        """Where a run lies; whose it is, the caller checks."""
+        """Where a run lies. The caller checks whose it is."""
         return await self._services.store.find("run", run_id)
 
     async def grants(self, user_id: str, *, after: str | None, limit: int) -> Page[Granted]:
@@ -255,7 +254,7 @@ class Shelf:
     async def _commit(
         self, thread_id: str, user_id: str, change: Callable[[KnownThread], Event]
     ) -> KnownThread:
-        """Commit what `change` makes of the thread as it is, anew if that was out of date."""
+        """Commit what `change` makes of the thread, again if the thread was out of date."""
         for _ in range(RACES):
             known = await self._owned(thread_id, user_id)
             guard = Unchanged(known.state.next_seq)

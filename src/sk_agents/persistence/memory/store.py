@@ -12,11 +12,9 @@ from copy import deepcopy
 from datetime import datetime
 from typing import Self
 
-from sk_agents.engine.clock import SystemClock
-from sk_agents.engine.events import Event
-from sk_agents.engine.log.admission import claimed, same_thread
-from sk_agents.engine.log.commits import Commit, Committed, Pending
-from sk_agents.engine.log.event_size import within
+from sk_agents.engine.defaults import SystemClock
+from sk_agents.engine.events import Event, within
+from sk_agents.engine.log.commits import Commit, Committed, Pending, claimed, same_thread
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
 from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
 from sk_agents.exceptions import LeaseHeld, SequenceConflict, StoreFull, ThreadNotFound

@@ -18,8 +18,7 @@ from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from sk_agents.engine.events import Event
-from sk_agents.engine.log.admission import claimed, same_thread
-from sk_agents.engine.log.commits import Commit, Committed
+from sk_agents.engine.log.commits import Commit, Committed, claimed, same_thread
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
 from sk_agents.engine.ports import Clock
 from sk_agents.exceptions import (

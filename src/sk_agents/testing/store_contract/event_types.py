@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from sk_agents.engine import events
-from sk_agents.engine.events import Event, Unrecognised
+from sk_agents.engine.events import EVENT_TYPES, Event, Unrecognised
 from sk_agents.engine.log.state import fold
-from sk_agents.engine.log.stored_events import EVENT_TYPES
 from sk_agents.engine.models import Effect, Part, RunStatus, ThreadStatus, Usage, UserInput
 from sk_agents.engine.ports import Store
 from sk_agents.testing.commits import append, create, start_run, thought

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sk_agents.tools.threads import CallThreads
+from sk_agents.worker_threads import WorkerThreads
 
 if TYPE_CHECKING:
     from sk_agents.tools.builtin.function_tool import FunctionTool
@@ -19,7 +19,7 @@ class BuiltinTools:
     `keep_out` are files of the server's own, such as its store: a workspace must not hold them.
     """
 
-    def __init__(self, threads: CallThreads, *, keep_out: Sequence[Path] = ()) -> None:
+    def __init__(self, threads: WorkerThreads, *, keep_out: Sequence[Path] = ()) -> None:
         self._threads = threads
         self._keep_out = tuple(file.resolve() for file in keep_out)
         self._loader: Loader | None = None

@@ -16,7 +16,7 @@ from sk_agents.tools.builtin.workspace import Workspaces
 from sk_agents.tools.sandbox.plans import Limits, tightened
 from sk_agents.tools.sandbox.session import Ended, Language, Source
 from sk_agents.tools.sandbox.walls import Sandbox
-from sk_agents.tools.threads import CallThreads
+from sk_agents.worker_threads import WorkerThreads
 
 PLUGIN = "Code"
 # Waiting for a place, starting and ending, beside the program's own time.
@@ -27,7 +27,7 @@ Seconds = Annotated[float | None, "Stop it after this time, if that is less than
 
 class CodeTools:
     def __init__(
-        self, workspaces: Workspaces, limits: Limits, sandbox: Sandbox, threads: CallThreads
+        self, workspaces: Workspaces, limits: Limits, sandbox: Sandbox, threads: WorkerThreads
     ) -> None:
         self._workspaces, self._limits = workspaces, limits
         self._sandbox, self._threads = sandbox, threads

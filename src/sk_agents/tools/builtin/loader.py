@@ -16,13 +16,13 @@ from sk_agents.tools.builtin.plain import ClockTools, MathTools, UserTools
 from sk_agents.tools.builtin.workspace import Workspaces
 from sk_agents.tools.sandbox.plans import Limits
 from sk_agents.tools.sandbox.walls import Sandbox
-from sk_agents.tools.threads import CallThreads
+from sk_agents.worker_threads import WorkerThreads
 
 
 class Loader:
     """`keep_out` are resolved paths that no workspace may hold."""
 
-    def __init__(self, threads: CallThreads, keep_out: Sequence[Path]) -> None:
+    def __init__(self, threads: WorkerThreads, keep_out: Sequence[Path]) -> None:
         self._threads, self._keep_out = threads, keep_out
         self._sandbox = Sandbox()
 
