@@ -12,9 +12,8 @@ from starlette.responses import Response, StreamingResponse
 
 from sk_agents.chats import streams
 from sk_agents.chats.archive import archive
-from sk_agents.chats.chat_document import DocumentResponse
 from sk_agents.chats.desk import SURFACE, Desk, busy, engine_of
-from sk_agents.chats.history import Place, chat_document
+from sk_agents.chats.history import DocumentResponse, HistoryCursor, chat_document
 from sk_agents.chats.render import branch_list, chat_summary
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event
@@ -71,7 +70,7 @@ def collection_routes(desk: Desk) -> APIRouter:
         from its newest part on, `truncated` is true, and `next` is the `before` of the older part.
         """
         visit = await desk.visit(request)
-        place = Place.of(before) if before is not None else None
+        place = HistoryCursor.of(before) if before is not None else None
         document = await chat_document(
             visit, with_superseded=include is not None, with_state=state, before=place
         )

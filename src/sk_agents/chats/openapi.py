@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from sk_agents.chats.archive import Archive
-from sk_agents.chats.cursors import PATTERN
+from sk_agents.chats.render import EVENT_ID_PATTERN
 from sk_agents.http.openapi import (
     Model,
     add_operation,
@@ -104,7 +104,7 @@ def _events(description: str, frames: Frames) -> dict[str, Any]:
         "type": "object",
         "required": ["event", "data"],
         "properties": {
-            "id": {"type": "string", "pattern": f"^{PATTERN}$"},
+            "id": {"type": "string", "pattern": f"^{EVENT_ID_PATTERN}$"},
             "event": {"enum": list(frames)},
             "data": {"type": "string", "contentMediaType": "application/json"},
             "retry": {"type": "integer"},

@@ -20,7 +20,7 @@ from sk_agents.chats.desk import (
     new_interaction_id,
     request_digest,
 )
-from sk_agents.chats.render import Renderer, user_input
+from sk_agents.chats.render import ChatRenderer, user_input
 from sk_agents.engine.commands import Accepted, EditRun, StartRun
 from sk_agents.engine.models import NewThread
 from sk_agents.engine.ports import Quota
@@ -142,7 +142,7 @@ async def _stream(visit: Visit, accepted: Accepted) -> EventStream:
     if accepted.repeated:
         known = await visit.engine.thread(visit.thread_id, visit.caller.user_id)
         after = known.state.run(accepted.run_id).first_seq - 1
-    renderer = Renderer(visit.chat_id)
+    renderer = ChatRenderer(visit.chat_id)
     return streams.live_stream(visit, renderer, after=after, run_id=accepted.run_id)
 
 
