@@ -30,12 +30,23 @@ CONFIGURED = {
     "config.class_loader",
     "config.public_names",
     "config.settings",
+    "config.store_url",
     "config.strict_yaml",
 }
 
 MAY_IMPORT: Mapping[str, set[str]] = {
     "__main__": {"cli"},
-    "cli": {"app", "client", "config", "http", "telemetry", "tools.mcp.pins", "wiring"} | WORDS,
+    "cli": {
+        "app",
+        "authorization.access_keys",
+        "client",
+        "config",
+        "http",
+        "telemetry",
+        "tools.mcp.pins",
+        "wiring",
+    }
+    | WORDS,
     "app": FRONT | {"appv1", "appv2", "appv3", "chats", "todo_chat"} | AUTHORIZER,
     "appv1": FRONT | {"routes", "skagents"},
     "appv2": FRONT | {"routes", "skagents"},

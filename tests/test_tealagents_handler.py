@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from sk_agents.agent_assembly import agent_address
+from sk_agents.authorization.request_authorizer import Principal
 from sk_agents.engine.models import Usage
 from sk_agents.engine.ports import ThreadQuery
 from sk_agents.engine.turns import TextDelta, TurnFinished
@@ -33,7 +34,7 @@ from tests.surfaces.teal_server import (
     serving,
 )
 
-ALICE = Caller("alice", "Bearer alice")
+ALICE = Caller(Principal("alice"), "Bearer alice")
 
 
 def own_handler(at: Server) -> handler.TealAgentsV1Alpha1Handler:
@@ -280,7 +281,7 @@ async def test_handler_invoked_answers_what_its_stream_ends_with(tmp_path: Path)
         assert isinstance(first, TealAgentsResponse)
         assert (first.output, first.source) == ("hi", "Helper:0.1")
         with pytest.raises(Unauthenticated):
-            await own_handler(at).invoke(Caller("mallory"), hello(task_id=first.task_id))
+            await own_handler(at).invoke(Caller(Principal("mallory")), hello(task_id=first.task_id))
 
 
 @requirement("S001-handler-class", "S002-handler-module", "S001-module-structure")

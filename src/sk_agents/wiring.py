@@ -31,11 +31,11 @@ from sk_agents.persistence.persistence_factory import PersistenceFactory
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.persistence.tasks.bridge import TaskBridgeStore
 from sk_agents.signals.local import LocalSignals
-from sk_agents.telemetry.run_context import current_traceparent
+from sk_agents.telemetry.spans import current_traceparent
 from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
 from sk_agents.tools.mcp.pins import Pins, pins_path
 from sk_agents.tools.mcp.servers import McpServers
-from sk_agents.tools.openapi.clients import RemoteClients
+from sk_agents.tools.openapi.tool import RemoteClients
 
 
 @dataclass(frozen=True, slots=True)

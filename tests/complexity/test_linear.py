@@ -33,12 +33,11 @@ from sk_agents.engine.turns import ToolSpec
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.hitl.rules import read_approvals
 from sk_agents.http.strict_json import check_json
-from sk_agents.llm.replies import Reply
-from sk_agents.llm.sse_reader import SseReader
+from sk_agents.llm.openai_chat import SseReader
+from sk_agents.llm.replies import StreamedReply
 from sk_agents.tealagents.v1alpha1.agent import Progress
-from sk_agents.telemetry.line_writer import LineWriter
-from sk_agents.telemetry.redaction import Redactor
-from sk_agents.tools.mcp.schema import Arguments, check_schema
+from sk_agents.telemetry.logs import LineWriter, Redactor
+from sk_agents.tools.json_schema import ArgumentSchema, check_schema
 from sk_agents.tools.openapi.document import parsed_document
 from sk_agents.tools.openapi.operations import operations_of
 from sk_agents.wire.images import checked_image
@@ -113,7 +112,7 @@ def _(n: int) -> Work:
     chunks = [{"choices": [{"delta": {"content": "word "}}]} for _ in range(n)]
 
     def work() -> None:
-        reply = Reply()
+        reply = StreamedReply()
         for chunk in chunks:
             reply.take(chunk)
             reply.drain()
@@ -284,7 +283,7 @@ def _(n: int) -> Work:
 
     def work() -> None:
         check_schema(schema)
-        Arguments(schema).check(values)
+        ArgumentSchema(schema).check(values)
 
     return work
 

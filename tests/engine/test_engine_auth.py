@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.agent import Limits
+from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.calls.call import Approval
 from sk_agents.engine.events import (
     ApprovalDecided,
@@ -120,7 +120,7 @@ async def test_declined_call_ends_a_run_that_ends_with_a_refusal(tmp_path: Path)
 
 
 async def test_question_that_nobody_answers_expires(tmp_path: Path) -> None:
-    clock, limits = SettableClock(), Limits(approval_seconds=3600)
+    clock, limits = SettableClock(), RunLimits(approval_seconds=3600)
     async with talking(tmp_path, setup(clock=clock, limits=limits, lease_ttl=1e5)) as talk:
         await without_header(talk)
         await talk.parked()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.agent import Limits
+from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.calls import approval_previews as previews
 from sk_agents.engine.events import (
     Answered,
@@ -99,7 +99,7 @@ async def test_cancel_waits_for_a_tool_that_must_not_be_cut_up_to_a_bound(
 ) -> None:
     gate = Gate()
     tools = FakeTools(tool("Mail-send", gate, effect=Effect.AT_MOST_ONCE))
-    limits = Limits(cancel_grace_seconds=5 if finishes else 0.05)
+    limits = RunLimits(cancel_grace_seconds=5 if finishes else 0.05)
     policy = FakePolicy(lambda call: "allow")
     script = [calls(("Mail-send", {})), says("next")]
     async with talking(tmp_path, script=script, tools=tools, limits=limits, policy=policy) as talk:

@@ -9,7 +9,7 @@ import pytest
 
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.log.commits import Commit, Committed
-from sk_agents.engine.reading.live import Delta
+from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.turns import ReasoningDelta, TextDelta, ToolChunk, ToolResult
 from sk_agents.exceptions import ModelUnavailable
 from sk_agents.persistence.memory.store import MemoryStore
@@ -25,22 +25,22 @@ class Page:
 
     def __init__(self) -> None:
         self.is_open = True
-        self.seen: list[Event | Delta] = []
-        self.pushed: list[Delta] = []
+        self.seen: list[Event | LiveDelta] = []
+        self.pushed: list[LiveDelta] = []
         self.changed = asyncio.Event()
 
-    def take(self, deltas: Sequence[Delta]) -> None:
+    def take(self, deltas: Sequence[LiveDelta]) -> None:
         assert self.is_open
         self.pushed += deltas
         self.show(deltas)
 
-    def show(self, items: Sequence[Event | Delta]) -> None:
+    def show(self, items: Sequence[Event | LiveDelta]) -> None:
         self.seen += items
         self.changed.set()
 
     @property
     def text(self) -> str:
-        return "".join(item.content for item in self.seen if isinstance(item, Delta))
+        return "".join(item.content for item in self.seen if isinstance(item, LiveDelta))
 
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(5):
@@ -106,10 +106,10 @@ async def test_deltas_never_overtake_what_is_stored(tmp_path: Path) -> None:
         accepted = await talk.say()
         async with asyncio.timeout(10):
             await read(talk, page, accepted.after)
-    kinds = ["delta" if isinstance(item, Delta) else item.type for item in page.seen]
+    kinds = ["delta" if isinstance(item, LiveDelta) else item.type for item in page.seen]
     assert kinds.index("tool_finished") < kinds.index("delta")
     assert "delta" not in kinds[kinds.index("answered") :]
-    seqs = [item.seq for item in page.seen if not isinstance(item, Delta)]
+    seqs = [item.seq for item in page.seen if not isinstance(item, LiveDelta)]
     assert seqs == sorted(set(seqs))
 
 
@@ -130,7 +130,7 @@ async def test_an_outlet_that_breaks_breaks_neither_the_run_nor_its_reader(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(Page):
-        def take(self, deltas: Sequence[Delta]) -> None:
+        def take(self, deltas: Sequence[LiveDelta]) -> None:
             raise RuntimeError("the handler is closed")
 
     (first, second), turn = gated("Hel", "lo")
@@ -138,7 +138,7 @@ async def test_an_outlet_that_breaks_breaks_neither_the_run_nor_its_reader(
     async with shown(tmp_path, turn, page):
         first.set()
         second.set()
-    assert [item.type for item in page.seen if not isinstance(item, Delta)][-2:] == [
+    assert [item.type for item in page.seen if not isinstance(item, LiveDelta)][-2:] == [
         "answered",
         "run_ended",
     ]
@@ -242,5 +242,5 @@ async def test_reasoning_of_the_model_is_streamed_as_it_comes(tmp_path: Path) ->
         for gate, text in zip(gates, ("Hm.", "Hm.Well", "Hm.WellOh."), strict=True):
             await page.until(lambda text=text: page.text == text)  # type: ignore[misc]
             gate.set()
-    kinds = [item.kind for item in page.seen if isinstance(item, Delta)]
+    kinds = [item.kind for item in page.seen if isinstance(item, LiveDelta)]
     assert kinds == ["thinking", "answer", "thinking", "answer"]

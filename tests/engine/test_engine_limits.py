@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from sk_agents.engine.agent import Limits
+from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.events import ToolFinished
 from sk_agents.engine.models import Effect, RunStatus
 from sk_agents.engine.turns import (
@@ -94,7 +94,7 @@ async def test_calls_past_the_limit_of_a_round_do_not_run(tmp_path: Path) -> Non
 
 async def test_rounds_past_the_limit_fail_with_a_clear_code(tmp_path: Path) -> None:
     script = [calls(("Files-look", {})) for _ in range(3)]
-    async with talking(tmp_path, script=script, limits=Limits(model_rounds=3)) as talk:
+    async with talking(tmp_path, script=script, limits=RunLimits(model_rounds=3)) as talk:
         run = await talk.ask()
         assert run.failure is not None
         assert (run.status, run.failure.code) == (RunStatus.FAILED, "max_rounds")
@@ -104,7 +104,7 @@ async def test_rounds_past_the_limit_fail_with_a_clear_code(tmp_path: Path) -> N
 async def test_model_that_only_makes_invalid_calls_is_stopped(tmp_path: Path) -> None:
     bad, good = raw(("1", "Files-fly", "{}")), calls(("Files-look", {}))
     script = [bad, bad, good, bad, bad, bad]
-    async with talking(tmp_path, script=script, limits=Limits(invalid_rounds=3)) as talk:
+    async with talking(tmp_path, script=script, limits=RunLimits(invalid_rounds=3)) as talk:
         run = await talk.ask()
         assert run.failure is not None
         assert (run.status, run.failure.code) == (RunStatus.FAILED, "invalid_tool_call")
@@ -115,7 +115,7 @@ async def test_run_past_its_time_fails_and_its_calls_are_sealed(tmp_path: Path) 
     tools = FakeTools(tool("Files-look", hang))
     script = [calls(("Files-look", {})), says("later")]
     async with talking(
-        tmp_path, script=script, tools=tools, limits=Limits(run_seconds=0.1)
+        tmp_path, script=script, tools=tools, limits=RunLimits(run_seconds=0.1)
     ) as talk:
         run = await talk.ask()
         assert run.failure is not None

@@ -17,7 +17,7 @@ from sk_agents.engine.events import (
     ToolFinished,
 )
 from sk_agents.engine.models import RunStatus
-from sk_agents.engine.reading.live import Delta
+from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.turns import ReasoningDelta, TextDelta, ToolChunk, ToolContext, ToolResult
 from sk_agents.exceptions import ModelInterrupted, RunNotFound
 from sk_agents.testing.scripted_model import Step, Turn, calls, says
@@ -31,7 +31,7 @@ class Reader:
 
     def __init__(self, talk: Talk, *, after: int = 0, run_id: str | None = "r1") -> None:
         self._watched = talk.engine.watch(THREAD, after=after, run_id=run_id)
-        self.items: list[Event | Delta] = []
+        self.items: list[Event | LiveDelta] = []
 
     async def until_text(self, text: str, kind: str = "answer") -> None:
         while self.text(kind) != text:
@@ -41,15 +41,15 @@ class Reader:
         async with asyncio.timeout(5):
             self.items.extend(await anext(self._watched))
 
-    async def to_the_end(self) -> list[Event | Delta]:
+    async def to_the_end(self) -> list[Event | LiveDelta]:
         async with asyncio.timeout(5):
             async for items in self._watched:
                 self.items.extend(items)
         return self.items
 
     @property
-    def deltas(self) -> list[Delta]:
-        return [item for item in self.items if isinstance(item, Delta)]
+    def deltas(self) -> list[LiveDelta]:
+        return [item for item in self.items if isinstance(item, LiveDelta)]
 
     def text(self, kind: str = "answer") -> str:
         """The last attempt's text, put together by offsets as a client does it."""
@@ -113,7 +113,7 @@ async def test_two_readers_see_the_same_events(tmp_path: Path) -> None:
         await talk.result(accepted)
         await talk.decide(*await talk.approvals("r1"))
         one, two = await asyncio.gather(*readers)
-        stored = [[item for item in seen if not isinstance(item, Delta)] for seen in (one, two)]
+        stored = [[item for item in seen if not isinstance(item, LiveDelta)] for seen in (one, two)]
         assert stored[0] == stored[1] == await talk.log()
 
 
@@ -143,9 +143,9 @@ async def test_no_delta_follows_the_stored_form_of_its_round(tmp_path: Path) -> 
         closed: set[tuple[str, object]] = set()
         for item in items:
             match item:
-                case Delta(kind="tool_output"):
+                case LiveDelta(kind="tool_output"):
                     assert ("call", item.call_id) not in closed
-                case Delta():
+                case LiveDelta():
                     assert ("round", item.round) not in closed
                 case Thinking() | Answered():
                     closed.add(("round", item.round))
@@ -264,7 +264,7 @@ async def test_half_a_stream_is_void_and_asked_for_again(tmp_path: Path, http: b
         restarted = next(item for item in items if isinstance(item, ModelRestarted))
         assert (restarted.round, restarted.attempt) == (1, 2)
         after = items[items.index(restarted) :]
-        assert {delta.attempt for delta in after if isinstance(delta, Delta)} <= {2}
+        assert {delta.attempt for delta in after if isinstance(delta, LiveDelta)} <= {2}
         answer = next(item for item in items if isinstance(item, Answered))
         assert answer.content == "Bonjour"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.agent import Limits
+from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.events import LateResult, ModelRestarted, RunStarted
 from sk_agents.engine.models import Effect, RunStatus
 from sk_agents.engine.run import drivers
@@ -141,7 +141,7 @@ async def test_instance_closes_in_time_though_a_tool_does_not_end(
     gate = Gate()
     async with asyncio.timeout(10):
         async with talking(
-            MemoryStore(), sending(gate, limits=Limits(cancel_grace_seconds=1000))
+            MemoryStore(), sending(gate, limits=RunLimits(cancel_grace_seconds=1000))
         ) as talk:
             await talk.say()
             await gate.wait()

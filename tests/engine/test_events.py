@@ -11,9 +11,9 @@ from sk_agents.engine.events import (
     EVENT_TYPES,
     ApprovalRequested,
     Event,
-    EventBase,
     ImportedItem,
     KnownEvent,
+    LogEvent,
     RunStarted,
     Unrecognised,
     event_from,
@@ -95,7 +95,7 @@ def test_every_committed_event_carries_an_aware_utc_time(steps: list[Any]) -> No
     [(RunStarted, "at"), (ImportedItem, "at"), (ApprovalRequested, "expires_at")],
 )
 def test_time_without_a_zone_is_refused_and_any_other_zone_becomes_utc(
-    model: type[EventBase] | type[ImportedItem], field: str
+    model: type[LogEvent] | type[ImportedItem], field: str
 ) -> None:
     annotation: Any = model.model_fields[field]
     adapter: TypeAdapter[Any] = TypeAdapter(annotation.rebuild_annotation())

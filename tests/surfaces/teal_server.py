@@ -21,7 +21,6 @@ from sk_agents.config.agent_file import AgentFile, load_agent_files
 from sk_agents.config.settings import Settings
 from sk_agents.http.connections import ConnectionLimits, bounded_by
 from sk_agents.http.health import Health
-from sk_agents.http.shortcut import Shortcut
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.persistence.tasks.view import StoreTasks
 from sk_agents.routes import get_resume_routes, get_stateful_routes
@@ -139,11 +138,7 @@ class Place:
     def _serve_otherwise(self, app: FastAPI, file: AgentFile, path: str) -> None:
         """The routes with other bounds than a server has."""
         routes = app.router.routes
-        routes[:] = [
-            one
-            for one in routes
-            if not isinstance(one, Shortcut) and not getattr(one, "path", "").startswith(path)
-        ]
+        routes[:] = [one for one in routes if not getattr(one, "path", "").startswith(path)]
         served = ServedTealAgent(agent_address(file), read_config(file), **self.served)
         health = Health()
         operations = [*get_stateful_routes(served, health), *get_resume_routes(served, health)]

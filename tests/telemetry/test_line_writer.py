@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from sk_agents.cli.logs import MAX_MESSAGES, MAX_REPEATS, PERIOD_SECONDS, RepeatLimit
-from sk_agents.telemetry.line_writer import COUNTS, LineWriter, print_line
+from sk_agents.telemetry.logs import COUNTS, LineWriter, print_line
 
 PIPE_BYTES = 64 * 1024
 

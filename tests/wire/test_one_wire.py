@@ -25,7 +25,7 @@ from sk_agents.client.sse_parser import Frame, SseParser
 from sk_agents.engine import events as log
 from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import Cost, Part, RunStatus, Usage, UserInput
-from sk_agents.engine.reading.live import Delta
+from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.wire import events, requests, views
 from sk_agents.wire.frames import CHAT_FRAMES, INTERACTION_FRAMES, Frames
 from tests.engine.heads import head_after
@@ -101,9 +101,9 @@ EVENTS: list[log.Event] = [
     log.BranchChanged(at=NOW, head_run=None),
 ]
 DELTAS = [
-    Delta(kind="answer", run_id="int_1", round=1, attempt=1, offset=0, content="S"),
-    Delta(kind="thinking", run_id="int_1", round=1, attempt=1, offset=0, content="h"),
-    Delta(kind="tool_output", run_id="int_1", call_id="a", offset=0, content="1 file"),
+    LiveDelta(kind="answer", run_id="int_1", round=1, attempt=1, offset=0, content="S"),
+    LiveDelta(kind="thinking", run_id="int_1", round=1, attempt=1, offset=0, content="h"),
+    LiveDelta(kind="tool_output", run_id="int_1", call_id="a", offset=0, content="1 file"),
 ]
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import Field, ValidationError
 
-from sk_agents.chats.desk import new_interaction_id
+from sk_agents.chats.requests import new_interaction_id
 from sk_agents.engine.defaults import RandomIds
 from sk_agents.engine.events import (
     ApprovalDecided,

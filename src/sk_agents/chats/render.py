@@ -34,7 +34,7 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import Cost, Part, Thread, Usage, UserInput
-from sk_agents.engine.reading.live import Delta
+from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.reading.watch import Item as WatchedItem
 from sk_agents.engine.threads.catalog import Asked, Granted
 from sk_agents.http.sse import frame, last_frame
@@ -108,7 +108,7 @@ class ChatRenderer:
     def frames(self, items: Sequence[WatchedItem]) -> list[bytes]:
         found = []
         for item in items:
-            if isinstance(item, Delta):
+            if isinstance(item, LiveDelta):
                 found.append(_delta(item))
                 continue
             render = _RENDERED.get(type(item))
@@ -299,7 +299,7 @@ def spelled(arguments: Mapping[str, Any]) -> str:
     return json.dumps(arguments, ensure_ascii=False)
 
 
-def _delta(delta: Delta) -> bytes:
+def _delta(delta: LiveDelta) -> bytes:
     if delta.kind == "tool_output":
         payload: Payload = {
             "interaction_id": delta.run_id,

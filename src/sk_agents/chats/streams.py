@@ -11,12 +11,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Scope
 
-from sk_agents.chats.desk import Visit
 from sk_agents.chats.render import ChatRenderer, event_tag, stream_end
+from sk_agents.chats.requests import ChatRequest
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL
-from sk_agents.engine.reading.live import Delta
+from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
     CursorAhead,
@@ -57,7 +57,7 @@ class Previews:
     def is_open(self) -> bool:
         return self.line.is_open
 
-    def take(self, previews: Sequence[Delta]) -> None:
+    def take(self, previews: Sequence[LiveDelta]) -> None:
         self.line.write(b"".join(self._renderer.frames(previews)))
 
 
@@ -69,7 +69,7 @@ class ChatFrames:
 
     def __init__(
         self,
-        visit: Visit,
+        chat: ChatRequest,
         renderer: ChatRenderer,
         *,
         after: int,
@@ -77,11 +77,11 @@ class ChatFrames:
         incarnation: str | None,
     ) -> None:
         self.previews = Previews(renderer)
-        self._visit = visit
+        self._chat = chat
         self._renderer = renderer
         self._run_id = run_id
-        self._watch = visit.engine.watch(
-            visit.thread_id,
+        self._watch = chat.engine.watch(
+            chat.thread_id,
             after=after,
             run_id=run_id,
             incarnation=incarnation,
@@ -115,11 +115,11 @@ class ChatFrames:
     def _ended_by(self, reason: str) -> LastFrames:
         self._has_ended = True
         path = "/events" if self._run_id is None else f"/interactions/{self._run_id}/events"
-        return LastFrames([stream_end(reason, self._visit.address(path))])
+        return LastFrames([stream_end(reason, self._chat.address(path))])
 
 
 def live_stream(
-    visit: Visit,
+    chat: ChatRequest,
     renderer: ChatRenderer,
     *,
     after: int,
@@ -127,12 +127,12 @@ def live_stream(
     incarnation: str | None = None,
 ) -> EventStream:
     """The response that sends what follows `after`; the other arguments are those of `Watch`."""
-    frames = ChatFrames(visit, renderer, after=after, run_id=run_id, incarnation=incarnation)
+    frames = ChatFrames(chat, renderer, after=after, run_id=run_id, incarnation=incarnation)
     return EventStream(frames, line=frames.previews.line)
 
 
 async def renderer_at(
-    visit: Visit, known: KnownThread, position: int, *, run_id: str | None = None
+    chat: ChatRequest, known: KnownThread, position: int, *, run_id: str | None = None
 ) -> ChatRenderer:
     """A renderer for a stream of one run, or of the whole chat, that begins after `position`.
 
@@ -140,7 +140,7 @@ async def renderer_at(
     events may belong to a run that the reader has seen to its end: a message that was queued while
     a tool ran began before that tool's result, which nothing here must try to render.
     """
-    renderer = ChatRenderer(visit.chat_id, whole_chat=run_id is None)
+    renderer = ChatRenderer(chat.chat_id, whole_chat=run_id is None)
     begun = {
         run.run_id: run.first_seq
         for run in known.state.runs.values()
@@ -151,7 +151,7 @@ async def renderer_at(
     }
     seq = min(begun.values(), default=position + 1) - 1
     while seq < position:
-        page = await visit.engine.catalog.events(
+        page = await chat.engine.catalog.events(
             known.head, seq, min(PAGE, position - seq), max_bytes=PAGE_BYTES
         )
         if not page:
@@ -201,7 +201,7 @@ def cursor_of(headers: Sequence[tuple[bytes, bytes]], after: Sequence[str]) -> C
     return Cursor(0) if given else None
 
 
-async def place_of(request: Request, visit: Visit, known: KnownThread) -> int | None:
+async def place_of(request: Request, chat: ChatRequest, known: KnownThread) -> int | None:
     """The number of the event after which the reader wants to go on, if it names one.
 
     Raises:
@@ -215,7 +215,7 @@ async def place_of(request: Request, visit: Visit, known: KnownThread) -> int | 
     if cursor.seq >= known.state.next_seq:
         raise CursorAhead
     if cursor.tag is not None:
-        page = await visit.engine.catalog.events(known.head, cursor.seq - 1, 1)
+        page = await chat.engine.catalog.events(known.head, cursor.seq - 1, 1)
         if not page or not cursor.names(page[0]):
             raise CursorExpired
     return cursor.seq

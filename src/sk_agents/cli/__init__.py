@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sk_agents import __version__
-from sk_agents.cli import mcp
+from sk_agents.cli import keys, mcp
 from sk_agents.cli.approvals import approvals_app, grants_app
 from sk_agents.cli.chats import ARCHIVE_EXITS, agents_app, chat, chats_app, export, import_
 from sk_agents.cli.doctor import doctor
@@ -119,6 +119,7 @@ app.command()(chat)
 app.add_typer(chats_app)
 app.add_typer(approvals_app)
 app.add_typer(grants_app)
+app.add_typer(keys.app)
 app.add_typer(mcp.app)
 app.add_typer(agents_app)
 app.command(epilog=ARCHIVE_EXITS)(export)

@@ -19,10 +19,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Literal, TextIO
 
-from sk_agents.telemetry.line_writer import COUNTS, LineWriter
-from sk_agents.telemetry.log_ids import log_ids
-from sk_agents.telemetry.redaction import Redactor
-from sk_agents.telemetry.sent_logs import extras
+from sk_agents.telemetry.logs import COUNTS, LineWriter, Redactor, extras, log_ids
 
 logger = logging.getLogger(__name__)
 

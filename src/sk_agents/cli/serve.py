@@ -27,9 +27,8 @@ from sk_agents.config.store_url import store_url, without_secrets
 from sk_agents.exceptions import ConfigurationError, StoreBroken, StoreBusy, StoreError
 from sk_agents.http.caller import check_bind_address
 from sk_agents.http.connections import ConnectionLimits, affordable_connections, bounded_by
-from sk_agents.telemetry.line_writer import LineWriter, print_line
+from sk_agents.telemetry.logs import LineWriter, print_line, secret_values
 from sk_agents.telemetry.loop_watchdog import LoopWatchdog
-from sk_agents.telemetry.redaction import secret_values
 from sk_agents.wiring import House, build_authorizer, default_offer
 
 BACKLOG = 2048
@@ -72,10 +71,7 @@ def _serve(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> None:
     secrets = secret_values(settings, os.environ)
     configure_logs(settings.log_level, settings.log_format, secrets=secrets)
     log_what_python_prints()
-    offer = _offer(config_paths, settings)
-    if offer.is_default:
-        # Plugins of the package's own agents lie beside their files.
-        settings = settings.model_copy(update={"plugin_module": None})
+    settings, offer = asyncio.run(served_agents(config_paths, settings))
     authorizer = build_authorizer(settings)
     check_bind_address(settings.host, authorizer, settings.allow_insecure_auth)
     app = create_app(settings, offer.files, authorizer=authorizer)
@@ -86,12 +82,19 @@ def _serve(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> None:
             runner.run(_run_until_stopped(app, server, listener))
 
 
-def _offer(config_paths: Sequence[Path], settings: Settings) -> AgentOffer:
-    """The configured agents, or the agents of this package if none is configured."""
-    paths = config_paths or configured_paths(settings.service_config)
-    if paths:
-        return AgentOffer(load_agent_files(paths))
-    return asyncio.run(default_offer(settings))
+async def served_agents(
+    config_paths: Sequence[Path], settings: Settings
+) -> tuple[Settings, AgentOffer]:
+    """The configured agents, or the agents of this package if none is configured.
+
+    Raises:
+        ConfigurationError: a file cannot be used.
+    """
+    if paths := config_paths or configured_paths(settings.service_config):
+        return settings, AgentOffer(load_agent_files(paths))
+    # Plugins of the package's own agents are beside their files.
+    without_module = settings.model_copy(update={"plugin_module": None})
+    return without_module, await default_offer(settings)
 
 
 def ready_line(settings: Settings, house: House, listener: socket.socket, offer: AgentOffer) -> str:
@@ -126,7 +129,16 @@ def _listen(host: str, port: int) -> socket.socket:
         )[0]
         return _listener(family, address)
     except OSError as error:
-        raise _cannot_listen(host, port, error) from None
+        place = f"{host} port {port}"
+        match error.errno:
+            case errno.EADDRINUSE:
+                code, reason = Exit.UNAVAILABLE, f"{place} is in use; --port 0 picks a free port"
+            case errno.EACCES | errno.EPERM:
+                code, reason = Exit.NOT_PERMITTED, f"not permitted to listen on {place}"
+            case _:
+                code = Exit.BAD_CONFIGURATION
+                reason = f"TA_HOST: cannot listen on {place}: {error.strerror}"
+        raise _CannotListen(code, reason) from None
 
 
 def _listener(family: int, address: tuple[Any, ...]) -> socket.socket:
@@ -145,17 +157,6 @@ def _listener(family: int, address: tuple[Any, ...]) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-def _cannot_listen(host: str, port: int, error: OSError) -> Exception:
-    place = f"{host} port {port}"
-    match error.errno:
-        case errno.EADDRINUSE:
-            return _CannotListen(Exit.UNAVAILABLE, f"{place} is in use; --port 0 picks a free port")
-        case errno.EACCES | errno.EPERM:
-            return _CannotListen(Exit.NOT_PERMITTED, f"not permitted to listen on {place}")
-        case _:
-            return ConfigurationError(f"TA_HOST: cannot listen on {place}: {error.strerror}")
 
 
 def _server_config(app: FastAPI, settings: Settings, files: Sequence[AgentFile]) -> uvicorn.Config:

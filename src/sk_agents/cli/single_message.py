@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import asdict
 
 import typer
 
@@ -13,7 +14,7 @@ from sk_agents.cli.interaction_reader import InteractionReader, UserLeft
 from sk_agents.cli.options import Exit, ServerAccess
 from sk_agents.cli.safe_text import one_line
 from sk_agents.cli.server_connection import print_error, silence_client_log, unopened_client
-from sk_agents.cli.terminal import Screen, print_json, print_json_line
+from sk_agents.cli.terminal import Screen, print_json
 from sk_agents.client import (
     ApprovalRequired,
     Chat,
@@ -64,7 +65,8 @@ async def _send(
         def print_event(event: Event) -> None:
             if output == "events":
                 fields = event.model_dump(mode="json", by_alias=True, exclude_none=True)
-                print_json_line({"event": event_name(event), "chat_id": chat.id, **fields})
+                named = {"event": event_name(event), "chat_id": chat.id, **fields}
+                print_json(named, on_one_line=True)
 
         reader = InteractionReader(chat, print_event)
         options: MessageOptions = {"agent": agent} if agent else {}
@@ -144,15 +146,7 @@ def _document(chat: Chat, reply: Reply) -> dict[str, object]:
         "interaction_id": reply.interaction_id,
         "status": reply.status,
         "text": reply.text,
-        "tool_calls": [
-            {
-                "id": use.id,
-                "tool_name": use.tool_name,
-                "tool_input": use.tool_input,
-                "tool_output": use.tool_output,
-            }
-            for use in reply.tool_calls
-        ],
+        "tool_calls": [asdict(use) for use in reply.tool_calls],
         "approvals": [a.model_dump(mode="json", by_alias=True) for a in reply.approvals],
         "usage": reply.usage.model_dump() if reply.usage else None,
         "error": reply.error.model_dump(mode="json") if reply.error else None,

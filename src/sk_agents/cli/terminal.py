@@ -85,13 +85,10 @@ class Screen:
         self._console.print(table, soft_wrap=False)
 
 
-def print_json(document: Any) -> None:
-    """One document; everything beyond ASCII is escaped, so it is safe on a terminal too."""
-    typer.echo(json.dumps(document, indent=2))
-
-
-def print_json_line(document: Any) -> None:
-    typer.echo(json.dumps(document, separators=(",", ":")))
+def print_json(document: Any, *, on_one_line: bool = False) -> None:
+    """Everything beyond ASCII is escaped, so the output is safe on a terminal too."""
+    layout: dict[str, Any] = {"separators": (",", ":")} if on_one_line else {"indent": 2}
+    typer.echo(json.dumps(document, **layout))
 
 
 class Keyboard:

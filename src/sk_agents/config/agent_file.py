@@ -40,7 +40,7 @@ _STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 @dataclass(frozen=True)
 class ApiVersion:
-    """One row of the table of APIs: where the name stands and which kinds there are."""
+    """The field with the agent's name, the kinds, and all fields of an API's files."""
 
     name_field: str
     kinds: tuple[str | None, ...]
@@ -51,14 +51,11 @@ _FIELDS = frozenset(
     {"apiVersion", "kind", "version", "description", "input_type", "output_type", "spec"}
 )
 # Published files of the two newer versions say `Agent`, `Chat` or nothing at all.
-API_VERSIONS: Mapping[str, Mapping[str, ApiVersion]] = {
-    "skagents": {
-        "v1": ApiVersion("service_name", ("Sequential", "Chat"), _FIELDS | {"service_name"}),
-        "v2alpha1": ApiVersion("name", ("Agent", "Chat", None), _FIELDS | {"name", "metadata"}),
-    },
-    "tealagents": {
-        "v1alpha1": ApiVersion("name", ("Agent", "Chat", None), _FIELDS | {"name", "metadata"}),
-    },
+_NAMED = ApiVersion("name", ("Agent", "Chat", None), _FIELDS | {"name", "metadata"})
+API_VERSIONS = {
+    "skagents/v1": ApiVersion("service_name", ("Sequential", "Chat"), _FIELDS | {"service_name"}),
+    "skagents/v2alpha1": _NAMED,
+    "tealagents/v1alpha1": _NAMED,
 }
 
 
@@ -222,12 +219,11 @@ def _parse(path: Path, document: Mapping[str, Any]) -> AgentFile:
 def _api_version(path: Path, value: Any) -> ApiVersion:
     if value is None:
         raise _fault(path, "apiVersion", "is missing")
-    group, _, version = value.partition("/") if isinstance(value, str) else ("", "", "")
-    versions = API_VERSIONS.get(group)
-    if versions is None or version not in versions:
-        known = ", ".join(f"{g}/{v}" for g, versions in API_VERSIONS.items() for v in versions)
+    api = API_VERSIONS.get(value) if isinstance(value, str) else None
+    if api is None:
+        known = ", ".join(API_VERSIONS)
         raise _fault(path, "apiVersion", f"'{value}' is not known; known are {known}")
-    return versions[version]
+    return api
 
 
 def _name(path: Path, field_name: str, value: Any) -> str:

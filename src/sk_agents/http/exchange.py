@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, cast
 
@@ -22,8 +22,6 @@ from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     RequestResponseCycle,
 )
-
-from sk_agents.http.response_headers import missing_defaults
 
 _EXTENSION = "sk_agents.exchange"
 _KNOWN_HEADERS = 256
@@ -64,8 +62,6 @@ class Exchange(RequestResponseCycle):
         self.response_complete = False
         self.chunked_encoding = None
         self.expected_content_length = 0
-        # Sent as they are with every response, instead of any of the same name.
-        self.headers: tuple[tuple[bytes, bytes], ...] = ()
         self.is_event_stream = False
         # Of a response without a length to a client that knows no chunks (RFC 9112, 6.3).
         self._ends_by_closing = False
@@ -98,14 +94,6 @@ class Exchange(RequestResponseCycle):
         elif self.is_event_stream and self.is_writable:
             self.write(COMMENT)
 
-    def whole_body(self) -> bytes | None:
-        """The request's body, taken as by `receive`; None if some of it is still to come."""
-        if self.more_body or self.disconnected or self.waiting_for_100_continue:
-            return None
-        self.message_event.clear()
-        body, self.body = bytes(self.body), bytearray()
-        return body
-
     @property
     def is_writable(self) -> bool:
         """Whether the response has begun, goes on, and its reader keeps up."""
@@ -121,14 +109,6 @@ class Exchange(RequestResponseCycle):
         """A part of the response, which must be writable, at once."""
         head, self._head = self._head, b""
         self.transport.write(b"%b%x\r\n%b\r\n" % (head, len(body), body))
-
-    def reply(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
-        """The whole response at once; False, and nothing was done, if that cannot be."""
-        if self.flow.write_paused or self.disconnected or self.response_started:
-            return False
-        self._begin({"type": "http.response.start", "status": status, "headers": headers})
-        self._go_on({"type": "http.response.body", "body": body})
-        return True
 
     async def send(self, message: ASGISendEvent) -> None:
         if self.flow.write_paused and not self.disconnected:
@@ -149,10 +129,6 @@ class Exchange(RequestResponseCycle):
         self.waiting_for_100_continue = False
         status, headers = message["status"], message.get("headers", ())
         lines = [STATUS_LINE[status]]
-        for own in self.headers:
-            headers = [pair for pair in headers if pair[0] != own[0]]
-            lines.append(b"%b: %b\r\n" % own)
-        lines += [b"%b: %b\r\n" % default for default in missing_defaults(headers)]
         says_close = False
         for name, value in (*self.default_headers, *headers):
             line, role = _header(name, value)

@@ -8,7 +8,8 @@ from secrets import token_hex
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from sk_agents.http.response_headers import DEFAULTS
+# As the front puts them on every response.
+COMMON_HEADERS = b"x-content-type-options: nosniff\r\ncache-control: no-store\r\n"
 
 
 def raw_problem(status: HTTPStatus) -> bytes:
@@ -24,8 +25,8 @@ def raw_problem(status: HTTPStatus) -> bytes:
         }
     ).encode()
     later = b"retry-after: 1\r\n" if status == HTTPStatus.SERVICE_UNAVAILABLE else b""
-    common = b"".join(b"%b: %b\r\n" % default for default in DEFAULTS)
-    return (
-        b"%bcontent-type: application/problem+json\r\ncontent-length: %d\r\n"
-        b"%b%bconnection: close\r\n\r\n%b" % (STATUS_LINE[status], len(body), common, later, body)
+    head = (
+        b"%bcontent-type: application/problem+json\r\ncontent-length: %d\r\n%b%b"
+        b"connection: close\r\n\r\n" % (STATUS_LINE[status], len(body), COMMON_HEADERS, later)
     )
+    return head + body

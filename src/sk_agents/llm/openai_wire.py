@@ -47,26 +47,20 @@ class RequestEncoder:
         self._options = b""
 
     def encode(self, prompt: Prompt) -> bytes:
-        if self._last is None or not _has_same_options(prompt, self._last):
-            self._options = encoded(request_options(self._model, prompt, self._dialect))
-            self._last = replace(prompt, messages=())
+        options = replace(prompt, messages=())
+        if options != self._last:
+            self._options = encoded(request_options(self._model, options, self._dialect))
+            self._last = options
         messages = b",".join(_wires(prompt.messages))
         return b'{"messages":[%b],%b' % (messages, self._options[1:])
 
 
-def _has_same_options(one: Prompt, other: Prompt) -> bool:
-    return (
-        one.tools == other.tools
-        and one.temperature == other.temperature
-        and one.max_tokens == other.max_tokens
-        and one.reasoning_effort == other.reasoning_effort
-        and one.response_schema == other.response_schema
-    )
-
-
 def _wires(messages: Sequence[Message]) -> list[bytes | bytearray]:
     if not isinstance(messages, Conversation) or messages.sent.count > messages.past_length:
-        return [message.wire or _encode(message) for message in messages]
+        return [
+            message.wire or message.keep_wire(encoded(wire_message(message)))
+            for message in messages
+        ]
     wires = _wires(messages.instructions)
     if messages.past_length:
         wires.append(_wire_of_past(messages))
@@ -85,10 +79,6 @@ def _wire_of_past(messages: Conversation) -> bytearray:
         message.keep_wire(b"")
     sent.count = messages.past_length
     return sent.wire
-
-
-def _encode(message: Message) -> bytes:
-    return message.keep_wire(encoded(wire_message(message)))
 
 
 def request_options(model: str, prompt: Prompt, dialect: Dialect) -> dict[str, Any]:

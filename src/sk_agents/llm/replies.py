@@ -30,7 +30,7 @@ USUAL = ReplyLimits()
 MAX_NAME = 1024
 
 
-class Reply:
+class StreamedReply:
     """One model turn in the making; `finished` once its last piece is there.
 
     Calls are held back to the end, so their limits are looked after here; what is said goes out
@@ -148,7 +148,7 @@ class Reply:
         index = entry.get("index")
         identity = entry.get("id")
         call = self._by_index.get(index) if isinstance(index, int) else self._last_call(identity)
-        # Some servers number every call 0; a new id then is what tells a new call.
+        # Some servers number every call 0; a new id then means a new call.
         if call is None or (identity and call.identity and identity != call.identity):
             if len(self._calls) >= self._limits.calls:
                 most = self._limits.calls

@@ -18,8 +18,8 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope
 
 from sk_agents.exceptions import TealError
-from sk_agents.http.correlation import HEADER, correlation_id_of
 from sk_agents.http.errors import DEFAULT_RETRY_AFTER, status_of
+from sk_agents.http.ids import CORRELATION_HEADER, correlation_id_of
 from sk_agents.http.sse import frame
 from sk_agents.skagents.models import (
     IntermediateTaskResponse,
@@ -67,7 +67,7 @@ async def with_failure(outputs: Outputs, scope: Scope) -> AsyncGenerator[Sequenc
 def error_response(scope: Scope, failure: InvokeFailure, detail: Any = None) -> JSONResponse:
     """`detail` in place of the message, where there is more to say than a sentence."""
     correlation_id = correlation_id_of(scope)
-    headers = {HEADER: correlation_id}
+    headers = {CORRELATION_HEADER: correlation_id}
     if failure.status in UNAVAILABLE:
         headers["Retry-After"] = str(DEFAULT_RETRY_AFTER)
     if failure.status == HTTPStatus.REQUEST_TIMEOUT:

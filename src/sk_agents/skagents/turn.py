@@ -24,7 +24,7 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.models import NewThread, Part, RunStatus, Usage, UserInput
 from sk_agents.engine.ports import Ids
-from sk_agents.engine.reading.live import Delta
+from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.reading.watch import Item
 from sk_agents.exceptions import NotFound, TealError
 from sk_agents.http.caller import Caller
@@ -153,7 +153,7 @@ class _TurnReader:
         if self.is_over:
             return
         match item:
-            case Delta(kind="answer"):
+            case LiveDelta(kind="answer"):
                 self._follow(item)
                 yield TextPiece(item.content)
             case Answered():
@@ -171,7 +171,7 @@ class _TurnReader:
                 self.is_over = True
                 yield self._end(item)
 
-    def _follow(self, delta: Delta) -> None:
+    def _follow(self, delta: LiveDelta) -> None:
         stream = (delta.round, delta.attempt)
         if stream != self._stream:
             self._stream, self._shown = stream, []

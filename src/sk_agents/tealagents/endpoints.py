@@ -23,12 +23,9 @@ from sk_agents.engine.ports import Quota
 from sk_agents.exceptions import InvalidInput, LimitExceeded, TealError
 from sk_agents.http.body import body_of
 from sk_agents.http.caller import Caller, current_caller
-from sk_agents.http.correlation import correlation_id_of
 from sk_agents.http.errors import DEFAULT_RETRY_AFTER, status_of
-from sk_agents.http.exchange import exchange_of
 from sk_agents.http.health import Health
-from sk_agents.http.idempotency import idempotency_key
-from sk_agents.http.ids import canonical_uuid
+from sk_agents.http.ids import canonical_uuid, correlation_id_of, idempotency_key
 from sk_agents.http.limits import limits_of, quota_of
 from sk_agents.http.sse import DirectLine, EventStream, Frames
 from sk_agents.http.streams import HeldStream
@@ -62,11 +59,6 @@ class JsonResponse:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         length = str(len(self._body)).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", length)]
-        exchange = exchange_of(scope)
-        if exchange is not None and send == exchange.send:
-            # No layer in between reads it.
-            if exchange.reply(self._status, headers, self._body):
-                return
         await send({"type": "http.response.start", "status": self._status, "headers": headers})
         await send({"type": "http.response.body", "body": self._body})
 

@@ -16,8 +16,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sk_agents.http.express import ExpressRoute
+from sk_agents.http import operations
 from sk_agents.http.health import Health
+from sk_agents.http.operations import OperationRoute
 from sk_agents.http.page import reference_page
 from sk_agents.tealagents.endpoints import Endpoint, Endpoints, JsonResponse, guarded
 from sk_agents.tealagents.models import (
@@ -83,7 +84,16 @@ class Operation:
 
     @property
     def route(self) -> Route:
-        return ExpressRoute(self.path, _EndpointApp(guarded(self.endpoint)), methods=[self.method])
+        return OperationRoute(
+            operations.Operation(
+                method=self.method,
+                path=self.path,
+                endpoint=_EndpointApp(guarded(self.endpoint)),
+                # The endpoint finds out by itself.
+                who=None,
+                is_described=False,
+            )
+        )
 
 
 _TASK = {"task_id": "The request's task; only stores that cannot find a request alone need it."}

@@ -8,7 +8,6 @@ import platform
 import re
 import shutil
 import socket
-import sys
 from collections.abc import AsyncIterator, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -17,17 +16,16 @@ from sk_agents import __version__
 from sk_agents.cli.doctor.findings import Finding, report
 from sk_agents.cli.doctor.remote_checks import check_models, check_server, is_teal_server
 from sk_agents.cli.options import Exit, ServerAccess
+from sk_agents.cli.serve import served_agents
 from sk_agents.cli.server_connection import silence_client_log
-from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
 from sk_agents.config.settings import Settings, load_settings
 from sk_agents.config.store_url import store_url, without_secrets
 from sk_agents.exceptions import ConfigurationError, StoreError
 from sk_agents.http.caller import check_bind_address
-from sk_agents.wiring import House, build_authorizer, build_house, default_offer
+from sk_agents.wiring import House, build_authorizer, build_house
 
 CONFIGURATION = "configuration"
 DISTRIBUTION = "teal-agents"
-OLDEST_PYTHON = (3, 11)
 SHOWN_PACKAGES = ("fastapi", "uvicorn", "pydantic", "aiohttp", "apsw")
 MB = 1024**2
 LITTLE_DISK = 1024 * MB
@@ -45,7 +43,8 @@ def run_checks(
     """Check everything, but no model without a `model_timeout` and no server without `access`."""
 
     async def checks() -> AsyncIterator[Finding]:
-        yield check_python()
+        version = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+        yield Finding("python", "ok", version)
         yield check_packages()
         try:
             settings = load_settings(config, store=store)
@@ -72,8 +71,8 @@ async def _local_checks(
 ) -> AsyncIterator[Finding]:
     yield _check_authorizer(settings)
     try:
-        settings, files = await _agents(config, settings)
-        house = build_house(settings, files)
+        settings, offer = await served_agents(config, settings)
+        house = build_house(settings, offer.files)
     except ConfigurationError as error:
         yield _misconfigured(CONFIGURATION, error)
         return
@@ -84,15 +83,8 @@ async def _local_checks(
     if model_timeout is None:
         yield Finding("models", "ok", "not called, because of --offline")
         return
-    async for finding in check_models(settings, files, house, seconds=model_timeout):
+    async for finding in check_models(settings, offer.files, house, seconds=model_timeout):
         yield finding
-
-
-def check_python() -> Finding:
-    detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    if sys.version_info < OLDEST_PYTHON:
-        return Finding("python", "fail", detail, "Python 3.11 or newer is needed")
-    return Finding("python", "ok", detail)
 
 
 def check_packages() -> Finding:
@@ -137,21 +129,6 @@ def _check_authorizer(settings: Settings) -> Finding:
             "for more than development set TA_AUTHORIZER_MODULE and TA_AUTHORIZER_CLASS",
         )
     return Finding("callers", "ok", name)
-
-
-async def _agents(
-    config: Sequence[Path], settings: Settings
-) -> tuple[Settings, Sequence[AgentFile]]:
-    """What `teal serve` would serve.
-
-    Raises:
-        ConfigurationError: a file cannot be used.
-    """
-    if paths := config or configured_paths(settings.service_config):
-        return settings, load_agent_files(paths)
-    # Plugins of the package's own agents lie beside their files.
-    offer = await default_offer(settings)
-    return settings.model_copy(update={"plugin_module": None}), offer.files
 
 
 def _configured(house: House) -> Finding:

@@ -80,7 +80,7 @@ class Quiet:
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """Nothing was appended, whoever holds the thread."""
+    """Nothing was appended, whether the thread has an owner or not."""
 
     next_seq: int
 
@@ -90,9 +90,9 @@ class Pending:
     """The approval is undecided and in time; with `overdue`, undecided and past its time.
 
     `next_seq` is how far the sender has read, as in `Owned`; with `exact`, nothing was appended
-    since. Who decides several approvals names the one that is due first: then none is late, and
-    each is as its sender has read. With `in_time`, the sender has seen on a better clock than the
-    wall's that its time is not up.
+    since. A sender that decides several approvals names the one that is due first: then none is
+    late, and each is as its sender has read. With `in_time`, the sender has seen on a better clock
+    than the wall's that its time is not up.
     """
 
     approval_id: str
@@ -114,14 +114,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ClaimIfFree:
-    """Take the lease unless a live owner has it; the returned head says who does."""
+    """Take the lease unless a live owner has it; the returned head names the owner."""
 
     owner: str
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give up the lease: the run has ended, or somebody else shall drive it on."""
+    """Give up the lease: the run has ended, or another instance shall drive it on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +148,8 @@ class Commit:
     incarnation: str | None = None
 
     @property
-    def asks_who_leads(self) -> bool:
-        """Whether it matters if a live owner holds the thread; finding out costs a store time."""
+    def needs_lease_state(self) -> bool:
+        """Whether it matters if a live owner holds the thread; a store finds out only then."""
         return isinstance(self.guard, Quiet) or isinstance(self.lease, Claim | ClaimIfFree)
 
 
@@ -187,8 +187,8 @@ def admit(
 ) -> Admission:
     """Check the guard and derive everything the commit changes.
 
-    `leased` says whether `head.owner` is a live owner and counts only if `commit.asks_who_leads`;
-    `approval` is the index row of a `Pending` guard's approval, if there is one.
+    `leased` says whether `head.owner` is a live owner and counts only if
+    `commit.needs_lease_state`; `approval` is the index row that a `Pending` guard names, if any.
 
     Raises:
         ThreadExists, ThreadNotFound, SequenceConflict, LeaseHeld, LeaseLost, ApprovalNotFound,
@@ -351,7 +351,7 @@ def _advanced(
 
 
 def _holder(head: Thread, commit: Commit, *, leased: bool) -> tuple[str | None, int]:
-    """Who holds the thread then, and the epoch."""
+    """The owner and the epoch after the commit."""
     match commit.lease:
         case Claim(owner) | ClaimIfFree(owner) if not leased:
             return owner, head.epoch + 1

@@ -27,7 +27,7 @@ _ROUND_ENDS = frozenset((Answered, ToolProposed))
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
+class LiveDelta:
     """A piece of text as it appears; void once a higher `attempt` of its round begins."""
 
     kind: DeltaKind
@@ -113,7 +113,7 @@ class LiveRun:
                 return True
         return False
 
-    def deltas_since(self, seen: dict[StreamKey, tuple[int, int]]) -> Iterator[Delta]:
+    def deltas_since(self, seen: dict[StreamKey, tuple[int, int]]) -> Iterator[LiveDelta]:
         """What is new to a reader that has `seen` so many chunks and characters of each stream;
         `seen` is moved on."""
         for key, stream in self._streams.items():
@@ -123,7 +123,7 @@ class LiveRun:
                 end = stream.end_of_piece(count, offset)
                 content = "".join(stream.chunks[count:end])
                 seen[key] = (end, offset + len(content))
-                yield Delta(kind, self.run_id, content, offset, number, attempt, call_id)
+                yield LiveDelta(kind, self.run_id, content, offset, number, attempt, call_id)
 
     def _append(self, key: StreamKey, text: str) -> None:
         stream = self._streams.get(key)

@@ -84,7 +84,7 @@ class Readers:
         if not self._ends_with_readers(key):
             return
         if self._drivers.is_driven(thread_id):
-            self._arm(key, self._grace)
+            self._end_after(self._grace, key)
         else:
             self._mark_soon(key)
 
@@ -103,13 +103,12 @@ class Readers:
             return True
         return self._drivers.agent_of(known).on_disconnect == "cancel"
 
-    def _arm(self, key: RunKey, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        self._timers[key.run_id] = loop.call_later(seconds, self._expire, key)
+    def _end_after(self, seconds: float, key: RunKey) -> None:
+        def end() -> None:
+            del self._timers[key.run_id]
+            self._spawn(self._end(key))
 
-    def _expire(self, key: RunKey) -> None:
-        del self._timers[key.run_id]
-        self._spawn(self._end(key))
+        self._timers[key.run_id] = asyncio.get_running_loop().call_later(seconds, end)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -128,7 +127,7 @@ class Readers:
             logger.warning("readers not looked for", extra={"error": type(error).__name__})
             seconds = self._period
         if self._is_left_here(key) and not self._is_closing:
-            self._arm(key, seconds)
+            self._end_after(seconds, key)
 
     @property
     def _mark_lifetime(self) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 from sk_agents.engine.events import Event, RunEnded, within
@@ -15,7 +16,7 @@ from sk_agents.engine.failpoints import announced
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import SETTLED, TERMINAL
 from sk_agents.engine.ports import Subscription
-from sk_agents.engine.reading.live import Delta, LiveRun, StreamKey
+from sk_agents.engine.reading.live import LiveDelta, LiveRun, StreamKey
 from sk_agents.engine.reading.readers import Readers
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.known import KnownThread
@@ -29,7 +30,7 @@ PAGE = 500
 # A reader holds no more of a log than this at a time, and one event: many may be stuck at once.
 PAGE_BYTES = 64 * 1024
 
-Item = Event | Delta
+Item = Event | LiveDelta
 
 
 class Outlet(Protocol):
@@ -41,43 +42,25 @@ class Outlet(Protocol):
     @property
     def is_open(self) -> bool: ...
 
-    def take(self, deltas: Sequence[Delta]) -> None: ...
+    def take(self, deltas: Sequence[LiveDelta]) -> None: ...
 
 
+@dataclass(slots=True, eq=False)
 class _Position:
-    """How far a reader has read."""
+    """How far a reader has read: the events up to `last`, and `seen` of the live text."""
 
-    __slots__ = (
-        "_outlet",
-        "_run_id",
-        "_seen_run",
-        "_services",
-        "_thread_id",
-        "incarnation",
-        "last",
-        "seen",
-    )
-
-    def __init__(
-        self,
-        services: Services,
-        thread_id: str,
-        run_id: str | None,
-        last: int,
-        outlet: Outlet | None,
-    ) -> None:
-        self._services = services
-        self._thread_id = thread_id
-        self._run_id = run_id
-        self._outlet = outlet
-        self.seen: dict[StreamKey, tuple[int, int]] = {}
-        self._seen_run = run_id
-        self.last = last
-        self.incarnation: str | None = None
+    services: Services
+    thread_id: str
+    run_id: str | None
+    last: int
+    incarnation: str | None
+    outlet: Outlet | None
+    seen: dict[StreamKey, tuple[int, int]] = field(default_factory=dict)
+    seen_run: str | None = None
 
     def known(self) -> KnownThread | None:
         """What is known here of the thread that is read, not of one that has its id by now."""
-        known = self._services.threads.known(self._thread_id)
+        known = self.services.threads.known(self.thread_id)
         return known if known is not None and known.incarnation == self.incarnation else None
 
     def live(self) -> LiveRun | None:
@@ -86,16 +69,15 @@ class _Position:
         A reader that is behind reads what is stored first. One may also be ahead, since a commit is
         readable before its sender has the answer: it may have read what the deltas are of.
         """
-        services, thread_id = self._services, self._thread_id
-        live, known = services.live.get(thread_id), self.known()
+        live, known = self.services.live.get(self.thread_id), self.known()
         if live is None or known is None or known.state.active_run != live.run_id:
             return None
-        is_wanted = self._run_id is None or self._run_id == live.run_id
+        is_wanted = self.run_id is None or self.run_id == live.run_id
         return live if is_wanted and known.state.next_seq == self.last + 1 else None
 
-    def new_deltas(self, live: LiveRun) -> Iterator[Delta]:
-        if live.run_id != self._seen_run:
-            self._seen_run, self.seen = live.run_id, {}
+    def new_deltas(self, live: LiveRun) -> Iterator[LiveDelta]:
+        if live.run_id != self.seen_run:
+            self.seen_run, self.seen = live.run_id, {}
         return live.deltas_since(self.seen)
 
     def on_live_text(self) -> None:
@@ -104,9 +86,9 @@ class _Position:
         if live is None:
             # The reader has been woken for the events that come first.
             return
-        outlet = self._outlet
+        outlet = self.outlet
         if outlet is None or not outlet.is_open:
-            self._services.signals.notify(self._thread_id, local=True)
+            self.services.signals.notify(self.thread_id, local=True)
         elif deltas := [*self.new_deltas(live)]:
             try:
                 outlet.take(deltas)
@@ -144,8 +126,7 @@ class Watch:
         self._thread_id = thread_id
         self._run_id = run_id
         self._readers = readers
-        self._position = _Position(services, thread_id, run_id, after, outlet)
-        self._position.incarnation = incarnation
+        self._position = _Position(services, thread_id, run_id, after, incarnation, outlet)
         self._subscription = services.signals.subscribe(thread_id)
         self._changes: Subscription | None = None
         self._given: Sequence[Item] = ()

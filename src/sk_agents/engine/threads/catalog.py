@@ -1,7 +1,7 @@
 """A user's threads as a whole: made, listed, named, switched, removed, and what waits in them.
 
 Nothing here drives a run: each method is one read, or one conditional commit that is tried again
-when somebody else was faster.
+when another writer was faster.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sk_agents.exceptions import (
 
 T = TypeVar("T")
 
-# Each lost race means that somebody else's commit succeeded.
+# Each lost race means that another commit succeeded.
 RACES = 100
 
 
@@ -72,8 +72,8 @@ class ThreadCatalog:
         return await self._services.store.threads(query)
 
     async def head(self, thread_id: str, user_id: str, *, lasting: bool = False) -> Thread:
-        """The thread's head, without its log. With `lasting` what we remember will do, for those
-        who only look at what never changes; that it was deleted the next commit finds out.
+        """The thread's head, without its log. With `lasting` what is kept in memory will do, for
+        callers that only look at what never changes; a deletion is found by the next commit.
 
         Raises:
             ThreadNotFound: no such thread of this user.
@@ -87,7 +87,7 @@ class ThreadCatalog:
     async def events(
         self, thread: Thread, after: int, limit: int, *, max_bytes: int | None = None
     ) -> Sequence[Event]:
-        """A part of the log of this very thread. The caller has checked whose thread it is.
+        """A part of this thread's log. The caller has checked whose thread it is.
 
         Raises:
             ThreadNotFound: it was deleted since.
@@ -147,7 +147,7 @@ class ThreadCatalog:
     async def remove(
         self, thread_id: str, user_id: str, stop: Callable[[str], Awaitable[object]]
     ) -> None:
-        """Delete the thread and all that was said in it; `stop` ends a run of it.
+        """Delete the thread with its log; `stop` ends a run of it.
 
         Raises:
             ThreadNotFound: no such thread of this user.
@@ -181,7 +181,7 @@ class ThreadCatalog:
         """One approval as it stands.
 
         Raises:
-            ApprovalNotFound: no such approval of this user, or its call is asked about anew.
+            ApprovalNotFound: no such approval of this user, or its call has a newer one.
         """
         asked = await self._asked(await self.approval(approval_id, user_id))
         if asked is None:
@@ -200,7 +200,7 @@ class ThreadCatalog:
         return entry
 
     async def run(self, run_id: str) -> Entry | None:
-        """Where a run lies; whose it is, the caller checks."""
+        """Where a run lies. The caller checks whose it is."""
         return await self._services.store.find("run", run_id)
 
     async def grants(self, user_id: str, *, after: str | None, limit: int) -> Page[Granted]:
@@ -254,7 +254,7 @@ class ThreadCatalog:
     async def _commit(
         self, thread_id: str, user_id: str, change: Callable[[KnownThread], Event]
     ) -> KnownThread:
-        """Commit what `change` makes of the thread as it is, anew if that was out of date."""
+        """Commit what `change` makes of the thread, again if the thread was out of date."""
         for _ in range(RACES):
             known = await self._owned(thread_id, user_id)
             guard = Unchanged(known.state.next_seq)

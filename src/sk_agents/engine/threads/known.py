@@ -138,8 +138,7 @@ class KnownThreads:
         return known
 
     def _forget_deleted(self, thread_id: str) -> None:
-        known = self._known.get(thread_id)
-        if known is not None:
+        if (known := self._known.get(thread_id)) is not None:
             known.mark_deleted()
             self.forget(thread_id)
 
@@ -173,8 +172,7 @@ class KnownThreads:
         self._pinned[thread_id] -= 1
         if not self._pinned[thread_id]:
             del self._pinned[thread_id]
-            known = self._known.get(thread_id)
-            if known is not None:
+            if (known := self._known.get(thread_id)) is not None:
                 known.tail.clear()
 
 

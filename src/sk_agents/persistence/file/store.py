@@ -250,7 +250,7 @@ class FileStore:
             approval = None
             if isinstance(commit.guard, Pending):
                 approval = log.entries.get(("approval", commit.guard.approval_id))
-            leased = commit.asks_who_leads and self._owners.holds(head)
+            leased = commit.needs_lease_state and self._owners.holds(head)
             admission = admit(commit, head, leased=leased, approval=approval, now=now)
             self._index.add(admission.entries)
             log.append(fd, commit.commit_id, admission.thread, admission.entries, body)

@@ -234,7 +234,7 @@ class SqliteStore:
         approval = None
         if isinstance(guard, Pending):
             approval = rows.entry(db, "approval", guard.approval_id)
-        leased = commit.asks_who_leads and head is not None and self._is_leased(db, head)
+        leased = commit.needs_lease_state and head is not None and self._is_leased(db, head)
         return admit(commit, head, leased=leased, approval=approval, now=now)
 
     def _is_leased(self, db: apsw.Connection, head: Thread) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from sk_agents.engine.log.commits import Absent, Admission, Commit, Unchanged, admit
-from sk_agents.engine.models import Document, Entry, Thread
+from sk_agents.engine.models import Entry, StoredModel, Thread
 from sk_agents.exceptions import InvalidInput, SchemaTooNew, StateCorrupt
 from sk_agents.persistence.head import decode_head, encode_head, head_checksum
 from sk_agents.persistence.record import checksum, decode_record, encode_events
@@ -23,14 +23,14 @@ FORMAT = 1
 IMPORT_ID = "import"
 
 
-class SealedRecord(Document):
+class SealedRecord(StoredModel):
     commit_id: str
     first_seq: int
     body: str
     check: int
 
 
-class LogDocument(Document):
+class LogDocument(StoredModel):
     """What lies under `KEY`. The bytes of a head or record are kept as text."""
 
     version: int = FORMAT

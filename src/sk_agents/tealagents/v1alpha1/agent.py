@@ -30,7 +30,7 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL, RunStatus, Usage
-from sk_agents.engine.reading.live import Delta
+from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.reading.watch import Item
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.tealagents.models import StateIds
@@ -177,7 +177,7 @@ class AgentLoop:
                 for item in items:
                     if unseen := text.unseen(item):
                         pieces.append(unseen)
-                    if not isinstance(item, Delta):
+                    if not isinstance(item, LiveDelta):
                         progress.take(item)
                 if progress.ended is not None or await self._waits(request, progress):
                     pieces.append(progress)
@@ -245,14 +245,14 @@ class _AnswerText:
     def is_open(self) -> bool:
         return self._outlet is not None and self._outlet.is_open
 
-    def take(self, previews: Sequence[Delta]) -> None:
+    def take(self, previews: Sequence[LiveDelta]) -> None:
         text = "".join(map(self.unseen, previews))
         if text and self._outlet is not None:
             self._outlet.write(text)
 
     def unseen(self, item: Item) -> str:
         match item:
-            case Delta(kind="answer"):
+            case LiveDelta(kind="answer"):
                 self._round = item.round
                 self._length = item.offset + len(item.content)
                 return item.content
