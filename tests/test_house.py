@@ -24,18 +24,18 @@ BROAD_EXCEPTS: dict[str, str] = {
     "engine/reading/watch.py": "a surface's outlet, called by the run",
     "config/class_loader.py": "a module or class the operator names",
     "hitl/policy.py": "the operator's catalog class",
-    "tools/schema.py": "the validators and annotations of a plugin",
+    "tools/parameters.py": "the validators and annotations of a plugin",
     "http/caller.py": "the operator's authorizer",
     "http/front.py": "our own mistake, answered and logged",
     "http/health.py": "the ping of an operator's store",
     "worker_threads.py": "carries what a function raised to its caller",
     "persistence/sqlite/group_writer.py": "the writer must outlive every job",
     "skagents/outputs.py": "the operator's types and templates; a stream must say how it ended",
-    "llm/custom_chat.py": "a model client of the operator's own",
+    "llm/kernel_chat.py": "a model client of the operator's own",
     "llm/custom_factory.py": "the operator's factory of model clients",
     "tools/catalog.py": "the constructor of the operator's catalog class",
-    "tools/mcp/connection.py": "an MCP server, its network and its library",
-    "persistence/tasks/user_class.py": "the operator's persistence class",
+    "tools/mcp/servers.py": "an MCP server, its network and its library",
+    "persistence/tasks/bridge.py": "the operator's persistence class",
 }
 
 # Written in parts, or this file would break its own rule.

@@ -25,10 +25,10 @@ from sk_agents.engine.models import NewThread, Part, UserInput
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
-from sk_agents.persistence.owner import new_owner
+from sk_agents.persistence.liveness import new_owner
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.signals.local import LocalSignals
-from sk_agents.tools.toolbox import Toolbox
+from sk_agents.tools.toolbox import AgentToolbox
 
 AT_ONCE = 64
 MESSAGE = UserInput(parts=(Part(content="What does it depend on?"),))
@@ -53,7 +53,7 @@ async def run(model_url: str, database: Path, conversations: int, phases: list[i
     ids = [str(uuid4()) for _ in range(conversations)]
     async with ModelClients() as clients, SqliteStore(database) as store:
         model = OpenAIChat(clients, Endpoint(model_url, "bench"))
-        agent = Agent("bench", model, Toolbox(), ApprovalPolicy())
+        agent = Agent("bench", model, AgentToolbox(), ApprovalPolicy())
         signals, clock = LocalSignals(), SystemClock()
         async with Engine(
             store,

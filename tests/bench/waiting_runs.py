@@ -27,13 +27,13 @@ from sk_agents.engine.events import ToolStarted
 from sk_agents.engine.models import NewThread, Part, UserInput
 from sk_agents.engine.turns import CallRequested, ModelPiece, Prompt, TextDelta, TurnFinished
 from sk_agents.hitl.policy import ApprovalPolicy
-from sk_agents.persistence.owner import new_owner
+from sk_agents.persistence.liveness import new_owner
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.signals.local import LocalSignals
 from sk_agents.ska_types import BasePlugin
 from sk_agents.tools.declarations import kernel_function
 from sk_agents.tools.plugins import plugin_tools
-from sk_agents.tools.toolbox import Toolbox
+from sk_agents.tools.toolbox import AgentToolbox
 from sk_agents.worker_threads import WorkerThreads
 from tests.bench.engine_turns import resident_kilobytes
 
@@ -90,7 +90,7 @@ async def decision_seconds(engine: Engine, approvals: Sequence[str], first: int)
 
 
 async def run(database: Path, runs: int) -> None:
-    toolbox = Toolbox(plugin_tools(Mail, threads=WorkerThreads(), origin="bench"))
+    toolbox = AgentToolbox(plugin_tools(Mail, threads=WorkerThreads(), origin="bench"))
     agent = Agent("bench", Sender(), toolbox, ApprovalPolicy())
     async with SqliteStore(database) as store:
         async with Engine(

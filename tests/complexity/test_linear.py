@@ -18,12 +18,12 @@ import pytest
 from pydantic import TypeAdapter
 
 from sk_agents.chats.archive import Archive, archive, restored
-from sk_agents.chats.render import Renderer, branch_list
-from sk_agents.chats.window import window_of
+from sk_agents.chats.history import window_of
+from sk_agents.chats.render import ChatRenderer, branch_list
 from sk_agents.cli.logs import RepeatLimit
 from sk_agents.client.sse_parser import SseParser
 from sk_agents.config.strict_yaml import read_yaml
-from sk_agents.engine.calls.arguments import parse_arguments
+from sk_agents.engine.calls.proposals import parse_arguments
 from sk_agents.engine.events import Event, within
 from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.engine.log.state import fold
@@ -33,11 +33,11 @@ from sk_agents.engine.turns import ToolSpec
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.hitl.rules import read_approvals
 from sk_agents.http.strict_json import check_json
-from sk_agents.llm.replies import Reply
-from sk_agents.llm.sse_reader import SseReader
+from sk_agents.llm.openai_chat import SseReader
+from sk_agents.llm.replies import StreamedReply
 from sk_agents.tealagents.v1alpha1.agent import Progress
 from sk_agents.telemetry.logs import LineWriter, Redactor
-from sk_agents.tools.mcp.schema import Arguments, check_schema
+from sk_agents.tools.json_schema import ArgumentSchema, check_schema
 from sk_agents.tools.openapi.document import parsed_document
 from sk_agents.tools.openapi.operations import operations_of
 from sk_agents.wire.images import checked_image
@@ -112,7 +112,7 @@ def _(n: int) -> Work:
     chunks = [{"choices": [{"delta": {"content": "word "}}]} for _ in range(n)]
 
     def work() -> None:
-        reply = Reply()
+        reply = StreamedReply()
         for chunk in chunks:
             reply.take(chunk)
             reply.drain()
@@ -190,7 +190,7 @@ def _(n: int) -> Work:
 @path("a long log as frames", 50)
 def _(n: int) -> Work:
     events = many_calls(n)
-    return lambda: Renderer("c").frames(events)
+    return lambda: ChatRenderer("c").frames(events)
 
 
 @path("pages of a long log", 300)
@@ -283,7 +283,7 @@ def _(n: int) -> Work:
 
     def work() -> None:
         check_schema(schema)
-        Arguments(schema).check(values)
+        ArgumentSchema(schema).check(values)
 
     return work
 

@@ -21,10 +21,10 @@ from sk_agents.exceptions import ConfigurationError
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.hitl.rules import read_approvals, refuse_strays
 from sk_agents.testing.scripted_model import calls, says
-from sk_agents.tools.builtin.block import TOOL_NAMES
-from sk_agents.tools.builtin.function_tool import FunctionTool, Offer
-from sk_agents.tools.sandbox.walls import Sandbox
-from sk_agents.tools.toolbox import Toolbox
+from sk_agents.tools.builtin.function_tool import BuiltinFunction, FunctionTool
+from sk_agents.tools.builtin.loader import TOOL_NAMES
+from sk_agents.tools.sandbox.sandbox import Sandbox
+from sk_agents.tools.toolbox import AgentToolbox
 from sk_agents.worker_threads import WorkerThreads
 from tests.engine.kit import Talk, talking
 from tests.missing import lacks
@@ -76,7 +76,7 @@ async def offered(
     folder: Path, *turns: Any, approvals: Any = None, limits: RunLimits | None = None
 ) -> AsyncIterator[Talk]:
     """A conversation with all built-in tools, under an agent file's `approvals`."""
-    box = Toolbox(tools(folder))
+    box = AgentToolbox(tools(folder))
     rules = read_approvals(approvals, path=folder / "config.yaml")
     refuse_strays(rules, box.specs(), path=folder / "config.yaml")
     policy = ApprovalPolicy(rules, declared=box.requires_approval)
@@ -168,7 +168,9 @@ async def test_effect_class_decides_only_where_nothing_is_declared(
             ran.append(effect)
             return "acted"
 
-    box = Toolbox([FunctionTool(Offer("Probe", Probe().act, effect, asks), WorkerThreads())])
+    box = AgentToolbox(
+        [FunctionTool(BuiltinFunction("Probe", Probe().act, effect, asks), WorkerThreads())]
+    )
     policy = ApprovalPolicy(declared=box.requires_approval)
     script = [calls(("Probe-act", {})), says("done")]
     async with asyncio.timeout(20):
@@ -182,7 +184,7 @@ async def test_effect_class_decides_only_where_nothing_is_declared(
 
 @pytest.mark.parametrize("name", [*GATED, "User-ask_user"])
 def test_where_nobody_can_be_asked_it_is_refused(tmp_path: Path, name: str) -> None:
-    box = Toolbox(tools(tmp_path))
+    box = AgentToolbox(tools(tmp_path))
     policy = ApprovalPolicy(declared=box.requires_approval, attended=False)
     arguments = {**GATED, **FREE, "User-ask_user": QUESTION}
     for asked, verdict in ((name, "deny"), ("Math-calculate", "allow")):

@@ -7,8 +7,7 @@ import pytest
 
 from sk_agents.engine.models import Effect
 from sk_agents.exceptions import ConfigurationError, ToolError
-from sk_agents.tools.builtin.assembly import BuiltinTools
-from sk_agents.tools.builtin.block import TOOL_NAMES
+from sk_agents.tools.builtin.loader import TOOL_NAMES, BuiltinTools
 from sk_agents.worker_threads import WorkerThreads
 from tests.tools.builtin_box import tools
 

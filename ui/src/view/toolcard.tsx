@@ -85,6 +85,7 @@ const WHO: Record<Verdict["by"], string> = {
   policy: "policy",
   timeout: "timeout: no decision came in time",
   cancel: "the cancellation of the run",
+  failure: "the failure of the run",
 };
 
 function DecisionText({ verdict }: { verdict: Verdict }) {
@@ -121,16 +122,18 @@ function stateText(run: Run, call: CallStep): string {
     case "done":
       return call.verdict?.edited ? "done, edited" : "done";
     case "refused":
-      return refusedText(call.verdict);
+      return refusedText(run, call.verdict);
   }
 }
 
-function refusedText(verdict: Verdict | null): string {
-  if (!verdict || verdict.approved || verdict.answer !== undefined) return "stopped";
+function refusedText(run: Run, verdict: Verdict | null): string {
+  if (!verdict || verdict.approved || verdict.answer !== undefined)
+    return run.status === "FAILED" ? "not run: the run failed" : "stopped";
   return {
     human: "rejected",
     policy: "forbidden by policy",
     timeout: "expired",
     cancel: "withdrawn",
+    failure: "not run: the run failed",
   }[verdict.by];
 }
