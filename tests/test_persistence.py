@@ -22,7 +22,7 @@ from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.persistence.task_persistence_manager import TaskPersistenceManager
 from sk_agents.persistence.tasks.view import StoreTasks
-from sk_agents.testing.clock import SettableClock
+from sk_agents.testing.predictable import SettableClock
 from tests.requirements import requirement
 from tests.task_builders import NOW, contents, item, stored, task
 

@@ -48,5 +48,5 @@ def test_closing_a_file_to_others_is_told(tmp_path: Path, caplog: pytest.LogCapt
     with caplog.at_level(logging.INFO):
         close_to_others(file)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert [record.message for record in caplog.records] == ["a file was readable by everybody"]
+    assert [record.message for record in caplog.records] == ["a file was readable by other users"]
     close_to_others(tmp_path / "none")

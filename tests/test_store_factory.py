@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from sk_agents.exceptions import ConfigurationError
-from sk_agents.persistence.memory.ephemeral import EphemeralStore
-from sk_agents.persistence.memory.store import MemoryStore
+from sk_agents.persistence.memory.store import EphemeralStore, MemoryStore
 from sk_agents.persistence.store_factory import STORES, Kind, open_store
 
 

@@ -16,10 +16,8 @@ from sk_agents.exceptions import (
     StateCorrupt,
     ThreadNotFound,
 )
-from sk_agents.persistence.tasks.bridge import TaskBridgeStore
-from sk_agents.persistence.tasks.log import KEY
+from sk_agents.persistence.tasks.bridge import KEY, TaskBridgeStore
 from sk_agents.ska_types import AgentTask, AgentTaskItem, MultiModalItem
-from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import (
     USER,
     answered,
@@ -32,6 +30,7 @@ from sk_agents.testing.commits import (
     start_run,
     thought,
 )
+from sk_agents.testing.predictable import SettableClock
 from tests.toy_tasks import AsyncTasks, JsonTasks, SearchableTasks
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -21,7 +21,6 @@ from sk_agents.exceptions import (
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.persistence.tasks.view import SURFACE, StoreTasks
 from sk_agents.ska_types import AgentTask
-from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import (
     answered,
     append,
@@ -33,6 +32,7 @@ from sk_agents.testing.commits import (
     run_started,
     start_run,
 )
+from sk_agents.testing.predictable import SettableClock
 from tests.requirements import requirement
 from tests.task_builders import NOW, contents, item, stored, task
 

@@ -68,7 +68,7 @@ def test_an_agent_gets_its_tools_rules_limits_and_window(tmp_path: Path) -> None
     agent = built(path)["Helper"].agent
     assert [spec.name for spec in agent.toolbox.specs()] == ["Mail-send"]
     assert (agent.limits.model_rounds, agent.limits.approval_seconds) == (3, 60)
-    assert agent.context.budget == 500
+    assert agent.context_window.budget == 500
     assert agent.system_prompt == "You repeat."
 
 

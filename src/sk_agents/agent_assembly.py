@@ -18,7 +18,7 @@ from sk_agents.config.store_url import store_url
 from sk_agents.engine.agent import Agent, RunLimits
 from sk_agents.engine.models import Price
 from sk_agents.engine.ports import Model
-from sk_agents.engine.run.context import Context
+from sk_agents.engine.run.context_window import ContextWindow
 from sk_agents.engine.turns import ToolSpec
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.hitl.hitl_manager import HitlManager
@@ -142,7 +142,7 @@ class _AgentBuilder:
             on_disconnect=spec.on_disconnect or "cancel",
             on_reject=spec.on_reject or approvals.on_reject or "continue",
             limits=_limits(spec, approvals),
-            context=_context(spec),
+            context_window=_context_window(spec),
             price=Price(**dict(spec.price)) if spec.price is not None else None,
         )
         served = ServedAgent(agent, spec.model, file)
@@ -231,12 +231,12 @@ def _limits(spec: AgentSpec, approvals: Approvals) -> RunLimits:
     return replace(RunLimits(), **{key: value for key, value in given.items() if value is not None})
 
 
-def _context(spec: AgentSpec) -> Context:
+def _context_window(spec: AgentSpec) -> ContextWindow:
     window = context_window(spec.model, spec.context.window)
     reserve = spec.context.reserve
     if reserve is None:
-        reserve = spec.max_tokens or Context().reserve
-    return Context(window, min(reserve, window // 2))
+        reserve = spec.max_tokens or ContextWindow().reserve
+    return ContextWindow(window, min(reserve, window // 2))
 
 
 def _name(file: AgentFile, spec: AgentSpec, taken: Mapping[str, ServedAgent]) -> str:

@@ -13,12 +13,11 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from sk_agents.engine.calls.call import Call
-from sk_agents.engine.calls.steps import effective_call
+from sk_agents.engine.calls.call import Call, effective_call
 from sk_agents.engine.events import ImportedItem
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import TERMINAL, Message, Part, RunStatus, ToolCall
-from sk_agents.engine.run.history import run_messages
+from sk_agents.engine.run.conversation import run_messages
 from sk_agents.wire.events import (
     AgentEvent,
     AnswerEvent,

@@ -51,7 +51,7 @@ def open_private(name: str, flags: int) -> int:
 
 
 def close_to_others(path: Path) -> None:
-    """Take a file away from everybody on the host but its user.
+    """Take a file away from all other users of the host.
 
     A file that others may not read stays as it is: an operator may have given it to a group.
     """
@@ -59,11 +59,11 @@ def close_to_others(path: Path) -> None:
         mode = stat.S_IMODE(path.stat().st_mode)
         if mode & stat.S_IRWXO:
             path.chmod(FILE_MODE)
-            logger.info("a file was readable by everybody", extra={"file": str(path)})
+            logger.info("a file was readable by other users", extra={"file": str(path)})
     except FileNotFoundError:
         return
     except PermissionError:
-        logger.warning("a file is readable by everybody", extra={"file": str(path)})
+        logger.warning("a file is readable by other users", extra={"file": str(path)})
 
 
 def _sync_folder(path: Path) -> None:

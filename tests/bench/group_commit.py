@@ -16,9 +16,9 @@ from sk_agents.engine.events import RunStarted, Thinking
 from sk_agents.engine.log.commits import Absent, Claim, Commit, Owned
 from sk_agents.engine.models import NewThread, Part, UserInput
 from sk_agents.engine.ports import Store
-from sk_agents.persistence.record import encode_events
+from sk_agents.persistence.encoding import encode_events
 from sk_agents.persistence.sqlite import rows
-from sk_agents.persistence.sqlite.schema import open_for_writing
+from sk_agents.persistence.sqlite.database import open_for_writing
 from sk_agents.persistence.sqlite.store import SqliteStore
 from tests.bench.cores import one_core
 from tests.bench.report import Ratio, Report

@@ -26,7 +26,7 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
 from sk_agents.cli.garbage_collection import collect_rarely
-from sk_agents.persistence.sqlite.files import SqliteFiles
+from sk_agents.persistence.sqlite.database import SqliteFiles
 from sk_agents.persistence.sqlite.group_writer import GroupWriter
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from sk_agents.engine.events import ToolStarted
 from sk_agents.engine.models import NewThread, Part, UserInput
 from sk_agents.engine.turns import CallRequested, ModelPiece, Prompt, TextDelta, TurnFinished
 from sk_agents.hitl.policy import ApprovalPolicy
-from sk_agents.persistence.owner import new_owner
+from sk_agents.persistence.liveness import new_owner
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.signals.local import LocalSignals
 from sk_agents.ska_types import BasePlugin

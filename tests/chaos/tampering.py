@@ -14,8 +14,7 @@ from typing import Any
 
 import apsw
 
-from sk_agents.persistence.head import head_checksum
-from sk_agents.persistence.record import checksum
+from sk_agents.persistence.encoding import head_checksum, record_checksum
 
 PLACE_BITS = 32
 
@@ -100,7 +99,7 @@ def _write(db: apsw.Connection, stored: StoredThread, key: str) -> None:
         body = json.dumps(record.document, indent=stored.indent).encode()
         first_seq = record.place & (1 << PLACE_BITS) - 1
         incarnation = stored.head["incarnation"]
-        check = checksum(stored.thread_id, first_seq, record.commit_id, body, incarnation)
+        check = record_checksum(stored.thread_id, first_seq, record.commit_id, body, incarnation)
         db.execute(
             "UPDATE record SET body = ?, checksum = ? WHERE place = ?", (body, check, record.place)
         )

@@ -14,8 +14,8 @@ from sk_agents.engine.engine import Engine
 from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.engine.models import NewThread, Part, ThreadStatus, UserInput
 from sk_agents.exceptions import StoreUnavailable
+from sk_agents.persistence.liveness import new_owner
 from sk_agents.persistence.memory.store import MemoryStore
-from sk_agents.persistence.owner import new_owner
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import ScriptedModel
 from sk_agents.testing.scripted_model import says

@@ -132,6 +132,11 @@ WIRE: list[tuple[str, dict[str, Any], Event]] = [
             message="no",
         ),
     ),
+    (
+        "rejected",
+        {**DECISION, "by": "failure", "decided_by": None},
+        Rejected(seq=5, **{**DECISION, "by": "failure", "decided_by": None}),
+    ),
     ("cancelled", {"interaction_id": "int_1"}, Cancelled(seq=5, interaction_id="int_1")),
     (
         "error",

@@ -23,7 +23,7 @@ from sk_agents.chats.render import ChatRenderer, branch_list, chat_summary
 from sk_agents.cli.logs import RepeatLimit
 from sk_agents.client.sse_parser import SseParser
 from sk_agents.config.strict_yaml import read_yaml
-from sk_agents.engine.calls.arguments import parse_arguments
+from sk_agents.engine.calls.proposals import parse_arguments
 from sk_agents.engine.events import Event, within
 from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.engine.log.commits import Absent

@@ -13,8 +13,7 @@ import pytest
 
 from sk_agents.exceptions import TealError
 from sk_agents.persistence.sqlite import group_writer
-from sk_agents.persistence.sqlite.files import SqliteFiles
-from sk_agents.persistence.sqlite.lease import LeaseConnection
+from sk_agents.persistence.sqlite.database import HeartbeatConnection, SqliteFiles
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing.commits import append, start_run, thought
 from tests.chaos.scale import trials
@@ -33,7 +32,7 @@ SEEDS = trials(full=12, small=1)
 IMAGES = trials(full=1_400, small=100)
 
 
-class OffLease(LeaseConnection):
+class OffLease(HeartbeatConnection):
     """A broken build: signs of life that sync nothing at all."""
 
     def _set_up(self, connection: apsw.Connection) -> None:
@@ -41,7 +40,7 @@ class OffLease(LeaseConnection):
         connection.execute("PRAGMA synchronous = OFF")
 
 
-class CheckpointingLease(LeaseConnection):
+class CheckpointingLease(HeartbeatConnection):
     """A broken build: they also empty the WAL, as SQLite does if it is not told otherwise."""
 
     def _set_up(self, connection: apsw.Connection) -> None:
@@ -50,11 +49,11 @@ class CheckpointingLease(LeaseConnection):
 
 
 class BrokenStore(SqliteStore):
-    lease: type[LeaseConnection]
+    lease: type[HeartbeatConnection]
 
-    def _lease_connection(
+    def _heartbeat_connection(
         self, files: SqliteFiles, writer: group_writer.GroupWriter
-    ) -> LeaseConnection:
+    ) -> HeartbeatConnection:
         return self.lease(self._path, files, writer.wal_grew)
 
 

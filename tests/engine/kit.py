@@ -19,7 +19,7 @@ from sk_agents.engine.log.state import Run, ThreadState, fold
 from sk_agents.engine.models import NewThread, Part, RunStatus, UserInput
 from sk_agents.engine.ports import Clock, Model, Store
 from sk_agents.engine.reading.live import LiveDelta
-from sk_agents.engine.run.context import Context
+from sk_agents.engine.run.context_window import ContextWindow
 from sk_agents.engine.turns import CallRequested, Prompt, TurnFinished
 from sk_agents.llm.failures import RetryPolicy
 from sk_agents.llm.model_clients import ModelClients
@@ -53,7 +53,7 @@ class Setup:
     lease_ttl: float = 15.0
     disconnect_grace: float = 30.0
     reader_period: float = 10.0
-    context: Context = field(default_factory=Context)
+    context: ContextWindow = field(default_factory=ContextWindow)
     http: bool = False
     model: Model | None = None
 
@@ -233,7 +233,7 @@ def engine_of(store: Store, setup: Setup, model: Model, owner: str) -> Engine:
         "be kind",
         on_reject=setup.on_reject,
         limits=setup.limits,
-        context=setup.context,
+        context_window=setup.context,
     )
     return Engine(
         store,

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from sk_agents.engine.agent import RunLimits
-from sk_agents.engine.calls.lifetimes import has_passed
+from sk_agents.engine.calls.decisions import has_passed
 from sk_agents.engine.events import (
     ApprovalDecided,
     ApprovalRequested,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sk_agents.engine.agent import RunLimits
-from sk_agents.engine.calls import approval_previews as previews
+from sk_agents.engine.calls import runner
 from sk_agents.engine.events import (
     Answered,
     Cancelled,
@@ -253,7 +253,7 @@ class SlowToShow(FakeTools):
 async def test_cancel_does_not_wait_for_a_preview(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(previews, "SECONDS", 1000.0)
+    monkeypatch.setattr(runner, "PREVIEW_SECONDS", 1000.0)
     tools = SlowToShow(SEND)
     async with talking(tmp_path, script=SEND_X, tools=tools) as talk:
         await talk.say()

@@ -16,7 +16,7 @@ from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.engine.log.state import ThreadState, fold
 from sk_agents.engine.models import Effect, Message, RunStatus
 from sk_agents.engine.ports import Store
-from sk_agents.engine.run.transcript import thread_messages
+from sk_agents.engine.run.conversation import thread_messages
 from sk_agents.engine.turns import (
     CallRequested,
     ModelPiece,

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from sk_agents.engine.agent import RunLimits
-from sk_agents.engine.events import Answered, LogEvent, ToolFinished
+from sk_agents.engine.events import Answered, Failed, LogEvent, ToolFinished
 from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.engine.models import RunStatus
 from sk_agents.engine.run import driver
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
+    ModelRefused,
     ShuttingDown,
     StoreBroken,
     StoreBusy,
@@ -134,6 +135,18 @@ async def test_time_without_a_store_does_not_count_as_the_run_s(tmp_path: Path) 
                 await asyncio.sleep(0.01)
         store.left = 0
         assert await resumed(talk) == "it is done"
+
+
+@pytest.mark.usefixtures("quick")
+async def test_failure_that_the_store_does_not_take_at_first_is_stored_later(
+    tmp_path: Path,
+) -> None:
+    script = [ModelRefused()]
+    async with failing(tmp_path, Failed, script=script) as (talk, store):
+        store.left = 3
+        run = await talk.ask()
+        assert run.failure is not None
+        assert (run.failure.code, store.refusals) == ("llm_refused", 3)
 
 
 @pytest.mark.usefixtures("quick")

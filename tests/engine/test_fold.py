@@ -14,7 +14,7 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.log.state import ThreadState, fold
 from sk_agents.engine.models import Message, RunStatus, ThreadStatus, ToolCall, Usage
-from sk_agents.persistence.record import checksum, decode_record, encode_events
+from sk_agents.persistence.encoding import decode_record, encode_events, record_checksum
 from tests.engine.builders import (
     answered,
     cancel_requested,
@@ -134,7 +134,7 @@ def test_stored_bytes_alone_rebuild_the_conversation() -> None:
         *turn("r2", parent="r1", text="thanks"),
     ]
     stored = encode_events(events, moment(0))
-    record = decode_record("t", 1, "commit", stored, checksum("t", 1, "commit", stored))
+    record = decode_record("t", 1, "commit", stored, record_checksum("t", 1, "commit", stored))
     call = ToolCall(
         id="c1",
         plugin_name="files",

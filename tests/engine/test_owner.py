@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sk_agents.persistence.owner import new_owner, process_is_gone
+from sk_agents.persistence.liveness import new_owner, process_is_gone
 from tests.missing import lacks
 
 SPAWN = multiprocessing.get_context("spawn")

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from sk_agents.engine.events import BranchChanged, Event, Unrecognised
 from sk_agents.engine.models import EPOCH
 from sk_agents.exceptions import CommitReused, InvalidInput, SchemaTooNew, StateCorrupt
-from sk_agents.persistence.record import (
+from sk_agents.persistence.encoding import (
+    LongRecords,
     Record,
     check_replay,
-    checksum,
     decode_record,
     encode_events,
+    record_checksum,
 )
-from sk_agents.persistence.record_parts import LONG
 from tests.engine.builders import imported, log, moment, one_of_each, proposed, started, turn
 from tests.engine.histories import legal_logs
 
@@ -28,7 +28,7 @@ PLACE: dict[str, Any] = {"thread_id": "t", "first_seq": 3, "commit_id": "c"}
 def stored(events: list[Event], **place: Any) -> Record:
     body = encode_events(events, AT)
     where = {**PLACE, **place}
-    return decode_record(**where, body=body, check=checksum(**where, body=body))
+    return decode_record(**where, body=body, check=record_checksum(**where, body=body))
 
 
 def placed(events: list[Event], first_seq: int) -> tuple[Event, ...]:
@@ -58,7 +58,7 @@ TRICKY = ['},{"', "]}", "\\", '\\"', '"', "[[{", "\u2028\n", "\U0001f9ed", "x" *
 
 def sealed(events: list[Event]) -> dict[str, Any]:
     body = encode_events(events, AT)
-    return {**PLACE, "body": body, "check": checksum(**PLACE, body=body)}
+    return {**PLACE, "body": body, "check": record_checksum(**PLACE, body=body)}
 
 
 @pytest.mark.parametrize("times", [1, 3], ids=["short", "long"])
@@ -66,7 +66,7 @@ def test_a_part_of_a_record_is_what_the_whole_has_there(times: int) -> None:
     events = [*turn(), *(proposed(arguments={text: [text]}) for text in TRICKY)] * times
     where = sealed(events)
     whole = decode_record(**where)
-    assert (len(where["body"]) > LONG) == (times > 1)
+    assert (len(where["body"]) > LongRecords.LONG) == (times > 1)
     for after in range(whole.last_seq + 3):
         for limit in (0, 1, 2, 5, 1000, None):
             part = decode_record(**where, after=after, limit=limit)
@@ -99,12 +99,12 @@ def test_switch_to_the_root_comes_back() -> None:
 
 def test_unknown_type_of_a_newer_writer_is_read_as_unrecognised() -> None:
     body = b'{"v":1,"at":"2030-01-01T00:00:09Z","events":[{"type":"later","x":{"y":1}}]}'
-    record = decode_record(**PLACE, body=body, check=checksum(**PLACE, body=body))
+    record = decode_record(**PLACE, body=body, check=record_checksum(**PLACE, body=body))
     assert record.events == (Unrecognised(seq=3, at=AT, type="later"),)
 
 
 BODY = encode_events(turn(text="naïve"), AT)
-CHECK = checksum(**PLACE, body=BODY)
+CHECK = record_checksum(**PLACE, body=BODY)
 
 
 @given(st.integers(0, len(BODY) - 1), st.integers(1, 255))
@@ -145,7 +145,7 @@ def test_record_moved_to_another_place_is_damage(elsewhere: dict[str, Any]) -> N
 )
 def test_well_sealed_nonsense_is_damage(body: bytes) -> None:
     with pytest.raises(StateCorrupt):
-        decode_record(**PLACE, body=body, check=checksum(**PLACE, body=body))
+        decode_record(**PLACE, body=body, check=record_checksum(**PLACE, body=body))
 
 
 @pytest.mark.parametrize(
@@ -195,4 +195,4 @@ def test_replay_ignores_the_number_and_time_of_what_is_sent() -> None:
 def test_a_record_of_a_newer_version_is_not_taken_for_damage() -> None:
     body = b'{"v":99,"at":"2030-01-01T00:00:00Z","events":[]}'
     with pytest.raises(SchemaTooNew):
-        decode_record("t", 1, "c", body, checksum("t", 1, "c", body))
+        decode_record("t", 1, "c", body, record_checksum("t", 1, "c", body))

@@ -11,7 +11,7 @@ from sk_agents.engine.models import Message
 from sk_agents.engine.ports import Model
 from sk_agents.engine.turns import ModelPiece, Prompt, TextDelta
 from sk_agents.llm.failures import Timing
-from sk_agents.testing.clock import SettableClock
+from sk_agents.testing.predictable import SettableClock
 from tests.patience import seconds
 
 HELLO = Prompt([Message(role="user", content="hello")])

@@ -38,14 +38,14 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(owner is not None and active is not None)",
     ),
     Equivalent(
-        "engine.run.cancelling",
+        "engine.run.lifecycle",
         "if run.status is RunStatus.WAITING and not known.state.queue:",
         "drop operand",
         "a run at work has a live owner, and then the commit is refused; or none, and may be ended",
         "(not known.state.queue)",
     ),
     Equivalent(
-        "engine.run.context",
+        "engine.run.context_window",
         "if 2 * (transcript.tokens + overhead) <= context.budget and _is_short(active, context):",
         "shift boundary",
         SHORTCUT,
@@ -64,7 +64,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "engine.run.rounds",
-        "fits = size <= agent.context.budget",
+        "fits = size <= agent.context_window.budget",
         "shift boundary",
         "`cut_to_fit` returns what just fits as it is",
     ),
@@ -95,13 +95,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(named is None)",
     ),
     Equivalent(
-        "http.hosts",
-        'if len(sent) != 1 or sent[0][0] != b"host":',
-        "shift constant",
-        "the only header is the first and the last",
-        "(-1)",
-    ),
-    Equivalent(
         "hitl.rules",
         "for problem in error.errors(include_url=False, include_context=False, "
         "include_input=False):",
@@ -128,7 +121,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(-1)",
     ),
     Equivalent(
-        "persistence.record",
+        "persistence.encoding",
         'or body.find(b"Infinity") >= 0',
         "shift constant",
         "it only chooses the careful way to read a record, which reads every record alike",

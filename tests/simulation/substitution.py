@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from sk_agents.engine.defaults import RandomIds
-from sk_agents.persistence.owner import process_is_gone
+from sk_agents.persistence.liveness import process_is_gone
 from tests.simulation.virtual_threads import (
     VirtualExecutor,
     VirtualQueue,

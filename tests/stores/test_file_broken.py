@@ -17,8 +17,8 @@ from sk_agents.exceptions import CommitOutcomeUnknown, StoreBroken, StoreFull
 from sk_agents.persistence.file.disk import FileDisk
 from sk_agents.persistence.file.log import IN_DOUBT
 from sk_agents.persistence.file.store import FileStore
-from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import append, start_run, thought
+from sk_agents.testing.predictable import SettableClock
 
 ANN = "ann"
 

@@ -20,12 +20,12 @@ from sk_agents.exceptions import (
     TealError,
     ThreadNotFound,
 )
-from sk_agents.persistence.file.frame import SECTOR
+from sk_agents.persistence.file.lines import SECTOR
 from sk_agents.persistence.file.log import FileLog
 from sk_agents.persistence.file.store import FileStore
 from sk_agents.persistence.file.tree import FileTree
-from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import append, run_ended, start_run, thought
+from sk_agents.testing.predictable import SettableClock
 from tests.missing import lacks
 
 ANN = "ann"

@@ -24,7 +24,6 @@ from sk_agents.engine.models import NewThread, Thread
 from sk_agents.interactions import interaction_of
 from sk_agents.persistence.file.projection import chat_document
 from sk_agents.persistence.file.store import FileStore
-from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import (
     answered,
     append,
@@ -38,6 +37,7 @@ from sk_agents.testing.commits import (
     said,
     thought,
 )
+from sk_agents.testing.predictable import SettableClock
 from sk_agents.wire.views import Interaction
 from tests.requirements import requirement
 

@@ -1,24 +1,29 @@
 """Where the file store puts things, how it finds them again and what it leaves behind."""
 
+import asyncio
 import errno
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from sk_agents.engine.events import Event
 from sk_agents.engine.log.commits import Absent, Commit
-from sk_agents.engine.models import NewThread
+from sk_agents.engine.models import NewThread, Thread
 from sk_agents.exceptions import StoreBusy, StoreUnavailable, ThreadNotFound
 from sk_agents.persistence.file import tree as file_tree
 from sk_agents.persistence.file.store import FileStore
 from sk_agents.persistence.file.tree import FileTree
 from sk_agents.persistence.store_factory import open_store
-from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import append, ask, decide, new_commit, start_run, thought
+from sk_agents.testing.predictable import SettableClock
+from tests.patience import seconds
 from tests.requirements import requirement
 
 ANN = "ann"
@@ -260,9 +265,61 @@ async def test_deleted_thread_leaves_no_file(root: Path, store: FileStore) -> No
     assert paths_below(root) == before
 
 
+@asynccontextmanager
+async def read_of_a_thread_made_again(
+    root: Path, thoughts: int, monkeypatch: pytest.MonkeyPatch, *, of_first: bool
+) -> AsyncIterator[Awaitable[Sequence[Event]]]:
+    """A reader that has looked up the places of the lines, and reads them when the thread was made
+    again and a second reader has brought the log that both share up to date."""
+    reached, goes_on = threading.Event(), threading.Event()
+    real_open = os.open
+
+    def stopped(path: str, *args: int, **options: int) -> int:
+        if not reached.is_set():
+            reached.set()
+            assert goes_on.wait(seconds(30))
+        return real_open(path, *args, **options)
+
+    async with FileStore(root) as store, FileStore(root) as other:
+        head = await made(store, "run-1", thoughts)
+        monkeypatch.setattr(os, "open", stopped)
+        meant = head.incarnation if of_first else None
+        read = asyncio.ensure_future(store.events_after("t", 0, incarnation=meant))
+        assert await asyncio.to_thread(reached.wait, seconds(30))
+        await other.delete("t", next_seq=head.next_seq)
+        again = await made(other, "run-2", thoughts)
+        assert (await store.thread("t")).incarnation == again.incarnation
+        goes_on.set()
+        yield read
+
+
+async def made(store: FileStore, run_id: str, thoughts: int) -> Thread:
+    head = (await store.commit(start_run("t", run_id, text=f"the text of {run_id}"))).thread
+    for _ in range(thoughts):
+        head = (await store.commit(append(head, thought("hm", run_id)))).thread
+    return head
+
+
+@pytest.mark.parametrize("thoughts", [0, 1])
+async def test_reader_is_not_misled_by_another_one_that_saw_the_thread_made_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch, thoughts: int
+) -> None:
+    async with read_of_a_thread_made_again(root, thoughts, monkeypatch, of_first=False) as read:
+        assert {event.run_id for event in await read} == {"run-2"}
+
+
+@pytest.mark.parametrize("thoughts", [0, 1])
+async def test_reader_of_a_deleted_thread_gets_nothing_of_the_one_made_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch, thoughts: int
+) -> None:
+    async with read_of_a_thread_made_again(root, thoughts, monkeypatch, of_first=True) as read:
+        with pytest.raises(ThreadNotFound):
+            await read
+
+
 NAME_ITSELF = """
 import sys
-from sk_agents.persistence.owner import new_owner
+from sk_agents.persistence.liveness import new_owner
 
 sys.stdout.write(new_owner())
 """

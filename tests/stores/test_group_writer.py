@@ -16,7 +16,7 @@ from sk_agents.exceptions import (
     StoreError,
     StoreUnavailable,
 )
-from sk_agents.persistence.sqlite.files import SqliteFiles
+from sk_agents.persistence.sqlite.database import SqliteFiles
 from sk_agents.persistence.sqlite.group_writer import GroupWriter
 
 Work = Callable[[apsw.Connection], Any]

@@ -37,7 +37,7 @@ from sk_agents.testing.commits import (
     start_run,
     thought,
 )
-from sk_agents.testing.store_contract import snapshot
+from sk_agents.testing.store_contract.case import snapshot
 from tests.requirements import requirement
 
 Reopened = Callable[[], Store]

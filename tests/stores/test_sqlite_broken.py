@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import stat
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -114,6 +115,36 @@ async def test_nothing_is_acknowledged_into_files_that_a_restart_would_not_find(
         with pytest.raises(StoreBroken, match="removed or replaced"):
             await store.commit(note("lost"))
         await assert_broken(store, "removed or replaced")
+
+
+class WhenOpened(logging.Handler):
+    """Changes a file as soon as the store says that it has opened its database."""
+
+    def __init__(self, change: Callable[[], None]) -> None:
+        super().__init__()
+        self._change = change
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage() == "sqlite store opened":
+            self._change()
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+@pytest.mark.parametrize("change", [remove, replace, move_folder])
+async def test_store_whose_files_are_replaced_while_it_opens_does_not_open(
+    tmp_path: Path, change: Change, suffix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "data" / "teal.sqlite"
+    async with SqliteStore(path) as store:
+        await store.commit(note("before"))
+    caplog.set_level(logging.INFO, "sk_agents.persistence.sqlite.database")
+    opened = WhenOpened(lambda: change(path.with_name(path.name + suffix)))
+    logging.getLogger("sk_agents.persistence.sqlite.database").addHandler(opened)
+    try:
+        with pytest.raises(StoreBroken, match="removed or replaced"):
+            await SqliteStore(path).__aenter__()
+    finally:
+        logging.getLogger("sk_agents.persistence.sqlite.database").removeHandler(opened)
 
 
 async def test_what_another_process_wrote_into_removed_files_is_not_shown(tmp_path: Path) -> None:

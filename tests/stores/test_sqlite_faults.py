@@ -26,10 +26,10 @@ from sk_agents.exceptions import (
     StoreUnavailable,
     ThreadNotFound,
 )
-from sk_agents.persistence.head import head_checksum
+from sk_agents.persistence.encoding import head_checksum
+from sk_agents.persistence.sqlite import database as sqlite_database
 from sk_agents.persistence.sqlite import group_writer
-from sk_agents.persistence.sqlite import schema as sqlite_schema
-from sk_agents.persistence.sqlite.schema import MIGRATIONS, open_for_writing
+from sk_agents.persistence.sqlite.database import MIGRATIONS, open_for_writing
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing.commits import USER, start_run
 from tests.stores.sqlite_faults import (
@@ -79,7 +79,7 @@ async def test_a_newer_schema_is_refused_and_not_touched(tmp_path: Path) -> None
     path = tmp_path / "teal.sqlite"
     async with SqliteStore(path):
         pass
-    pragma(path, "user_version", len(sqlite_schema.MIGRATIONS) + 1)
+    pragma(path, "user_version", len(sqlite_database.MIGRATIONS) + 1)
     before = path.read_bytes()
     with pytest.raises(SchemaTooNew, match="newer version"):
         async with SqliteStore(path):
@@ -93,8 +93,8 @@ async def test_an_older_schema_is_migrated_and_keeps_its_threads(
     path = tmp_path / "teal.sqlite"
     async with SqliteStore(path) as store:
         await store.commit(note("t"))
-    newer = (*sqlite_schema.MIGRATIONS, "CREATE TABLE added (a)")
-    monkeypatch.setattr(sqlite_schema, "MIGRATIONS", newer)
+    newer = (*sqlite_database.MIGRATIONS, "CREATE TABLE added (a)")
+    monkeypatch.setattr(sqlite_database, "MIGRATIONS", newer)
     async with SqliteStore(path) as store:
         assert (await store.thread("t")).metadata == {"title": "hello"}
     assert pragma(path, "user_version") == len(newer)
@@ -124,7 +124,7 @@ async def test_records_of_the_first_schema_are_read_after_migration(tmp_path: Pa
         assert {name: await store.events_after(name, 0) for name in ("a", "b")} == before
         await store.commit(renamed("a", 4))
         assert [event.seq for event in await store.events_after("a", 0)] == [1, 2, 3, 4]
-    assert pragma(path, "user_version") == len(sqlite_schema.MIGRATIONS)
+    assert pragma(path, "user_version") == len(sqlite_database.MIGRATIONS)
 
 
 async def test_a_store_of_before_there_were_marks_takes_marks(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Store
 from sk_agents.exceptions import TealError
 from sk_agents.persistence.memory.store import MemoryStore
-from sk_agents.testing.clock import SettableClock
+from sk_agents.testing.predictable import SettableClock
 from sk_agents.testing.store_contract import (
     DurableStoreContract,
     SharedStoreContract,

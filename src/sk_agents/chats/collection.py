@@ -45,8 +45,7 @@ from sk_agents.http.body import body_of
 from sk_agents.http.caller import Caller, RequestCaller, caller_of
 from sk_agents.http.ids import chat_id as checked_chat_id
 from sk_agents.http.ids import idempotency_key
-from sk_agents.http.quotas import Quotas
-from sk_agents.http.streams import HeldStream
+from sk_agents.http.limits import HeldStream, Quotas
 from sk_agents.interactions import chat_thread_id
 from sk_agents.wire.requests import BranchChoice, ChatChange, NewChat
 from sk_agents.wire.views import AgentList, BranchList, ChatPage, ChatSummary

@@ -34,8 +34,8 @@ from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import RunNotFound
 from sk_agents.http.body import body_of
 from sk_agents.http.ids import idempotency_key
+from sk_agents.http.limits import HeldStream
 from sk_agents.http.sse import EventStream
-from sk_agents.http.streams import HeldStream
 from sk_agents.wire.requests import EditInteraction, NamedDecision, Regenerate, StartInteraction
 from sk_agents.wire.views import Cancelling, InteractionView, Processed
 

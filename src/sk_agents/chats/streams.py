@@ -25,7 +25,7 @@ from sk_agents.exceptions import (
     TealError,
     ThreadNotFound,
 )
-from sk_agents.http.sse import DirectLine, EventStream, LastFrames
+from sk_agents.http.sse import EventStream, LastFrames, LiveWriter
 
 logger = logging.getLogger(__name__)
 
@@ -45,20 +45,20 @@ def check_accept(scope: Scope) -> None:
 
 
 class Previews:
-    """Sends what is not stored yet at once, past the frames, while the stream's `line` is open."""
+    """Sends what is not stored yet at once, past the frames, while the stream's `live` is open."""
 
-    __slots__ = ("_renderer", "line")
+    __slots__ = ("_renderer", "live")
 
     def __init__(self, renderer: ChatRenderer) -> None:
         self._renderer = renderer
-        self.line = DirectLine()
+        self.live = LiveWriter()
 
     @property
     def is_open(self) -> bool:
-        return self.line.is_open
+        return self.live.is_open
 
     def take(self, previews: Sequence[LiveDelta]) -> None:
-        self.line.write(b"".join(self._renderer.frames(previews)))
+        self.live.write(b"".join(self._renderer.frames(previews)))
 
 
 class ChatFrames:
@@ -128,7 +128,7 @@ def live_stream(
 ) -> EventStream:
     """The response that sends what follows `after`; the other arguments are those of `Watch`."""
     frames = ChatFrames(chat, renderer, after=after, run_id=run_id, incarnation=incarnation)
-    return EventStream(frames, line=frames.previews.line)
+    return EventStream(frames, live=frames.previews.live)
 
 
 async def renderer_at(

@@ -7,7 +7,7 @@ from typing import Literal
 
 from sk_agents.engine.models import Message, Price
 from sk_agents.engine.ports import Model, Policy, Toolbox
-from sk_agents.engine.run.context import Context, tokens
+from sk_agents.engine.run.context_window import ContextWindow, tokens
 from sk_agents.engine.turns import ReplyLimits
 
 
@@ -44,7 +44,7 @@ class Agent:
     on_disconnect: Literal["cancel", "continue"] = "continue"
     on_reject: Literal["continue", "cancel"] = "continue"
     limits: RunLimits = field(default_factory=RunLimits)
-    context: Context = field(default_factory=Context)
+    context_window: ContextWindow = field(default_factory=ContextWindow)
     price: Price | None = None
     is_attended: bool = True
     """Whether a person can be asked about its calls."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 from sk_agents.engine.models import NewThread, UserInput
@@ -13,25 +13,17 @@ OnDisconnect = Literal["cancel", "continue"]
 
 
 @dataclass(frozen=True, slots=True)
-class StartRun:
-    """Say something in a thread; `new` lets an absent thread be made.
-
-    `fresh` says that the thread id was just made up, so nobody needs to look for it first;
-    `title` becomes the thread's unless it has one, and a `response_schema` is what the answer has
-    to follow.
-    """
+class BeginRun:
+    """What both ways to begin a run say: `StartRun` and `EditRun`."""
 
     thread_id: str
     user_id: str
     run_id: str
-    message: UserInput
-    new: NewThread | None = None
-    fresh: bool = False
-    title: str | None = None
-    response_schema: dict[str, Any] | None = None
+    _: KW_ONLY
     agent: str | None = None
     idempotency_key: str | None = None
     request_digest: str | None = None
+    response_schema: dict[str, Any] | None = None
     on_busy: OnBusy = "reject"
     on_disconnect: OnDisconnect | None = None
     authorization: str | None = None
@@ -39,21 +31,26 @@ class StartRun:
 
 
 @dataclass(frozen=True, slots=True)
-class EditRun:
+class StartRun(BeginRun):
+    """Say something in a thread; `new` lets an absent thread be made.
+
+    `fresh` says that the thread id was just made up, so that it need not be looked for first;
+    `title` becomes the thread's unless it has one, and a `response_schema` is what the answer has
+    to follow.
+    """
+
+    message: UserInput
+    new: NewThread | None = None
+    fresh: bool = False
+    title: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EditRun(BeginRun):
     """Say something else instead of what `edited_run` was started with; `None` repeats it."""
 
-    thread_id: str
-    user_id: str
-    run_id: str
     edited_run: str
     message: UserInput | None = None
-    agent: str | None = None
-    idempotency_key: str | None = None
-    request_digest: str | None = None
-    on_busy: OnBusy = "reject"
-    on_disconnect: OnDisconnect | None = None
-    authorization: str | None = None
-    quota: Quota | None = None
 
 
 @dataclass(frozen=True, slots=True)

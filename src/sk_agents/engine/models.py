@@ -136,7 +136,7 @@ def checked_change(table: Mapping[S | None, Set[S]], old: S | None, new: S, what
 
 
 ApprovalKind = Literal["tool", "outcome_unknown", "question", "auth"]
-DecidedBy = Literal["human", "policy", "timeout", "cancel"]
+DecidedBy = Literal["human", "policy", "timeout", "cancel", "failure"]
 
 
 class Durability(StrEnum):
@@ -241,24 +241,15 @@ class ToolCall(StoredModel):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One entry of a prompt, in the vocabulary every chat model shares.
-
-    `wire` is where a model client keeps the message as it is sent: history is sent again with
-    every turn, and encoding it each time would make each turn slower than the one before.
-    """
+    """One entry of a prompt, in the vocabulary every chat model shares."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
     parts: tuple[Part, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
-    wire: bytes = field(default=b"", init=False, compare=False, repr=False)
-    # About how many tokens it has; 0 until they are counted.
+    # About how many tokens it has; 0 until they were counted.
     tokens: int = field(default=0, init=False, compare=False, repr=False)
-
-    def keep_wire(self, wire: bytes) -> bytes:
-        object.__setattr__(self, "wire", wire)
-        return wire
 
     def keep_tokens(self, tokens: int) -> int:
         object.__setattr__(self, "tokens", tokens)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from sk_agents.engine.calls.arguments import parse_arguments
+from sk_agents.engine.calls.proposals import parse_arguments
 from sk_agents.engine.models import ToolCall
 from sk_agents.engine.ports import Policy
 from sk_agents.engine.turns import ToolSpec

@@ -60,7 +60,7 @@ class ApprovalPolicy:
         """The verdict with what decided it."""
         found = self._found(call, spec)
         if found.decision == "ask" and not self._attended:
-            return replace(found, decision="deny", reason=found.reason or "nobody can be asked")
+            return replace(found, decision="deny", reason=found.reason or "no person can be asked")
         return found
 
     def _found(self, call: ToolCall, spec: ToolSpec) -> Verdict:

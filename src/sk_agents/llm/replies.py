@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from sk_agents.engine.calls.arguments import MAX_BYTES
+from sk_agents.engine.calls.proposals import MAX_ARGUMENT_BYTES
 from sk_agents.engine.models import Usage
 from sk_agents.engine.turns import (
     CallRequested,
@@ -214,7 +214,7 @@ class _Call:
         if not isinstance(arguments, str):
             # Not a text but the object itself, as some local servers send it.
             arguments = orjson.dumps(arguments).decode()
-        if self._kept <= MAX_BYTES:
+        if self._kept <= MAX_ARGUMENT_BYTES:
             # More than that is refused, and need not be kept for it.
             self.arguments.append(arguments)
             self._kept += len(arguments)

@@ -1,22 +1,36 @@
 """Interactions kept and read back one by one: the seed's four methods over any store.
 
-A view of the log, as `task_view` is for tasks: what is saved becomes events, what is loaded is
-their fold. So it can be read by the server and the other way round, and nothing that was said can
-be changed afterwards.
+A view of the log, as `tasks.view` is for tasks: what is saved becomes events, what is loaded is
+their fold. So the server reads what was saved here and the other way round, and nothing that was
+said can be changed afterwards.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from sk_agents.engine.events import Event
+from sk_agents.engine.events import (
+    Answered,
+    Cancelled,
+    Event,
+    Failed,
+    RunEnded,
+    RunStarted,
+    Thinking,
+    ToolFinished,
+    ToolProposed,
+    ToolStarted,
+)
 from sk_agents.engine.log.commits import Absent, Commit, Guard, Unchanged
 from sk_agents.engine.log.state import ThreadState
-from sk_agents.engine.models import NewThread, Thread
+from sk_agents.engine.models import NewThread, Part, RunStatus, Thread, UserInput
 from sk_agents.engine.ports import Store
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
@@ -31,7 +45,13 @@ from sk_agents.exceptions import (
 )
 from sk_agents.interactions import agent_state, chat_thread_id, interaction_of
 from sk_agents.persistence.file.store import FileStore
-from sk_agents.persistence.interaction_events import essence, events_of
+from sk_agents.wire.events import (
+    AnswerEvent,
+    InteractionStatus,
+    ThinkingEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+)
 from sk_agents.wire.views import AgentState, Interaction, StoredChat
 
 SURFACE = "chats"
@@ -39,6 +59,11 @@ USER = "dummyuser"
 MAX_ATTEMPTS = 100
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ENDED = {
+    InteractionStatus.COMPLETED: RunStatus.COMPLETED,
+    InteractionStatus.FAILED: RunStatus.FAILED,
+    InteractionStatus.CANCELLED: RunStatus.CANCELLED,
+}
 
 
 class InteractionStore(ABC):
@@ -72,9 +97,9 @@ class InteractionStore(ABC):
 
 
 class StoredInteractions(InteractionStore):
-    """The chats of `user_id` in `store`, which somebody else opens and closes.
+    """The chats of `user_id` in `store`, which the caller opens and closes.
 
-    `agent` is who answers when a chat that was made here is gone on with at the server.
+    `agent` answers when a chat that was made here is continued at the server.
     """
 
     def __init__(self, store: Store, user_id: str = USER, *, agent: str = "") -> None:
@@ -102,12 +127,12 @@ class StoredInteractions(InteractionStore):
                 state, incarnation = ThreadState(), None
             if interaction.id in state.runs:
                 kept = interaction_of(state, interaction.id)
-                if essence(kept) != essence(interaction, kept):
+                if _essence(kept) != _essence(interaction, kept):
                     raise Conflict("A kept interaction cannot be changed.", run_id=interaction.id)
                 return
             if state.active_run is not None or state.queue:
                 raise ThreadBusy(run_id=state.active_run)
-            events = tuple(events_of(interaction, state.head_run))
+            events = tuple(_events_of(interaction, state.head_run))
             guard = self._guard(chat_id, state.next_seq)
             _check_state(interaction, state, events)
             try:
@@ -178,14 +203,14 @@ class FileInteractionStore(StoredInteractions):
 
 
 def _check_state(interaction: Interaction, state: ThreadState, events: tuple[Event, ...]) -> None:
-    """The log as it would be must tell the very interaction that is to be saved."""
+    """The log as it would be must hold the very interaction that is to be saved."""
     try:
         for seq, event in enumerate(events, state.next_seq):
             state.apply(event.model_copy(update={"seq": seq}))
     except StateCorrupt as error:
         raise InvalidInput(f"This cannot have happened: {error}") from error
     kept = interaction_of(state, interaction.id)
-    if essence(kept) != essence(interaction, kept):
+    if _essence(kept) != _essence(interaction, kept):
         raise InvalidInput("The final state is not what was said in this chat.")
 
 
@@ -197,3 +222,104 @@ def _check_ids(*ids: str) -> None:
 def _check_known(state: ThreadState, interaction_id: str) -> None:
     if interaction_id not in state.runs:
         raise RunNotFound(run_id=interaction_id)
+
+
+def _events_of(interaction: Interaction, parent: str | None) -> Iterator[Event]:
+    """The events of an interaction, in the order they must have happened.
+
+    Raises:
+        InvalidInput: it has not ended, or it makes no sense.
+    """
+    status = _ENDED.get(interaction.status)
+    if status is None or interaction.completed_at is None:
+        raise InvalidInput("Only an interaction that has ended can be saved.")
+    run_id, began = interaction.id, _time(interaction.created_at)
+    message = UserInput(parts=(Part(content=interaction.user_message),))
+    yield RunStarted(run_id=run_id, at=began, message=message, parent_run=parent)
+    for event in _steps(interaction):
+        yield event.model_copy(update={"run_id": run_id, "at": began})
+    ended = _time(interaction.completed_at)
+    if status is RunStatus.FAILED:
+        text = "This interaction was saved as failed."
+        yield Failed(run_id=run_id, at=ended, code="saved_as_failed", message=text)
+    if status is RunStatus.CANCELLED:
+        yield Cancelled(run_id=run_id, at=ended)
+    yield RunEnded(run_id=run_id, at=ended, status=status)  # type: ignore[arg-type]  # one of three
+
+
+def _steps(interaction: Interaction) -> Iterator[Event]:
+    open_calls: dict[str, str] = {}
+    number, has_results = 1, False
+    for event in interaction.agent_events:
+        if has_results and not isinstance(event, ToolResultEvent):
+            number, has_results = number + 1, False
+        match event:
+            case ThinkingEvent():
+                yield Thinking(round=number, content=event.content)
+            case ToolCallEvent():
+                open_calls[event.id] = event.tool_name
+                yield _proposed(event, number)
+                yield ToolStarted(call_id=event.id)
+            case ToolResultEvent():
+                if open_calls.pop(event.id, None) != event.tool_name:
+                    raise InvalidInput("A tool result belongs to no open call.")
+                has_results = True
+                yield ToolFinished(call_id=event.id, result=event.tool_output)
+            case AnswerEvent():
+                if event is not interaction.agent_events[-1]:
+                    raise InvalidInput("An answer is the last thing said.")
+                yield Answered(round=number, content=event.content)
+    if open_calls:
+        raise InvalidInput("Every tool call needs its result.")
+
+
+def _proposed(event: ToolCallEvent, number: int) -> ToolProposed:
+    plugin, dash, function = event.tool_name.partition("-")
+    arguments = _parsed(event.tool_input)
+    if not isinstance(arguments, dict):
+        raise InvalidInput("A tool's input is a JSON object.")
+    return ToolProposed(
+        round=number,
+        call_id=event.id,
+        plugin_name=plugin if dash else "",
+        function_name=function if dash else event.tool_name,
+        arguments=arguments,
+        gated=False,
+    )
+
+
+def _essence(interaction: Interaction, like: Interaction | None = None) -> Any:
+    """What two versions of an interaction must agree on.
+
+    JSON inside texts may be spaced differently, a state left out is that of `like`, and the dates
+    are those of the first time.
+    """
+    if like is not None and interaction.final_agent_state is None:
+        interaction = interaction.model_copy(update={"final_agent_state": like.final_agent_state})
+    return _plain(interaction.model_dump(exclude={"created_at", "completed_at"}))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _parsed(item) if key in ("tool_input", "arguments") else _plain(item)
+            for key, item in value.items()
+        }
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _parsed(text: Any) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError):
+        return text
+
+
+def _time(text: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput("A time is written as ISO 8601.") from None
+    if time.tzinfo is None:
+        raise InvalidInput("A time has its zone.")
+    return time

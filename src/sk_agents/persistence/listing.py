@@ -1,4 +1,4 @@
-"""Pages of threads for stores that list them in Python, and the cursor all stores share."""
+"""Pages of threads and entries for stores that sort in Python, and the cursor all stores share."""
 
 from __future__ import annotations
 
@@ -7,14 +7,8 @@ import binascii
 from collections.abc import Iterable
 from datetime import datetime
 
-from sk_agents.engine.events import (
-    Answered,
-    Event,
-    Imported,
-    RunQueued,
-    RunStarted,
-)
-from sk_agents.engine.models import Thread
+from sk_agents.engine.events import Answered, Event, Imported, RunQueued, RunStarted
+from sk_agents.engine.models import Entry, EntryKind, Thread
 from sk_agents.engine.ports import ThreadPage, ThreadQuery
 from sk_agents.exceptions import InvalidCursor
 
@@ -35,6 +29,35 @@ def page_of(threads: Iterable[Thread], query: ThreadQuery) -> ThreadPage:
     return ThreadPage(page, cursor(page[-1]) if page and len(chosen) > len(page) else None)
 
 
+def longest_untouched(threads: Iterable[Thread], limit: int) -> list[Thread]:
+    return sorted(threads, key=_place)[:limit]
+
+
+def open_page(
+    entries: Iterable[Entry], kind: EntryKind, user_id: str, after: str | None, limit: int
+) -> list[Entry]:
+    """The user's open entries of this kind after the key `after`, by key."""
+    chosen = [
+        entry
+        for entry in entries
+        if (entry.kind, entry.open, entry.user_id) == (kind, True, user_id)
+        and (after is None or entry.key > after)
+    ]
+    return sorted(chosen, key=lambda entry: entry.key)[:limit]
+
+
+def overdue_page(
+    entries: Iterable[Entry], kind: EntryKind, now: datetime, limit: int
+) -> list[Entry]:
+    """Open entries of this kind whose time is up, the most overdue first."""
+    late = [
+        (entry.due_at, entry.key, entry)
+        for entry in entries
+        if entry.kind == kind and entry.open and entry.due_at is not None and entry.due_at <= now
+    ]
+    return [entry for _, _, entry in sorted(late, key=lambda row: row[:2])[:limit]]
+
+
 def cursor(last: Thread) -> str:
     place = f"{last.updated_at.isoformat()} {last.thread_id}"
     return base64.urlsafe_b64encode(place.encode()).decode()
@@ -44,14 +67,13 @@ def read_cursor(text: str | None) -> tuple[datetime, str] | None:
     """The place after which a listing goes on; none is from the top.
 
     Raises:
-        InvalidCursor: this was never anybody's: to begin anew would look like more of the same.
+        InvalidCursor: no store gave it out. To begin again would look like more of the same.
     """
     if text is None:
         return None
     try:
-        at, _, thread_id = (
-            base64.b64decode(text.encode(), b"-_", validate=True).decode().partition(" ")
-        )
+        decoded = base64.b64decode(text.encode(), b"-_", validate=True).decode()
+        at, _, thread_id = decoded.partition(" ")
         place = datetime.fromisoformat(at)
     except (ValueError, binascii.Error):
         raise InvalidCursor from None
@@ -60,7 +82,7 @@ def read_cursor(text: str | None) -> tuple[datetime, str] | None:
     return place, thread_id
 
 
-def says(thread: Thread, events: Iterable[Event], text: str) -> bool:
+def mentions(thread: Thread, events: Iterable[Event], text: str) -> bool:
     """Whether the title or anything said contains `text`, whatever its case."""
     wanted = text.casefold()
     if wanted in str(thread.metadata.get("title", "")).casefold():

@@ -26,7 +26,7 @@ class Kind:
 
 STORES = {
     "memory": Kind("sk_agents.persistence.memory.store", "MemoryStore", "memory:"),
-    "ephemeral": Kind("sk_agents.persistence.memory.ephemeral", "EphemeralStore", "ephemeral:"),
+    "ephemeral": Kind("sk_agents.persistence.memory.store", "EphemeralStore", "ephemeral:"),
     "sqlite": Kind(
         "sk_agents.persistence.sqlite.store", "SqliteStore", "sqlite:///path", has_path=True
     ),
@@ -80,7 +80,7 @@ def _path(rest: str, kind: Kind) -> Path:
 
 
 def _store_class(kind: Kind) -> Callable[..., Store]:
-    """Loaded when it is chosen: nobody pays for the libraries of a store that is not in use."""
+    """Loaded when it is chosen: a store that is not in use costs no import of its libraries."""
     store_class: Callable[..., Store] = getattr(
         importlib.import_module(kind.module), kind.class_name
     )

@@ -92,7 +92,7 @@ APPROVALS_REQUESTED = Instrument(
 APPROVALS_DECIDED = Instrument(
     "teal.approvals.decided",
     "counter",
-    "Approvals decided, by whom: human, policy, timeout, cancel.",
+    "Approvals decided, by whom: human, policy, timeout, cancel, failure.",
     (at.OUTCOME, at.DECIDED_BY),
 )
 APPROVAL_WAITS = Instrument(

@@ -11,38 +11,26 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sk_agents.testing.clock import SettableClock
-    from sk_agents.testing.header_authorizer import HeaderAuthorizer
-    from sk_agents.testing.ids import SequentialIds
-    from sk_agents.testing.scripted_model import ScriptedModel
-    from sk_agents.testing.scripted_server import ScriptedModelServer
-    from sk_agents.testing.store_contract import (
-        DurableStoreContract,
-        SharedStoreContract,
-        StoreContract,
-    )
-
-__all__ = [
-    "DurableStoreContract",
-    "HeaderAuthorizer",
-    "ScriptedModel",
-    "ScriptedModelServer",
-    "SequentialIds",
-    "SettableClock",
-    "SharedStoreContract",
-    "StoreContract",
-]
+    from sk_agents.testing.header_authorizer import HeaderAuthorizer as HeaderAuthorizer
+    from sk_agents.testing.predictable import SequentialIds as SequentialIds
+    from sk_agents.testing.predictable import SettableClock as SettableClock
+    from sk_agents.testing.scripted_model import ScriptedModel as ScriptedModel
+    from sk_agents.testing.scripted_server import ScriptedModelServer as ScriptedModelServer
+    from sk_agents.testing.store_contract import DurableStoreContract as DurableStoreContract
+    from sk_agents.testing.store_contract import SharedStoreContract as SharedStoreContract
+    from sk_agents.testing.store_contract import StoreContract as StoreContract
 
 _MODULES = {
     "DurableStoreContract": "store_contract",
     "HeaderAuthorizer": "header_authorizer",
     "ScriptedModel": "scripted_model",
     "ScriptedModelServer": "scripted_server",
-    "SequentialIds": "ids",
-    "SettableClock": "clock",
+    "SequentialIds": "predictable",
+    "SettableClock": "predictable",
     "SharedStoreContract": "store_contract",
     "StoreContract": "store_contract",
 }
+__all__ = list(_MODULES)
 
 # Under pytest a failing case of the contract shows its values, as a test of one's own would.
 if "pytest" in sys.modules:

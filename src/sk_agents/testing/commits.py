@@ -34,6 +34,9 @@ from sk_agents.engine.models import NewThread, Part, RunStatus, Thread, UserInpu
 
 USER = "ann"
 
+EndStatus = Literal[RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED]
+Outcome = Literal["approved", "rejected", "expired", "withdrawn"]
+
 
 def new_commit(
     thread_id: str, guard: Guard, *events: Event, lease: LeaseChange | None = None
@@ -90,18 +93,16 @@ def ask(
     thread: Thread, approval_id: str, *, due_at: datetime | None = None, park: bool = False
 ) -> Commit:
     """Propose a call and ask for its approval; with `park`, wait for it without an owner."""
-    return append(
-        thread,
-        call_proposed(f"call-of-{approval_id}", thread.active_run or "run-1"),
-        approval(approval_id, thread.active_run or "run-1", due_at=due_at),
-        lease=Park() if park else None,
-    )
+    run_id = thread.active_run or "run-1"
+    call = call_proposed(f"call-of-{approval_id}", run_id)
+    asked = approval(approval_id, run_id, due_at=due_at)
+    return append(thread, call, asked, lease=Park() if park else None)
 
 
 def decide(
     thread_id: str,
     approval_id: str,
-    outcome: Literal["approved", "rejected", "expired", "withdrawn"] = "approved",
+    outcome: Outcome = "approved",
     *,
     overdue: bool = False,
     decided_by: str = USER,
@@ -125,12 +126,7 @@ def run_queued(run_id: str, text: str = "and then") -> RunQueued:
     return RunQueued(run_id=run_id, message=said(text))
 
 
-def run_ended(
-    run_id: str = "run-1",
-    status: Literal[
-        RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED
-    ] = RunStatus.COMPLETED,
-) -> RunEnded:
+def run_ended(run_id: str = "run-1", status: EndStatus = RunStatus.COMPLETED) -> RunEnded:
     return RunEnded(run_id=run_id, status=status)
 
 
@@ -174,7 +170,7 @@ def approval(
 
 def decision(
     approval_id: str,
-    outcome: Literal["approved", "rejected", "expired", "withdrawn"] = "approved",
+    outcome: Outcome = "approved",
     *,
     decided_by: str = USER,
     run_id: str = "run-1",

@@ -8,13 +8,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from sk_agents.engine.models import Usage
-from sk_agents.engine.turns import (
-    CallRequested,
-    ModelPiece,
-    Prompt,
-    TextDelta,
-    TurnFinished,
-)
+from sk_agents.engine.turns import CallRequested, ModelPiece, Prompt, TextDelta, TurnFinished
 from sk_agents.exceptions import ModelError
 
 # Pieces in a tuple arrive together. An event is a gate: the stream goes on once it is set. An

@@ -76,7 +76,9 @@ async def send(
             case asyncio.Event():
                 await step.wait()
             case Exception():
-                cut(request)
+                # As a lost network would end it, in the middle of the answer.
+                if request.transport is not None:
+                    request.transport.abort()
                 return
             case _:
                 pieces = step if isinstance(step, tuple) else (step,)
@@ -144,13 +146,10 @@ async def whole_completion(body: dict[str, Any], turn: Turn) -> dict[str, Any]:
     end = next((piece for piece in pieces if isinstance(piece, TurnFinished)), TurnFinished())
     message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) or None}
     if asked:
+        functions = [{"name": call.name, "arguments": call.arguments} for call in asked]
         message["tool_calls"] = [
-            {
-                "id": call.provider_id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for call in asked
+            {"id": call.provider_id, "type": "function", "function": function}
+            for call, function in zip(asked, functions, strict=True)
         ]
     return {
         "id": "chatcmpl-scripted",
@@ -163,11 +162,8 @@ async def whole_completion(body: dict[str, Any], turn: Turn) -> dict[str, Any]:
 
 
 def usage_of(end: TurnFinished) -> dict[str, int]:
-    return {
-        "prompt_tokens": end.usage.prompt_tokens,
-        "completion_tokens": end.usage.completion_tokens,
-        "total_tokens": end.usage.total_tokens,
-    }
+    names = ("prompt_tokens", "completion_tokens", "total_tokens")
+    return {name: getattr(end.usage, name) for name in names}
 
 
 def refusal(error: Exception) -> web.Response:
@@ -177,9 +173,3 @@ def refusal(error: Exception) -> web.Response:
         status=attributes.get("status", DEFAULT_STATUS),
         headers=attributes.get("headers"),
     )
-
-
-def cut(request: web.Request) -> None:
-    """End the connection in the middle of the answer, as a lost network would."""
-    if request.transport is not None:
-        request.transport.abort()

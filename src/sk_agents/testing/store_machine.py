@@ -1,10 +1,11 @@
-"""A store and a model of it live through the same random life; they must never disagree."""
+"""A store and a model of it get the same random commits; they must never disagree."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import Any
@@ -13,45 +14,35 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sk_agents.engine.events import Event
-from sk_agents.engine.log.commits import (
-    Absent,
-    Claim,
-    ClaimIfFree,
-    Commit,
-    Guard,
-    LeaseChange,
-    Owned,
-    Park,
-    Pending,
-    Quiet,
-    Release,
-    Unchanged,
-)
-from sk_agents.engine.models import NewThread
+from sk_agents.engine.events import BranchChanged, Event, GrantChanged, Imported, ThreadChanged
+from sk_agents.engine.log import commits as c
+from sk_agents.engine.models import NewThread, RunStatus, ThreadStatus
 from sk_agents.engine.ports import Clock, Store, ThreadQuery
 from sk_agents.exceptions import TealError
 from sk_agents.testing import commits
-from sk_agents.testing.clock import SettableClock
-from sk_agents.testing.random_life import VERBS, Life
+from sk_agents.testing.predictable import SettableClock
 from sk_agents.testing.store_model import StoreModel
 
+Lease = c.LeaseChange | None
 OpenStore = Callable[[Clock], AbstractAsyncContextManager[Store]]
 
+# What may happen next in a thread, as far as it makes sense after its log.
+VERBS = (
+    *("start", "queue", "next", "end", "drop"),
+    *("ask", "cancel", "branch", "root", "label", "think", "import", "grant", "revoke"),
+)
 THREADS = st.sampled_from(["t1", "t2", "t3"])
 USERS = ("ann", "bob")
 OWNERS = st.sampled_from(["o1", "o2"])
 EVENTS = st.lists(st.sampled_from(VERBS), max_size=4)
-LEASES: st.SearchStrategy[LeaseChange | None] = st.one_of(
-    st.none(), st.builds(ClaimIfFree, OWNERS), st.just(Release()), st.just(Park())
+LEASES: st.SearchStrategy[Lease] = st.one_of(
+    st.none(), st.builds(c.ClaimIfFree, OWNERS), st.just(c.Release()), st.just(c.Park())
 )
 OFF = st.sampled_from([0, 0, 0, 0, -1, 1])
 
 FULL = os.environ.get("TEAL_CHAOS") == "full"
 SIZE = settings(
-    max_examples=400 if FULL else 15,
-    stateful_step_count=60 if FULL else 25,
-    deadline=None,
+    max_examples=400 if FULL else 15, stateful_step_count=60 if FULL else 25, deadline=None
 )
 
 
@@ -74,8 +65,8 @@ class StoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.clock = SettableClock()
         self.model = StoreModel(self.clock)
-        self.life = Life(self.clock)
-        self.last: Commit | None = None
+        self.random_events = RandomEvents(self.clock)
+        self.last: c.Commit | None = None
         self.runner = asyncio.Runner()
         self.opened = open_store(self.clock)
         self.store = self.run(self.opened.__aenter__())
@@ -93,20 +84,16 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(thread=THREADS, user=st.sampled_from(USERS), verbs=EVENTS, owner=OWNERS | st.none())
     def create(self, thread: str, user: str, verbs: list[str], owner: str | None) -> None:
-        guard = Absent(NewThread(user_id=user, metadata={"title": "new"}))
-        self.send(thread, guard, verbs, Claim(owner) if owner else None)
+        guard = c.Absent(NewThread(user_id=user, metadata={"title": "new"}))
+        self.send(thread, guard, verbs, c.Claim(owner) if owner else None)
 
     @rule(thread=THREADS, verbs=EVENTS, off=OFF, lease=LEASES)
-    def commit_unchanged(
-        self, thread: str, verbs: list[str], off: int, lease: LeaseChange | None
-    ) -> None:
-        self.send(thread, Unchanged(self.next_seq(thread) + off), verbs, lease)
+    def commit_unchanged(self, thread: str, verbs: list[str], off: int, lease: Lease) -> None:
+        self.send(thread, c.Unchanged(self.next_seq(thread) + off), verbs, lease)
 
-    @rule(thread=THREADS, verbs=EVENTS, off=OFF, lease=LEASES | st.builds(Claim, OWNERS))
-    def commit_quiet(
-        self, thread: str, verbs: list[str], off: int, lease: LeaseChange | None
-    ) -> None:
-        self.send(thread, Quiet(self.next_seq(thread) + off), verbs, lease)
+    @rule(thread=THREADS, verbs=EVENTS, off=OFF, lease=LEASES | st.builds(c.Claim, OWNERS))
+    def commit_quiet(self, thread: str, verbs: list[str], off: int, lease: Lease) -> None:
+        self.send(thread, c.Quiet(self.next_seq(thread) + off), verbs, lease)
 
     @rule(
         thread=THREADS,
@@ -114,7 +101,7 @@ class StoreMachine(RuleBasedStateMachine):
         stranger=OWNERS | st.none(),
         epoch_off=OFF,
         seq_off=OFF | st.none(),
-        lease=st.sampled_from([None, None, Release(), Park()]),
+        lease=st.sampled_from([None, None, c.Release(), c.Park()]),
     )
     def commit_owned(
         self,
@@ -123,11 +110,11 @@ class StoreMachine(RuleBasedStateMachine):
         stranger: str | None,
         epoch_off: int,
         seq_off: int | None,
-        lease: LeaseChange | None,
+        lease: Lease,
     ) -> None:
         head = self.model.heads.get(thread, {"owner": None, "epoch": 0})
-        guard = Owned(
-            stranger or head["owner"] or "nobody",
+        guard = c.Owned(
+            stranger or head["owner"] or "stranger",
             head["epoch"] + epoch_off,
             self.next_seq(thread) + (seq_off or 0),
             exact=seq_off is not None,
@@ -135,15 +122,15 @@ class StoreMachine(RuleBasedStateMachine):
         self.send(thread, guard, verbs, lease)
 
     @rule(thread=THREADS, overdue=st.booleans(), choose=st.integers(0, 5), lease=LEASES)
-    def decide(self, thread: str, overdue: bool, choose: int, lease: LeaseChange | None) -> None:
-        asked = self.life.asked or ["never-asked"]
+    def decide(self, thread: str, overdue: bool, choose: int, lease: Lease) -> None:
+        asked = self.random_events.asked or ["never-asked"]
         approval_id = asked[choose % len(asked)]
         row = self.model.entries.get(("approval", approval_id))
         if choose and row is not None:
             thread = row["thread_id"]
         run_id = row["run_id"] if row else "run-0"
         event = commits.decision(approval_id, "expired" if overdue else "approved", run_id=run_id)
-        self.send(thread, Pending(approval_id, overdue), [], lease, event)
+        self.send(thread, c.Pending(approval_id, overdue), [], lease, event)
 
     @precondition(lambda self: self.last is not None)
     @rule()
@@ -156,7 +143,7 @@ class StoreMachine(RuleBasedStateMachine):
     def reuse_the_last_commit_id(self) -> None:
         assert self.last is not None
         other = commits.thought("other")
-        self.agree(Commit(self.last.thread_id, self.last.commit_id, self.last.guard, (other,)))
+        self.agree(c.Commit(self.last.thread_id, self.last.commit_id, self.last.guard, (other,)))
 
     @rule(thread=THREADS, owner=OWNERS)
     def claim(self, thread: str, owner: str) -> None:
@@ -227,18 +214,13 @@ class StoreMachine(RuleBasedStateMachine):
         return int(self.model.heads.get(thread, {"next_seq": 1})["next_seq"])
 
     def send(
-        self,
-        thread: str,
-        guard: Guard,
-        verbs: list[str],
-        lease: LeaseChange | None,
-        *events: Event,
+        self, name: str, guard: c.Guard, verbs: list[str], lease: Lease, *events: Event
     ) -> None:
-        made = [*events, *self.life.events(self.model.logs.get(thread, []), verbs)]
-        self.last = Commit(thread, self.life.new("commit"), guard, tuple(made), lease)
+        made = [*events, *self.random_events.events(self.model.logs.get(name, []), verbs)]
+        self.last = c.Commit(name, self.random_events.new("commit"), guard, tuple(made), lease)
         self.agree(self.last)
 
-    def agree(self, commit: Commit) -> None:
+    def agree(self, commit: c.Commit) -> None:
         expected = outcome(lambda: self.model.commit(commit))
         found = outcome(lambda: self.run(self.store.commit(commit)))
         if isinstance(expected, tuple):
@@ -261,3 +243,72 @@ def shown(found: Any, expected: dict[str, Any]) -> Any:
     if found is None or isinstance(found, type):
         return found
     return {key: getattr(found, key) for key in expected}
+
+
+class RandomEvents:
+    """Turns verbs into events, with names never used before. `asked` are all approvals so far."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._numbers = itertools.count(1)
+        self.asked: list[str] = []
+
+    def new(self, what: str) -> str:
+        return f"{what}-{next(self._numbers)}"
+
+    def events(self, log: Sequence[Event], verbs: Sequence[str]) -> list[Event]:
+        """One event for each verb that makes sense after this log and the verbs before it."""
+        made: list[Event] = []
+        for verb in verbs:
+            active, queue = unfinished([*log, *made])
+            made.extend(self._boundary(verb, active, queue) or self._step(verb, active))
+        return made
+
+    def _boundary(self, verb: str, active: str | None, queue: list[str]) -> list[Event]:
+        match verb:
+            case "start" if active is None:
+                return [commits.run_started(self.new("run"))]
+            case "queue":
+                return [commits.run_queued(self.new("run"))]
+            case "next" if active is None and queue:
+                return [commits.run_started(queue[0]).model_copy(update={"message": None})]
+            case "end" if active is not None:
+                return [commits.run_ended(active)]
+            case "drop" if queue:
+                return [commits.run_ended(queue[-1], RunStatus.CANCELLED)]
+        return []
+
+    def _step(self, verb: str, active: str | None) -> list[Event]:
+        name = self.new(verb)
+        odd = len(name) % 2
+        match verb:
+            case "ask":
+                self.asked.append(name)
+                due_at = self._clock.now() + timedelta(hours=1) if len(self.asked) % 2 else None
+                return [commits.approval(name, active or "run-0", due_at=due_at)]
+            case "cancel":
+                return [commits.cancel_requested(active or "run-0")]
+            case "branch" | "root":
+                return [BranchChanged(head_run=name if verb == "branch" else None)]
+            case "label":
+                return [ThreadChanged(metadata={"title": name, "seen": None if odd else True})]
+            case "think":
+                return [commits.thought(name)]
+            case "import":
+                return [Imported(status=ThreadStatus.FAILED if odd else None)]
+            case "grant" | "revoke":
+                granted = verb == "grant"
+                return [GrantChanged(grant_id="g", tool="t", scope="thread", granted=granted)]
+        return []
+
+
+def unfinished(log: Sequence[Event]) -> tuple[str | None, list[str]]:
+    """The run under way, if any, and those in the queue."""
+    runs: dict[str, bool] = {}
+    for event in log:
+        if event.type in ("run_queued", "run_started"):
+            runs[event.run_id] = event.type == "run_started"
+        elif event.type == "run_ended":
+            runs.pop(event.run_id, None)
+    active = next((run_id for run_id, started in runs.items() if started), None)
+    return active, [run_id for run_id, started in runs.items() if not started]

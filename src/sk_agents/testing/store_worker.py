@@ -30,17 +30,21 @@ async def decide_all(store: Store, count: int, name: str) -> int:
 
 async def append_all(store: Store, count: int, name: str) -> int:
     """Append to one thread, each time trying until it is stored."""
-    stored = 0
+    for number in range(count):
+        await append_until_stored(store, "t", f"{name}.{number}")
+    return count
+
+
+async def append_until_stored(store: Store, thread_id: str, text: str) -> None:
+    """Append to the log as it then is."""
     for _ in range(TRIES):
-        if stored == count:
-            break
-        head = await store.thread("t")
+        head = await store.thread(thread_id)
         try:
-            await store.commit(append(head, thought(f"{name}.{stored}")))
+            await store.commit(append(head, thought(text)))
+            return
         except SequenceConflict:
             continue
-        stored += 1
-    return stored
+    raise AssertionError("never stored")
 
 
 WORK = {"decide": decide_all, "append": append_all}

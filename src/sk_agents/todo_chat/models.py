@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from sk_agents.engine.calls.call import Approval, Call
-from sk_agents.engine.calls.steps import effective_call
+from sk_agents.engine.calls.call import Approval, Call, effective_call
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import RunStatus
 

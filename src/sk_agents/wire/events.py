@@ -70,7 +70,7 @@ class InteractionStatus(StrEnum):
     WAITING_APPROVAL = "WAITING_APPROVAL"
 
 
-Decider = Literal["human", "policy", "timeout", "cancel"]
+Decider = Literal["human", "policy", "timeout", "cancel", "failure"]
 ApprovalKind = Literal["tool", "outcome_unknown", "question", "auth"]
 Choice = Literal["done", "retry", "give_up"]
 

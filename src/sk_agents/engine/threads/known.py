@@ -16,7 +16,7 @@ from sk_agents.engine.log.commits import same_thread
 from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Store
-from sk_agents.engine.run.transcript import Transcript
+from sk_agents.engine.run.conversation import Transcript
 from sk_agents.exceptions import ThreadNotFound
 
 PAGE = 500

@@ -2,7 +2,7 @@
 
 An index file only says which thread to look at; what is true is in that thread's log. It is
 written before the log, so it may dangle and is never missing. It is not synced: a killed process
-loses nothing of it, and after the machine itself went down it is made anew from the logs.
+loses nothing of it, and after the machine itself went down it is made again from the logs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import orjson
 
 from sk_agents.engine.models import Entry, EntryKind
 from sk_agents.exceptions import StateCorrupt
-from sk_agents.persistence.file.frame import read_sealed, seal
+from sk_agents.persistence.file.lines import read_sealed, seal
 from sk_agents.persistence.file.tree import FileTree, Place, name_hash, safe_name
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class FileIndex:
         self._write((*THREADS, name), {"thread_id": thread_id, "folder": folder})
 
     def forget(self, thread_id: str) -> None:
-        """Read this thread's place anew the next time."""
+        """Read this thread's place from the disk the next time."""
         self._folders.pop(safe_name(thread_id), None)
 
     def threads(self) -> Iterator[tuple[str, Place]]:

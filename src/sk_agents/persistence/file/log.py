@@ -1,11 +1,11 @@
 """One thread's log file: the truth about it.
 
 A `FileLog` is a cache: what was read once is known by the file's stamp to be still so, and only
-what was appended since is read again. It keeps places, not events. Bytes are shown to anybody
-only once they are on the disk: a reader of what another process wrote waits for that process's
-lock. While a line is written and not yet synced, the file has the mode `IN_DOUBT`. If its writer
-ends so, by a kill or a refused sync, the operating system may show a line that the disk does not
-have, and a sync would not write it again. The next reader writes it once more and syncs that.
+what was appended since is read again. It keeps places, not events. Bytes are shown to readers only
+once they are on the disk: a reader of what another process wrote waits for that process's lock.
+While a line is written and not yet synced, the file has the mode `IN_DOUBT`. If its writer ends so,
+by a kill or a refused sync, the operating system may show a line that the disk does not have, and a
+sync would not write it again. The next reader writes it once more and syncs that.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ import orjson
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import Entry, EntryKind, Thread
 from sk_agents.exceptions import StateCorrupt, StoreBusy, ThreadNotFound
+from sk_agents.persistence.encoding import Record, encode_head, head_from
 from sk_agents.persistence.file.disk import FILE_MODE
-from sk_agents.persistence.file.frame import is_torn, read_sealed, seal
-from sk_agents.persistence.file.line import Line, decode_line, encode_line, record_of
-from sk_agents.persistence.file.tree import (
-    LOCK_SECONDS,
-    FileTree,
-    Place,
-    gone,
-    locked,
+from sk_agents.persistence.file.lines import (
+    LogLine,
+    decode_line,
+    encode_line,
+    is_torn,
+    read_sealed,
+    record_of,
+    seal,
 )
-from sk_agents.persistence.head import encode_head, head_from
-from sk_agents.persistence.record import Record
+from sk_agents.persistence.file.tree import LOCK_SECONDS, FileTree, Place, gone, locked
 
 LOG = "log.jsonl"
 IN_DOUBT = FILE_MODE | stat.S_IXUSR
@@ -46,7 +46,7 @@ Stamp = tuple[int, int, int]
 
 
 @dataclass(slots=True)
-class Known:
+class KnownLines:
     """What was read and verified, up to `size`. Replaced as a whole, else it only grows."""
 
     stamp: Stamp | None = None
@@ -74,7 +74,7 @@ class Known:
         for entry in entries:
             self.entries[entry.kind, entry.key] = entry
 
-    def is_behind(self, before: Known) -> bool:
+    def is_behind(self, before: KnownLines) -> bool:
         """Whether this is the log that was known before, and shorter."""
         is_same = (self.incarnation, self.first_commit) == (before.incarnation, before.first_commit)
         return is_same and self.next_seq < before.next_seq
@@ -97,7 +97,7 @@ class Known:
 
 
 def line_place(thread_id: str, first_seq: int, offset: int, incarnation: str = "") -> str:
-    """What a line's checksums cover beside its bytes; the first line says the incarnation."""
+    """What a line's checksums cover beside its bytes; the first line holds the incarnation."""
     place = f"{thread_id}\n{first_seq}\n{offset}"
     return f"{place}\n{incarnation}" if incarnation and offset else place
 
@@ -108,11 +108,11 @@ class FileLog:
         self.folder = folder
         self._tree = tree
         self._lock = threading.Lock()
-        self._known = Known()
+        self._known = KnownLines()
 
     @property
-    def weight(self) -> int:
-        """About how many bytes of memory this takes."""
+    def memory(self) -> int:
+        """About how many bytes this takes."""
         return 1000 + 200 * len(self._known.commits) + 600 * len(self._known.entries)
 
     @property
@@ -138,7 +138,7 @@ class FileLog:
 
     @property
     def head(self) -> Thread:
-        """A copy of its own for each caller. Raises StateCorrupt if damage was found meanwhile."""
+        """A copy of its own for each caller. Raises StateCorrupt if damage was found since."""
         if not self._known.head:
             raise StateCorrupt(thread_id=self.thread_id)
         return head_from(self.thread_id, orjson.loads(self._known.head))
@@ -190,14 +190,14 @@ class FileLog:
         Raises:
             OSError: nothing was written.
             CommitOutcomeUnknown: it may or may not be on the disk.
-            StoreBroken: the file was taken away meanwhile.
+            StoreBroken: the file was taken away.
         """
         known = self._known
         payload = encode_line(commit_id, known.next_seq, head, entries, body)
         place = line_place(self.thread_id, known.next_seq, known.size, known.incarnation)
         line = seal(place, payload)
         if os.fstat(fd).st_size > known.size:
-            # The tail of a writer that was killed: nobody was told about it. Its sectors must be
+            # The tail of a writer that was killed: it was never acknowledged. Its sectors must be
             # gone before others are written in their place.
             self._tree.cut(fd, known.size)
             self._tree.make_durable(fd)
@@ -232,7 +232,7 @@ class FileLog:
             events.extend(record_of(self.thread_id, line, after=seq, limit=wanted).events)
         return events
 
-    def _lines(self, known: Known, numbers: range) -> Iterator[Line]:
+    def _lines(self, known: KnownLines, numbers: range) -> Iterator[LogLine]:
         if not numbers:
             return
         with self._opened(os.O_RDONLY) as fd, open(fd, "rb", closefd=False) as stream:
@@ -243,11 +243,14 @@ class FileLog:
                 )
                 if line is None:
                     raise StateCorrupt("The log was cut.", thread_id=self.thread_id)
+                # The checksum of the first line does not cover it: the thread may be another one.
+                if line.head.get("incarnation", "") != known.incarnation:
+                    raise StateCorrupt("The log was replaced.", thread_id=self.thread_id)
                 yield line
 
     def _next_line(
         self, stream: BinaryIO, first_seq: int, offset: int, incarnation: str
-    ) -> Line | None:
+    ) -> LogLine | None:
         place = line_place(self.thread_id, first_seq, offset, incarnation)
         try:
             payload = read_sealed(stream, place)
@@ -266,12 +269,12 @@ class FileLog:
                 # The log of a thread that was made again can have a deleted one's inode and be
                 # longer: only read from its beginning does it say whether it is damaged.
                 pass
-        self._read_on(fd, Known(), stamp)
+        self._read_on(fd, KnownLines(), stamp)
         if self._known.is_behind(before):
             self._known = before
             raise lost_events(self.thread_id, before.next_seq - 1)
 
-    def _read_on(self, fd: int, known: Known, stamp: Stamp) -> None:
+    def _read_on(self, fd: int, known: KnownLines, stamp: Stamp) -> None:
         """Take in what follows `known`; what is then known takes its place."""
         is_new = not known.offsets
         is_whole = False
@@ -281,16 +284,16 @@ class FileLog:
                 while known.size < stamp[1] and self._take_in_line(known, stream):
                     pass
             if is_new or _is_in_doubt(os.fstat(fd)):
-                self._settle(fd, known)
+                self._sync_last_line(fd, known)
                 stamp = stamp_of(os.fstat(fd))
             is_whole = len(known.offsets) > 0
         finally:
             known.stamp = stamp
-            self._known = known if is_whole else Known()
+            self._known = known if is_whole else KnownLines()
         if not is_whole:
             raise StateCorrupt("The log has lost its first line.", thread_id=self.thread_id)
 
-    def _settle(self, fd: int, known: Known) -> None:
+    def _sync_last_line(self, fd: int, known: KnownLines) -> None:
         """Make sure that the last line is on the disk; those before were when it was written."""
         if _is_in_doubt(os.fstat(fd)):
             start = known.offsets[-1] if known.offsets else 0
@@ -306,7 +309,7 @@ class FileLog:
         if found is None or found.st_ino != os.fstat(fd).st_ino:
             raise gone(self._tree.root.joinpath(*self.folder, LOG))
 
-    def _take_in_line(self, known: Known, stream: BinaryIO) -> bool:
+    def _take_in_line(self, known: KnownLines, stream: BinaryIO) -> bool:
         try:
             line = self._next_line(stream, known.next_seq, known.size, known.incarnation)
         except StateCorrupt:
@@ -349,11 +352,6 @@ def lost_events(thread_id: str, seq: int) -> StateCorrupt:
 
 def _is_in_doubt(found: os.stat_result) -> bool:
     return bool(found.st_mode & stat.S_IXUSR)
-
-
-def first_bytes(thread_id: str, payload: bytes) -> bytes:
-    """A new log: its first line, which makes the thread."""
-    return seal(line_place(thread_id, 1, 0), payload)
 
 
 def named_thread(tree: FileTree, folder: Place) -> str | None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
 
-from sk_agents.engine.models import Entry, Thread
-from sk_agents.exceptions import StateCorrupt, ThreadNotFound
+from sk_agents.engine.models import Entry, EntryKind, Thread
+from sk_agents.exceptions import SchemaTooNew, StateCorrupt, StoreBusy, TealError, ThreadNotFound
+from sk_agents.persistence.cache import ByteBoundedCache
 from sk_agents.persistence.file.index import FileIndex
-from sk_agents.persistence.file.line import encode_line
+from sk_agents.persistence.file.lines import encode_line, seal
 from sk_agents.persistence.file.log import (
     LOG,
     FileLog,
-    first_bytes,
+    Stamp,
+    line_place,
     lost_events,
     named_thread,
+    stamp_of,
 )
 from sk_agents.persistence.file.projection import FileProjection
 from sk_agents.persistence.file.tree import (
@@ -26,7 +32,8 @@ from sk_agents.persistence.file.tree import (
     new_temporary_name,
     safe_name,
 )
-from sk_agents.persistence.weighted_cache import WeightedCache
+
+logger = logging.getLogger(__name__)
 
 CHATS = "chats"
 USERS = "users"
@@ -41,7 +48,7 @@ class FileLogs:
         self._index = index
         self._projection = projection
         self._single_user = single_user
-        self.cache: WeightedCache[FileLog] = WeightedCache(MAX_CACHED_BYTES)
+        self.cache: ByteBoundedCache[FileLog] = ByteBoundedCache(MAX_CACHED_BYTES)
 
     def find(self, thread_id: str) -> FileLog | None:
         try:
@@ -60,7 +67,7 @@ class FileLogs:
         if log is not None:
             try:
                 log.refresh()
-                self.cache.put(thread_id, log, log.weight)
+                self.cache.put(thread_id, log, log.memory)
                 return log
             except ThreadNotFound:
                 self.drop(thread_id)
@@ -86,18 +93,18 @@ class FileLogs:
         with self._tree.locked(self._index.lock_of(thread.thread_id)):
             for folder in self._folders_for(thread):
                 try:
-                    owner = named_thread(self._tree, folder)
+                    found = named_thread(self._tree, folder)
                 except FileNotFoundError:
-                    if self._settle(thread.thread_id, folder, entries, payload):
+                    if self._write_first(thread.thread_id, folder, entries, payload):
                         return self.get(thread.thread_id).head
                     continue
-                if owner == thread.thread_id:
+                if found == thread.thread_id:
                     self._index.set_folder(thread.thread_id, folder)
                     return None
         raise StateCorrupt("The thread's folder is taken.", thread_id=thread.thread_id)
 
     def take_away(self, log: FileLog) -> Place:
-        """Where the thread's folder now waits to be removed; nobody finds it any more."""
+        """Where the thread's folder now waits to be removed; no reader finds it any more."""
         trash = (TEMPORARY, new_temporary_name())
         self._tree.move_folder(log.folder, trash)
         self._index.remove(log.thread_id, list(log.entries.values()))
@@ -112,6 +119,34 @@ class FileLogs:
             for name in self._tree.names((USERS, user, CHATS)):
                 yield (USERS, user, CHATS, name)
 
+    def rebuild_index(self) -> None:
+        """Make the index again from the logs. The caller holds the store's lock for opening."""
+        self._index.remove_damaged()
+        for folder in self.folders():
+            try:
+                thread_id = named_thread(self._tree, folder)
+            except (OSError, StateCorrupt):
+                continue
+            if thread_id is not None:
+                with self._tree.locked(self._index.lock_of(thread_id)):
+                    self._index_thread(thread_id, folder)
+        self._index.set_of_this_boot()
+
+    def _index_thread(self, thread_id: str, folder: Place) -> None:
+        if self._index.folder_of(thread_id) not in (None, folder):
+            logger.warning("a thread lies in two folders", extra={"thread_id": thread_id})
+            return
+        self._index.set_folder(thread_id, folder)
+        log = FileLog(self._tree, thread_id, folder)
+        try:
+            log.refresh()
+        except (TealError, OSError) as error:
+            logger.warning(
+                "a log cannot be read", extra={"thread_id": thread_id, "reason": str(error)}
+            )
+            return
+        self._index.add(list(log.entries.values()))
+
     def _load(self, thread_id: str, folder: Place | None) -> FileLog:
         if folder is None:
             raise ThreadNotFound(thread_id=thread_id)
@@ -123,16 +158,16 @@ class FileLogs:
                 raise ThreadNotFound(thread_id=thread_id) from None
             raise
         self._repair(log)
-        self.cache.put(thread_id, log, log.weight)
+        self.cache.put(thread_id, log, log.memory)
         return log
 
     def _is_of_another(self, thread_id: str, folder: Place) -> bool:
         """Whether a thread that was never made only meant to lie where another lies now."""
         try:
-            owner = named_thread(self._tree, folder)
+            found = named_thread(self._tree, folder)
         except FileNotFoundError:
             raise ThreadNotFound(thread_id=thread_id) from None
-        return owner not in (None, thread_id) and self._index.folder_of(str(owner)) == folder
+        return found not in (None, thread_id) and self._index.folder_of(str(found)) == folder
 
     def _repair(self, log: FileLog) -> None:
         """Bring the readable files up to the log after a crash between the two."""
@@ -153,7 +188,7 @@ class FileLogs:
         wanted = safe_name(thread.wire_id or thread.thread_id)
         return [(*base, wanted), (*base, hashed_name(f"{thread.wire_id}\n{thread.thread_id}"))]
 
-    def _settle(
+    def _write_first(
         self, thread_id: str, folder: Place, entries: Sequence[Entry], payload: bytes
     ) -> bool:
         """Write index and log, in this order; False if another thread was quicker to be here."""
@@ -163,7 +198,7 @@ class FileLogs:
         try:
             with self._tree.folder(staged, create=True) as fd:
                 with self._tree.opened((*staged, LOG), os.O_WRONLY | os.O_CREAT) as log:
-                    self._tree.write_at(log, first_bytes(thread_id, payload), 0)
+                    self._tree.write_at(log, seal(line_place(thread_id, 1, 0), payload), 0)
                     self._tree.make_durable(log)
                 self._tree.make_durable(fd)
             self._tree.move_folder(staged, folder)
@@ -174,3 +209,80 @@ class FileLogs:
             self._tree.remove_folder(staged)
             raise
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadSummary:
+    """`waiting` are the open entries other than runs, which never close and are many."""
+
+    stamp: Stamp
+    head: Thread | None = None
+    waiting: tuple[Entry, ...] = ()
+
+
+class FileSummaries:
+    """What a sweep over all threads needs to know of each, read again only when its log changed."""
+
+    def __init__(self, tree: FileTree, index: FileIndex, logs: FileLogs) -> None:
+        self._tree = tree
+        self._index = index
+        self._logs = logs
+        self._known: dict[str, ThreadSummary] = {}
+
+    def heads(self, user_id: str | None = None, *, runnable: bool = False) -> Iterator[Thread]:
+        """All heads, or those of one user, or those with work to do."""
+        for head, _ in self._all():
+            if user_id in (None, head.user_id) and head.runnable >= runnable:
+                yield head._replace(metadata=deepcopy(head.metadata))
+
+    def open_entries(self, kind: EntryKind, user_id: str | None = None) -> Iterator[Entry]:
+        """Those that are found by their key, too."""
+        for head, waiting in self._all():
+            if user_id in (None, head.user_id):
+                entries = self._runs(head.thread_id) if kind == "run" else waiting
+                yield from (entry for entry in entries if entry.kind == kind and self._leads(entry))
+
+    def _leads(self, entry: Entry) -> bool:
+        return self._index.thread_of(entry.kind, entry.key) == entry.thread_id
+
+    def _runs(self, thread_id: str) -> list[Entry]:
+        log = self._log(thread_id)
+        entries = [] if log is None else list(log.entries.values())
+        return [entry for entry in entries if entry.kind == "run" and entry.open]
+
+    def _all(self) -> Iterator[tuple[Thread, tuple[Entry, ...]]]:
+        """Of every thread that can be read; the others give their error when they are asked for."""
+        threads = dict(self._index.threads())
+        for gone in self._known.keys() - threads.keys():
+            self._known.pop(gone, None)
+        for thread_id, folder in threads.items():
+            found = self._tree.stat((*folder, LOG))
+            if found is None:
+                self._index.forget(thread_id)
+                continue
+            summary = self._known.get(thread_id)
+            if summary is None or summary.stamp != stamp_of(found):
+                summary = self._summary(thread_id, stamp_of(found))
+                self._known[thread_id] = summary
+            if summary.head is not None:
+                yield summary.head, summary.waiting
+
+    def _summary(self, thread_id: str, stamp: Stamp) -> ThreadSummary:
+        log = self._log(thread_id)
+        if log is None:
+            return ThreadSummary(stamp)
+        entries = list(log.entries.values())
+        waiting = tuple(entry for entry in entries if entry.open and entry.kind != "run")
+        return ThreadSummary(stamp, log.head, waiting)
+
+    def _log(self, thread_id: str) -> FileLog | None:
+        try:
+            return self._logs.get(thread_id)
+        except ThreadNotFound:
+            return None
+        except (StateCorrupt, SchemaTooNew, StoreBusy) as error:
+            logger.warning(
+                "a thread was left out of a listing",
+                extra={"thread_id": thread_id, "reason": str(error)},
+            )
+            return None

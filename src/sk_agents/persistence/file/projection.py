@@ -16,9 +16,9 @@ from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import Thread
 from sk_agents.exceptions import StateCorrupt
 from sk_agents.interactions import interaction_of
+from sk_agents.persistence.cache import ByteBoundedCache
 from sk_agents.persistence.file.log import FileLog
 from sk_agents.persistence.file.tree import FileTree, Place, safe_name
-from sk_agents.persistence.weighted_cache import WeightedCache
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ _PREFIX = "int_"
 
 
 @dataclass(slots=True)
-class Folded:
+class FoldedThread:
     """A thread's state, and up to where the files show it."""
 
     inode: int
@@ -45,7 +45,7 @@ class FileProjection:
 
     def __init__(self, tree: FileTree) -> None:
         self._tree = tree
-        self._folded: WeightedCache[Folded] = WeightedCache(MAX_CACHED_BYTES)
+        self._folded: ByteBoundedCache[FoldedThread] = ByteBoundedCache(MAX_CACHED_BYTES)
         self._behind: set[str] = set()
 
     def shown_seq(self, folder: Place) -> int:
@@ -57,7 +57,7 @@ class FileProjection:
         return shown if isinstance(shown, int) else -1
 
     def show(self, log: FileLog) -> None:
-        """Bring the files up to the log. The log is durable: a failure is told once."""
+        """Bring the files up to the log. The log is durable: a failure is logged once."""
         try:
             self._show(log)
             self._behind.discard(log.thread_id)
@@ -89,11 +89,11 @@ class FileProjection:
         folded.shown = state.next_seq - 1
         self._folded.put(log.thread_id, folded, 2 * log.size)
 
-    def _state_of(self, log: FileLog) -> Folded:
+    def _state_of(self, log: FileLog) -> FoldedThread:
         found = self._folded.get(log.thread_id)
         if found is not None and found.inode == log.inode and found.state.next_seq <= log.next_seq:
             return found
-        return Folded(log.inode, self.shown_seq(log.folder))
+        return FoldedThread(log.inode, self.shown_seq(log.folder))
 
     def _write(self, place: Place, document: dict[str, Any]) -> None:
         text = json.dumps(document, ensure_ascii=False, indent=2) + "\n"

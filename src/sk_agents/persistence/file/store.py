@@ -8,13 +8,17 @@ done in worker threads, so that a slow disk never stops the event loop.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeVar
+
+import orjson
 
 from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.events import Event, RunEnded
@@ -31,9 +35,8 @@ from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
 from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
-    LeaseHeld,
     NotFound,
-    SequenceConflict,
+    SchemaTooNew,
     StateCorrupt,
     StoreBroken,
     StoreBusy,
@@ -41,27 +44,54 @@ from sk_agents.exceptions import (
     StoreUnavailable,
     ThreadNotFound,
 )
+from sk_agents.persistence.encoding import check_replay, encode_events
 from sk_agents.persistence.file.disk import FileDisk
-from sk_agents.persistence.file.index import FileIndex
-from sk_agents.persistence.file.layout import open_layout, probe, rebuild_index
+from sk_agents.persistence.file.heartbeats import OWNERS, WATCHED, FileHeartbeats
+from sk_agents.persistence.file.index import INDEX, KINDS, LOCKS, THREADS, FileIndex
 from sk_agents.persistence.file.log import FileLog
-from sk_agents.persistence.file.logs import FileLogs
-from sk_agents.persistence.file.owners import FileOwners
+from sk_agents.persistence.file.logs import CHATS, USERS, FileLogs, FileSummaries
 from sk_agents.persistence.file.projection import FileProjection
-from sk_agents.persistence.file.summaries import FileSummaries
-from sk_agents.persistence.file.tree import FileTree, typed
-from sk_agents.persistence.file.watches import FileWatches
-from sk_agents.persistence.listing import page_of, says
-from sk_agents.persistence.record import check_replay, encode_events
+from sk_agents.persistence.file.tree import (
+    TEMPORARY,
+    FileTree,
+    Place,
+    new_temporary_name,
+    store_error,
+)
+from sk_agents.persistence.listing import (
+    longest_untouched,
+    mentions,
+    open_page,
+    overdue_page,
+    page_of,
+)
+from sk_agents.persistence.liveness import check_deletable
+from sk_agents.private_files import make_private_folder
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+FORMAT = 1
 WORKERS = 8
 # A thread can be made or deleted by others between two looks, but hardly that often.
 ATTEMPTS = 5
+LEFTOVER_SECONDS = 3600
+# Held while the index is made again, for which every log is read.
+OPENING: Place = (INDEX, "opening")
+OPENING_SECONDS = 600.0
 _PAGE = 1000
+_STORE: Place = ("store.json",)
+_FOLDERS: tuple[Place, ...] = (
+    (TEMPORARY,),
+    (CHATS,),
+    (USERS,),
+    OWNERS,
+    WATCHED,
+    THREADS,
+    LOCKS,
+    *((INDEX, kind) for kind in KINDS),
+)
 
 
 class FileStore:
@@ -80,8 +110,7 @@ class FileStore:
         self._index = FileIndex(self._tree)
         self._projection = FileProjection(self._tree)
         self._logs = FileLogs(self._tree, self._index, self._projection, single_user)
-        self._owners = FileOwners(self._tree, self._clock)
-        self._watches = FileWatches(self._tree, self._clock)
+        self._heartbeats = FileHeartbeats(self._tree, self._clock)
         self._summaries = FileSummaries(self._tree, self._index, self._logs)
         self._workers: ThreadPoolExecutor | None = None
         self._broken: StoreBroken | None = None
@@ -105,7 +134,7 @@ class FileStore:
 
     async def ping(self) -> None:
         room = self._refused
-        await self._run(lambda: probe(self._tree, room))
+        await self._run(lambda: _probe(self._tree, room))
         self._refused = 0
 
     async def commit(self, commit: Commit) -> Committed:
@@ -122,10 +151,10 @@ class FileStore:
 
     def renew(self, owner: str, ttl: float) -> None:
         self._open_workers()
-        self._checked(lambda: self._owners.renew(owner, ttl))
+        self._checked(lambda: self._heartbeats.renew(owner, ttl))
 
     async def retire(self, owner: str) -> None:
-        await self._run(lambda: self._owners.retire(owner))
+        await self._run(lambda: self._heartbeats.retire(owner))
 
     async def thread(self, thread_id: str) -> Thread:
         return await self._run(lambda: self._logs.get(thread_id).head)
@@ -161,25 +190,17 @@ class FileStore:
     async def open_entries(
         self, kind: EntryKind, user_id: str, *, after: str | None = None, limit: int = 100
     ) -> Sequence[Entry]:
-        def read() -> list[Entry]:
-            mine = self._summaries.open_entries(kind, user_id)
-            wanted = [entry for entry in mine if after is None or entry.key > after]
-            return sorted(wanted, key=lambda entry: entry.key)[:limit]
-
-        return await self._run(read)
+        return await self._run(
+            lambda: open_page(
+                self._summaries.open_entries(kind, user_id), kind, user_id, after, limit
+            )
+        )
 
     async def overdue(self, kind: EntryKind, limit: int = 100) -> Sequence[Entry]:
         now = self._clock.now()
-
-        def read() -> list[Entry]:
-            late = [
-                (entry.due_at, entry.key, entry)
-                for entry in self._summaries.open_entries(kind)
-                if entry.due_at is not None and entry.due_at <= now
-            ]
-            return [entry for _, _, entry in sorted(late, key=lambda row: row[:2])[:limit]]
-
-        return await self._run(read)
+        return await self._run(
+            lambda: overdue_page(self._summaries.open_entries(kind), kind, now, limit)
+        )
 
     async def threads(self, query: ThreadQuery) -> ThreadPage:
         return await self._run(lambda: self._threads(query))
@@ -187,16 +208,16 @@ class FileStore:
     async def orphans(self, limit: int = 100) -> Sequence[Thread]:
         def read() -> list[Thread]:
             runnable = self._summaries.heads(runnable=True)
-            lost = [head for head in runnable if not self._owners.holds(head)]
-            return sorted(lost, key=lambda head: (head.updated_at, head.thread_id))[:limit]
+            lost = (head for head in runnable if not self._heartbeats.is_leased(head))
+            return longest_untouched(lost, limit)
 
         return await self._run(read)
 
     async def mark_watched(self, run_ids: Collection[str], *, ago: float = 0.0) -> None:
-        await self._run(lambda: self._watches.mark(run_ids, ago))
+        await self._run(lambda: self._heartbeats.mark_watched(run_ids, ago))
 
     async def unwatched_for(self, run_id: str) -> float | None:
-        return await self._run(lambda: self._watches.age(run_id))
+        return await self._run(lambda: self._heartbeats.unwatched_for(run_id))
 
     async def delete(
         self, thread_id: str, *, next_seq: int, incarnation: str | None = None
@@ -207,13 +228,17 @@ class FileStore:
         return {
             "commits": self._commits,
             "logs_cached": len(self._logs.cache),
-            "logs_cached_bytes": self._logs.cache.weight,
+            "logs_cached_bytes": self._logs.cache.bytes,
         }
 
     def _open(self) -> None:
-        open_layout(self._tree)
-        self._owners.sweep()
-        rebuild_index(self._tree, self._index, self._logs)
+        _open_root(self._tree)
+        self._heartbeats.remove_ended()
+        # No process serves before this is done, so nothing else changes the index now.
+        if not self._index.is_of_this_boot():
+            with self._tree.locked(OPENING, seconds=OPENING_SECONDS):
+                if not self._index.is_of_this_boot():
+                    self._logs.rebuild_index()
 
     def _commit(self, commit: Commit, body: bytes, now: datetime) -> Committed:
         for _ in range(ATTEMPTS):
@@ -250,7 +275,7 @@ class FileStore:
             approval = None
             if isinstance(commit.guard, Pending):
                 approval = log.entries.get(("approval", commit.guard.approval_id))
-            leased = commit.needs_lease_state and self._owners.holds(head)
+            leased = commit.needs_lease_state and self._heartbeats.is_leased(head)
             admission = admit(commit, head, leased=leased, approval=approval, now=now)
             self._index.add(admission.entries)
             log.append(fd, commit.commit_id, admission.thread, admission.entries, body)
@@ -264,12 +289,12 @@ class FileStore:
         with log.writing() as fd:
             now = self._clock.now()
             head = log.head
-            head = claimed(head, owner, leased=self._owners.holds(head), now=now)
+            head = claimed(head, owner, leased=self._heartbeats.is_leased(head), now=now)
             log.append(fd, None, head, (), encode_events((), now))
             return log.head
 
     def _read_log(self, thread_id: str, read: Callable[[FileLog], T]) -> T:
-        """Read again if the thread was deleted and made again meanwhile: its places are others."""
+        """Read again if the thread was deleted and made again during the read: places differ."""
         for _ in range(ATTEMPTS):
             log = self._logs.get(thread_id)
             stamp = log.stamp
@@ -290,13 +315,13 @@ class FileStore:
         heads = self._summaries.heads(query.user_id)
         if query.text is not None:
             text = query.text
-            heads = (head for head in heads if self._says(head, text))
+            heads = (head for head in heads if self._mentions(head, text))
         return page_of(heads, query)
 
-    def _says(self, head: Thread, text: str) -> bool:
+    def _mentions(self, head: Thread, text: str) -> bool:
         def read(log: FileLog) -> bool:
             return any(
-                says(head, log.events_after(seq, _PAGE), text)
+                mentions(head, log.events_after(seq, _PAGE), text)
                 for seq in range(0, log.next_seq, _PAGE)
             )
 
@@ -309,11 +334,8 @@ class FileStore:
         with self._tree.locked(self._index.lock_of(thread_id)):
             log = self._logs.get(thread_id)
             with log.writing():
-                head = same_thread(thread_id, log.head, incarnation)
-                if head.next_seq != next_seq:
-                    raise SequenceConflict(thread_id=thread_id, next_seq=head.next_seq)
-                if self._owners.holds(head):
-                    raise LeaseHeld(thread_id=thread_id)
+                leased = self._heartbeats.is_leased(log.head)
+                check_deletable(thread_id, log.head, next_seq, incarnation, leased=leased)
                 trash = self._logs.take_away(log)
         self._tree.remove_folder(trash)
 
@@ -333,7 +355,7 @@ class FileStore:
 
     def _checked(self, work: Callable[[], T]) -> T:
         """Nothing is acknowledged that was written where a restart would not find it, and nothing
-        told of what was read there: another process may have written it before it noticed."""
+        shown that was read there: another process may have written it before it noticed."""
         if self._broken is not None:
             raise StoreBroken(str(self._broken))
         try:
@@ -349,7 +371,7 @@ class FileStore:
             raise
         except OSError as error:
             self._check_place()
-            raise typed(error) from error
+            raise store_error(error) from error
         self._check_place()
         return done
 
@@ -372,5 +394,68 @@ class FileStore:
 
 
 def _rests(admission: Admission) -> bool:
-    """Whether the thread waits for somebody now, or a run has ended: time to show it to people."""
+    """Whether the thread waits for a person now, or a run has ended: time to show it to people."""
     return admission.thread.owner is None or any(isinstance(e, RunEnded) for e in admission.events)
+
+
+def _open_root(tree: FileTree) -> None:
+    """Make what is missing of a store.
+
+    Raises:
+        SchemaTooNew: a newer version wrote it; it was not touched.
+        StoreUnavailable: this is no folder, or no store.
+        OSError: it cannot be written.
+    """
+    try:
+        make_private_folder(tree.root)
+    except (FileExistsError, NotADirectoryError):
+        raise StoreUnavailable(f"The store's place is not a folder: {tree.root}") from None
+    _has_format(tree)
+    for place in _FOLDERS:
+        with tree.folder(place, create=True):
+            pass
+    with tree.locked(OPENING, seconds=OPENING_SECONDS):
+        # Once: a process that has the store open notices that a file of it was replaced.
+        if not _has_format(tree):
+            tree.write(_STORE, orjson.dumps({"format": FORMAT}) + b"\n")
+    tree.remember(((), _STORE, (CHATS,), (USERS,)))
+    _probe(tree)
+    _sweep(tree)
+
+
+def _probe(tree: FileTree, room: int = 0) -> None:
+    """Raises OSError if the store cannot be written now, with `room` bytes at once."""
+    place = (TEMPORARY, new_temporary_name())
+    tree.write(place, b"probe\n" + bytes(room))
+    tree.remove(place)
+
+
+def _has_format(tree: FileTree) -> bool:
+    written = tree.read(_STORE)
+    if written is None:
+        return False
+    try:
+        version = int(orjson.loads(written)["format"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        raise StoreUnavailable(f"Not a store's format: {tree.root / _STORE[0]}") from None
+    if version > FORMAT:
+        raise SchemaTooNew(
+            f"{tree.root} has format {version}; this version reads up to {FORMAT}. Not touched."
+        )
+    return True
+
+
+def _sweep(tree: FileTree) -> None:
+    """Remove what killed writers left half done, once no writer can still be at it."""
+    oldest = time.time() - LEFTOVER_SECONDS
+    for name in tree.names((TEMPORARY,)):
+        place = (TEMPORARY, name)
+        found = tree.stat(place)
+        if found is None or found.st_mtime > oldest:
+            continue
+        try:
+            tree.remove(place)
+        except OSError as error:
+            if error.errno not in (errno.EISDIR, errno.EPERM):
+                raise
+            tree.remove_folder(place)

@@ -59,8 +59,8 @@ def name_hash(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:40]
 
 
-def typed(error: OSError) -> TealError:
-    """The error of the tree that says what the operating system said."""
+def store_error(error: OSError) -> TealError:
+    """The operating system's error as ours."""
     said = f"{error.strerror} ({error.filename})" if error.filename else str(error.strerror)
     if error.errno in _FULL:
         return StoreFull(f"The store has no room; nothing was written: {said}")
@@ -125,8 +125,8 @@ class FileTree:
                 raise gone(self.root.joinpath(*place))
 
     def make_durable(self, fd: int) -> None:
-        """Raises CommitOutcomeUnknown: after a refused sync nobody knows what the disk holds, and
-        a second one that succeeds says nothing about the bytes of the first."""
+        """Raises CommitOutcomeUnknown: a refused sync leaves open what the disk holds, and a second
+        one that succeeds says nothing about the bytes of the first."""
         try:
             self._disk.sync(fd)
         except OSError as error:
@@ -220,10 +220,7 @@ class FileTree:
 
     def move_folder(self, old: Place, new: Place) -> None:
         """Atomic and durable. Raises FileExistsError if the new place is taken."""
-        with (
-            self.folder(old[:-1]) as old_parent,
-            self.folder(new[:-1], create=True) as new_parent,
-        ):
+        with self.folder(old[:-1]) as old_parent, self.folder(new[:-1], create=True) as new_parent:
             self._make_safe(new[:-1])
             try:
                 self._disk.move(old[-1], old_parent, new[-1], new_parent)

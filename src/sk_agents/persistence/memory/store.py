@@ -1,6 +1,6 @@
 """Everything in this process's memory, gone with it. For tests and trying things out.
 
-Copies go in and out: nobody changes the log by changing what they gave or were given.
+Copies go in and out: a caller does not change the log by changing what it gave or was given.
 Bounded: past its limits a commit is refused with `StoreFull` and nothing is dropped silently.
 """
 
@@ -9,23 +9,69 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Self
 
 from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.events import Event, within
-from sk_agents.engine.log.commits import Commit, Committed, Pending, claimed, same_thread
+from sk_agents.engine.log.commits import (
+    Admission,
+    Commit,
+    Committed,
+    Pending,
+    admit,
+    claimed,
+    same_thread,
+)
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
 from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
-from sk_agents.exceptions import LeaseHeld, SequenceConflict, StoreFull, ThreadNotFound
-from sk_agents.persistence.head import encode_head
-from sk_agents.persistence.listing import page_of, says
-from sk_agents.persistence.record import encode_events
-from sk_agents.persistence.thread_log import ThreadLog
-from sk_agents.persistence.watch_marks import age
+from sk_agents.exceptions import StoreFull, ThreadNotFound
+from sk_agents.persistence.encoding import Record, check_replay, encode_events, encode_head
+from sk_agents.persistence.listing import (
+    longest_untouched,
+    mentions,
+    open_page,
+    overdue_page,
+    page_of,
+)
+from sk_agents.persistence.liveness import check_deletable, mark_age
 
 MAX_THREADS = 100_000
 MAX_BYTES = 512 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class ThreadLog:
+    """One thread's head and events. Without a head the thread is not there yet."""
+
+    thread_id: str
+    head: Thread | None = None
+    events: list[Event] = field(default_factory=list)
+    commits: dict[str, Record] = field(default_factory=dict)
+
+    def replayed(self, commit: Commit) -> Committed | None:
+        """What a commit with this id did, if there was one.
+
+        Raises:
+            CommitReused: it held other events.
+        """
+        record = self.commits.get(commit.commit_id)
+        if record is None or self.head is None:
+            return None
+        return Committed(self.head, check_replay(record, commit.events))
+
+    def append(self, commit_id: str, admission: Admission) -> None:
+        first_seq = len(self.events) + 1
+        self.head = admission.thread
+        self.events.extend(admission.events)
+        if admission.events:
+            self.commits[commit_id] = Record(commit_id, first_seq, admission.events)
+
+    def known_head(self) -> Thread:
+        if self.head is None:
+            raise ThreadNotFound(thread_id=self.thread_id)
+        return self.head
 
 
 class MemoryStore:
@@ -69,12 +115,7 @@ class MemoryStore:
             replayed = log.replayed(commit)
             if replayed is not None:
                 return deepcopy(replayed)
-            admission = log.admit(
-                commit,
-                leased=self._is_leased(log.head),
-                approval=self._approval_of(commit),
-                now=self._clock.now(),
-            )
+            admission = self._admit(commit, log, self._clock.now())
             encode_head(admission.thread)  # refuses what a store on disk could not keep
             self._make_room(log, size)
             log.append(commit.commit_id, deepcopy(admission))
@@ -121,7 +162,7 @@ class MemoryStore:
         with self._lock:
             log = self._log(thread_id)
             same_thread(thread_id, log.head, incarnation)
-            events = log.after(seq, limit)
+            events = log.events[max(seq, 0) : max(seq, 0) + limit]
             return deepcopy(events if max_bytes is None else within(events, max_bytes))
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
@@ -132,25 +173,11 @@ class MemoryStore:
         self, kind: EntryKind, user_id: str, *, after: str | None = None, limit: int = 100
     ) -> Sequence[Entry]:
         with self._lock:
-            mine = [
-                entry
-                for entry in self._entries.values()
-                if entry.kind == kind
-                and entry.open
-                and entry.user_id == user_id
-                and (after is None or entry.key > after)
-            ]
-        return sorted(mine, key=lambda entry: entry.key)[:limit]
+            return open_page(self._entries.values(), kind, user_id, after, limit)
 
     async def overdue(self, kind: EntryKind, limit: int = 100) -> Sequence[Entry]:
-        now = self._clock.now()
         with self._lock:
-            late: list[tuple[datetime, Entry]] = [
-                (entry.due_at, entry)
-                for entry in self._entries.values()
-                if entry.kind == kind and entry.open and entry.due_at and entry.due_at <= now
-            ]
-        return [entry for _, entry in sorted(late, key=lambda pair: (pair[0], pair[1].key))][:limit]
+            return overdue_page(self._entries.values(), kind, self._clock.now(), limit)
 
     async def threads(self, query: ThreadQuery) -> ThreadPage:
         with self._lock:
@@ -158,7 +185,7 @@ class MemoryStore:
                 head
                 for log in self._logs.values()
                 if (head := log.head) is not None
-                and (query.text is None or says(head, log.events, query.text))
+                and (query.text is None or mentions(head, log.events, query.text))
             ]
         return deepcopy(page_of(heads, query))
 
@@ -169,13 +196,12 @@ class MemoryStore:
                 for log in self._logs.values()
                 if (head := log.head) and head.runnable and not self._is_leased(head)
             ]
-        lost.sort(key=lambda head: (head.updated_at, head.thread_id))
-        return deepcopy(lost[:limit])
+        return deepcopy(longest_untouched(lost, limit))
 
     async def mark_watched(self, run_ids: Collection[str], *, ago: float = 0.0) -> None:
         now = self._clock.monotonic()
         with self._lock:
-            old = [run_id for run_id, at in self._watched_at.items() if age(at, now) is None]
+            old = [run_id for run_id, at in self._watched_at.items() if mark_age(at, now) is None]
             for run_id in old:
                 del self._watched_at[run_id]
             for run_id in run_ids:
@@ -183,22 +209,17 @@ class MemoryStore:
 
     async def unwatched_for(self, run_id: str) -> float | None:
         with self._lock:
-            marked_at = self._watched_at.get(run_id)
-        return age(marked_at, self._clock.monotonic()) if marked_at is not None else None
+            return mark_age(self._watched_at.get(run_id), self._clock.monotonic())
 
     async def delete(
         self, thread_id: str, *, next_seq: int, incarnation: str | None = None
     ) -> None:
         with self._lock:
-            head = same_thread(thread_id, self._log(thread_id).head, incarnation)
-            if head.next_seq != next_seq:
-                raise SequenceConflict(thread_id=thread_id, next_seq=head.next_seq)
-            if self._is_leased(head):
-                raise LeaseHeld(thread_id=thread_id)
+            head = self._log(thread_id).head
+            check_deletable(thread_id, head, next_seq, incarnation, leased=self._is_leased(head))
             del self._logs[thread_id]
             self._bytes -= self._sizes.pop(thread_id)
-            for key in [k for k, entry in self._entries.items() if entry.thread_id == thread_id]:
-                del self._entries[key]
+            self._drop_entries(thread_id)
 
     def metrics(self) -> Mapping[str, float]:
         with self._lock:
@@ -217,15 +238,21 @@ class MemoryStore:
         except KeyError:
             raise ThreadNotFound(thread_id=thread_id) from None
 
+    def _admit(self, commit: Commit, log: ThreadLog, now: datetime) -> Admission:
+        approval = None
+        if isinstance(commit.guard, Pending):
+            approval = self._entries.get(("approval", commit.guard.approval_id))
+        leased = self._is_leased(log.head)
+        return admit(commit, log.head, leased=leased, approval=approval, now=now)
+
     def _is_leased(self, head: Thread | None) -> bool:
         if head is None or head.owner is None:
             return False
         return self._alive_until.get(head.owner, 0.0) > self._clock.monotonic()
 
-    def _approval_of(self, commit: Commit) -> Entry | None:
-        if isinstance(commit.guard, Pending):
-            return self._entries.get(("approval", commit.guard.approval_id))
-        return None
+    def _drop_entries(self, thread_id: str) -> None:
+        for key in [k for k, entry in self._entries.items() if entry.thread_id == thread_id]:
+            del self._entries[key]
 
     def _make_room(self, log: ThreadLog, size: int) -> None:
         too_many = log.head is None and len(self._logs) >= self._max_threads
@@ -236,3 +263,19 @@ class MemoryStore:
                 "delete threads or use a store on disk.",
                 thread_id=log.thread_id,
             )
+
+
+class EphemeralStore(MemoryStore):
+    """The log of one stateless invocation: numbered, readable while it runs, dropped at its end.
+
+    Nothing else can reach it, so no lease runs out and nothing is ever recovered.
+    """
+
+    def __str__(self) -> str:
+        return "ephemeral:"
+
+    async def orphans(self, limit: int = 100) -> Sequence[Thread]:
+        return []
+
+    def _is_leased(self, head: Thread | None) -> bool:
+        return head is not None and head.owner is not None

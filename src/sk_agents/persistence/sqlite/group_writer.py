@@ -1,4 +1,4 @@
-"""One transaction at a time for everybody who waits: all that is queued shares the next sync.
+"""One transaction at a time for all jobs that wait: what is queued shares the next sync.
 
 The statements of a group run on the event loop, only `COMMIT` (and waiting for another process's
 lock) in a thread. Measured on two cores with 64 writers, that gives a quarter more commits than
@@ -7,8 +7,8 @@ gives the loop a chance to keep it.
 
 A job checks its conditions before its first write, so a refused job leaves nothing behind and its
 neighbours go on. Should a job fail in the middle, the group is rolled back and each of its jobs
-runs again alone. No job is told of success before the sync that covers it has returned and the
-files that were synced are known to be the ones that a restart would open.
+runs again alone. No job succeeds before the sync that covers it has returned and the files that
+were synced are known to be the ones that a restart would open.
 
 The writer is also the one checkpointer of its process. It copies the WAL into the database between
 two groups, when it has grown enough. No other connection does, so nothing is taken out of the WAL
@@ -30,9 +30,9 @@ from typing import Any, TypeVar
 import apsw
 
 from sk_agents.exceptions import StoreBroken, StoreUnavailable, TealError
-from sk_agents.persistence.sqlite.files import SqliteFiles
-from sk_agents.persistence.sqlite.schema import (
+from sk_agents.persistence.sqlite.database import (
     BUSY_MS,
+    SqliteFiles,
     is_failed_sync,
     outcome_unknown,
     store_error,
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# A group runs on the loop in one go; this bounds how long everybody else waits for it.
+# A group runs on the loop in one go; this bounds how long the rest of the process waits for it.
 MAX_GROUP = 128
 # The WAL is copied into the database each time it has grown by so many frames: 4 MB.
 CHECKPOINT_FRAMES = 1_000
@@ -105,7 +105,7 @@ class GroupWriter:
     async def stop(self) -> None:
         """Write what is queued, then end."""
         self._stopping = True
-        self._ring()
+        self._wake_up()
         if self._task is not None:
             await self._task
         self._calls.put(None)
@@ -120,7 +120,7 @@ class GroupWriter:
         self.check()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append(Job(work, future))
-        self._ring()
+        self._wake_up()
         return future
 
     def check(self) -> None:
@@ -156,9 +156,9 @@ class GroupWriter:
         self._frames = frames
         if frames >= self._checkpoint_at:
             with suppress(RuntimeError):  # the loop is closed, and so is this writer
-                self._loop.call_soon_threadsafe(self._ring)
+                self._loop.call_soon_threadsafe(self._wake_up)
 
-    def _ring(self) -> None:
+    def _wake_up(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
@@ -175,14 +175,15 @@ class GroupWriter:
     async def _serve_group(self) -> None:
         group, self._waiting = self._waiting[:MAX_GROUP], self._waiting[MAX_GROUP:]
         await self._write(group)
-        _settle(group)
+        for job in group:
+            _resolve(job.future, job.result, job.error)
 
     async def _write(self, group: list[Job]) -> None:
         self.groups += 1
         self.jobs += len(group)
         try:
             await self._transact(group)
-        except Exception as error:  # whatever a job raises, the writer must outlive it
+        except Exception as error:  # the writer must outlive what a job raises
             self._break_on(error)
             if len(group) == 1 or self._broken:
                 self._refuse(group, error)
@@ -197,7 +198,7 @@ class GroupWriter:
         try:
             connection.execute("BEGIN IMMEDIATE")
         except apsw.BusyError:
-            await self._in_thread(self._begin_patiently)
+            await self._in_thread(self._wait_and_begin)
         try:
             self._began(connection)
             for job in group:
@@ -263,7 +264,7 @@ class GroupWriter:
         finally:
             self._connection.set_busy_timeout(0)
 
-    def _begin_patiently(self) -> None:
+    def _wait_and_begin(self) -> None:
         """Wait for another process's lock, which the loop must never do."""
         self._connection.set_busy_timeout(BUSY_MS)
         try:
@@ -279,29 +280,19 @@ class GroupWriter:
     def _serve_calls(self) -> None:
         while (item := self._calls.get()) is not None:
             call, future = item
-            error: apsw.Error | TealError | None = None
+            error: Exception | None = None
             try:
                 call()
             except (apsw.Error, TealError) as raised:
                 error = raised
-            with suppress(RuntimeError):  # the loop is gone: nobody waits any more
-                future.get_loop().call_soon_threadsafe(_tell, future, error)
+            with suppress(RuntimeError):  # the loop is gone, and so is the caller
+                future.get_loop().call_soon_threadsafe(_resolve, future, None, error)
 
 
-def _tell(future: asyncio.Future[None], error: apsw.Error | TealError | None) -> None:
-    if future.done():
+def _resolve(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+    if future.done():  # its caller was cancelled
         return
     if error is None:
-        future.set_result(None)
+        future.set_result(result)
     else:
         future.set_exception(error)
-
-
-def _settle(group: Iterable[Job]) -> None:
-    for job in group:
-        if job.future.done():
-            continue
-        if job.error is None:
-            job.future.set_result(job.result)
-        else:
-            job.future.set_exception(job.error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from sys import maxsize
 
@@ -12,14 +12,22 @@ import orjson
 from sk_agents.engine.events import Event
 from sk_agents.engine.log.commits import same_thread
 from sk_agents.engine.models import Entry, EntryKind, Thread
+from sk_agents.engine.ports import ThreadPage, ThreadQuery
 from sk_agents.exceptions import SchemaTooNew, StateCorrupt, ThreadNotFound
-from sk_agents.persistence.head import decode_head, encode_head, head_checksum
-from sk_agents.persistence.record import Record, checksum, decode_record
-from sk_agents.persistence.watch_marks import AHEAD_SECONDS, KEPT_SECONDS
+from sk_agents.persistence.encoding import (
+    Record,
+    decode_head,
+    decode_record,
+    encode_head,
+    head_checksum,
+    record_checksum,
+)
+from sk_agents.persistence.listing import mentions, page_of
+from sk_agents.persistence.liveness import MARK_AHEAD_SECONDS, MARK_SECONDS
 
 _PLACE_BITS = 32
 
-# A connection makes a cursor for each statement; who writes many at once brings one along.
+# A connection makes a cursor for each statement; a caller that writes many at once brings one.
 Writer = apsw.Connection | apsw.Cursor
 
 
@@ -41,15 +49,41 @@ def known_head(db: apsw.Connection, thread_id: str) -> tuple[int, Thread]:
 
 def heads(db: apsw.Connection, thread_ids: Collection[str]) -> list[Thread]:
     """Of those that exist and can be read."""
-    return list(
-        readable_heads(
-            db.execute(
-                "SELECT thread_id, head, checksum FROM thread"
-                " WHERE thread_id IN (SELECT value FROM json_each(?))",
-                (orjson.dumps(list(thread_ids)).decode(),),
-            )
-        )
-    )
+    where = "thread_id IN (SELECT value FROM json_each(?))"
+    return list(_heads(db, where, orjson.dumps(list(thread_ids)).decode()))
+
+
+def runnable(db: apsw.Connection) -> Iterator[Thread]:
+    """Heads that want an owner. A damaged or newer one is not offered: it could not be driven."""
+    return _heads(db, "runnable")
+
+
+def page(db: apsw.Connection, query: ThreadQuery) -> ThreadPage:
+    """A user's threads, newest first. A damaged head is left out: it can be named, not shown."""
+    if query.surface is None:
+        found = _heads(db, "user_id = ?", query.user_id)
+    else:
+        found = _heads(db, "user_id = ? AND surface = ?", query.user_id, query.surface)
+    return page_of((thread for thread in found if _matches(db, thread, query.text)), query)
+
+
+def _heads(db: apsw.Connection, where: str, *values: str) -> Iterator[Thread]:
+    """One thread that is damaged, or that a newer version wrote, must not hide the others."""
+    statement = f"SELECT thread_id, head, checksum FROM thread WHERE {where}"
+    for thread_id, body, check in db.execute(statement, values):
+        try:
+            yield decode_head(thread_id, body, check)
+        except (StateCorrupt, SchemaTooNew):
+            continue
+
+
+def _matches(db: apsw.Connection, thread: Thread, text: str | None) -> bool:
+    if text is None:
+        return True
+    try:
+        return mentions(thread, events_after(db, thread.thread_id, 0, thread.next_seq), text)
+    except (StateCorrupt, SchemaTooNew):
+        return False
 
 
 def insert_head(db: apsw.Connection, thread: Thread) -> int:
@@ -77,24 +111,10 @@ def update_head(db: Writer, no: int, thread: Thread) -> None:
     )
 
 
-def runnable(db: apsw.Connection) -> Iterator[Thread]:
-    """Heads that want an owner. A damaged or newer one is not offered: it could not be driven."""
-    return readable_heads(db.execute("SELECT thread_id, head, checksum FROM thread WHERE runnable"))
-
-
-def readable_heads(rows: Iterable[tuple[str, bytes, int]]) -> Iterator[Thread]:
-    """One thread that is damaged, or that a newer version wrote, must not hide the others."""
-    for thread_id, body, check in rows:
-        try:
-            yield decode_head(thread_id, body, check)
-        except (StateCorrupt, SchemaTooNew):
-            continue
-
-
 def insert_record(
     db: Writer, no: int, thread: Thread, first_seq: int, commit_id: str, body: bytes
 ) -> None:
-    check = checksum(thread.thread_id, first_seq, commit_id, body, thread.incarnation)
+    check = record_checksum(thread.thread_id, first_seq, commit_id, body, thread.incarnation)
     db.execute(
         "INSERT INTO record (place, commit_id, body, checksum) VALUES (?, ?, ?, ?)",
         (no << _PLACE_BITS | first_seq, commit_id, body, check),
@@ -146,29 +166,19 @@ def events_after(
 
 
 def entry(db: apsw.Connection, kind: EntryKind, key: str) -> Entry | None:
-    return next(_entries(db, "WHERE kind = ? AND key = ?", (kind, key)), None)
+    return next(_entries(db, "kind = ? AND key = ?", kind, key), None)
 
 
 def open_entries(
     db: apsw.Connection, kind: EntryKind, user_id: str, after: str | None, limit: int
 ) -> list[Entry]:
-    return list(
-        _entries(
-            db,
-            "WHERE kind = ? AND entry.user_id = ? AND key > ? AND open ORDER BY key LIMIT ?",
-            (kind, user_id, after or "", limit),
-        )
-    )
+    where = "kind = ? AND entry.user_id = ? AND key > ? AND open ORDER BY key LIMIT ?"
+    return list(_entries(db, where, kind, user_id, after or "", limit))
 
 
 def overdue(db: apsw.Connection, kind: EntryKind, now: datetime, limit: int) -> list[Entry]:
-    return list(
-        _entries(
-            db,
-            "WHERE kind = ? AND due_at <= ? AND open ORDER BY due_at, key LIMIT ?",
-            (kind, now.isoformat(), limit),
-        )
-    )
+    where = "kind = ? AND due_at <= ? AND open ORDER BY due_at, key LIMIT ?"
+    return list(_entries(db, where, kind, now.isoformat(), limit))
 
 
 def upsert_entry(db: Writer, no: int, row: Entry) -> None:
@@ -206,7 +216,7 @@ def mark_watched(db: apsw.Connection, run_ids: Collection[str], now: float, ago:
     with db:
         db.execute(
             "DELETE FROM watched WHERE at NOT BETWEEN ? AND ?",
-            (now - KEPT_SECONDS, now + AHEAD_SECONDS),
+            (now - MARK_SECONDS, now + MARK_AHEAD_SECONDS),
         )
         db.executemany(
             "INSERT INTO watched (run_id, at) VALUES (?, ?)"
@@ -235,10 +245,10 @@ def touch(db: apsw.Connection, room: int) -> None:
     )
 
 
-def _entries(db: apsw.Connection, where: str, values: tuple[object, ...]) -> Iterator[Entry]:
+def _entries(db: apsw.Connection, where: str, *values: str | int) -> Iterator[Entry]:
     statement = (
         "SELECT kind, key, thread_id, entry.user_id, run_id, open, due_at"
-        " FROM entry JOIN thread ON thread.no = entry.thread_no " + where
+        f" FROM entry JOIN thread ON thread.no = entry.thread_no WHERE {where}"
     )
     for kind, key, thread_id, user_id, run_id, is_open, due_at in db.execute(statement, values):
         due = datetime.fromisoformat(due_at) if due_at else None
@@ -255,17 +265,6 @@ def _record(
     after: int = 0,
     limit: int | None = None,
 ) -> Record:
-    return decode_record(
-        thread.thread_id,
-        _first_seq(place),
-        commit_id,
-        body,
-        check,
-        thread.incarnation,
-        after=after,
-        limit=limit,
-    )
-
-
-def _first_seq(place: int) -> int:
-    return int(place & (1 << _PLACE_BITS) - 1)
+    first_seq = place & (1 << _PLACE_BITS) - 1
+    identity = (thread.thread_id, first_seq, commit_id, body, check, thread.incarnation)
+    return decode_record(*identity, after=after, limit=limit)

@@ -8,7 +8,9 @@ their own and are never blocked by the writer.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import deepcopy
 from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeVar
@@ -25,27 +27,68 @@ from sk_agents.engine.log.commits import (
     Pending,
     admit,
     claimed,
-    same_thread,
 )
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
 from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
-from sk_agents.exceptions import LeaseHeld, SequenceConflict, StoreFull, StoreUnavailable
-from sk_agents.persistence.head_cache import HeadCache
-from sk_agents.persistence.owner import process_is_gone
-from sk_agents.persistence.record import Record, check_replay, encode_events
+from sk_agents.exceptions import StoreBroken, StoreFull, StoreUnavailable
+from sk_agents.persistence.encoding import Record, check_replay, encode_events, holds_only_text
+from sk_agents.persistence.listing import longest_untouched
+from sk_agents.persistence.liveness import check_deletable, is_alive, mark_age
 from sk_agents.persistence.sqlite import rows
-from sk_agents.persistence.sqlite.files import SqliteFiles
+from sk_agents.persistence.sqlite.database import (
+    HeartbeatConnection,
+    ReaderPool,
+    SqliteFiles,
+    leave_wal_alone,
+    open_for_writing,
+)
 from sk_agents.persistence.sqlite.group_writer import GroupWriter
-from sk_agents.persistence.sqlite.lease import LeaseConnection
-from sk_agents.persistence.sqlite.listing import list_threads
-from sk_agents.persistence.sqlite.reader_pool import ReaderPool
-from sk_agents.persistence.sqlite.schema import leave_wal_alone, open_for_writing
-from sk_agents.persistence.watch_marks import age
 
 T = TypeVar("T")
 
 # A commit of more events, such as an import, is encoded in a thread.
 LARGE_COMMIT = 500
+MAX_CACHED_HEADS = 2_048
+
+
+class HeadCache:
+    """The heads the writer has just written, so that the next commit need not read them again.
+
+    Valid as long as no other connection writes the file, which SQLite shows by `data_version`.
+    Used by the writer alone.
+    """
+
+    def __init__(self) -> None:
+        self._heads: OrderedDict[str, tuple[int, Thread]] = OrderedDict()
+        self._data_version = -1
+
+    def begin(self, db: apsw.Connection) -> None:
+        """Call first in every transaction: forgets all if another connection has written."""
+        version = db.pragma("data_version")
+        if version != self._data_version:
+            self._data_version = version
+            self._heads.clear()
+
+    def get(self, db: apsw.Connection, thread_id: str) -> tuple[int, Thread] | None:
+        return self._heads.get(thread_id) or rows.head(db, thread_id)
+
+    def put(self, no: int, thread: Thread) -> None:
+        if thread.metadata:
+            # Callers hold the head that was returned to them; what they do to it stays theirs.
+            metadata = dict(thread.metadata)
+            own = metadata if holds_only_text(metadata) else deepcopy(metadata)
+            thread = thread._replace(metadata=own)
+        self._heads[thread.thread_id] = (no, thread)
+        self._heads.move_to_end(thread.thread_id)
+        if len(self._heads) > MAX_CACHED_HEADS:
+            self._heads.popitem(last=False)
+
+    def drop(self, thread_id: str) -> None:
+        self._heads.pop(thread_id, None)
+
+    def clear(self) -> None:
+        """Call when a transaction was rolled back."""
+        self._heads.clear()
 
 
 class SqliteStore:
@@ -59,8 +102,8 @@ class SqliteStore:
         self._writer: GroupWriter | None = None
         self._readers: ReaderPool | None = None
         self._heads = HeadCache()
-        self._lease: LeaseConnection
-        self._marks: LeaseConnection
+        self._heartbeats: HeartbeatConnection
+        self._marks: HeartbeatConnection
         # How many bytes the largest commit has that found no room since the last ping did.
         self._refused = 0
 
@@ -68,27 +111,36 @@ class SqliteStore:
         return f"sqlite://{self._path}"
 
     async def __aenter__(self) -> Self:
-        self._connection = await asyncio.to_thread(open_for_writing, self._path)
-        self._cursor = self._connection.cursor()
-        files = SqliteFiles(self._path)
+        connection, files = await asyncio.to_thread(self._open)
+        self._connection = connection
+        self._cursor = connection.cursor()
         writer = self._writer = GroupWriter(
-            self._connection, self._path, files, began=self._heads.begin, undone=self._heads.clear
+            connection, self._path, files, began=self._heads.begin, undone=self._heads.clear
         )
         self._readers = ReaderPool(self._path, files)
-        self._lease = self._lease_connection(files, writer)
+        self._heartbeats = self._heartbeat_connection(files, writer)
         # One of its own: a renewal must not wait for marks.
-        self._marks = self._lease_connection(files, writer)
+        self._marks = self._heartbeat_connection(files, writer)
         writer.start()
         return self
 
-    def _lease_connection(self, files: SqliteFiles, writer: GroupWriter) -> LeaseConnection:
-        return LeaseConnection(self._path, files, writer.wal_grew)
+    def _open(self) -> tuple[apsw.Connection, SqliteFiles]:
+        connection = open_for_writing(self._path)
+        try:
+            return connection, SqliteFiles(self._path)
+        except StoreBroken:
+            leave_wal_alone(connection)
+            connection.close()
+            raise
+
+    def _heartbeat_connection(self, files: SqliteFiles, writer: GroupWriter) -> HeartbeatConnection:
+        return HeartbeatConnection(self._path, files, writer.wal_grew)
 
     async def __aexit__(self, *exc_info: object) -> None:
         if self._writer and self._readers and self._connection:
             await self._writer.stop()
             await asyncio.to_thread(self._readers.close)
-            self._lease.close()
+            self._heartbeats.close()
             self._marks.close()
             if not self._writer.is_sound():
                 leave_wal_alone(self._connection)
@@ -129,7 +181,7 @@ class SqliteStore:
 
     def renew(self, owner: str, ttl: float) -> None:
         with self._live_writer().trusted():
-            self._lease.renew(owner, self._clock.monotonic() + ttl)
+            self._heartbeats.renew(owner, self._clock.monotonic() + ttl)
 
     async def retire(self, owner: str) -> None:
         await self._write(lambda db: rows.retire(db, owner))
@@ -168,12 +220,12 @@ class SqliteStore:
         return await self._read(lambda db: rows.overdue(db, kind, now, limit))
 
     async def threads(self, query: ThreadQuery) -> ThreadPage:
-        return await self._read(lambda db: list_threads(db, query))
+        return await self._read(lambda db: rows.page(db, query))
 
     async def orphans(self, limit: int = 100) -> Sequence[Thread]:
         def read(db: apsw.Connection) -> list[Thread]:
-            lost = [head for head in rows.runnable(db) if not self._is_leased(db, head)]
-            return sorted(lost, key=lambda head: (head.updated_at, head.thread_id))[:limit]
+            lost = (head for head in rows.runnable(db) if not self._is_leased(db, head))
+            return longest_untouched(lost, limit)
 
         return await self._read(read)
 
@@ -184,18 +236,15 @@ class SqliteStore:
 
     async def unwatched_for(self, run_id: str) -> float | None:
         marked_at = await self._read(lambda db: rows.watched_at(db, run_id))
-        return age(marked_at, self._clock.monotonic()) if marked_at is not None else None
+        return mark_age(marked_at, self._clock.monotonic())
 
     async def delete(
         self, thread_id: str, *, next_seq: int, incarnation: str | None = None
     ) -> None:
         def work(db: apsw.Connection) -> None:
             no, head = rows.known_head(db, thread_id)
-            same_thread(thread_id, head, incarnation)
-            if head.next_seq != next_seq:
-                raise SequenceConflict(thread_id=thread_id, next_seq=head.next_seq)
-            if self._is_leased(db, head):
-                raise LeaseHeld(thread_id=thread_id)
+            leased = self._is_leased(db, head)
+            check_deletable(thread_id, head, next_seq, incarnation, leased=leased)
             rows.delete(db, no)
             self._heads.drop(thread_id)
 
@@ -241,9 +290,7 @@ class SqliteStore:
         if head.owner is None:
             return False
         alive_until = rows.alive_until(db, head.owner)
-        if alive_until is None or alive_until <= self._clock.monotonic():
-            return False
-        return not process_is_gone(head.owner)
+        return is_alive(head.owner, alive_until, self._clock.monotonic())
 
     async def _write(self, work: Callable[[apsw.Connection], T]) -> T:
         return await self._live_writer().run(work)

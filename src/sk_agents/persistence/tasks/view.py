@@ -1,4 +1,9 @@
-"""A thread seen as a task: the four methods of `TaskPersistenceManager` over any store."""
+"""A thread seen as a task: the four methods of `TaskPersistenceManager` over any store.
+
+The items of a task are what was said: the messages of started runs, their answers and imported
+items, in the order of the log. Thoughts, tool calls and the cut text of a cancelled run are in the
+log only. An item stays where it is.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +13,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 from sk_agents.engine.events import (
+    Answered,
     Event,
     Imported,
+    ImportedItem,
+    RunQueued,
+    RunStarted,
     ThreadChanged,
 )
 from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.engine.log.commits import Absent, Commit, Guard, Unchanged
-from sk_agents.engine.models import NewThread, Thread, ThreadStatus
+from sk_agents.engine.models import NewThread, Thread, ThreadStatus, UserInput
 from sk_agents.engine.ports import Store
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
@@ -29,16 +38,15 @@ from sk_agents.exceptions import (
     ThreadNotFound,
 )
 from sk_agents.persistence.task_persistence_manager import TaskPersistenceManager
-from sk_agents.persistence.tasks.items import imported_items, items_of
-from sk_agents.ska_types import AgentTask, AgentTaskItem, TaskStatus
+from sk_agents.ska_types import AgentTask, AgentTaskItem, MultiModalItem, TaskStatus
 
 SURFACE = "tealagents"
 # Where a task's own metadata and times lie among the thread's labels.
 LABEL = "task"
 MAX_ATTEMPTS = 100
 
-# A task nobody has run yet, or that another program runs, is Running in the seed's words; for the
-# engine it is idle, because no run of ours makes it busy.
+# A task that has not run yet, or that another program runs, is Running in Teal Agents' words. For
+# the engine it is idle, because no run of ours makes it busy.
 STATUSES: dict[ThreadStatus, TaskStatus] = {
     ThreadStatus.RUNNING: "Running",
     ThreadStatus.IDLE: "Running",
@@ -54,10 +62,10 @@ _FIXED = ("user_id", "session_id", "created_at", "expires_at")
 
 
 class StoreTasks(TaskPersistenceManager):
-    """Tasks over `store`, which somebody else opens and closes.
+    """Tasks over `store`, which the caller opens and closes.
 
     A task that was loaded or stored here remembers what it was then, so that an update writes
-    just what its holder changed: what others appended meanwhile stays.
+    just what the caller changed: what others appended since stays.
     """
 
     def __init__(self, store: Store) -> None:
@@ -81,7 +89,7 @@ class StoreTasks(TaskPersistenceManager):
         return task_of(head, events).mark_stored()
 
     async def update(self, task: AgentTask) -> None:
-        """Append the task's new items; change its status and metadata if its holder did.
+        """Append the task's new items; change its status and metadata if the caller did.
 
         Raises:
             ThreadNotFound: no such task.
@@ -139,11 +147,7 @@ class StoreTasks(TaskPersistenceManager):
         return head, events
 
     async def _commit(
-        self,
-        task_id: str,
-        guard: Guard,
-        events: tuple[Event, ...],
-        incarnation: str | None = None,
+        self, task_id: str, guard: Guard, events: tuple[Event, ...], incarnation: str | None = None
     ) -> None:
         commit = Commit(task_id, uuid.uuid4().hex, guard, events, incarnation=incarnation)
         try:
@@ -175,7 +179,7 @@ def creation_events(task: AgentTask) -> tuple[Event, ...]:
 
 
 def update_events(task: AgentTask, stored: AgentTask, head: Thread) -> tuple[Event, ...]:
-    """What turns `stored` into `task`, as far as `task`'s holder changed it; see `update`."""
+    """What turns `stored` into `task`, as far as the caller changed `task`; see `update`."""
     for name in _FIXED:
         if getattr(task, name) != getattr(stored, name):
             raise InvalidInput(f"A task's {name} cannot be changed.", thread_id=task.task_id)
@@ -216,8 +220,8 @@ def _new_items(task: AgentTask, stored: AgentTask) -> list[AgentTaskItem]:
     # Membership in an iterator consumes it: the known items must come in the stored order.
     if len(task.items) < known or not all(item in theirs for item in task.items[:known]):
         raise Conflict(
-            "A stored item of this task was changed or removed, or the task was changed by "
-            "somebody else; load it again and append to it.",
+            "A stored item of this task was changed or removed, or another caller changed the "
+            "task; load it again and append to it.",
             thread_id=task.task_id,
         )
     return task.items[known:]
@@ -251,3 +255,60 @@ def _times(head: Thread) -> tuple[datetime, datetime]:
     given = datetime.fromisoformat(label["last_updated_at"])
     untouched = head.updated_at == head.created_at
     return created_at, given if untouched else max(given, head.updated_at)
+
+
+def items_of(task_id: str, events: Iterable[Event]) -> list[AgentTaskItem]:
+    """What these events, a log from its start, say to a reader of the task."""
+    items: list[AgentTaskItem] = []
+    queued: dict[str, UserInput] = {}
+    for event in events:
+        match event:
+            case RunQueued():
+                queued[event.run_id] = event.message
+            case RunStarted():
+                message = event.message or queued.get(event.run_id)
+                for part in message.parts if message else ():
+                    kind: Literal["text", "image"] = "image" if part.kind == "image" else "text"
+                    items.append(_item(task_id, "user", kind, part.content, event.run_id, event.at))
+            case Answered():
+                items.append(
+                    _item(task_id, "assistant", "text", event.content, event.run_id, event.at)
+                )
+            case Imported():
+                items.extend(
+                    _item(task_id, said.role, said.content_type, said.content, said.run_id, said.at)
+                    for said in event.items
+                )
+    return items
+
+
+def imported_items(task: AgentTask, items: Iterable[AgentTaskItem]) -> tuple[ImportedItem, ...]:
+    """The new `items` of `task` as the log keeps them.
+
+    Raises:
+        InvalidInput: an item of the task names another task.
+    """
+    if any(item.task_id != task.task_id for item in task.items):
+        raise InvalidInput("An item belongs to another task.", thread_id=task.task_id)
+    return tuple(
+        ImportedItem(
+            role=item.role,
+            content_type=item.item.content_type,
+            content=item.item.content,
+            run_id=item.request_id,
+            at=item.updated,
+        )
+        for item in items
+    )
+
+
+def _item(
+    task_id: str,
+    role: Literal["user", "assistant"],
+    content_type: Literal["text", "image"],
+    content: str,
+    run_id: str,
+    at: datetime,
+) -> AgentTaskItem:
+    piece = MultiModalItem(content_type=content_type, content=content)
+    return AgentTaskItem(task_id=task_id, role=role, item=piece, request_id=run_id, updated=at)

@@ -9,60 +9,18 @@ contracts name the further fixtures they need. The cases need pytest and pytest-
 
 from __future__ import annotations
 
-from sk_agents.testing.store_contract.approvals import ApprovalCases
-from sk_agents.testing.store_contract.case import MakeStore, snapshot
-from sk_agents.testing.store_contract.commit_ids import CommitIdCases
-from sk_agents.testing.store_contract.creation import CreationCases
-from sk_agents.testing.store_contract.deletion import DeletionCases
-from sk_agents.testing.store_contract.durable import Damage, DurableCases
-from sk_agents.testing.store_contract.entries import EntryCases
-from sk_agents.testing.store_contract.event_types import EventTypeCases
-from sk_agents.testing.store_contract.fencing import FencingCases
-from sk_agents.testing.store_contract.guards import GuardCases
-from sk_agents.testing.store_contract.head import HeadCases
-from sk_agents.testing.store_contract.lease_changes import LeaseChangeCases
-from sk_agents.testing.store_contract.lease_time import LeaseTimeCases
-from sk_agents.testing.store_contract.listing import ListingCases
-from sk_agents.testing.store_contract.orphans import OrphanCases
-from sk_agents.testing.store_contract.races import RaceCases
+from sk_agents.testing.store_contract.case import MakeStore
+from sk_agents.testing.store_contract.commits import CommitCases
+from sk_agents.testing.store_contract.contents import ContentCases
+from sk_agents.testing.store_contract.durable import Damage, DurableCases, SharedCases
+from sk_agents.testing.store_contract.leases import LeaseCases
 from sk_agents.testing.store_contract.reading import ReadingCases
-from sk_agents.testing.store_contract.search import SearchCases
-from sk_agents.testing.store_contract.shared import SharedCases
-from sk_agents.testing.store_contract.sizes import SizeCases
-from sk_agents.testing.store_contract.texts import TextCases
-from sk_agents.testing.store_contract.watching import WatchingCases
+from sk_agents.testing.store_contract.threads import ThreadCases
 
-__all__ = [
-    "Damage",
-    "DurableStoreContract",
-    "MakeStore",
-    "SharedStoreContract",
-    "StoreContract",
-    "snapshot",
-]
+__all__ = ["Damage", "DurableStoreContract", "MakeStore", "SharedStoreContract", "StoreContract"]
 
 
-class StoreContract(
-    CreationCases,
-    GuardCases,
-    HeadCases,
-    LeaseChangeCases,
-    LeaseTimeCases,
-    FencingCases,
-    CommitIdCases,
-    ApprovalCases,
-    EntryCases,
-    OrphanCases,
-    ListingCases,
-    SearchCases,
-    ReadingCases,
-    EventTypeCases,
-    TextCases,
-    SizeCases,
-    DeletionCases,
-    WatchingCases,
-    RaceCases,
-):
+class StoreContract(ThreadCases, CommitCases, LeaseCases, ReadingCases, ContentCases):
     """What holds for every store while it is open."""
 
 

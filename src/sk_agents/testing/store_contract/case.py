@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,8 +14,8 @@ from sk_agents.engine.log.commits import Commit
 from sk_agents.engine.models import Entry, EntryKind, Thread
 from sk_agents.engine.ports import Clock, Store, ThreadQuery
 from sk_agents.exceptions import TealError, ThreadNotFound
-from sk_agents.testing.clock import SettableClock
 from sk_agents.testing.commits import USER
+from sk_agents.testing.predictable import SettableClock
 
 MakeStore = Callable[[Clock], Store]
 
@@ -49,16 +50,7 @@ async def every_thread(store: Store, query: ThreadQuery) -> list[Thread]:
     page = await store.threads(query)
     threads = list(page.threads)
     while page.after is not None:
-        page = await store.threads(
-            ThreadQuery(
-                query.user_id,
-                query.surface,
-                query.session_id,
-                query.text,
-                after=page.after,
-                limit=query.limit,
-            )
-        )
+        page = await store.threads(replace(query, after=page.after))
         threads.extend(page.threads)
     return threads
 

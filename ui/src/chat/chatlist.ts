@@ -1,0 +1,61 @@
+/** The list of the user's chats, refreshed regularly. */
+import { signal } from "@preact/signals";
+
+import * as server from "../api/endpoints";
+import { errorText } from "../api/request";
+import type { ChatSummary } from "../api/schema";
+
+export const chats = signal<ChatSummary[]>([]);
+export const query = signal("");
+export const hasMore = signal(false);
+export const isLoaded = signal(false);
+export const problem = signal("");
+
+const REFRESH_MS = 15_000;
+const TYPING_MS = 180;
+
+let next: string | null = null;
+let current = new AbortController();
+let typing = 0;
+
+export async function refresh(): Promise<void> {
+  current.abort();
+  const mine = (current = new AbortController());
+  try {
+    const page = await server.chats(query.peek(), null, mine.signal);
+    chats.value = page.chats;
+    next = page.next;
+    hasMore.value = next !== null;
+    isLoaded.value = true;
+    problem.value = "";
+  } catch (error) {
+    if (!mine.signal.aborted) problem.value = errorText(error);
+  }
+}
+
+export async function loadMore(): Promise<void> {
+  if (next === null) return;
+  try {
+    const page = await server.chats(query.peek(), next);
+    const known = new Set(chats.peek().map((chat) => chat.id));
+    chats.value = [...chats.peek(), ...page.chats.filter((chat) => !known.has(chat.id))];
+    next = page.next;
+    hasMore.value = next !== null;
+  } catch (error) {
+    problem.value = errorText(error);
+  }
+}
+
+export function search(text: string): void {
+  query.value = text;
+  window.clearTimeout(typing);
+  typing = window.setTimeout(() => void refresh(), TYPING_MS);
+}
+
+export function keepRefreshing(): void {
+  void refresh();
+  window.setInterval(() => {
+    // A refresh would remove the older chats that the user has loaded.
+    if (!document.hidden && chats.peek().length <= 50) void refresh();
+  }, REFRESH_MS);
+}

@@ -1,0 +1,139 @@
+/** The chat that the page shows; the address names it. */
+import { effect, signal } from "@preact/signals";
+
+import * as server from "../api/endpoints";
+import { randomId, errorText } from "../api/request";
+import type { AgentView } from "../api/schema";
+import { ChatSession } from "../chat/session";
+import * as chatList from "../chat/chatlist";
+import { MessageSender } from "../chat/sender";
+
+export interface OpenChat {
+  session: ChatSession;
+  sender: MessageSender;
+}
+
+const IDLE_MS = 60_000;
+const RETRY_MS = 2_000;
+const NEW = "teal.new";
+const CHAT = /^#\/([A-Za-z0-9_-]{1,64})$/;
+
+export const openChat = signal<OpenChat>(opened(newId()));
+export const agents = signal<AgentView[]>([]);
+export const agentsProblem = signal("");
+export const health = signal<server.Readiness | null>(null);
+/** The agent of the next new chat. */
+export const chosenAgent = signal(localStorage.getItem("teal.agent") ?? "");
+export const isMenuOpen = signal(false);
+
+export const addressOf = (chat: string): string => `#/${chat}`;
+
+export function toolOf(agent: string, tool: string) {
+  return agents.value
+    .find((entry) => entry.name === agent)
+    ?.tools.find((entry) => entry.name === tool);
+}
+
+export function chooseAgent(name: string): void {
+  chosenAgent.value = name;
+  localStorage.setItem("teal.agent", name);
+}
+
+export function newChat(): void {
+  sessionStorage.removeItem(NEW);
+  if (location.hash === "" || location.hash === "#/") show(newId());
+  else location.hash = "#/";
+}
+
+/** Put a new chat into the address: the server has it now. */
+export function showAddress(): void {
+  const { session } = openChat.peek();
+  sessionStorage.removeItem(NEW);
+  if (location.hash !== addressOf(session.id)) {
+    history.replaceState(null, "", addressOf(session.id));
+  }
+  void chatList.refresh();
+}
+
+export function start(): void {
+  void loadAgents();
+  void loadHealth();
+  window.addEventListener("hashchange", route);
+  route();
+  disconnectWhileHidden();
+  effect(() => {
+    // The server gives a new chat a title after its first message; the list has it.
+    const { session } = openChat.value;
+    const entry = chatList.chats.value.find((chat) => chat.id === session.id);
+    if (entry && session.title.peek() === "") session.title.value = entry.title;
+  });
+  effect(() => {
+    document.title = [openChat.value.session.title.value, "Teal Agents"]
+      .filter(Boolean)
+      .join(" · ");
+  });
+}
+
+export async function loadAgents(): Promise<void> {
+  try {
+    agents.value = (await server.agents()).agents;
+    agentsProblem.value = "";
+    const names = agents.peek().map((agent) => agent.name);
+    if (!names.includes(chosenAgent.peek())) chosenAgent.value = names[0] ?? "";
+  } catch (error) {
+    agentsProblem.value = errorText(error);
+    window.setTimeout(() => void loadAgents(), RETRY_MS);
+  }
+}
+
+async function loadHealth(): Promise<void> {
+  try {
+    health.value = await server.ready();
+  } catch {
+    health.value = null;
+  }
+}
+
+function route(): void {
+  isMenuOpen.value = false;
+  const id = CHAT.exec(location.hash)?.[1];
+  if (id === undefined) show(newId());
+  else if (id !== openChat.peek().session.id) {
+    show(id);
+    void openChat.peek().session.open();
+  }
+}
+
+function show(id: string): void {
+  if (openChat.peek().session.id === id && openChat.peek().session.phase.peek() === "new") return;
+  openChat.peek().session.close();
+  openChat.value = opened(id);
+}
+
+function opened(id: string): OpenChat {
+  const session = new ChatSession(id);
+  return { session, sender: new MessageSender(session) };
+}
+
+/** Stays the same until it is used: a reload while sending does not send a second message. */
+function newId(): string {
+  const id = sessionStorage.getItem(NEW) ?? `chat_${randomId()}`;
+  sessionStorage.setItem(NEW, id);
+  return id;
+}
+
+/** Browsers allow few connections to a server: a hidden page closes its own. */
+function disconnectWhileHidden(): void {
+  let timer = 0;
+  document.addEventListener("visibilitychange", () => {
+    window.clearTimeout(timer);
+    const { session } = openChat.peek();
+    if (!document.hidden) {
+      if (session.phase.peek() === "open") session.listen();
+      return;
+    }
+    timer = window.setTimeout(() => {
+      if (document.hidden && session.active.peek() === null) session.pause();
+    }, IDLE_MS);
+  });
+}
