@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sk_agents.config.agent_file import AgentFile, read_agent_file
-from sk_agents.config.agent_spec import AgentSpec, read_agent_specs
+from sk_agents.config.agent_file import AgentFile, AgentSpec, read_agent_file, read_agent_specs
 from sk_agents.exceptions import ConfigurationError
 
 AGENT = {"name": "default", "model": "gpt-5", "system_prompt": "You help."}

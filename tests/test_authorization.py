@@ -9,14 +9,14 @@ import pytest
 
 from sk_agents.authorization.authorizer_factory import AuthorizerFactory
 from sk_agents.authorization.dummy_authorizer import DummyAuthorizer
-from sk_agents.authorization.request_authorizer import RequestAuthorizer
+from sk_agents.authorization.request_authorizer import Principal, RequestAuthorizer
 from sk_agents.config.settings import ALIASED_FIELDS, Settings, alias_variable, variable
 from sk_agents.exceptions import ClassUnusable, ModuleBroken, ModuleMissing, Unauthenticated
 from sk_agents.testing.header_authorizer import HeaderAuthorizer
 from tests.requirements import requirement
 
 OWN = """
-from sk_agents.authorization.request_authorizer import RequestAuthorizer
+from sk_agents.authorization.request_authorizer import Principal, RequestAuthorizer
 
 class Plain(RequestAuthorizer):
     def authorize_request(self, auth_header):
@@ -63,7 +63,7 @@ def factory(name: str, module: str = "own.py") -> AuthorizerFactory:
     return AuthorizerFactory(Settings(authorizer_module=module, authorizer_class=name, port=4711))
 
 
-async def ask(authorizer: RequestAuthorizer, header: str) -> str:
+async def ask(authorizer: RequestAuthorizer, header: str) -> str | Principal:
     answer = authorizer.authorize_request(header)
     return await answer if isinstance(answer, Awaitable) else answer
 

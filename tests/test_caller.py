@@ -10,7 +10,7 @@ import pytest
 from fastapi import Depends, FastAPI, Request
 
 from sk_agents.authorization.dummy_authorizer import DummyAuthorizer
-from sk_agents.authorization.request_authorizer import RequestAuthorizer
+from sk_agents.authorization.request_authorizer import Principal, RequestAuthorizer
 from sk_agents.exceptions import (
     ConfigurationError,
     Forbidden,
@@ -28,8 +28,7 @@ from sk_agents.http.caller import (
     owned_by,
     require_owner,
 )
-from sk_agents.http.correlation import CorrelationMiddleware
-from sk_agents.http.errors import install_error_handlers
+from sk_agents.http.front import TealApp
 from sk_agents.testing.header_authorizer import HeaderAuthorizer
 from tests.requirements import requirement
 
@@ -55,10 +54,8 @@ def raising(error: BaseException) -> Own:
 
 
 def application(authorizer: RequestAuthorizer, **bounds: float) -> FastAPI:
-    app = FastAPI()
+    app = TealApp()
     app.state.caller_check = CallerCheck(authorizer, **bounds)  # type: ignore[arg-type]  # timeout
-    app.add_middleware(CorrelationMiddleware)
-    install_error_handlers(app)
 
     @app.get("/whoami")
     async def whoami(caller: Caller = Depends(current_caller)) -> list[str | None]:  # noqa: B008
@@ -213,12 +210,12 @@ async def test_request_at_a_public_address_is_refused_without_proof() -> None:
 
 
 def test_caller_does_not_show_the_header() -> None:
-    assert "canary" not in repr(Caller("alice", SECRET))
+    assert "canary" not in repr(Caller(Principal("alice"), SECRET))
 
 
 @requirement("S000-auth-owner", "S001-message-ownership")
 def test_owner_passes_and_everybody_else_is_refused() -> None:
-    alice = Caller("alice")
+    alice = Caller(Principal("alice"))
     assert owned_by(alice, "alice")
     require_owner(alice, "alice", hide_existence=False)
     for owner in ("bob", "Alice", "alice ", ""):
@@ -230,9 +227,11 @@ def test_owner_passes_and_everybody_else_is_refused() -> None:
 
 def test_hidden_existence_looks_like_an_unknown_thing() -> None:
     with pytest.raises(NotFound):
-        require_owner(Caller("alice"), "bob", hide_existence=True)
+        require_owner(Caller(Principal("alice")), "bob", hide_existence=True)
     with pytest.raises(ThreadNotFound) as caught:
-        require_owner(Caller("alice"), "bob", hide_existence=True, missing=ThreadNotFound)
+        require_owner(
+            Caller(Principal("alice")), "bob", hide_existence=True, missing=ThreadNotFound
+        )
     assert str(caught.value) == str(ThreadNotFound())
 
 

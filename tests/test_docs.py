@@ -11,8 +11,7 @@ import pytest
 
 from sk_agents.config.settings import ALIASED_FIELDS, Settings, alias_variable, variable
 from sk_agents.engine import ports
-from sk_agents.engine.events import EventBase, KnownEvent
-from sk_agents.engine.log.stored_events import EVENT_TYPES
+from sk_agents.engine.events import EVENT_TYPES, KnownEvent, LogEvent
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -104,15 +103,15 @@ def test_every_event_type_has_its_section_and_no_other_has() -> None:
 
 
 @pytest.mark.parametrize("kind", get_args(KnownEvent), ids=lambda kind: kind.__name__)
-def test_fields_of_an_event_are_documented(kind: type[EventBase]) -> None:
+def test_fields_of_an_event_are_documented(kind: type[LogEvent]) -> None:
     section = sections(DOCS / "events.md")[kind.model_fields["type"].default]
-    own = kind.model_fields.keys() - EventBase.model_fields.keys() - {"type"}
+    own = kind.model_fields.keys() - LogEvent.model_fields.keys() - {"type"}
     assert sorted(first_column(section)) == sorted(own)
 
 
 def test_fields_that_every_event_has_are_documented() -> None:
     opening = (DOCS / "events.md").read_text(encoding="utf-8").partition("\n### ")[0]
-    assert set(first_column(opening)) == {*EventBase.model_fields, "type"}
+    assert set(first_column(opening)) == {*LogEvent.model_fields, "type"}
 
 
 def port_names() -> list[str]:

@@ -10,9 +10,9 @@ from fastapi import FastAPI
 
 from sk_agents import exceptions
 from sk_agents.exceptions import LimitExceeded, StateCorrupt, StoreUnavailable, TealError
-from sk_agents.http.correlation import CorrelationMiddleware
-from sk_agents.http.errors import install_error_handlers, status_of
-from sk_agents.http.health import Health, health_routes
+from sk_agents.http.errors import status_of
+from sk_agents.http.front import TealApp
+from sk_agents.http.health import Health, health_operations
 
 TREE = [
     error
@@ -22,10 +22,8 @@ TREE = [
 
 
 def application(error: Exception | None = None, health: Health | None = None) -> FastAPI:
-    app = FastAPI()
-    app.add_middleware(CorrelationMiddleware)
-    install_error_handlers(app)
-    app.include_router(health_routes(health or Health()))
+    app = TealApp()
+    app.add_operations(health_operations(health or Health()))
 
     @app.get("/fail")
     async def fail(number: int = 0) -> None:

@@ -21,17 +21,16 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.log.state import ThreadState, fold
 from sk_agents.engine.models import EPOCH, Part, RunStatus, UserInput
-from sk_agents.interactions import (
+from sk_agents.interactions import interaction_of
+from sk_agents.wire.events import (
     AgentEvent,
     AnswerEvent,
-    Interaction,
     InteractionStatus,
-    Message,
     ThinkingEvent,
     ToolCallEvent,
     ToolResultEvent,
-    interaction_of,
 )
+from sk_agents.wire.views import ChatMessage, Interaction
 
 Ending = Literal[RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED]
 
@@ -162,20 +161,20 @@ def test_messages_of_a_round_are_what_was_said_its_calls_and_their_results() -> 
         "arguments": json.dumps({"query": "wétter"}, ensure_ascii=False),
     }
     assert final.messages == [
-        Message(role="user", content="Weather?"),
-        Message(
+        ChatMessage(role="user", content="Weather?"),
+        ChatMessage(
             role="assistant",
             content="I look it up.",
             tool_calls=[{"id": "c1", "type": "function", "function": function}],
         ),
-        Message(role="tool", content="sun", tool_call_id="c1"),
-        Message(
+        ChatMessage(role="tool", content="sun", tool_call_id="c1"),
+        ChatMessage(
             role="assistant",
             content="",
             tool_calls=[{"id": "c2", "type": "function", "function": function}],
         ),
-        Message(role="tool", content="no such tool", tool_call_id="c2"),
-        Message(role="assistant", content="Sunny."),
+        ChatMessage(role="tool", content="no such tool", tool_call_id="c2"),
+        ChatMessage(role="assistant", content="Sunny."),
     ]
 
 

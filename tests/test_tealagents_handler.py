@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from sk_agents.agent_assembly import agent_address
+from sk_agents.authorization.request_authorizer import Principal
 from sk_agents.engine.models import Usage
 from sk_agents.engine.ports import ThreadQuery
 from sk_agents.engine.turns import TextDelta, TurnFinished
@@ -19,7 +20,7 @@ from sk_agents.tealagents.models import (
     UserMessage,
 )
 from sk_agents.tealagents.v1alpha1 import agent, handler
-from sk_agents.tealagents.v1alpha1.config import Served, read_config
+from sk_agents.tealagents.v1alpha1.config import ServedTealAgent, read_config
 from sk_agents.testing.scripted_model import says
 from tests.requirements import requirement
 from tests.surfaces.teal_server import (
@@ -33,12 +34,12 @@ from tests.surfaces.teal_server import (
     serving,
 )
 
-ALICE = Caller("alice", "Bearer alice")
+ALICE = Caller(Principal("alice"), "Bearer alice")
 
 
 def own_handler(at: Server) -> handler.TealAgentsV1Alpha1Handler:
-    served = next(iter(at.app.state.house.agents.values()))
-    config = Served(agent_address(served.file), read_config(served.file))
+    served = next(iter(at.app.state.parts.agents.values()))
+    config = ServedTealAgent(agent_address(served.file), read_config(served.file))
     return handle("v1alpha1", at.app.state.engines.tasks, config)
 
 
@@ -52,7 +53,7 @@ def is_id(text: str) -> bool:
 
 async def tasks_of(at: Server, user: str) -> list[str]:
     """What the store holds of this user."""
-    page = await at.app.state.engines.tasks.shelf.threads(ThreadQuery(user))
+    page = await at.app.state.engines.tasks.catalog.threads(ThreadQuery(user))
     return [head.thread_id for head in page.threads]
 
 
@@ -280,7 +281,7 @@ async def test_handler_invoked_answers_what_its_stream_ends_with(tmp_path: Path)
         assert isinstance(first, TealAgentsResponse)
         assert (first.output, first.source) == ("hi", "Helper:0.1")
         with pytest.raises(Unauthenticated):
-            await own_handler(at).invoke(Caller("mallory"), hello(task_id=first.task_id))
+            await own_handler(at).invoke(Caller(Principal("mallory")), hello(task_id=first.task_id))
 
 
 @requirement("S001-handler-class", "S002-handler-module", "S001-module-structure")

@@ -21,10 +21,10 @@ from sk_agents.engine.commands import Accepted, CancelRun, DecideApproval, Start
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import Message, NewThread, Part, RunStatus, UserInput
-from sk_agents.engine.reading.live import Delta
+from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.turns import Prompt
 from sk_agents.llm.scripted import ScriptPlayer, load_script
-from sk_agents.wiring import build_house, open_house
+from sk_agents.wiring import build_parts, open_engines
 from tests.llm.loopback import text_of
 
 TOUR = FOLDER / "tour"
@@ -82,7 +82,7 @@ async def touring(folder: Path, user_id: str = "", pace: float = 0) -> AsyncIter
     """A visitor to the packaged tour, with a database in this folder."""
     settings = Settings(store=f"sqlite://{folder}/teal.sqlite", script_pace=pace)
     async with AsyncExitStack() as stack:
-        engines = await open_house(stack, build_house(settings, tour_alone().files))
+        engines = await open_engines(stack, build_parts(settings, tour_alone().files))
         yield Visitor(engines.main, user_id or uuid4().hex)
 
 
@@ -252,7 +252,7 @@ async def test_output_of_a_tool_is_seen_while_it_runs(tmp_path: Path) -> None:
         async with asyncio.timeout(10):
             watched = visitor.engine.watch(visitor.thread_id, run_id=accepted.run_id)
             seen = [item async for items in watched for item in items]
-    output = [i.content for i in seen if isinstance(i, Delta) and i.kind == "tool_output"]
+    output = [i.content for i in seen if isinstance(i, LiveDelta) and i.kind == "tool_output"]
     assert "".join(output).startswith("line 1 of 8\n")
 
 
@@ -263,7 +263,7 @@ async def test_long_story_can_be_stopped_and_what_was_said_is_kept(tmp_path: Pat
         async with asyncio.timeout(10):
             async for items in visitor.engine.watch(visitor.thread_id, run_id=accepted.run_id):
                 for item in items:
-                    if isinstance(item, Delta) and item.kind not in kinds:
+                    if isinstance(item, LiveDelta) and item.kind not in kinds:
                         kinds.add(item.kind)
                 if "answer" in kinds:
                     break

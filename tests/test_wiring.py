@@ -15,7 +15,7 @@ from sk_agents.config.settings import Settings
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.tools.mcp.servers import McpServers
-from sk_agents.tools.openapi.clients import RemoteClients
+from sk_agents.tools.openapi.tool import RemoteClients
 
 PLUGINS = """
 from sk_agents.ska_types import BasePlugin
@@ -68,7 +68,7 @@ def test_an_agent_gets_its_tools_rules_limits_and_window(tmp_path: Path) -> None
     agent = built(path)["Helper"].agent
     assert [spec.name for spec in agent.toolbox.specs()] == ["Mail-send"]
     assert (agent.limits.model_rounds, agent.limits.approval_seconds) == (3, 60)
-    assert agent.context.budget == 500
+    assert agent.context_window.budget == 500
     assert agent.system_prompt == "You repeat."
 
 

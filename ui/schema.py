@@ -14,8 +14,8 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from sk_agents.chats import models, views
-from sk_agents.chats.frames import CHAT_FRAMES
+from sk_agents.wire import requests, views
+from sk_agents.wire.frames import CHAT_FRAMES
 
 Shape = tuple[type[BaseModel], Literal["validation", "serialization"]]
 
@@ -24,7 +24,7 @@ PLACE = Path(__file__).parent / "schema.json"
 
 def schema() -> dict[str, Any]:
     """The models by name, and in `Frames` those of the stream's events by the event's name."""
-    sent: list[Shape] = [(model, "validation") for model in _models(models)]
+    sent: list[Shape] = [(model, "validation") for model in _models(requests)]
     shown: list[Shape] = [(model, "serialization") for model in _models(views)]
     framed: list[Shape] = [(model, "serialization") for model, _ in CHAT_FRAMES.values()]
     wanted = [*sent, *shown, *dict.fromkeys(framed)]

@@ -9,18 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from sk_agents.config.agent_file import AgentFile
-from sk_agents.config.agent_spec import AgentSpec, read_agent_specs
+from sk_agents.config.agent_file import AgentFile, AgentSpec, read_agent_specs
 from sk_agents.config.settings import Settings, environment
 from sk_agents.config.store_url import store_url
-from sk_agents.engine.agent import Agent, Limits
+from sk_agents.engine.agent import Agent, RunLimits
 from sk_agents.engine.models import Price
 from sk_agents.engine.ports import Model
-from sk_agents.engine.run.context import Context
+from sk_agents.engine.run.context_window import ContextWindow
+from sk_agents.engine.turns import ToolSpec
 from sk_agents.exceptions import ConfigurationError
+from sk_agents.hitl.hitl_manager import HitlManager
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.hitl.rules import Approvals, read_approvals, refuse_strays
 from sk_agents.llm.custom_factory import custom_models
@@ -28,16 +29,22 @@ from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.providers import ModelSpec, build_model
 from sk_agents.llm.scripted import ScriptPlayer
 from sk_agents.llm.tokens import context_window
-from sk_agents.tools import stand_in
-from sk_agents.tools.agents_sdk.agent import filled_block, load_sdk_tools
-from sk_agents.tools.builtin.assembly import BuiltinTools
+from sk_agents.tools.agents_sdk import filled_block, load_sdk_tools
+from sk_agents.tools.base_tool import Tool
 from sk_agents.tools.catalog import configured_catalog
 from sk_agents.tools.mcp.servers import McpServers
-from sk_agents.tools.openapi.clients import RemoteClients
 from sk_agents.tools.openapi.services import load_remote_tools
+from sk_agents.tools.openapi.tool import RemoteClients
 from sk_agents.tools.plugins import load_plugin_tools
-from sk_agents.tools.threads import CallThreads
-from sk_agents.tools.toolbox import Toolbox
+from sk_agents.tools.semantic_kernel_stub import install_kernel_stub
+from sk_agents.tools.toolbox import AgentToolbox
+from sk_agents.worker_threads import WorkerThreads
+
+if TYPE_CHECKING:
+    from sk_agents.tools.builtin.loader import BuiltinTools
+
+# So many calls of tools may hang, abandoned, before no further one starts.
+MOST_ABANDONED_CALLS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,7 @@ class ServedAgent:
     """An agent, the name of the model behind it and the file that describes both.
 
     The same agent keeps other habits where other clients meet it: `agent` in chats, `teal` behind
-    Teal's stateful API, `unattended` where nobody can be asked. A file has one of the latter two.
+    Teal's stateful API, `unattended` where no user can be asked. A file has one of the latter two.
     """
 
     agent: Agent
@@ -73,7 +80,7 @@ def build_agents(
         ConfigurationError: a model, plugin, catalog or rule that cannot be used: file and field.
     """
     # Also for the files of types that an agent without plugins has.
-    stand_in.install()
+    install_kernel_stub()
     builder = _AgentBuilder(settings, clients, [file.path for file in files])
     agents: dict[str, ServedAgent] = {}
     for agent_file in files:
@@ -94,7 +101,7 @@ def build_named_model(name: str, file: AgentFile, settings: Settings, clients: C
 
 
 def agent_address(file: AgentFile, name: str | None = None) -> str:
-    """The name of an agent behind a Teal API; `name` tells apart those of one file."""
+    """The name of an agent behind a Teal API; `name` says which one of a file."""
     return "/".join((file.api_version, file.name, file.version, *((name,) if name else ())))
 
 
@@ -104,14 +111,14 @@ class _AgentBuilder:
         self._clients = clients
         self._catalog = configured_catalog(settings)
         self._custom = custom_models(settings, environment(paths))
-        self._threads = CallThreads()
-        self._builtin = BuiltinTools(self._threads, keep_out=_own_files(settings))
+        self._threads = WorkerThreads(most_abandoned=MOST_ABANDONED_CALLS)
+        self._builtin: BuiltinTools | None = None
 
     def build(self, file: AgentFile, field: str, spec: AgentSpec) -> ServedAgent:
         approvals_field = f"{field}.approvals"
         approvals = read_approvals(spec.approvals, path=file.path, field=approvals_field)
         if spec.mcp_servers and not file.api_version.startswith("tealagents/"):
-            # Nobody can be asked there, and a server's tools were not chosen one by one.
+            # No user can be asked there, and a server's tools were not chosen one by one.
             raise ConfigurationError(f"{file.path}: {field}.mcp_servers needs tealagents/v1alpha1")
         toolbox = self._toolbox(file, field, spec)
         refuse_strays(
@@ -135,7 +142,7 @@ class _AgentBuilder:
             on_disconnect=spec.on_disconnect or "cancel",
             on_reject=spec.on_reject or approvals.on_reject or "continue",
             limits=_limits(spec, approvals),
-            context=_context(spec),
+            context_window=_context_window(spec),
             price=Price(**dict(spec.price)) if spec.price is not None else None,
         )
         served = ServedAgent(agent, spec.model, file)
@@ -156,7 +163,7 @@ class _AgentBuilder:
         )
         return replace(served, unattended=alone)
 
-    def _toolbox(self, file: AgentFile, field: str, spec: AgentSpec) -> Toolbox:
+    def _toolbox(self, file: AgentFile, field: str, spec: AgentSpec) -> AgentToolbox:
         plugins = load_plugin_tools(
             spec.plugins, settings=self._settings, agent_file=file.path, threads=self._threads
         )
@@ -169,9 +176,17 @@ class _AgentBuilder:
         mcp = self._clients.mcp.source(
             spec.mcp_servers, agent_file=file.path, field=f"{field}.mcp_servers"
         )
-        builtin = self._builtin.load(spec.builtin, path=file.path, field=f"{field}.builtin")
+        builtin = self._builtin_tools(file, field, spec) if spec.builtin is not None else []
         sdk = load_sdk_tools(spec.openai_agent, path=file.path, field=field)
-        return Toolbox(builtin, plugins, sdk, remote, mcp)
+        return AgentToolbox(builtin, plugins, sdk, remote, mcp)
+
+    def _builtin_tools(self, file: AgentFile, field: str, spec: AgentSpec) -> Sequence[Tool]:
+        if self._builtin is None:
+            # It takes 30 ms to import, which servers without built-in tools save.
+            from sk_agents.tools.builtin.loader import BuiltinTools  # noqa: PLC0415
+
+            self._builtin = BuiltinTools(self._threads, keep_out=_own_files(self._settings))
+        return self._builtin.load(spec.builtin, path=file.path, field=f"{field}.builtin")
 
     def model(self, file: AgentFile, field: str, spec: AgentSpec) -> Model:
         named = ModelSpec(
@@ -192,12 +207,16 @@ class _AgentBuilder:
         return model
 
     def _policy(
-        self, approvals: Approvals, toolbox: Toolbox, *, attended: bool = True
-    ) -> ApprovalPolicy:
+        self, approvals: Approvals, toolbox: AgentToolbox, *, attended: bool = True
+    ) -> HitlManager:
         rules: dict[str, Any] = {"attended": attended, "declared": toolbox.requires_approval}
         if self._catalog is not None:
             rules["catalog"] = self._catalog.requires_hitl
-        return ApprovalPolicy(approvals, **rules)
+
+        def find_spec(name: str) -> ToolSpec | None:
+            return next((spec for spec in toolbox.specs() if spec.name == name), None)
+
+        return HitlManager(ApprovalPolicy(approvals, **rules), find_spec)
 
 
 def _own_files(settings: Settings) -> list[Path]:
@@ -206,18 +225,18 @@ def _own_files(settings: Settings) -> list[Path]:
     return [Path(unquote(store.path))] if store.scheme in {"sqlite", "file"} else []
 
 
-def _limits(spec: AgentSpec, approvals: Approvals) -> Limits:
+def _limits(spec: AgentSpec, approvals: Approvals) -> RunLimits:
     given = spec.limits.model_dump(exclude_none=True)
     given.setdefault("approval_seconds", approvals.expires_after)
-    return replace(Limits(), **{key: value for key, value in given.items() if value is not None})
+    return replace(RunLimits(), **{key: value for key, value in given.items() if value is not None})
 
 
-def _context(spec: AgentSpec) -> Context:
+def _context_window(spec: AgentSpec) -> ContextWindow:
     window = context_window(spec.model, spec.context.window)
     reserve = spec.context.reserve
     if reserve is None:
-        reserve = spec.max_tokens or Context().reserve
-    return Context(window, min(reserve, window // 2))
+        reserve = spec.max_tokens or ContextWindow().reserve
+    return ContextWindow(window, min(reserve, window // 2))
 
 
 def _name(file: AgentFile, spec: AgentSpec, taken: Mapping[str, ServedAgent]) -> str:

@@ -11,39 +11,23 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
-from fastapi.telemetry import TelemetryConfig
 
 from sk_agents import __version__
 from sk_agents.agent_assembly import ServedAgent
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
-from sk_agents.chats.routes import add_chat_routes
-from sk_agents.chats.views import AgentView, ToolView
+from sk_agents.chats.requests import ChatResources
+from sk_agents.chats.routes import chat_operations
 from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
 from sk_agents.config.settings import Settings, load_settings
 from sk_agents.http.caller import CallerCheck
-from sk_agents.http.correlation import CorrelationMiddleware
-from sk_agents.http.errors import install_error_handlers
-from sk_agents.http.express import ExpressApp
-from sk_agents.http.health import Health, health_routes
-from sk_agents.http.hosts import HostGuard, accepted_hosts
-from sk_agents.http.limits import Limits
-from sk_agents.http.openapi import install_openapi
-from sk_agents.http.page import page_routes
-from sk_agents.http.quotas import Quotas
-from sk_agents.http.shortcut import Shortcut
-from sk_agents.http.streams import StreamSlots
-from sk_agents.http.telemetry import TelemetryMiddleware, metrics_route
-from sk_agents.todo_chat.routes import add_todo_chat_routes
-from sk_agents.wiring import House, build_authorizer, build_house, open_house
-
-# Spans, metrics and logs are ours.
-NO_TELEMETRY: TelemetryConfig = {
-    "tracing": False,
-    "metrics": False,
-    "logs": False,
-    "operation_spans": False,
-    "auto_configure": False,
-}
+from sk_agents.http.front import TealApp
+from sk_agents.http.health import Health, health_operations, metrics_operation
+from sk_agents.http.hosts import accepted_hosts
+from sk_agents.http.limits import Limits, Quotas, StreamSlots
+from sk_agents.http.page import page_operations
+from sk_agents.todo_chat.routes import todo_chat_operations
+from sk_agents.wire.views import AgentView, ToolView
+from sk_agents.wiring import ServerParts, build_authorizer, build_parts, open_engines
 
 # Those whose conversations outlive a request, by their name in the store.
 KEPT_SURFACES = ("chats", "tealagents")
@@ -62,70 +46,61 @@ def create_app(
     Raises:
         ConfigurationError: the settings name a class or a store that cannot be used.
     """
-    house = build_house(settings, agents)
-    stores = house.stores
+    parts = build_parts(settings, agents)
+    authorizer = build_authorizer(settings) if authorizer is None else authorizer
+    stores = parts.stores
     kind = str(stores.main).partition(":")[0]
     health = Health()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            engines = app.state.engines = await open_house(stack, house)
+            engines = app.state.engines = await open_engines(stack, parts)
             health.watch("store", engines.main.ping, kind=kind, durability=stores.main.durability)
             if stores.tasks is not stores.main:
                 health.watch("tasks", engines.tasks.ping, kind=str(settings.persistence_class))
-            if house.clients.mcp.is_used:
-                health.note("mcp", house.clients.mcp.statuses)
+            if type(authorizer).ping is not RequestAuthorizer.ping:
+                health.watch("authorizer", authorizer.ping, kind=type(authorizer).__name__)
+            if parts.clients.mcp.is_used:
+                health.note("mcp", parts.clients.mcp.statuses)
             yield
 
-    app = ExpressApp(
+    telemetry = parts.telemetry
+    app = TealApp(
         title="Teal Agents",
         version=__version__,
         lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
-        # A redirect would drop a body and an Authorization header.
-        redirect_slashes=False,
-        telemetry=NO_TELEMETRY,
+        hosts=accepted_hosts(settings.allowed_hosts, settings.host),
+        origins=settings.allowed_origins,
+        requests=telemetry.requests if telemetry is not None else None,
     )
     app.state.settings = settings
-    app.state.house = house
-    authorizer = build_authorizer(settings) if authorizer is None else authorizer
-    app.state.limits = _limits(settings, house, is_everybody=authorizer.insecure)
+    app.state.parts = parts
+    app.state.limits = _limits(settings, parts, is_everybody=authorizer.insecure)
     app.state.caller_check = CallerCheck(
         authorizer,
         timeout=settings.authorizer_timeout,
         allow_insecure=settings.allow_insecure_auth,
     )
-    hosts = accepted_hosts(settings.allowed_hosts, settings.host)
-    origins = settings.allowed_origins
-    app.add_middleware(HostGuard, hosts=hosts, origins=origins)
-    app.add_middleware(CorrelationMiddleware)
-    telemetry = house.telemetry
-    if telemetry is not None:
-        app.add_middleware(TelemetryMiddleware, requests=telemetry.requests)
-        if telemetry.page is not None:
-            app.router.routes.append(metrics_route(telemetry.page))
-    install_error_handlers(app)
-    add_chat_routes(app, lambda: [_agent_view(*item) for item in house.agents.items()])
-    add_todo_chat_routes(app, list(house.agents))
+    chats = ChatResources(
+        lambda: [_agent_view(*item) for item in parts.agents.items()], app.state.limits
+    )
+    app.add_operations(chat_operations(chats))
+    app.add_operations(todo_chat_operations(list(parts.agents)))
     for file in agents:
         _add_agent_routes(app, file, settings)
-    app.include_router(health_routes(health))
-    install_openapi(app)
-    app.include_router(page_routes([f"{agent.name} {agent.version}" for agent in agents], kind))
-    app.open_short_way(
-        HostGuard(app, hosts=hosts, origins=origins),
-        lambda way: TelemetryMiddleware(way, telemetry.requests) if telemetry is not None else way,
-    )
-    app.router.routes.insert(0, Shortcut(app.router.routes))
+    app.add_operations(health_operations(health))
+    if telemetry is not None and telemetry.page is not None:
+        app.add_operations([metrics_operation(telemetry.page)])
+    names = [f"{agent.name} {agent.version}" for agent in agents]
+    app.add_operations(page_operations(names, kind))
     return app
 
 
-def _limits(settings: Settings, house: House, *, is_everybody: bool) -> Limits:
+def _limits(settings: Settings, parts: ServerParts, *, is_everybody: bool) -> Limits:
     """With `is_everybody` all requests are one user's, and what one may take would lock all out."""
     pending = None if is_everybody else settings.max_pending_approvals
-    calls = max((one.agent.limits.calls_per_round for one in house.agents.values()), default=1)
+    calls = max((one.agent.limits.calls_per_round for one in parts.agents.values()), default=1)
     return Limits(
         StreamSlots(None if is_everybody else settings.streams_per_user),
         {

@@ -9,8 +9,12 @@ from sk_agents.config.agent_file import AgentFile
 from sk_agents.config.settings import Settings
 from sk_agents.config.store_url import own_class_url
 from sk_agents.http.health import Health
-from sk_agents.routes import get_document_routes, get_resume_routes, get_stateful_routes
-from sk_agents.tealagents.v1alpha1.config import Served, read_config
+from sk_agents.tealagents.routes import (
+    get_document_routes,
+    get_resume_routes,
+    get_stateful_routes,
+)
+from sk_agents.tealagents.v1alpha1.config import ServedTealAgent, read_config
 
 
 class AppV3:
@@ -22,14 +26,14 @@ class AppV3:
             ConfigurationError: the file is not one of this API, naming file and field.
         """
         config = read_config(file)
-        served = Served(
+        served = ServedTealAgent(
             agent=agent_address(file),
             config=config,
             hide_existence=settings.hide_existence,
             names_task=settings.persistence_module is not None and own_class_url(settings) is None,
             request_wait=settings.request_wait,
         )
-        store = app.state.house.stores.tasks
+        store = app.state.parts.stores.tasks
         health = Health()
         health.watch("store", store.ping, durability=store.durability)
         operations = [*get_stateful_routes(served, health), *get_resume_routes(served, health)]

@@ -5,8 +5,10 @@
     │   └── LoadError                  a class named by configuration cannot be used
     │       └── ModuleMissing, ModuleBroken, ClassUnusable
     ├── Unauthenticated                who is calling is not known
+    │   └── TokenExpired
     ├── AuthorizerUnavailable          who is calling cannot be found out now
     ├── Forbidden                      known, but not allowed
+    │   └── InsufficientScope
     ├── NotFound
     │   └── ThreadNotFound, RunNotFound, ApprovalNotFound, GrantNotFound
     ├── InvalidInput                   understood, but not acceptable
@@ -109,12 +111,20 @@ class Unauthenticated(TealError):
     """The request carries no valid credentials."""
 
 
+class TokenExpired(Unauthenticated):
+    """The token has expired."""
+
+
 class AuthorizerUnavailable(TealError):
     """The authorizer did not answer in time."""
 
 
 class Forbidden(TealError):
     """The caller may not do this."""
+
+
+class InsufficientScope(Forbidden):
+    """The token does not allow this."""
 
 
 class NotFound(TealError):

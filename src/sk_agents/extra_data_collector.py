@@ -1,4 +1,4 @@
-"""Where plugins of the public Teal Agents project import these words from."""
+"""Plugins of the public Teal Agents project import these classes from here."""
 
 from __future__ import annotations
 

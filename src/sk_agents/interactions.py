@@ -1,7 +1,6 @@
-"""The words of the chats, shared by the surface that serves them and the store that keeps them.
+"""Runs as the wire's interactions, for the surface that serves them and the store that keeps them.
 
-`Interaction` is one run as its reader sees it. It is derived: a pure function of the fold. Where
-a chat lies and how it travels is not known here.
+An interaction is derived: a pure function of the fold. Where a chat lies is not known here.
 """
 
 from __future__ import annotations
@@ -10,104 +9,24 @@ import hashlib
 import json
 from collections.abc import Iterator
 from datetime import datetime
-from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
-
-from sk_agents.engine.calls.call import Call
-from sk_agents.engine.calls.steps import effective_call
+from sk_agents.engine.calls.call import Call, effective_call
 from sk_agents.engine.events import ImportedItem
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.models import Message as PromptMessage
-from sk_agents.engine.models import Part, RunStatus, ToolCall
-from sk_agents.engine.run.history import run_messages
-
-
-class EventType(StrEnum):
-    TOOL_CALL = "TOOL_CALL"
-    TOOL_RESULT = "TOOL_RESULT"
-    THINKING = "THINKING"
-    ANSWER = "ANSWER"
-
-
-class InteractionStatus(StrEnum):
-    RUNNING = "RUNNING"
-    COMPLETED = "COMPLETED"
-    FAILED = "FAILED"
-    CANCELLED = "CANCELLED"
-    WAITING_APPROVAL = "WAITING_APPROVAL"
-
-
-class Word(BaseModel):
-    """A value of the wire. An event's type is fixed: only it tells a thought from an answer."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
-
-class ToolCallEvent(Word):
-    type: Literal[EventType.TOOL_CALL] = EventType.TOOL_CALL
-    id: str
-    tool_name: str
-    tool_input: str
-
-
-class ToolResultEvent(Word):
-    type: Literal[EventType.TOOL_RESULT] = EventType.TOOL_RESULT
-    id: str
-    tool_name: str
-    tool_output: str
-
-
-class ThinkingEvent(Word):
-    type: Literal[EventType.THINKING] = EventType.THINKING
-    content: str
-
-
-class AnswerEvent(Word):
-    type: Literal[EventType.ANSWER] = EventType.ANSWER
-    content: str
-
-
-AgentEvent = ToolCallEvent | ToolResultEvent | ThinkingEvent | AnswerEvent
-
-
-class Message(Word):
-    """A chat message in OpenAI's form: what it does not have, it does not show."""
-
-    role: Literal["system", "user", "assistant", "tool"]
-    content: str | list[dict[str, Any]]
-    tool_calls: list[dict[str, Any]] | None = None
-    tool_call_id: str | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_absent_fields(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in plain(self).items() if value is not None}
-
-
-class AgentState(Word):
-    messages: list[Message]
-
-
-class Interaction(Word):
-    id: str
-    status: InteractionStatus
-    user_message: str
-    agent_events: list[AgentEvent]
-    final_agent_state: AgentState | None
-    """Everything said up to and including this interaction; None until it has ended."""
-    created_at: str
-    completed_at: str | None
-
-
-class Chat(Word):
-    id: str
-    interactions: list[Interaction]
-    created_at: str
-
+from sk_agents.engine.models import TERMINAL, Message, Part, RunStatus, ToolCall
+from sk_agents.engine.run.conversation import run_messages
+from sk_agents.wire.events import (
+    AgentEvent,
+    AnswerEvent,
+    InteractionStatus,
+    ThinkingEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+)
+from sk_agents.wire.views import AgentState, ChatMessage, Interaction
 
 _STATUS = {
     RunStatus.QUEUED: InteractionStatus.RUNNING,
@@ -125,7 +44,6 @@ def spelled_time(moment: datetime) -> str:
 
 
 @lru_cache(maxsize=4096)
-@lru_cache(maxsize=1024)
 def chat_thread_id(user_id: str, chat_id: str) -> str:
     """Where a user's chat lies: everybody has chat ids of their own."""
     digest = hashlib.sha256(f"chats\0{user_id}\0{chat_id}".encode()).hexdigest()
@@ -175,12 +93,12 @@ def agent_state(state: ThreadState, run_id: str) -> AgentState:
     return AgentState(messages=messages)
 
 
-def messages_before(state: ThreadState) -> list[Message]:
+def messages_before(state: ThreadState) -> list[ChatMessage]:
     """What was said elsewhere: every state begins with it."""
     return [_imported_message(item) for item in state.imported]
 
 
-def messages_of(run: Run) -> list[Message]:
+def messages_of(run: Run) -> list[ChatMessage]:
     """What this run adds to the state of the one it follows."""
     return [_spelled(message) for message in run_messages(run)]
 
@@ -200,11 +118,11 @@ def _call_events(call: Call) -> Iterator[tuple[int, AgentEvent]]:
         )
 
 
-def _spelled(message: PromptMessage) -> Message:
+def _spelled(message: Message) -> ChatMessage:
     content: str | list[dict[str, Any]] = message.content
     if message.parts:
         content = [_spelled_part(part) for part in message.parts]
-    return Message(
+    return ChatMessage(
         role=message.role,
         content=content,
         tool_calls=[_spelled_call(call) for call in message.tool_calls] or None,
@@ -229,9 +147,9 @@ def _spelled_part(part: Part) -> dict[str, Any]:
     return {"type": "text", "text": part.content}
 
 
-def _imported_message(item: ImportedItem) -> Message:
+def _imported_message(item: ImportedItem) -> ChatMessage:
     if item.content_type == "image":
-        return Message(
+        return ChatMessage(
             role=item.role, content=[_spelled_part(Part(kind="image", content=item.content))]
         )
-    return Message(role=item.role, content=item.content)
+    return ChatMessage(role=item.role, content=item.content)

@@ -42,14 +42,14 @@ class MultiModalItem(BaseModel):
 
 
 class HistoryMessage(BaseModel):
-    """What was said before, as plain text."""
+    """An earlier message, as plain text."""
 
     role: Literal["user", "assistant"]
     content: str
 
 
 class HistoryMultiModalMessage(BaseModel):
-    """What was said before, as items; plain `content` in their place is one text item."""
+    """An earlier message, as items; a plain `content` is one text item."""
 
     role: Literal["user", "assistant"]
     items: list[MultiModalItem]
@@ -152,10 +152,18 @@ class AgentTask(BaseModel):
         return self._mark.state
 
     def mark_stored(self) -> Self:
-        """Note that a store holds this task as it is now, so that it can tell later changes."""
+        """Note that a store holds this task as it is now, to recognise later changes."""
         state = StoredState(len(self.items), self.status, deepcopy(self.metadata))
         self._mark = _Mark(state)
         return self
+
+
+class TokenUsage(BaseModel):
+    """Of all model calls of a request together."""
+
+    completion_tokens: int
+    prompt_tokens: int
+    total_tokens: int
 
 
 class ExtraDataElement(BaseModel):

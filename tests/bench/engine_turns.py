@@ -16,12 +16,11 @@ from uuid import uuid4
 import orjson
 import uvloop
 
-from sk_agents.cli.collector import calm_collector
+from sk_agents.cli.garbage_collection import collect_rarely
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commands import StartRun
+from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
-from sk_agents.engine.ids import RandomIds
 from sk_agents.engine.models import NewThread, Part, UserInput
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.llm.model_clients import ModelClients
@@ -29,7 +28,7 @@ from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
 from sk_agents.persistence.liveness import new_owner
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.signals.local import LocalSignals
-from sk_agents.tools.toolbox import Toolbox
+from sk_agents.tools.toolbox import AgentToolbox
 
 AT_ONCE = 64
 MESSAGE = UserInput(parts=(Part(content="What does it depend on?"),))
@@ -54,7 +53,7 @@ async def run(model_url: str, database: Path, conversations: int, phases: list[i
     ids = [str(uuid4()) for _ in range(conversations)]
     async with ModelClients() as clients, SqliteStore(database) as store:
         model = OpenAIChat(clients, Endpoint(model_url, "bench"))
-        agent = Agent("bench", model, Toolbox(), ApprovalPolicy())
+        agent = Agent("bench", model, AgentToolbox(), ApprovalPolicy())
         signals, clock = LocalSignals(), SystemClock()
         async with Engine(
             store,
@@ -64,7 +63,7 @@ async def run(model_url: str, database: Path, conversations: int, phases: list[i
             ids=RandomIds(),
             owner=new_owner(),
         ) as engine:
-            calm_collector()
+            collect_rarely()
             slots = asyncio.Semaphore(AT_ONCE)
             for turns in phases:
                 cpu, wall = time.process_time(), time.perf_counter()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import uvloop
 
-from sk_agents.cli.collector import calm_collector
+from sk_agents.cli.garbage_collection import collect_rarely
 from sk_agents.engine.events import RunStarted, Thinking
 from sk_agents.engine.log.commits import Absent, Claim, Commit, Owned
 from sk_agents.engine.models import NewThread, Part, UserInput
@@ -95,7 +95,7 @@ async def _commits_per_sync(folder: Path, commits: int) -> float:
 
 
 def measure(commits: int = 6_000, repetitions: int = 7) -> Report:
-    calm_collector()
+    collect_rarely()
     with one_core(), tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as folder:
         path = Path(folder) / "teal.sqlite"
         rounds = [

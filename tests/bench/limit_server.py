@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
-from sk_agents.cli.collector import calm_collector
+from sk_agents.cli.garbage_collection import collect_rarely
 from sk_agents.persistence.sqlite.database import SqliteFiles
 from sk_agents.persistence.sqlite.group_writer import GroupWriter
 
@@ -60,7 +60,7 @@ class Turns:
         )
         self._writer.start()
         async with aiohttp.ClientSession() as self._session:
-            calm_collector()
+            collect_rarely()
             yield
         await self._writer.stop()
 

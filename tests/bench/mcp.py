@@ -33,18 +33,16 @@ from uuid import uuid4
 
 import uvloop
 
-from sk_agents.cli.collector import calm_collector
+from sk_agents.cli.garbage_collection import collect_rarely
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commands import StartRun
+from sk_agents.engine.defaults import NoObserver, RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event, RunEnded, ToolFinished, ToolProposed, ToolStarted
-from sk_agents.engine.ids import RandomIds
 from sk_agents.engine.log.commits import Commit, Owned
 from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import NewThread, Part, Thread, UserInput
 from sk_agents.engine.ports import Store
-from sk_agents.engine.unobserved import Unobserved
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
@@ -87,7 +85,7 @@ def low(values: Sequence[float]) -> float:
 Step = Callable[[], Awaitable[Cost]]
 
 
-class Stopwatch(Unobserved):
+class Stopwatch(NoObserver):
     """What the call of the run under way has cost."""
 
     def __init__(self) -> None:
@@ -195,7 +193,7 @@ async def _rounds(folder: Path, model_url: str, calls: int, rounds: int) -> dict
         two_commits(folder) as commits,
     ):
         steps: dict[str, Step] = {"engine": engine, "SDK": sdk, "two commits": commits}
-        calm_collector()
+        collect_rarely()
         # Not before: the servers would share the core.
         with one_core():
             for number in range(-1, rounds):

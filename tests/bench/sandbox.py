@@ -16,9 +16,8 @@ from pathlib import Path
 
 import uvloop
 
-from sk_agents.tools.sandbox.plans import Limits, Wall
-from sk_agents.tools.sandbox.session import Source, run
-from sk_agents.tools.sandbox.walls import candidates, failure
+from sk_agents.tools.sandbox.plans import ProgramLimits, Wall
+from sk_agents.tools.sandbox.sandbox import SourceCode, candidates, failure, run_program
 from tests.bench.report import Ratio, Report
 from tests.security.sandboxes import bwrap_path
 
@@ -43,7 +42,9 @@ async def bare(folder: Path) -> float:
 async def walled(wall: Wall, folder: Path) -> float:
     """Milliseconds to its first byte."""
     before = time.perf_counter()
-    pieces = run(Source("python", PROGRAM), folder, Limits(), wall=wall, bwrap=bwrap_path())
+    pieces = run_program(
+        SourceCode("python", PROGRAM), folder, ProgramLimits(), wall=wall, bwrap=bwrap_path()
+    )
     async with aclosing(pieces):
         first = await anext(pieces)
         elapsed = time.perf_counter() - before

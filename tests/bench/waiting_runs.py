@@ -18,13 +18,12 @@ from pathlib import Path
 import orjson
 import uvloop
 
-from sk_agents.cli.collector import calm_collector
+from sk_agents.cli.garbage_collection import collect_rarely
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commands import DecideApproval, StartRun
+from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import ToolStarted
-from sk_agents.engine.ids import RandomIds
 from sk_agents.engine.models import NewThread, Part, UserInput
 from sk_agents.engine.turns import CallRequested, ModelPiece, Prompt, TextDelta, TurnFinished
 from sk_agents.hitl.policy import ApprovalPolicy
@@ -34,8 +33,8 @@ from sk_agents.signals.local import LocalSignals
 from sk_agents.ska_types import BasePlugin
 from sk_agents.tools.declarations import kernel_function
 from sk_agents.tools.plugins import plugin_tools
-from sk_agents.tools.threads import CallThreads
-from sk_agents.tools.toolbox import Toolbox
+from sk_agents.tools.toolbox import AgentToolbox
+from sk_agents.worker_threads import WorkerThreads
 from tests.bench.engine_turns import resident_kilobytes
 
 MESSAGE = UserInput(parts=(Part(content="Please send it."),))
@@ -91,7 +90,7 @@ async def decision_seconds(engine: Engine, approvals: Sequence[str], first: int)
 
 
 async def run(database: Path, runs: int) -> None:
-    toolbox = Toolbox(plugin_tools(Mail, threads=CallThreads(), origin="bench"))
+    toolbox = AgentToolbox(plugin_tools(Mail, threads=WorkerThreads(), origin="bench"))
     agent = Agent("bench", Sender(), toolbox, ApprovalPolicy())
     async with SqliteStore(database) as store:
         async with Engine(
@@ -102,7 +101,7 @@ async def run(database: Path, runs: int) -> None:
             ids=RandomIds(),
             owner=new_owner(),
         ) as engine:
-            calm_collector()
+            collect_rarely()
             few = await start_waiting(engine, range(SAMPLES + FEW))
             fast = await decision_seconds(engine, few[:SAMPLES], 0)
             await start_waiting(engine, range(1_000, 1_000 + runs))

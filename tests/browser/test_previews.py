@@ -11,7 +11,7 @@ import pytest
 from playwright.async_api import Browser, Locator, expect
 
 from sk_agents.exceptions import ConfigurationError
-from sk_agents.tools.sandbox.walls import Sandbox
+from sk_agents.tools.sandbox.sandbox import Sandbox
 from tests.browser.server import Server, write_agent
 from tests.browser.tab import WAIT_MS, Tab
 from tests.browser.test_access import violations

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from playwright.async_api import Browser, expect
 
-from sk_agents.http.page import BUILT, page_routes
+from sk_agents.http.front import TealApp
+from sk_agents.http.page import BUILT, page_operations
 from tests.browser.server import Server
 from tests.browser.tab import WAIT_MS, Tab
 
 
 async def reference(built: Path, root: str = "") -> httpx.Response:
-    app = FastAPI(docs_url=None)
-    app.include_router(page_routes([], "memory", built))
+    app = TealApp()
+    app.add_operations(page_operations([], "memory", built))
     transport = httpx.ASGITransport(app, root_path=root)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         return await client.get(f"{root}/docs")

@@ -9,9 +9,9 @@ import runpy
 from pathlib import Path
 
 import httpx
-from fastapi import FastAPI
 
-from sk_agents.http.page import BUILT, page_routes
+from sk_agents.http.front import TealApp
+from sk_agents.http.page import BUILT, page_operations
 
 UI = Path(__file__).parents[2] / "ui"
 FIRST_LOAD_BYTES = 120 * 1024
@@ -19,8 +19,8 @@ MAX_LINES = 300
 
 
 async def get(path: str, built: Path = BUILT, **headers: str) -> httpx.Response:
-    app = FastAPI()
-    app.include_router(page_routes(["<b>Weather</b> 0.1"], "memory", built))
+    app = TealApp()
+    app.add_operations(page_operations(["<b>Weather</b> 0.1"], "memory", built))
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         return await client.get(path, headers=headers)

@@ -14,9 +14,8 @@ from sk_agents.engine.commands import Accepted, EditRun
 from sk_agents.engine.events import BranchChanged
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.commits import Commit, Committed, Guard, Owned, Pending, Quiet, Unchanged
-from sk_agents.engine.log.state import Run
 from sk_agents.engine.ports import Store
-from sk_agents.engine.run import starting
+from sk_agents.engine.run import lifecycle
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.engine.turns import ToolSpec
@@ -62,7 +61,7 @@ class InexactStore(SqliteStore):
         return await super().commit(commit)
 
 
-_begin_edit = starting.begin_edit
+_begin_edit = lifecycle.begin_edit
 CARELESS = {
     LOAD_CHECK_SAVE_DECISION: Pending,
     LEASE_WITHOUT_EPOCH: Owned,
@@ -86,7 +85,7 @@ def break_engine(broken: str) -> None:
     elif broken == START_WITHOUT_DIGEST:
         tool_steps._approved = _as_approved
     elif broken == EDIT_IN_TWO_COMMITS:
-        starting.begin_edit = _superseded_then_begun
+        lifecycle.begin_edit = _superseded_then_begun
 
 
 def _always_again(call: Call, spec: ToolSpec | None) -> tool_steps.Step:
@@ -94,21 +93,14 @@ def _always_again(call: Call, spec: ToolSpec | None) -> tool_steps.Step:
     return tool_steps.Start(attempt=call.started.attempt + 1)
 
 
-def _as_approved(
-    thread_id: str,
-    run: Run,
-    call: Call,
-    approval: Approval,
-    spec: ToolSpec | None,
-    attempt: int = 1,
-) -> tool_steps.Step:
+def _as_approved(case: tool_steps.Case, approval: Approval, attempt: int = 1) -> tool_steps.Step:
     return tool_steps.Start(attempt, approval_id=approval.request.approval_id)
 
 
 async def _superseded_then_begun(
     services: Services, known: KnownThread, command: EditRun
 ) -> Accepted:
-    edited = starting.edited_run(known, command)
+    edited = lifecycle.edited_run(known, command)
     moved = BranchChanged(head_run=edited.parent_run)
     await services.commit(known, Quiet(known.state.next_seq), moved)
     failpoint("edit_committed")

@@ -19,13 +19,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from sk_agents.engine.agent import Agent, Limits
-from sk_agents.engine.clock import SystemClock
+from sk_agents.engine.agent import Agent, RunLimits
 from sk_agents.engine.commands import CancelRun, DecideApproval, EditRun, StartRun
+from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.models import NewThread, Part, UserInput
 from sk_agents.engine.ports import Toolbox
-from sk_agents.engine.reading.live import Delta
+from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.exceptions import TealError
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
@@ -103,7 +103,7 @@ class Desk:
     async def watch(self, thread_id: str, run_id: str | None = None) -> str:
         async for items in self._engine.watch(thread_id, run_id=run_id):
             for item in items:
-                if not isinstance(item, Delta):
+                if not isinstance(item, LiveDelta):
                     say(event=item.model_dump(mode="json"))
         return "ended"
 
@@ -130,7 +130,7 @@ async def run(store_url: str, model_url: str, ledger_port: str, *options: str) -
     servers = McpServers()
     if "mcp" in chosen:
         servers, tools = swapping_tools(Path(chosen["mcp"]), ledger_port, chosen.get("server", ""))
-    limits = Limits(cancel_grace_seconds=float(chosen.get("grace", "1")))
+    limits = RunLimits(cancel_grace_seconds=float(chosen.get("grace", "1")))
     async with AsyncExitStack() as stack:
         clients = await stack.enter_async_context(ModelClients())
         store = await stack.enter_async_context(store_for(store_url, broken))

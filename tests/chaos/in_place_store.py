@@ -10,9 +10,8 @@ from typing import Self
 
 import orjson
 
-from sk_agents.engine.events import Event
+from sk_agents.engine.events import Event, event_from
 from sk_agents.engine.log.commits import Absent, Commit, Committed
-from sk_agents.engine.log.stored_events import event_from
 from sk_agents.engine.models import NewThread
 from sk_agents.engine.ports import Clock
 from sk_agents.exceptions import StateCorrupt

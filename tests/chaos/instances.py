@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from sk_agents.engine.log.state import Run, ThreadState, fold
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.models import RunStatus, Thread
+from sk_agents.engine.models import TERMINAL, RunStatus, Thread
 from sk_agents.engine.ports import Store
 from sk_agents.exceptions import ThreadNotFound
 from sk_agents.persistence.store_factory import open_store

@@ -14,7 +14,7 @@ from typing import Any
 from sk_agents.engine.log.canonical import digest
 from sk_agents.engine.models import Effect, ToolCall
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec
-from sk_agents.tools.member import tool_spec
+from sk_agents.tools.base_tool import tool_spec
 from tests.chaos.ledger import ask_ledger
 
 EFFECTS = {

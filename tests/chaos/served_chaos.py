@@ -18,7 +18,7 @@ import httpx_sse
 
 from sk_agents.engine.events import Event, Failed, RunEnded
 from sk_agents.engine.log.state import fold
-from sk_agents.engine.log.transitions import TERMINAL
+from sk_agents.engine.models import TERMINAL
 from sk_agents.engine.ports import Store, ThreadQuery
 from sk_agents.exceptions import StateCorrupt, ThreadNotFound
 from sk_agents.persistence.store_factory import open_store

@@ -11,19 +11,19 @@ from typing import Any
 
 from sk_agents.tools.mcp.pins import Pins
 from sk_agents.tools.mcp.servers import McpServers
-from sk_agents.tools.toolbox import Toolbox
+from sk_agents.tools.toolbox import AgentToolbox
 
 SERVER = Path(__file__).with_name("swapping_server.py")
 NAME = "swapping"
 
 
-def swapping_tools(folder: Path, ledger_port: str, other: str) -> tuple[McpServers, Toolbox]:
+def swapping_tools(folder: Path, ledger_port: str, other: str) -> tuple[McpServers, AgentToolbox]:
     """`other` makes it another program of the same name."""
     servers = McpServers(Pins(folder / "pins.json"), start_seconds=60.0)
     arguments = [str(SERVER), str(folder), ledger_port, *filter(None, [other])]
     entry = {"name": NAME, "command": sys.executable, "args": arguments}
     source = servers.source([entry], agent_file=folder / "agent.yaml", field="mcp_servers")
-    return servers, Toolbox(source)
+    return servers, AgentToolbox(source)
 
 
 class Definition:

@@ -8,8 +8,8 @@ import asyncio
 import pytest
 
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commands import StartRun
+from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.engine.models import NewThread, Part, ThreadStatus, UserInput

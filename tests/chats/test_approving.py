@@ -101,7 +101,7 @@ async def test_a_rejected_call_never_runs_and_the_model_learns_why(tmp_path: Pat
     rejected = first(frames, "rejected")
     assert (rejected["by"], rejected["decided_by"]) == ("human", "dummyuser")
     assert rejected["message"] == "not to her"
-    assert told == "Rejected by dummyuser: not to her It did not run."
+    assert told == "Rejected by dummyuser: not to her. It did not run."
     assert [event["type"] for event in chat["interactions"][0]["agent_events"]] == ["ANSWER"]
 
 

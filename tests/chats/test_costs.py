@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sk_agents.chats.frames import CHAT_FRAMES, INTERACTION_FRAMES
 from sk_agents.engine.models import Cost, Price, Usage
 from sk_agents.testing.scripted_model import calls, says
+from sk_agents.wire.frames import CHAT_FRAMES, INTERACTION_FRAMES
 from tests.chats.serving import first, id_of, serving
 
 PRICE = {"prompt": 2.5, "completion": 10, "currency": "EUR"}

@@ -17,17 +17,6 @@ from sk_agents.exceptions import (
     ThreadBusy,
     ThreadNotFound,
 )
-from sk_agents.interactions import (
-    AgentState,
-    AnswerEvent,
-    Chat,
-    Interaction,
-    InteractionStatus,
-    Message,
-    ThinkingEvent,
-    ToolCallEvent,
-    ToolResultEvent,
-)
 from sk_agents.persistence.interaction_store import (
     FileInteractionStore,
     InteractionStore,
@@ -35,6 +24,14 @@ from sk_agents.persistence.interaction_store import (
 )
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.testing.scripted_model import calls, says
+from sk_agents.wire.events import (
+    AnswerEvent,
+    InteractionStatus,
+    ThinkingEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+)
+from sk_agents.wire.views import AgentState, ChatMessage, Interaction, StoredChat
 from tests.chats.serving import id_of, serving
 from tests.requirements import requirement
 
@@ -57,16 +54,16 @@ ONE = Interaction(
 )
 SAID = AgentState(
     messages=[
-        Message(role="user", content="How is Oslo?"),
-        Message(role="assistant", content="", tool_calls=[
+        ChatMessage(role="user", content="How is Oslo?"),
+        ChatMessage(role="assistant", content="", tool_calls=[
             {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
             for id, name, arguments in (
                 ("call_1", "Web-search", '{"query": "Oslo"}'), ("call_2", "clock", "{}"),
             )
         ]),
-        Message(role="tool", content="cold", tool_call_id="call_1"),
-        Message(role="tool", content="noon", tool_call_id="call_2"),
-        Message(role="assistant", content="Cold, at nöön."),
+        ChatMessage(role="tool", content="cold", tool_call_id="call_1"),
+        ChatMessage(role="tool", content="noon", tool_call_id="call_2"),
+        ChatMessage(role="assistant", content="Cold, at nöön."),
     ]
 )  # fmt: skip
 
@@ -144,7 +141,7 @@ async def test_a_chat_has_all_interactions_and_each_the_state_before_it(
         await store.save_interaction("c", stopped)
         chat = await store.load_chat("c")
         states = [await store.get_previous_state("c", f"int_00{number}") for number in range(1, 5)]
-    assert isinstance(chat, Chat) and chat.id == "c"
+    assert isinstance(chat, StoredChat) and chat.id == "c"
     assert [(entry.id, entry.status) for entry in chat.interactions] == [
         ("int_001", "COMPLETED"), ("int_002", "COMPLETED"), ("int_003", "FAILED"),
         ("int_004", "CANCELLED"),
@@ -187,7 +184,7 @@ SENSELESS: list[dict[str, Any]] = [
     {"agent_events": [CALL, RESULT, CALL, RESULT]},
     {"agent_events": [CALL.model_copy(update={"tool_input": "x"}), RESULT]},
     {"agent_events": [AnswerEvent(content="a"), ThinkingEvent(content="b")]},
-    {"final_agent_state": AgentState(messages=[Message(role="system", content="x")])},
+    {"final_agent_state": AgentState(messages=[ChatMessage(role="system", content="x")])},
     {"id": "../x"},
     {"id": ""},
 ]

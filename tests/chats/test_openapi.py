@@ -24,10 +24,10 @@ from schemathesis.checks import (
     status_code_conformance,
 )
 
-from sk_agents.chats.frames import CHAT_FRAMES, INTERACTION_FRAMES, Frames
 from sk_agents.engine.turns import ReasoningDelta
 from sk_agents.exceptions import ModelError
 from sk_agents.testing.scripted_model import Turn, calls, says
+from sk_agents.wire.frames import CHAT_FRAMES, INTERACTION_FRAMES, Frames
 from tests.chaos.scale import trials
 from tests.chats.serving import Frame, serving
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sk_agents.chats.frames import CHAT_FRAMES, INTERACTION_FRAMES
-from sk_agents.chats.models import EditInteraction, StartInteraction
+from sk_agents.wire.frames import CHAT_FRAMES, INTERACTION_FRAMES
+from sk_agents.wire.requests import EditInteraction, StartInteraction
 from tests.chats.test_openapi import ROUTES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "chats.md").read_text(encoding="utf-8")
@@ -23,7 +23,7 @@ def test_every_event_is_on_the_page_with_its_fields() -> None:
             rows[name] = row[1]
     assert rows.keys() == CHAT_FRAMES.keys()
     for name, (model, _) in INTERACTION_FRAMES.items():
-        fields = {field.alias or key for key, field in model.model_fields.items()}
+        fields = model.model_json_schema(mode="serialization")["properties"].keys()
         named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]*)`", rows[name]))))
         assert named == fields, name
 

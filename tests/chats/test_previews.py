@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sk_agents.chats.frames import INTERACTION_FRAMES
-from sk_agents.engine.calls import approval_previews as previews
+from sk_agents.engine.calls import runner
 from sk_agents.testing.scripted_model import calls, says
+from sk_agents.wire.frames import INTERACTION_FRAMES
 from tests.chats.serving import first, names, serving
 
 BUILTIN = {
@@ -72,7 +72,7 @@ async def test_preview_of_a_long_change_says_how_much_of_it_is_missing(tmp_path:
         frames = await served.say_until("approval_required")
     preview = first(frames, "approval_required")["preview"]
     assert preview.endswith(" more characters]\n")
-    assert len(preview) < previews.MOST_CHARACTERS + 100
+    assert len(preview) < runner.PREVIEW_CHARACTERS + 100
 
 
 async def test_call_without_a_preview_is_asked_about_without_one(tmp_path: Path) -> None:

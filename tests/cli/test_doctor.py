@@ -75,7 +75,7 @@ def test_people_get_lines_with_hints(tmp_path: Path) -> None:
     done = run(tmp_path, "doctor", str(write_agent(tmp_path)), *OFFLINE)
     assert done.returncode == 0
     assert "ok   configuration: helper on scripted/talk.yaml\n" in done.stdout
-    assert "warn store: memory: forgets everything" in done.stdout
+    assert "warn store: memory: loses everything" in done.stdout
     assert "\n     use sqlite:///path" in done.stdout
 
 
@@ -164,7 +164,7 @@ async def test_model_that_says_nothing_fails_in_time(tmp_path: Path) -> None:
         config.write_text(text)
         arguments = (str(config), "--store", "memory:", "--model-timeout", "0.5")
         code, found = await asyncio.to_thread(checks, tmp_path, *arguments)
-    assert (code, found["model mute"]["detail"]) == (1, "says nothing for 0.5 s")
+    assert (code, found["model mute"]["detail"]) == (1, "no answer in 0.5 s")
 
 
 def test_running_server_is_healthy_and_streams(tmp_path: Path, tour: Served) -> None:

@@ -78,9 +78,9 @@ def test_default_address_without_a_server_says_how_to_start_one(tmp_path: Path) 
             sys.executable,
             "-c",
             "from sk_agents.cli.options import DEFAULT_SERVER\n"
-            "from sk_agents.cli.reaching import complain\n"
+            "from sk_agents.cli.server_connection import print_error\n"
             "from sk_agents.client import ServerUnreachable\n"
-            "raise SystemExit(complain(ServerUnreachable('It is away.'), DEFAULT_SERVER))",
+            "raise SystemExit(print_error(ServerUnreachable('It is away.'), DEFAULT_SERVER))",
         ],
         env=environment(tmp_path),
         capture_output=True,

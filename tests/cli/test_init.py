@@ -60,7 +60,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (folder / "test_agent.py").write_text("mine")
     done = run(tmp_path, "init", "letters", "--model", "gpt-5.4-mini")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "letters/test_agent.py is there already; nothing was written" in done.stderr
+    assert "letters/test_agent.py: exists already; nothing was written" in done.stderr
     assert [path.name for path in folder.iterdir()] == ["test_agent.py"]
     assert (folder / "test_agent.py").read_text() == "mine"
 

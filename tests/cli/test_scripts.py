@@ -78,7 +78,7 @@ def test_call_that_asks_is_3_and_says_how_to_decide(served: Served) -> None:
 def test_yes_approves_and_no_approvals_rejects(served: Served) -> None:
     assert "sent '\\x1b[31mhi' to ada" in served.answer("chat", "-m", "send it", "--yes")
     refused = served.answer("chat", "-m", "send two", "--no-approvals")
-    assert refused.count("Nobody is there to approve this") == 2
+    assert refused.count("No user is present to approve this") == 2
 
 
 def test_yes_does_not_guess_what_became_of_a_call(tmp_path: Path) -> None:

@@ -22,11 +22,11 @@ first | You said first.
 /edit second | You said second.
 /regenerate | You said second.
 /branches | first | second | second | /branches N
-/branches 9 | no message of this number
+/branches 9 | no message with this number
 /branches 1 | You said first.
 /title Letters to Ada | Title: Letters to Ada
 /agent | helper | scripted/talk.yaml
-/agent nobody | no agent of this name
+/agent nobody | no agent with this name
 /agent helper | helper answers from now on
 /sing | There is no /sing
 /history 1 | > first | You said first.
@@ -134,8 +134,8 @@ def test_arguments_typed_instead_are_checked_and_run(served: Served) -> None:
     with served.terminal() as terminal:
         begin(terminal, "send it")
         for typed, complaint in [
-            ("{", "That is no JSON"),
-            ("[1]", "Arguments are a JSON object."),
+            ("{", "This is not JSON"),
+            ("[1]", "Arguments must be a JSON object."),
             ('{"to": 5}', "(invalid_input)"),
         ]:
             terminal.read_until(ASK)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from sk_agents.client.patience import Pace
+from sk_agents.client.connection import RetryTiming
 
 
 async def _at_once() -> None:
@@ -21,7 +21,7 @@ class SettableTime:
         self.now = 1000.0
         self.waits: list[float] = []
         self._meanwhile = meanwhile
-        self.pace = Pace(lambda: self.now, self._sleep, lambda: chance)
+        self.pace = RetryTiming(lambda: self.now, self._sleep, lambda: chance)
 
     async def _sleep(self, seconds: float) -> None:
         self.waits.append(seconds)

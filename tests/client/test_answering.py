@@ -8,6 +8,7 @@ from sk_agents.client import (
     Event,
     Queued,
     Started,
+    Status,
     Thinking,
     ThinkingDelta,
     ToolCall,
@@ -85,7 +86,7 @@ def test_stored_answer_replaces_every_preview() -> None:
 
 
 def test_end_of_the_interaction_is_noted() -> None:
-    complete = Complete(seq=3, interaction_id="int_1", status="CANCELLED")
+    complete = Complete(seq=3, interaction_id="int_1", status=Status.CANCELLED)
     answering = after(STARTED, said("Hel"), complete)
     assert (answering.text, answering.is_over, answering.is_final) == ("Hel", True, False)
     assert after(complete).is_over

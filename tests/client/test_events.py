@@ -31,9 +31,9 @@ from sk_agents.client import (
     Unknown,
     Usage,
 )
-from sk_agents.client.events import EVENT_OF, event_of
+from sk_agents.client.event_stream import event_of
 from sk_agents.client.sse_parser import Frame
-from sk_agents.interactions import InteractionStatus
+from sk_agents.wire.events import EVENTS
 
 DELTA = {"interaction_id": "int_1", "round": 2, "attempt": 3, "offset": 4, "content": "hi"}
 CALL: dict[str, Any] = {"id": "call_1", "tool_name": "Mail-send", "tool_input": '{"to": "ada"}'}
@@ -132,6 +132,11 @@ WIRE: list[tuple[str, dict[str, Any], Event]] = [
             message="no",
         ),
     ),
+    (
+        "rejected",
+        {**DECISION, "by": "failure", "decided_by": None},
+        Rejected(seq=5, **{**DECISION, "by": "failure", "decided_by": None}),
+    ),
     ("cancelled", {"interaction_id": "int_1"}, Cancelled(seq=5, interaction_id="int_1")),
     (
         "error",
@@ -148,7 +153,7 @@ WIRE: list[tuple[str, dict[str, Any], Event]] = [
         Complete(
             seq=5,
             interaction_id="int_1",
-            status="COMPLETED",
+            status=Status.COMPLETED,
             usage=Usage(prompt_tokens=3, completion_tokens=4),
         ),
     ),
@@ -176,8 +181,8 @@ def test_field_of_a_newer_server_is_ignored(
 
 
 def test_every_typed_event_is_in_the_table() -> None:
-    assert {name for name, _, _ in WIRE} == EVENT_OF.keys()
-    assert {*EVENT_OF.values(), Unknown} == set(get_args(Event))
+    assert {name for name, _, _ in WIRE} == EVENTS.keys()
+    assert {*EVENTS.values(), Unknown} == set(get_args(Event))
 
 
 def test_event_of_a_newer_server_is_handed_on() -> None:
@@ -207,16 +212,12 @@ def test_what_makes_no_sense_is_a_protocol_error(broken: Frame) -> None:
         event_of(broken)
 
 
-def test_statuses_are_those_of_the_server() -> None:
-    assert set(get_args(Status)) == set(InteractionStatus)
-
-
 def test_importing_the_client_imports_no_server() -> None:
     script = (
         "import sys, sk_agents.client\n"
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"
         "assert not loaded & {'fastapi', 'starlette', 'uvicorn', 'httpx', 'mcp', 'apsw'}, loaded\n"
         "ours = {n.split('.')[1] for n in sys.modules if n.startswith('sk_agents.')}\n"
-        "assert ours == {'client'}, ours\n"
+        "assert ours == {'client', 'wire'}, ours\n"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, timeout=60)

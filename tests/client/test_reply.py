@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from sk_agents.client import Failed, Reply, ToolUse, Usage
-from sk_agents.client.events import event_of
+from sk_agents.client import Failed, Reply, Status, ToolUse, Usage
+from sk_agents.client.event_stream import event_of
 from sk_agents.client.reply import ReplySoFar
 from sk_agents.client.sse_parser import SseParser
 from tests.client.loopback import (
@@ -81,7 +81,7 @@ async def test_reply_has_text_status_calls_and_usage() -> None:
     assert reply == Reply(
         interaction_id=INTERACTION,
         text="It is done.",
-        status="COMPLETED",
+        status=Status.COMPLETED,
         tool_calls=(DONE,),
         usage=Usage(prompt_tokens=3, completion_tokens=4),
         last_seq=8,

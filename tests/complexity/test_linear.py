@@ -18,33 +18,30 @@ import pytest
 from pydantic import TypeAdapter
 
 from sk_agents.chats.archive import Archive, archive, restored
-from sk_agents.chats.models import StartInteraction
-from sk_agents.chats.render import Renderer
-from sk_agents.chats.views import branch_list
+from sk_agents.chats.render import Renderer, branch_list
 from sk_agents.chats.window import window_of
-from sk_agents.cli.logs import Repeats
+from sk_agents.cli.logs import RepeatLimit
 from sk_agents.client.sse_parser import SseParser
 from sk_agents.config.strict_yaml import read_yaml
-from sk_agents.engine.calls.arguments import parse_arguments
-from sk_agents.engine.events import Event
+from sk_agents.engine.calls.proposals import parse_arguments
+from sk_agents.engine.events import Event, within
 from sk_agents.engine.log.canonical import canonical_json
-from sk_agents.engine.log.event_size import within
 from sk_agents.engine.log.state import fold
 from sk_agents.engine.models import ToolCall
 from sk_agents.engine.reading.live import LiveRun
 from sk_agents.engine.turns import ToolSpec
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.hitl.rules import read_approvals
-from sk_agents.http.images import checked_image
 from sk_agents.http.strict_json import check_json
-from sk_agents.llm.replies import Reply
-from sk_agents.llm.sse_reader import SseReader
-from sk_agents.tealagents.v1alpha1.progress import Progress
-from sk_agents.telemetry.line_writer import LineWriter
-from sk_agents.telemetry.redaction import Redactor
-from sk_agents.tools.mcp.schema import Arguments, check_schema
+from sk_agents.llm.openai_chat import SseReader
+from sk_agents.llm.replies import StreamedReply
+from sk_agents.tealagents.v1alpha1.agent import Progress
+from sk_agents.telemetry.logs import LineWriter, Redactor
+from sk_agents.tools.json_schema import ArgumentSchema, check_schema
 from sk_agents.tools.openapi.document import parsed_document
 from sk_agents.tools.openapi.operations import operations_of
+from sk_agents.wire.images import checked_image
+from sk_agents.wire.requests import StartInteraction
 from tests.chats.long_chat import turns
 from tests.complexity.work import MOST_CALLS, MOST_TIME, TIMES, calls_of, seconds_of
 from tests.engine.builders import answered, ended, finished, log, proposed, started, tool_started
@@ -115,7 +112,7 @@ def _(n: int) -> Work:
     chunks = [{"choices": [{"delta": {"content": "word "}}]} for _ in range(n)]
 
     def work() -> None:
-        reply = Reply()
+        reply = StreamedReply()
         for chunk in chunks:
             reply.take(chunk)
             reply.drain()
@@ -158,8 +155,8 @@ def _(n: int) -> Work:
     def work() -> None:
         live, seen = LiveRun("r"), dict[Any, tuple[int, int]]()
         for _ in range(n):
-            live.say("answer", "word ")
-            list(live.since(seen))
+            live.add_text("answer", "word ")
+            list(live.deltas_since(seen))
 
     return work
 
@@ -168,12 +165,12 @@ def _(n: int) -> Work:
 def _(n: int) -> Work:
     live = LiveRun("r")
     for _ in range(n):
-        live.say("answer", "word ")
+        live.add_text("answer", "word ")
 
     def work() -> None:
         seen: dict[Any, tuple[int, int]] = {}
         while live.is_ahead_of(seen):
-            list(live.since(seen))
+            list(live.deltas_since(seen))
 
     return work
 
@@ -286,7 +283,7 @@ def _(n: int) -> Work:
 
     def work() -> None:
         check_schema(schema)
-        Arguments(schema).check(values)
+        ArgumentSchema(schema).check(values)
 
     return work
 
@@ -318,7 +315,7 @@ def _(n: int) -> Work:
 @path("many log lines", 500)
 def _(n: int) -> Work:
     def work() -> None:
-        repeats, writer = Repeats(), LineWriter(io.StringIO(), max_bytes=1_000)
+        repeats, writer = RepeatLimit(), LineWriter(io.StringIO(), max_bytes=1_000)
         for number in range(n):
             repeats.admit(("a", 30, f"message {number % 2_000}"))
             writer.put("x" * 100)

@@ -108,7 +108,7 @@ class Boxes(BasePlugin):
         "Where semantic-kernel comes from."
         import semantic_kernel
 
-        return "stand-in" if "stand_in" in str(semantic_kernel.__spec__.origin) else "library"
+        return "stub" if "kernel_stub" in str(semantic_kernel.__spec__.origin) else "library"
 """
 
 
@@ -190,7 +190,7 @@ def test_plugin_file_runs_unmodified_without_semantic_kernel(tmp_path: Path) -> 
     probe = "import importlib.util as u; print(u.find_spec('semantic_kernel'))"
     found = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True)
     assert found.stdout.strip() == "None", "semantic-kernel is installed: this shows nothing"
-    check(packed(tmp_path, Path(sys.executable)), "stand-in")
+    check(packed(tmp_path, Path(sys.executable)), "stub")
 
 
 @pytest.fixture(scope="module")

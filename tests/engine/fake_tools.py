@@ -10,7 +10,7 @@ from typing import Any, Literal
 from sk_agents.engine.models import Effect, ToolCall
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec
 from sk_agents.exceptions import ToolError
-from sk_agents.tools.answers import check_answer
+from sk_agents.tools.json_schema import check_answer
 
 Verdict = Literal["allow", "ask", "deny"]
 Work = Callable[[dict[str, Any], ToolContext], Any]

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from sk_agents.engine.events import Event
-from sk_agents.engine.log.admission import admit
 from sk_agents.engine.log.commits import (
     Absent,
     Admission,
@@ -13,6 +12,7 @@ from sk_agents.engine.log.commits import (
     LeaseChange,
     Park,
     Unchanged,
+    admit,
 )
 from sk_agents.engine.models import Entry, NewThread, Thread
 from tests.engine.builders import (

@@ -10,21 +10,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from sk_agents.engine.agent import Agent, Limits
-from sk_agents.engine.clock import SystemClock
+from sk_agents.engine.agent import Agent, RunLimits
 from sk_agents.engine.commands import Accepted, CancelRun, DecideApproval, EditRun, StartRun
+from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.log.state import Run, ThreadState, fold
 from sk_agents.engine.models import NewThread, Part, RunStatus, UserInput
 from sk_agents.engine.ports import Clock, Model, Store
-from sk_agents.engine.reading.live import Delta
-from sk_agents.engine.run.context import Context
+from sk_agents.engine.reading.live import LiveDelta
+from sk_agents.engine.run.context_window import ContextWindow
 from sk_agents.engine.turns import CallRequested, Prompt, TurnFinished
+from sk_agents.llm.failures import RetryPolicy
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
 from sk_agents.llm.openai_wire import wire_message
-from sk_agents.llm.retry import RetryPolicy
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import ScriptedModel, ScriptedModelServer, SequentialIds
@@ -47,13 +47,13 @@ class Setup:
     script: Script = ()
     tools: FakeTools = field(default_factory=lambda: FakeTools(LOOK, SEND))
     policy: FakePolicy = field(default_factory=FakePolicy)
-    limits: Limits = field(default_factory=Limits)
+    limits: RunLimits = field(default_factory=RunLimits)
     on_reject: Literal["continue", "cancel"] = "continue"
     clock: Clock = field(default_factory=SystemClock)
     lease_ttl: float = 15.0
     disconnect_grace: float = 30.0
     reader_period: float = 10.0
-    context: Context = field(default_factory=Context)
+    context: ContextWindow = field(default_factory=ContextWindow)
     http: bool = False
     model: Model | None = None
 
@@ -144,7 +144,7 @@ class Talk:
                 pass
         return fold(await self.log(thread)).run(run_id)
 
-    async def items(self, accepted: Accepted) -> list[Event | Delta]:
+    async def items(self, accepted: Accepted) -> list[Event | LiveDelta]:
         """Everything a reader of this run sees, to its end."""
         async with asyncio.timeout(BOUND):
             watched = self.engine.watch(
@@ -194,7 +194,7 @@ def wire(prompt: Prompt) -> list[dict[str, Any]]:
     return [wire_message(message) for message in prompt.messages]
 
 
-def kinds(events: Sequence[Event | Delta]) -> list[str]:
+def kinds(events: Sequence[Event | LiveDelta]) -> list[str]:
     return [type(event).__name__ for event in events]
 
 
@@ -233,7 +233,7 @@ def engine_of(store: Store, setup: Setup, model: Model, owner: str) -> Engine:
         "be kind",
         on_reject=setup.on_reject,
         limits=setup.limits,
-        context=setup.context,
+        context_window=setup.context,
     )
     return Engine(
         store,

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from sk_agents.engine.events import EventBase
+from sk_agents.engine.events import LogEvent
 from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.persistence.sqlite.store import SqliteStore
 
@@ -11,7 +11,7 @@ from sk_agents.persistence.sqlite.store import SqliteStore
 class LateNews(SqliteStore):
     """Keeps commits with such an event to itself until it `may_tell`."""
 
-    def __init__(self, path: Path, kind: type[EventBase]) -> None:
+    def __init__(self, path: Path, kind: type[LogEvent]) -> None:
         super().__init__(path)
         self._kind = kind
         self.is_stored, self.may_tell = asyncio.Event(), asyncio.Event()

@@ -4,7 +4,7 @@ import gc
 import tracemalloc
 from pathlib import Path
 
-from sk_agents.engine.threads.known import Threads
+from sk_agents.engine.threads.known import KnownThreads
 from sk_agents.testing.scripted_model import Script, ScriptedModel, says
 from tests.engine.kit import talking
 from tests.requirements import requirement
@@ -18,7 +18,7 @@ async def growth(folder: Path, room: int) -> int:
     model = ScriptedModel([])
     used = []
     async with talking(folder, model=model) as talk:
-        talk.engine._services.threads = Threads(talk.store, max_bytes=room)
+        talk.engine._services.threads = KnownThreads(talk.store, max_bytes=room)
         tracemalloc.start()
         try:
             for number in range(MANY):

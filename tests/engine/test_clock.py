@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from sk_agents.engine.clock import SystemClock
+from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.ports import Clock
 
 CLOCK: Clock = SystemClock()

@@ -23,14 +23,18 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.log.state import ThreadState, fold
 from sk_agents.engine.models import Message, Part, RunStatus, ToolCall, UserInput
-from sk_agents.engine.run.context import Context, cut_to_fit, summary, tokens
-from sk_agents.engine.run.context import compaction as compaction_of
-from sk_agents.engine.run.history import run_messages
-from sk_agents.engine.run.transcript import Transcript, rough_tokens, thread_messages
+from sk_agents.engine.run.context_window import ContextWindow, cut_to_fit, summary, tokens
+from sk_agents.engine.run.context_window import compaction as compaction_of
+from sk_agents.engine.run.conversation import (
+    Transcript,
+    rough_tokens,
+    run_messages,
+    thread_messages,
+)
 from tests.engine.builders import finished, proposed, tool_started
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
-SMALL = Context(window=4_000, reserve=400)
+SMALL = ContextWindow(window=4_000, reserve=400)
 
 
 def numbered(*events: Event) -> list[Event]:
@@ -66,7 +70,7 @@ def conversation(turns: int, *, size: int = 400, tool: bool = False) -> ThreadSt
     return fold(numbered(*events))
 
 
-def compaction(state: ThreadState, context: Context, overhead: int) -> Compacted | None:
+def compaction(state: ThreadState, context: ContextWindow, overhead: int) -> Compacted | None:
     return compaction_of(state, Transcript(), context, overhead)
 
 
@@ -114,7 +118,7 @@ def test_a_later_summary_covers_later_turns() -> None:
     first = compaction(state, SMALL, overhead=0)
     assert first is not None
     state.apply(first.model_copy(update={"seq": state.next_seq, "at": NOW, "run_id": ""}))
-    second = compaction(state, Context(window=1_500, reserve=0), overhead=0)
+    second = compaction(state, ContextWindow(window=1_500, reserve=0), overhead=0)
     assert second is not None
     assert int(second.through_run[4:]) > int(first.through_run[4:])
 
@@ -130,7 +134,7 @@ def test_a_summary_is_bounded_and_keeps_the_newest() -> None:
 def test_large_tool_output_is_cut_in_the_prompt_with_a_note() -> None:
     big = Message(role="tool", content="x" * 50_000 + "END", tool_call_id="call-1")
     small = Message(role="tool", content="kept whole", tool_call_id="call-2")
-    context = Context(window=4_000, reserve=0)
+    context = ContextWindow(window=4_000, reserve=0)
     cut = cut_to_fit([big, small], context)
     assert tokens(cut) <= context.budget
     assert "the whole output of call-1 is in the log" in cut[0].content
@@ -242,14 +246,14 @@ def test_later_summary_begins_with_the_earlier_one_that_is_visible() -> None:
     state = conversation(6, size=4_000)
     for text in ("OLDER", "NEWER"):
         state = applied(state, Compacted(run_id="run-6", through_run="run-2", summary=text))
-    second = compaction(state, Context(window=8_000, reserve=0), overhead=0)
+    second = compaction(state, ContextWindow(window=8_000, reserve=0), overhead=0)
     assert second is not None
     assert second.summary.startswith("NEWER\n- User: question 3 ")
     assert "OLDER" not in second.summary
 
 
 def test_summary_is_no_longer_than_the_budget() -> None:
-    small = Context(window=600, reserve=0)
+    small = ContextWindow(window=600, reserve=0)
     event = compaction(conversation(20), small, overhead=0)
     assert event is not None
     assert len(event.summary) <= small.budget + len("(earlier turns are left out)\n")
@@ -300,7 +304,7 @@ def test_only_tool_output_is_cut_however_long_a_message_is() -> None:
 
 def test_output_that_need_not_be_cut_is_kept_whole() -> None:
     messages = [output(1, 3_000), output(2, 40_000), output(3, 3_000)]
-    context = Context(window=7_000, reserve=0)
+    context = ContextWindow(window=7_000, reserve=0)
     assert tokens(messages) > context.budget
     cut = cut_to_fit(messages, context)
     assert tokens(cut) <= context.budget
@@ -320,19 +324,23 @@ def test_cut_output_keeps_its_beginning_and_end_and_counts_what_is_left_out() ->
 
 
 def test_output_is_never_cut_below_what_says_something() -> None:
-    cut = cut_to_fit([output(number, 9_000) for number in range(9)], Context(window=9, reserve=0))
+    cut = cut_to_fit(
+        [output(number, 9_000) for number in range(9)], ContextWindow(window=9, reserve=0)
+    )
     assert all(2_000 <= len(message.content) <= 2_200 for message in cut)
 
 
 def test_messages_that_just_fit_are_not_cut() -> None:
     messages = [output(1, 9_000)]
-    assert cut_to_fit(messages, Context(window=tokens(messages), reserve=0)) is messages
-    assert cut_to_fit(messages, Context(window=tokens(messages) - 1, reserve=0)) is not messages
+    assert cut_to_fit(messages, ContextWindow(window=tokens(messages), reserve=0)) is messages
+    assert (
+        cut_to_fit(messages, ContextWindow(window=tokens(messages) - 1, reserve=0)) is not messages
+    )
 
 
 def test_budget_is_what_the_answer_leaves_of_the_window_and_never_nothing() -> None:
-    assert Context(window=1_000, reserve=300).budget == 700
-    assert Context(window=100, reserve=300).budget == 1
+    assert ContextWindow(window=1_000, reserve=300).budget == 700
+    assert ContextWindow(window=100, reserve=300).budget == 1
 
 
 CALL = ToolCall(id="1", plugin_name="Files", function_name="look", arguments={"text": "x" * 390})

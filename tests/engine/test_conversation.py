@@ -3,7 +3,7 @@
 import pytest
 
 from sk_agents.engine.models import Message
-from sk_agents.engine.run.conversation import Conversation, SentPast
+from sk_agents.engine.run.conversation import Conversation, Past
 
 SYSTEM = Message(role="system", content="be kind")
 
@@ -13,7 +13,7 @@ def said(*texts: str) -> list[Message]:
 
 
 def conversation(past: list[Message], now: list[Message]) -> Conversation:
-    return Conversation((SYSTEM,), past, SentPast(), now)
+    return Conversation((SYSTEM,), Past(past), now)
 
 
 @pytest.mark.parametrize("now", [[], ["c"], ["c", "d"]])
@@ -39,4 +39,4 @@ def test_prompt_does_not_grow_with_the_conversation_after_it() -> None:
 
 
 def test_nothing_said_is_an_empty_conversation() -> None:
-    assert not Conversation((), [], SentPast(), [])
+    assert not Conversation((), Past(), [])

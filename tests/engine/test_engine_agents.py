@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.clock import SystemClock
 from sk_agents.engine.commands import StartRun
+from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import RunEnded
 from sk_agents.engine.models import NewThread, RunStatus

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.calls.call import Approval
-from sk_agents.engine.calls.steps import effective_call
+from sk_agents.engine.calls.call import Approval, effective_call
 from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import RunStatus
 from sk_agents.engine.turns import Question, ToolContext
@@ -78,7 +77,7 @@ async def test_a_declined_question_lets_the_run_go_on(tmp_path: Path) -> None:
     async with talking(tmp_path, script=ASK, tools=asking(), on_reject="cancel") as talk:
         await talk.ask()
         text = await answered(talk, approved=False, message="not now")
-        assert text == "The user did not want to answer: not now"
+        assert text == "The user did not want to answer: not now."
 
 
 LIMIT = 0.05

@@ -7,8 +7,8 @@ from typing import Literal
 
 import pytest
 
-from sk_agents.engine.agent import Limits
-from sk_agents.engine.calls.lifetimes import has_passed
+from sk_agents.engine.agent import RunLimits
+from sk_agents.engine.calls.decisions import has_passed
 from sk_agents.engine.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -164,7 +164,7 @@ async def test_four_refusals_are_told_apart(tmp_path: Path) -> None:
     texts = ("human", "policy", "timeout", "cancel")
     script = [*(calls(("Mail-send", {"text": text})) for text in texts)]
     clock = SettableClock()
-    limits = Limits(approval_seconds=3600)
+    limits = RunLimits(approval_seconds=3600)
     async with talking(
         tmp_path,
         script=script,
@@ -300,7 +300,7 @@ async def test_waiting_run_holds_no_lease_and_survives_a_restart(tmp_path: Path)
 async def test_clock_a_day_ahead_at_one_instance_expires_nobody_s_approval(tmp_path: Path) -> None:
     right, ahead = SettableClock(), SettableClock()
     ahead.set_wall(right.now() + timedelta(hours=25))
-    limits = Limits(approval_seconds=86_400)
+    limits = RunLimits(approval_seconds=86_400)
     there = Setup([says("done")], clock=ahead, limits=limits, lease_ttl=1e6)
     here = Setup(SEND_X, clock=right, limits=limits, lease_ttl=1e6)
     async with talking(tmp_path, here) as a, talking(tmp_path, there, owner="b") as b:
@@ -316,7 +316,7 @@ async def test_clock_a_day_ahead_at_one_instance_expires_nobody_s_approval(tmp_p
 
 async def test_clock_that_is_moved_expires_nothing_before_its_time(tmp_path: Path) -> None:
     clock = SettableClock()
-    setup = Setup(SEND_X, clock=clock, limits=Limits(approval_seconds=86_400), lease_ttl=1e6)
+    setup = Setup(SEND_X, clock=clock, limits=RunLimits(approval_seconds=86_400), lease_ttl=1e6)
     async with talking(tmp_path, setup) as talk:
         await waiting(talk)
         await talk.parked()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.agent import Limits
+from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.calls.call import Approval
 from sk_agents.engine.events import (
     ApprovalDecided,
@@ -17,7 +17,7 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import ApprovalState, CallState, Effect, RunStatus
-from sk_agents.engine.run.lent_headers import PATIENCE_SECONDS
+from sk_agents.engine.run.recovery import HEADER_SECONDS
 from sk_agents.engine.turns import ToolContext
 from sk_agents.exceptions import ApprovalMismatch, ApprovalNotFound, InvalidInput
 from sk_agents.testing import SettableClock
@@ -108,7 +108,7 @@ async def test_declined_call_does_not_run_and_the_model_is_told(tmp_path: Path) 
         approval = await without_header(talk)
         await talk.decide(approval.request.approval_id, approved=False, message="not now")
         assert (await talk.ended("r1")).phase is RunStatus.COMPLETED
-        assert talk.prompts[1][-1]["content"] == "Rejected by ada: not now It did not run."
+        assert talk.prompts[1][-1]["content"] == "Rejected by ada: not now. It did not run."
         assert talk.tools.started == []
 
 
@@ -120,7 +120,7 @@ async def test_declined_call_ends_a_run_that_ends_with_a_refusal(tmp_path: Path)
 
 
 async def test_question_that_nobody_answers_expires(tmp_path: Path) -> None:
-    clock, limits = SettableClock(), Limits(approval_seconds=3600)
+    clock, limits = SettableClock(), RunLimits(approval_seconds=3600)
     async with talking(tmp_path, setup(clock=clock, limits=limits, lease_ttl=1e5)) as talk:
         await without_header(talk)
         await talk.parked()
@@ -249,7 +249,7 @@ async def test_header_is_asked_for_again_once_its_instance_is_gone(tmp_path: Pat
         await a.parked()
         await a.sweep()
         assert (await a.store.thread("t")).owner is None
-        clock.advance(PATIENCE_SECONDS + 1)
+        clock.advance(HEADER_SECONDS + 1)
         await a.sweep()
         state = await a.until(is_asked_anew(first))
         await a.parked()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.agent import Limits
-from sk_agents.engine.calls import approval_previews as previews
+from sk_agents.engine.agent import RunLimits
+from sk_agents.engine.calls import runner
 from sk_agents.engine.events import (
     Answered,
     Cancelled,
@@ -99,7 +99,7 @@ async def test_cancel_waits_for_a_tool_that_must_not_be_cut_up_to_a_bound(
 ) -> None:
     gate = Gate()
     tools = FakeTools(tool("Mail-send", gate, effect=Effect.AT_MOST_ONCE))
-    limits = Limits(cancel_grace_seconds=5 if finishes else 0.05)
+    limits = RunLimits(cancel_grace_seconds=5 if finishes else 0.05)
     policy = FakePolicy(lambda call: "allow")
     script = [calls(("Mail-send", {})), says("next")]
     async with talking(tmp_path, script=script, tools=tools, limits=limits, policy=policy) as talk:
@@ -253,7 +253,7 @@ class SlowToShow(FakeTools):
 async def test_cancel_does_not_wait_for_a_preview(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(previews, "SECONDS", 1000.0)
+    monkeypatch.setattr(runner, "PREVIEW_SECONDS", 1000.0)
     tools = SlowToShow(SEND)
     async with talking(tmp_path, script=SEND_X, tools=tools) as talk:
         await talk.say()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sk_agents.engine.events import Compacted, ModelRestarted
 from sk_agents.engine.models import RunStatus
-from sk_agents.engine.run.context import Context
+from sk_agents.engine.run.context_window import ContextWindow
 from sk_agents.exceptions import ContextTooLong
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.fake_tools import FakeTools, tool
@@ -15,7 +15,7 @@ LONG = "word " * 300
 
 async def test_old_turns_are_left_out_of_the_prompt_and_stay_in_the_log(tmp_path: Path) -> None:
     script = [says(f"answer {number} {LONG}") for number in range(1, 11)]
-    context = Context(window=3_000, reserve=500)
+    context = ContextWindow(window=3_000, reserve=500)
     async with talking(tmp_path, script=script, context=context) as talk:
         for number in range(1, 11):
             run = await talk.ask(f"question {number}")
@@ -32,7 +32,9 @@ async def test_old_turns_are_left_out_of_the_prompt_and_stay_in_the_log(tmp_path
 
 async def test_a_provider_that_counts_otherwise_gets_a_shorter_prompt(tmp_path: Path) -> None:
     script = [says(LONG), says(LONG), ContextTooLong(), says("now it fits")]
-    async with talking(tmp_path, script=script, context=Context(window=2_000, reserve=0)) as talk:
+    async with talking(
+        tmp_path, script=script, context=ContextWindow(window=2_000, reserve=0)
+    ) as talk:
         await talk.ask("one")
         await talk.ask("two")
         run = await talk.ask("three")
@@ -81,7 +83,7 @@ async def test_tool_output_that_does_not_fit_is_cut_in_the_prompt_and_whole_in_t
     output = "y" * 60_000
     tools = FakeTools(tool("Files-look", lambda arguments, context: output))
     script = [calls(("Files-look", {})), says("a lot")]
-    context = Context(window=4_000, reserve=0)
+    context = ContextWindow(window=4_000, reserve=0)
     async with talking(tmp_path, script=script, tools=tools, context=context) as talk:
         await talk.ask("look")
         assert await talk.results("r1") == [output]
@@ -94,7 +96,7 @@ async def test_tool_output_that_fits_is_sent_whole(tmp_path: Path) -> None:
     output = "y" * 9_000
     tools = FakeTools(tool("Files-look", lambda arguments, context: output))
     script = [calls(("Files-look", {})), says("enough")]
-    context = Context(window=4_000, reserve=0)
+    context = ContextWindow(window=4_000, reserve=0)
     async with talking(tmp_path, script=script, tools=tools, context=context) as talk:
         await talk.ask("look")
         assert [m["content"] for m in talk.prompts[-1] if m["role"] == "tool"] == [output]

@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 import pytest
 
-from sk_agents.engine.agent import Limits
+from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.commands import DecideApproval
 from sk_agents.engine.events import ApprovalDecided, ToolStarted
 from sk_agents.engine.models import RunStatus
@@ -104,7 +104,7 @@ async def test_one_that_is_decided_already_leaves_the_others_undecided(tmp_path:
 
 
 async def test_one_that_is_late_leaves_the_others_undecided(tmp_path: Path) -> None:
-    clock, limits = SettableClock(), Limits(approval_seconds=3600)
+    clock, limits = SettableClock(), RunLimits(approval_seconds=3600)
     async with talking(tmp_path, script=THREE, clock=clock, limits=limits, lease_ttl=1e9) as talk:
         x, y, _ = await asked(talk)
         clock.advance(3601)

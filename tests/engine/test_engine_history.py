@@ -10,13 +10,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sk_agents.engine.agent import Limits
+from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.engine.log.state import ThreadState, fold
 from sk_agents.engine.models import Effect, Message, RunStatus
 from sk_agents.engine.ports import Store
-from sk_agents.engine.run.transcript import thread_messages
+from sk_agents.engine.run.conversation import thread_messages
 from sk_agents.engine.turns import (
     CallRequested,
     ModelPiece,
@@ -118,7 +118,7 @@ class World:
             tool("Mail-send", work, effect=Effect.AT_MOST_ONCE),
             tool("Mail-hang", hang, effect=Effect.AT_MOST_ONCE, timeout=0.001),
         )
-        limits = Limits(model_rounds=4, invalid_rounds=2, cancel_grace_seconds=0.001)
+        limits = RunLimits(model_rounds=4, invalid_rounds=2, cancel_grace_seconds=0.001)
         self.setup = Setup(
             tools=tools, limits=limits, clock=self.clock, lease_ttl=LEASE, model=self.model
         )

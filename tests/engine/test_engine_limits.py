@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from sk_agents.engine.agent import Limits
-from sk_agents.engine.events import ToolFinished
+from sk_agents.engine.agent import RunLimits
+from sk_agents.engine.events import ApprovalDecided, ToolFinished
 from sk_agents.engine.models import Effect, RunStatus
 from sk_agents.engine.turns import (
     ToolChunk,
@@ -94,7 +94,7 @@ async def test_calls_past_the_limit_of_a_round_do_not_run(tmp_path: Path) -> Non
 
 async def test_rounds_past_the_limit_fail_with_a_clear_code(tmp_path: Path) -> None:
     script = [calls(("Files-look", {})) for _ in range(3)]
-    async with talking(tmp_path, script=script, limits=Limits(model_rounds=3)) as talk:
+    async with talking(tmp_path, script=script, limits=RunLimits(model_rounds=3)) as talk:
         run = await talk.ask()
         assert run.failure is not None
         assert (run.status, run.failure.code) == (RunStatus.FAILED, "max_rounds")
@@ -104,21 +104,40 @@ async def test_rounds_past_the_limit_fail_with_a_clear_code(tmp_path: Path) -> N
 async def test_model_that_only_makes_invalid_calls_is_stopped(tmp_path: Path) -> None:
     bad, good = raw(("1", "Files-fly", "{}")), calls(("Files-look", {}))
     script = [bad, bad, good, bad, bad, bad]
-    async with talking(tmp_path, script=script, limits=Limits(invalid_rounds=3)) as talk:
+    async with talking(tmp_path, script=script, limits=RunLimits(invalid_rounds=3)) as talk:
         run = await talk.ask()
         assert run.failure is not None
         assert (run.status, run.failure.code) == (RunStatus.FAILED, "invalid_tool_call")
         assert len(talk.prompts) == 6
 
 
+async def test_open_approval_of_a_failed_run_is_withdrawn_by_the_failure(tmp_path: Path) -> None:
+    tools = FakeTools(tool("Files-look", hang), SEND)
+    script = [calls(("Files-look", {}), ("Mail-send", {"text": "x"})), says("later")]
+    async with talking(
+        tmp_path, script=script, tools=tools, limits=RunLimits(run_seconds=0.2)
+    ) as talk:
+        run = await talk.ask()
+        while run.status is not RunStatus.FAILED:
+            run = await talk.ended("r1")
+        send = list(run.calls.values())[1]
+        assert send.approval is not None and send.finished is not None
+        (decided,) = [e for e in await talk.log() if isinstance(e, ApprovalDecided)]
+        assert (decided.outcome, decided.by) == ("withdrawn", "failure")
+        assert (send.finished.outcome, send.finished.by) == ("sealed", "failure")
+        assert send.finished.result == "Not run: the run failed before it started."
+
+
 async def test_run_past_its_time_fails_and_its_calls_are_sealed(tmp_path: Path) -> None:
     tools = FakeTools(tool("Files-look", hang))
     script = [calls(("Files-look", {})), says("later")]
     async with talking(
-        tmp_path, script=script, tools=tools, limits=Limits(run_seconds=0.1)
+        tmp_path, script=script, tools=tools, limits=RunLimits(run_seconds=0.1)
     ) as talk:
         run = await talk.ask()
         assert run.failure is not None
         assert (run.status, run.failure.code) == (RunStatus.FAILED, "run_timeout")
+        (finished,) = [e for e in await talk.log() if isinstance(e, ToolFinished)]
+        assert (finished.outcome, finished.by) == ("sealed", "failure")
         assert (await talk.ask("and now?")).status is RunStatus.COMPLETED
         assert problems(talk.prompts[-1]) == []

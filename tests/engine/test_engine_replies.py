@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.agent import Limits
-from sk_agents.engine.calls.arguments import MAX_BYTES, parse_arguments
+from sk_agents.engine.agent import RunLimits
+from sk_agents.engine.calls.proposals import MAX_ARGUMENT_BYTES, parse_arguments
 from sk_agents.engine.calls.steps import invalid_rounds
 from sk_agents.engine.events import Event, Failed, ToolProposed
 from sk_agents.engine.log.state import fold
 from sk_agents.engine.models import Message, RunStatus
-from sk_agents.engine.run.context import Context, cut_to_fit
-from sk_agents.engine.run.transcript import thread_messages
+from sk_agents.engine.run.context_window import ContextWindow, cut_to_fit
+from sk_agents.engine.run.conversation import thread_messages
 from sk_agents.engine.turns import (
     CallRequested,
     ModelPiece,
@@ -27,7 +27,7 @@ from sk_agents.engine.turns import (
     TurnFinished,
 )
 from sk_agents.exceptions import ReplyTooLarge, ToolError
-from sk_agents.llm.replies import Reply
+from sk_agents.llm.replies import StreamedReply
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.builders import finished, log, proposed, started
 from tests.engine.kit import Setup, talking
@@ -80,7 +80,7 @@ async def test_endless_reply_is_read_to_its_limit_and_nothing_of_it_is_stored(
 
 
 async def test_reply_of_exactly_its_limit_is_stored_whole(tmp_path: Path) -> None:
-    limits = Limits(reply_bytes=4 * KIB, calls_per_round=2)
+    limits = RunLimits(reply_bytes=4 * KIB, calls_per_round=2)
     script = [many(8), says("é" * 2 * KIB, pieces=7)]
     async with talking(tmp_path, script=script, limits=limits) as talk:
         run = await talk.ask()
@@ -90,7 +90,7 @@ async def test_reply_of_exactly_its_limit_is_stored_whole(tmp_path: Path) -> Non
 
 
 async def test_one_byte_and_one_call_more_are_too_large(tmp_path: Path) -> None:
-    limits = Limits(reply_bytes=4 * KIB, calls_per_round=2)
+    limits = RunLimits(reply_bytes=4 * KIB, calls_per_round=2)
     for name, turn in {"text": says("x" * (4 * KIB + 1)), "calls": many(9)}.items():
         async with talking(tmp_path, script=[turn], limits=limits) as talk:
             run = await talk.ask(thread=name)
@@ -115,18 +115,18 @@ async def test_large_arguments_are_an_error_result_and_not_stored(tmp_path: Path
 
 
 def test_client_holds_no_more_of_a_reply_than_it_may_have() -> None:
-    reply = Reply(ReplyLimits(calls=3, argument_bytes=10 * MAX_BYTES))
+    reply = StreamedReply(ReplyLimits(calls=3, argument_bytes=10 * MAX_ARGUMENT_BYTES))
     for index in range(3):
         reply.take(_chunk(index, arguments="x"))
     with pytest.raises(ReplyTooLarge):
         reply.take(_chunk(3, arguments="x"))
     for number in range(9):
-        reply.take(_chunk(0, name=f"{number:04}" * 64, arguments="x" * MAX_BYTES))
+        reply.take(_chunk(0, name=f"{number:04}" * 64, arguments="x" * MAX_ARGUMENT_BYTES))
     with pytest.raises(ReplyTooLarge):
-        reply.take(_chunk(1, arguments="x" * MAX_BYTES))
+        reply.take(_chunk(1, arguments="x" * MAX_ARGUMENT_BYTES))
     reply.finish()
     first = next(piece for piece in reply.drain() if isinstance(piece, CallRequested))
-    assert len(first.arguments) < 3 * MAX_BYTES
+    assert len(first.arguments) < 3 * MAX_ARGUMENT_BYTES
     assert len(first.name) < 2 * KIB
 
 
@@ -149,7 +149,7 @@ def cutting(size: int) -> object:
     messages = [
         Message(role="tool", content="x" * (2_500 + n % 100), tool_call_id="c") for n in range(size)
     ]
-    return cut_to_fit(messages, Context(window=2, reserve=1))
+    return cut_to_fit(messages, ContextWindow(window=2, reserve=1))
 
 
 def repeating(size: int) -> object:

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.agent import Limits
-from sk_agents.engine.events import Answered, EventBase, ToolFinished
+from sk_agents.engine.agent import RunLimits
+from sk_agents.engine.events import Answered, Failed, LogEvent, ToolFinished
 from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.engine.models import RunStatus
 from sk_agents.engine.run import driver
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
+    ModelRefused,
     ShuttingDown,
     StoreBroken,
     StoreBusy,
@@ -34,7 +35,7 @@ TROUBLES = [(StoreFull, 2), (StoreUnavailable, 2), (StoreBusy, 2), (CommitOutcom
 class FailingStore(SqliteStore):
     """Refuses commits that hold such an event, as often as it is told to; `None` is for ever."""
 
-    def __init__(self, path: Path, kind: type[EventBase] = Answered) -> None:
+    def __init__(self, path: Path, kind: type[LogEvent] = Answered) -> None:
         super().__init__(path / "teal.sqlite")
         self._kind = kind
         self.error: type[TealError] = StoreFull
@@ -64,7 +65,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def failing(
-    at: Path, kind: type[EventBase] = Answered, **fields: Any
+    at: Path, kind: type[LogEvent] = Answered, **fields: Any
 ) -> AsyncIterator[tuple[Talk, FailingStore]]:
     fields.setdefault("script", [says("it is done")])
     async with FailingStore(at, kind) as store, talking(store, **fields) as talk:
@@ -124,7 +125,7 @@ async def resumed(talk: Talk) -> str:
 
 @pytest.mark.usefixtures("quick")
 async def test_time_without_a_store_does_not_count_as_the_run_s(tmp_path: Path) -> None:
-    async with failing(tmp_path, limits=Limits(run_seconds=0.3)) as (talk, store):
+    async with failing(tmp_path, limits=RunLimits(run_seconds=0.3)) as (talk, store):
         store.left = None
         await talk.say()
         await store.refused.wait()
@@ -134,6 +135,18 @@ async def test_time_without_a_store_does_not_count_as_the_run_s(tmp_path: Path) 
                 await asyncio.sleep(0.01)
         store.left = 0
         assert await resumed(talk) == "it is done"
+
+
+@pytest.mark.usefixtures("quick")
+async def test_failure_that_the_store_does_not_take_at_first_is_stored_later(
+    tmp_path: Path,
+) -> None:
+    script = [ModelRefused()]
+    async with failing(tmp_path, Failed, script=script) as (talk, store):
+        store.left = 3
+        run = await talk.ask()
+        assert run.failure is not None
+        assert (run.failure.code, store.refusals) == ("llm_refused", 3)
 
 
 @pytest.mark.usefixtures("quick")

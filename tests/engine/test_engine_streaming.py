@@ -1,4 +1,4 @@
-"""What readers of a run see: previews as they come, the log in order, nothing twice."""
+"""What readers of a run see: deltas as they come, the log in order, nothing twice."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ from sk_agents.engine.events import (
     ToolFinished,
 )
 from sk_agents.engine.models import RunStatus
-from sk_agents.engine.reading.live import Delta
+from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.turns import ReasoningDelta, TextDelta, ToolChunk, ToolContext, ToolResult
 from sk_agents.exceptions import ModelInterrupted, RunNotFound
 from sk_agents.testing.scripted_model import Step, Turn, calls, says
@@ -31,7 +31,7 @@ class Reader:
 
     def __init__(self, talk: Talk, *, after: int = 0, run_id: str | None = "r1") -> None:
         self._watched = talk.engine.watch(THREAD, after=after, run_id=run_id)
-        self.items: list[Event | Delta] = []
+        self.items: list[Event | LiveDelta] = []
 
     async def until_text(self, text: str, kind: str = "answer") -> None:
         while self.text(kind) != text:
@@ -41,15 +41,15 @@ class Reader:
         async with asyncio.timeout(5):
             self.items.extend(await anext(self._watched))
 
-    async def to_the_end(self) -> list[Event | Delta]:
+    async def to_the_end(self) -> list[Event | LiveDelta]:
         async with asyncio.timeout(5):
             async for items in self._watched:
                 self.items.extend(items)
         return self.items
 
     @property
-    def deltas(self) -> list[Delta]:
-        return [item for item in self.items if isinstance(item, Delta)]
+    def deltas(self) -> list[LiveDelta]:
+        return [item for item in self.items if isinstance(item, LiveDelta)]
 
     def text(self, kind: str = "answer") -> str:
         """The last attempt's text, put together by offsets as a client does it."""
@@ -71,7 +71,7 @@ def gated(*words: str) -> tuple[list[asyncio.Event], Turn]:
 
 
 @pytest.mark.parametrize("http", [False, True])
-async def test_text_is_previewed_piece_by_piece_before_it_is_stored(
+async def test_text_is_streamed_piece_by_piece_before_it_is_stored(
     tmp_path: Path, http: bool
 ) -> None:
     (first, second), turn = gated("Hel", "lo")
@@ -113,7 +113,7 @@ async def test_two_readers_see_the_same_events(tmp_path: Path) -> None:
         await talk.result(accepted)
         await talk.decide(*await talk.approvals("r1"))
         one, two = await asyncio.gather(*readers)
-        stored = [[item for item in seen if not isinstance(item, Delta)] for seen in (one, two)]
+        stored = [[item for item in seen if not isinstance(item, LiveDelta)] for seen in (one, two)]
         assert stored[0] == stored[1] == await talk.log()
 
 
@@ -136,16 +136,16 @@ async def test_run_that_is_only_asked_for_its_result_is_intercepted_like_a_watch
         assert sorted(asked[0]) == sorted(asked[1])
 
 
-async def test_no_preview_follows_the_stored_form_of_its_round(tmp_path: Path) -> None:
+async def test_no_delta_follows_the_stored_form_of_its_round(tmp_path: Path) -> None:
     looks: list[Turn] = [[TextDelta(f"look {n}"), *calls(("Files-look", {}))] for n in range(5)]
     async with talking(tmp_path, script=[*looks, says("done", pieces=4)]) as talk:
         items = await talk.items(await talk.say())
         closed: set[tuple[str, object]] = set()
         for item in items:
             match item:
-                case Delta(kind="tool_output"):
+                case LiveDelta(kind="tool_output"):
                     assert ("call", item.call_id) not in closed
-                case Delta():
+                case LiveDelta():
                     assert ("round", item.round) not in closed
                 case Thinking() | Answered():
                     closed.add(("round", item.round))
@@ -236,7 +236,7 @@ async def test_output_of_a_tool_is_streamed_while_it_runs(tmp_path: Path) -> Non
         assert (chunks[0].call_id, finished.result) == (finished.call_id, "finished")
 
 
-async def test_reasoning_is_previewed_and_stored_as_thinking(tmp_path: Path) -> None:
+async def test_reasoning_is_streamed_and_stored_as_thinking(tmp_path: Path) -> None:
     gate = asyncio.Event()
     turn: Turn = [ReasoningDelta("hm, "), ReasoningDelta("yes"), gate, *says("It is so.")]
     async with talking(tmp_path, script=[turn, says("ok")], http=True) as talk:
@@ -264,12 +264,12 @@ async def test_half_a_stream_is_void_and_asked_for_again(tmp_path: Path, http: b
         restarted = next(item for item in items if isinstance(item, ModelRestarted))
         assert (restarted.round, restarted.attempt) == (1, 2)
         after = items[items.index(restarted) :]
-        assert {delta.attempt for delta in after if isinstance(delta, Delta)} <= {2}
+        assert {delta.attempt for delta in after if isinstance(delta, LiveDelta)} <= {2}
         answer = next(item for item in items if isinstance(item, Answered))
         assert answer.content == "Bonjour"
 
 
-async def test_reader_of_a_whole_thread_sees_every_runs_previews_from_their_beginning(
+async def test_reader_of_a_whole_thread_sees_every_runs_deltas_from_their_beginning(
     tmp_path: Path,
 ) -> None:
     gates, first = gated("one ", "two")
@@ -288,8 +288,8 @@ async def test_reader_of_a_whole_thread_sees_every_runs_previews_from_their_begi
                 isinstance(i, RunEnded) and i.run_id == f"r{count}" for i in reader.items
             ):
                 await reader.step()
-        previews = [(d.run_id, d.offset, d.content) for d in reader.deltas]
-    assert previews == [
+        deltas = [(d.run_id, d.offset, d.content) for d in reader.deltas]
+    assert deltas == [
         ("r1", 0, "one "),
         ("r1", 4, "two"),
         ("r2", 0, "three "),

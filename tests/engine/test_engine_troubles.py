@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.agent import Limits
+from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.events import LateResult, ModelRestarted, RunStarted
 from sk_agents.engine.models import Effect, RunStatus
 from sk_agents.engine.run import drivers
@@ -23,7 +23,7 @@ from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import FakePolicy, FakeTools, tool
-from tests.engine.kit import SEND_X, THREAD, Setup, talking
+from tests.engine.kit import SEND_X, THREAD, USER, Setup, talking
 from tests.engine.troubled_store import TroubledStore
 
 LEASE = 1000.0
@@ -141,7 +141,7 @@ async def test_instance_closes_in_time_though_a_tool_does_not_end(
     gate = Gate()
     async with asyncio.timeout(10):
         async with talking(
-            MemoryStore(), sending(gate, limits=Limits(cancel_grace_seconds=1000))
+            MemoryStore(), sending(gate, limits=RunLimits(cancel_grace_seconds=1000))
         ) as talk:
             await talk.say()
             await gate.wait()
@@ -213,37 +213,44 @@ async def test_reply_that_ends_without_an_end_is_asked_for_once_more() -> None:
         assert [(e.round, e.attempt, e.reason) for e in restarted] == [(1, 2, "llm_interrupted")]
 
 
-async def test_whoever_admits_a_run_hears_whether_it_makes_a_thread() -> None:
-    heard: list[bool] = []
+class RecordingQuota:
+    """Admits every run, or none."""
 
-    async def admit(makes_thread: bool) -> None:
-        heard.append(makes_thread)
+    def __init__(self, error: Exception | None = None) -> None:
+        self.asked: list[tuple[str, bool]] = []
+        self._error = error
 
+    async def admit(self, user_id: str, *, makes_thread: bool) -> None:
+        self.asked.append((user_id, makes_thread))
+        if self._error is not None:
+            raise self._error
+
+
+async def test_quota_is_asked_about_each_run_and_whether_it_makes_a_thread() -> None:
+    quota = RecordingQuota()
     script = [says("one"), [asyncio.Event()], says("three")]
     async with talking(MemoryStore(), script=script) as talk:
-        await talk.ask("1", admit=admit)
-        await talk.say("2", admit=admit)
-        await talk.say("3", admit=admit, on_busy="enqueue")
-        await talk.edit("r1", "1!", admit=admit, on_busy="interrupt")
-    assert heard == [True, False, False, False]
+        await talk.ask("1", quota=quota)
+        await talk.say("2", quota=quota)
+        await talk.say("3", quota=quota, on_busy="enqueue")
+        await talk.edit("r1", "1!", quota=quota, on_busy="interrupt")
+    assert quota.asked == [(USER, True), (USER, False), (USER, False), (USER, False)]
 
 
 async def test_run_that_is_not_admitted_leaves_nothing() -> None:
-    async def refuse(makes_thread: bool) -> None:
-        raise LimitExceeded("enough")
-
+    full = RecordingQuota(LimitExceeded("enough"))
     store = MemoryStore()
     async with talking(store, script=[says("one"), says("two")]) as talk:
         with pytest.raises(LimitExceeded):
-            await talk.say("1", admit=refuse)
+            await talk.say("1", quota=full)
         with pytest.raises(ThreadNotFound):
             await store.thread(THREAD)
         await talk.ask("1")
         before = await talk.log()
         with pytest.raises(LimitExceeded):
-            await talk.say("2", admit=refuse)
+            await talk.say("2", quota=full)
         with pytest.raises(LimitExceeded):
-            await talk.edit("r2", "1!", admit=refuse)
+            await talk.edit("r2", "1!", quota=full)
         assert await talk.log() == before
 
 

@@ -8,17 +8,18 @@ from hypothesis import given
 from pydantic import TypeAdapter, ValidationError
 
 from sk_agents.engine.events import (
+    EVENT_TYPES,
     ApprovalRequested,
     Event,
-    EventBase,
     ImportedItem,
     KnownEvent,
+    LogEvent,
     RunStarted,
     Unrecognised,
+    event_from,
+    numbered,
 )
-from sk_agents.engine.log.admission import admit
-from sk_agents.engine.log.commits import Absent, Commit
-from sk_agents.engine.log.stored_events import EVENT_TYPES, event_from
+from sk_agents.engine.log.commits import Absent, Commit, admit
 from sk_agents.engine.models import NewThread, Part, UserInput
 from tests.engine.builders import imported, log, moment, one_of_each, started
 from tests.engine.histories import histories, legal_logs
@@ -47,6 +48,12 @@ def test_event_cannot_be_changed(event: Event) -> None:
 @pytest.mark.parametrize("event", one_of_each(), ids=lambda event: event.type)
 def test_unknown_field_of_a_newer_writer_is_ignored(event: Event) -> None:
     assert event_from({**event.model_dump(), "invented_later": 1}) == event
+
+
+@pytest.mark.parametrize("event", one_of_each(), ids=lambda event: event.type)
+def test_events_of_a_kind_share_what_each_of_them_would_repeat_in_memory(event: Event) -> None:
+    one, other = event_from(event.model_dump()), numbered(event, 7, moment(7))
+    assert one.model_fields_set is other.model_fields_set
 
 
 def test_unknown_type_is_kept_as_unrecognised_with_its_place() -> None:
@@ -95,7 +102,7 @@ def test_every_committed_event_carries_an_aware_utc_time(steps: list[Any]) -> No
     [(RunStarted, "at"), (ImportedItem, "at"), (ApprovalRequested, "expires_at")],
 )
 def test_time_without_a_zone_is_refused_and_any_other_zone_becomes_utc(
-    model: type[EventBase] | type[ImportedItem], field: str
+    model: type[LogEvent] | type[ImportedItem], field: str
 ) -> None:
     annotation: Any = model.model_fields[field]
     adapter: TypeAdapter[Any] = TypeAdapter(annotation.rebuild_annotation())

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 
 from sk_agents.engine.events import BranchChanged, Event, ThreadChanged
-from sk_agents.engine.log.admission import claimed
 from sk_agents.engine.log.commits import (
     Absent,
     Claim,
@@ -15,6 +14,7 @@ from sk_agents.engine.log.commits import (
     Quiet,
     Release,
     Unchanged,
+    claimed,
 )
 from sk_agents.engine.log.state import fold
 from sk_agents.engine.models import RunStatus, Thread, ThreadStatus

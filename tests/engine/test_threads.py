@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sk_agents.engine.log.state import ThreadState
-from sk_agents.engine.run.transcript import Transcript
-from sk_agents.engine.threads.known import Threads
+from sk_agents.engine.run.conversation import Transcript
+from sk_agents.engine.threads.known import KnownThreads
 from sk_agents.testing.scripted_model import says
 from tests.engine.kit import THREAD, USER, talking
 from tests.requirements import requirement
@@ -21,7 +21,7 @@ async def test_threads_at_rest_are_forgotten_beyond_the_bound(tmp_path: Path) ->
     script = [says("a word " * 50) for _ in range(60)]
     async with talking(tmp_path, script=script) as talk:
         services = talk.engine._services
-        services.threads = Threads(talk.store, max_bytes=ROOM)
+        services.threads = KnownThreads(talk.store, max_bytes=ROOM)
         for number in range(60):
             await talk.ask(thread=f"t{number}")
             assert services.threads._total <= ROOM
@@ -74,10 +74,12 @@ async def test_a_turn_adds_only_its_own_messages_to_the_transcript(tmp_path: Pat
         for number in range(30):
             await talk.ask(f"question {number}")
             known = await talk.engine.thread(THREAD, USER)
-            before = known.transcript.messages
+            before = known.transcript.past
             known.transcript.follow(known.state)
-            rebuilt.append(before is not known.transcript.messages)
-            assert known.transcript == followed_afresh(known.state)
+            rebuilt.append(before is not known.transcript.past)
+            fresh = followed_afresh(known.state)
+            assert known.transcript == fresh
+            assert known.transcript.past.messages == fresh.past.messages
         assert not any(rebuilt)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from sk_agents.engine.models import Effect, ToolCall
 from sk_agents.engine.turns import ToolSpec
-from sk_agents.hitl.policy import ApprovalPolicy, Says
+from sk_agents.hitl.policy import ApprovalPolicy, NeedsApproval
 from sk_agents.hitl.rules import read_approvals
 
 FILE = Path("config.yaml")
@@ -57,7 +57,7 @@ def call(tool: ToolSpec = WRITE, arguments: dict[str, Any] | None = None) -> Too
 def policy(
     block: Any = None,
     *,
-    catalog: dict[str, bool | None] | Says | None = None,
+    catalog: dict[str, bool | None] | NeedsApproval | None = None,
     declared: dict[str, bool | None] | None = None,
     attended: bool = True,
 ) -> ApprovalPolicy:

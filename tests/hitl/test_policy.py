@@ -172,7 +172,7 @@ def test_value_that_json_cannot_hold_is_asked_about(word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"), [("money moves", "money moves"), (None, "nobody can be asked")]
+    ("reason", "told"), [("money moves", "money moves"), (None, "no person can be asked")]
 )
 def test_denied_call_says_why_nobody_was_asked(reason: str | None, told: str) -> None:
     rule = {"tool": "*", "then": "ask", **({"reason": reason} if reason else {})}

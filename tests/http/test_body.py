@@ -15,7 +15,8 @@ from starlette.types import Message as Received
 from starlette.types import Receive
 
 from sk_agents.exceptions import MalformedRequest, SlowRequest, TooLarge, UnsupportedMedia
-from sk_agents.http.body import MAX_ERRORS, read_json
+from sk_agents.http.body import read_json
+from sk_agents.http.errors import MAX_ERRORS
 from sk_agents.http.strict_json import MAX_DEPTH, MAX_MARKS, MAX_VALUES
 from tests.http.toy import ANYTHING, MAX_BYTES, inside, toy_app
 

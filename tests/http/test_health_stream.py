@@ -6,18 +6,16 @@ from contextlib import contextmanager
 
 import httpx
 import httpx_sse
-from fastapi import FastAPI
 
-from sk_agents.http.errors import install_error_handlers
-from sk_agents.http.health import BEATING_AT_ONCE, BEATS, Health, health_routes
+from sk_agents.http.front import TealApp
+from sk_agents.http.health import BEATING_AT_ONCE, BEATS, Health, health_operations
 from tests.http.toy import serving
 
 
 @contextmanager
 def asking(streams: int = BEATING_AT_ONCE) -> Iterator[httpx.Client]:
-    app = FastAPI()
-    install_error_handlers(app)
-    app.include_router(health_routes(Health(), streams=streams))
+    app = TealApp()
+    app.add_operations(health_operations(Health(), streams=streams))
     with serving(app) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
         yield client
 

@@ -1,13 +1,16 @@
 """Whose name a request may carry, and for which web page."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
-from sk_agents.http.hosts import ANY, HostGuard, accepted_hosts
+from sk_agents.http.front import TealApp
+from sk_agents.http.hosts import ANY, accepted_hosts
 from tests.http.toy import Wire, inside, request, serving, status, toy_app
 
 FRIEND = "https://friend.example"
@@ -224,9 +227,10 @@ async def test_two_origins_are_refused() -> None:
 async def websocket(origin: str | None, **options: Any) -> list[str]:
     """The kinds of messages of a handshake of this page: what is read, and what is sent."""
     sent: list[str] = []
+    app = TealApp(**options)
 
-    async def accept(scope: Any, receive: Any, send: Any) -> None:
-        socket = WebSocket(scope, receive, send)
+    @app.websocket("/")
+    async def accept(socket: WebSocket) -> None:
         await socket.accept()
         await socket.close()
 
@@ -240,11 +244,14 @@ async def websocket(origin: str | None, **options: Any) -> list[str]:
     headers = [(b"host", b"localhost:8000")]
     if origin is not None:
         headers.append((b"origin", origin.encode()))
-    scope = {"type": "websocket", "headers": headers, "server": ("127.0.0.1", 8000), "path": "/"}
-    try:
-        await HostGuard(accept, **options)(scope, receive, send)
-    except WebSocketDisconnect:
-        sent.append("disconnect")
+    scope = {
+        "type": "websocket",
+        "headers": headers,
+        "server": ("127.0.0.1", 8000),
+        "path": "/",
+        "query_string": b"",
+    }
+    await app(scope, receive, send)
     return sent
 
 
@@ -259,13 +266,22 @@ async def test_websockets_are_guarded_as_well(origin: str | None, is_served: boo
 
 
 async def test_lifespan_is_let_through() -> None:
-    seen: list[str] = []
+    opened: list[str] = []
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        seen.append(scope["type"])
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        opened.append("opened")
+        yield
 
-    async def never() -> Any:
-        raise AssertionError("nothing is read")
+    messages = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+    sent: list[str] = []
 
-    await HostGuard(app)({"type": "lifespan"}, never, never)  # type: ignore[arg-type]
-    assert seen == ["lifespan"]
+    async def receive() -> Any:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    await TealApp(lifespan=lifespan)({"type": "lifespan"}, receive, send)
+    assert opened == ["opened"]
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]

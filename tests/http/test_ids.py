@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sk_agents.exceptions import InvalidInput
-from sk_agents.http.idempotency import MAX_LENGTH
-from sk_agents.http.ids import canonical_uuid, chat_id
+from sk_agents.http.ids import MAX_KEY_LENGTH, canonical_uuid, chat_id
 from tests.http.toy import Wire, inside, post, request, serving, status, toy_app
 
 APP = toy_app()
@@ -137,7 +136,7 @@ def test_path_has_one_spelling_and_no_redirect(port: int, row: str, target: str)
     assert APP.state.ran == []
 
 
-@pytest.mark.parametrize("key", ["k", "~!", "x" * (MAX_LENGTH - 1), "x" * MAX_LENGTH])
+@pytest.mark.parametrize("key", ["k", "~!", "x" * (MAX_KEY_LENGTH - 1), "x" * MAX_KEY_LENGTH])
 def test_h16_visible_key_is_read(port: int, key: str) -> None:
     with Wire(port) as wire:
         answer = wire.send(request("GET", "/seen", f"Idempotency-Key: {key}")).until(b"}")
@@ -148,7 +147,7 @@ def test_h16_visible_key_is_read(port: int, key: str) -> None:
     ("row", "headers"),
     [
         ("H16 empty", ["Idempotency-Key:"]),
-        ("H16 L+1", ["Idempotency-Key: " + "x" * (MAX_LENGTH + 1)]),
+        ("H16 L+1", ["Idempotency-Key: " + "x" * (MAX_KEY_LENGTH + 1)]),
         ("H16 300", ["Idempotency-Key: " + "x" * 300]),
         ("H16 not ASCII", ["Idempotency-Key: clé"]),
         ("H16 blank", ["Idempotency-Key: a b"]),

@@ -1,25 +1,17 @@
-"""The interface description of routes that are described by hand."""
+"""The interface description that follows from a table of operations."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from fastapi import Body, FastAPI
 from jsonschema_rs import Draft202012Validator, meta
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
-from starlette.requests import Request
-from starlette.responses import JSONResponse
-from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
-from sk_agents.http.openapi import (
-    add_operation,
-    event_stream,
-    install_openapi,
-    json_body,
-    json_response,
-    problem_responses,
-)
+from sk_agents.http.front import TealApp
+from sk_agents.http.operations import Operation
 from tests.http.toy import inside
 
 
@@ -45,51 +37,57 @@ class Answer(BaseModel):
 
 EVENTS: dict[str, tuple[Any, Any]] = {
     "interaction_started": (Started, {"interaction_id": "int_1"}),
-    "answer": (TypeAdapter(Answer | None), {"content": 'one "line"\nof JSON'}),
+    "answer": (Answer, {"content": 'one "line"\nof JSON'}),
 }
 
 
-async def raw(request: Request) -> JSONResponse:
-    return JSONResponse({})
+class Say:
+    """Say something and listen."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("only described")
 
 
-def described() -> FastAPI:
-    app = FastAPI(title="Toy", version="1")
-    app.router.routes.append(Route("/chats/{chat_id}/interactions", raw, methods=["POST"]))
+def described() -> TealApp:
+    app = TealApp(title="Toy", version="1")
 
-    @app.get("/chats", responses=problem_responses(401))
     async def chats(limit: int = 10) -> list[Started]:
         return []
 
-    @app.post("/chats")
     async def make(body: Start) -> Part:
         return Part(text="x")
 
-    @app.post("/runs/{run_id}/cancel", tags=["runs"])
-    async def cancel(request: Request, run_id: str) -> None: ...
+    async def cancel(run_id: str, body: Annotated[Start, Body(default_factory=Start)]) -> Started:
+        return Started(interaction_id="int_1")
 
-    add_operation(
-        app,
-        "/chats/{chat_id}/interactions",
-        "POST",
-        {
-            "summary": "Say something",
-            "tags": ["chats"],
-            "requestBody": json_body(Start, {"short": {"content": "Hello"}}),
-            "responses": {
-                200: event_stream("What happens.", EVENTS),
-                **problem_responses(401, 404, 409, 422),
-            },
-        },
-    )
-    add_operation(
-        app,
-        "/runs/{run_id}/cancel",
-        "post",
-        {
-            "requestBody": json_body(Start, required=False),
-            "responses": {200: json_response("Done.", Started, {"interaction_id": "int_1"})},
-        },
+    async def chat_id(chat_id: str) -> None: ...
+
+    app.add_operations(
+        [
+            Operation(
+                method="POST",
+                path="/chats/{chat_id}/interactions",
+                endpoint=Say(),
+                summary="Say something",
+                tag="chats",
+                body=Start,
+                examples={"short": {"content": "Hello"}},
+                depends=(chat_id,),
+                outcome="What happens.",
+                events=lambda: EVENTS,
+                errors=(401, 404, 409, 422),
+            ),
+            Operation(method="GET", path="/chats", endpoint=chats, errors=(401,)),
+            Operation(method="POST", path="/chats", endpoint=make),
+            Operation(
+                method="POST",
+                path="/runs/{run_id}/cancel",
+                endpoint=cancel,
+                tag="runs",
+                outcome="Done.",
+                example={"interaction_id": "int_1"},
+            ),
+        ]
     )
     return app
 
@@ -161,11 +159,14 @@ def test_parameters_of_the_path_are_described() -> None:
         ]
 
 
-def test_what_fastapi_knows_is_kept_and_extended() -> None:
+def test_what_a_typed_endpoint_says_is_extended_by_its_operation() -> None:
     found = document(described())["paths"]["/runs/{run_id}/cancel"]["post"]
     assert found["tags"] == ["runs"]
-    assert found["requestBody"]["required"] is False
-    assert found["responses"]["200"]["description"] == "Done."
+    assert not found["requestBody"].get("required")
+    answer = found["responses"]["200"]
+    assert answer["description"] == "Done."
+    assert answer["content"]["application/json"]["example"] == {"interaction_id": "int_1"}
+    assert found["operationId"] == "cancel_runs__run_id__cancel_post"
 
 
 def test_every_error_has_the_one_shape() -> None:
@@ -180,9 +181,8 @@ def test_every_error_has_the_one_shape() -> None:
     assert not {"HTTPValidationError", "ValidationError"} & found["components"]["schemas"].keys()
 
 
-def test_app_without_additions_has_that_shape_too() -> None:
-    app = FastAPI()
-    install_openapi(app)
+def test_an_operators_own_route_has_that_shape_too() -> None:
+    app = TealApp()
 
     @app.get("/x")
     async def x(number: int) -> None: ...
@@ -192,7 +192,7 @@ def test_app_without_additions_has_that_shape_too() -> None:
 
 
 def test_two_models_of_one_name_stay_two() -> None:
-    app = FastAPI()
+    app = TealApp()
 
     def another() -> type[BaseModel]:
         class Part(BaseModel):
@@ -200,11 +200,15 @@ def test_two_models_of_one_name_stay_two() -> None:
 
         return Part
 
-    @app.get("/x")
     async def x() -> Part:
         return Part(text="x")
 
-    add_operation(app, "/y", "get", {"responses": {200: json_response("y", another())}})
+    app.add_operations(
+        [
+            Operation(method="GET", path="/x", endpoint=x),
+            Operation(method="GET", path="/y", endpoint=Say(), answer=another()),
+        ]
+    )
     found = document(app)
     media = found["paths"]["/y"]["get"]["responses"]["200"]["content"]["application/json"]
     assert Draft202012Validator({**found, **media["schema"]}).is_valid({"number": 1})
@@ -215,12 +219,16 @@ def test_two_models_of_one_name_stay_two() -> None:
 
 def test_nothing_is_generated_before_it_is_asked_for() -> None:
     class Loud(BaseModel):
+        model_config = ConfigDict(defer_build=True)
+
         @classmethod
-        def __get_pydantic_json_schema__(cls, *arguments: Any) -> Any:
+        def __get_pydantic_core_schema__(cls, *arguments: Any) -> Any:
             raise AssertionError("generated")
 
-    app = FastAPI()
-    add_operation(app, "/x", "get", {"responses": {200: json_response("x", Loud)}})
+    async def make(body: Loud) -> None: ...
+
+    app = TealApp()
+    app.add_operations([Operation(method="POST", path="/x", endpoint=make)])
     with pytest.raises(AssertionError, match="generated"):
         app.openapi()
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.clock import SystemClock
+from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.models import Entry
 from sk_agents.engine.ports import ThreadPage, ThreadQuery
-from sk_agents.engine.threads.catalog import Shelf
+from sk_agents.engine.threads.catalog import ThreadCatalog
 from sk_agents.exceptions import LimitExceeded
-from sk_agents.http.quotas import Quotas
+from sk_agents.http.limits import Quotas
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import SequentialIds
@@ -53,11 +53,11 @@ def store() -> CountingStore:
 
 
 @pytest.fixture
-async def shelf(store: CountingStore) -> AsyncIterator[Shelf]:
+async def catalog(store: CountingStore) -> AsyncIterator[ThreadCatalog]:
     engine = Engine(
         store, {}, signals=LocalSignals(), clock=SystemClock(), ids=SequentialIds(), owner="me"
     )
-    yield engine.shelf
+    yield engine.catalog
 
 
 async def chats(store: CountingStore, *names: str) -> None:
@@ -65,81 +65,81 @@ async def chats(store: CountingStore, *names: str) -> None:
         await store.commit(create(name, surface="chats"))
 
 
-async def is_full(counted: Quotas, shelf: Shelf) -> bool:
+async def is_full(counted: Quotas, catalog: ThreadCatalog) -> bool:
     try:
-        await counted.admit(shelf, USER, makes_chat=True)
+        await counted.admit(catalog, USER, makes_chat=True)
     except LimitExceeded:
         return True
     return False
 
 
 async def test_chats_are_counted_once_and_again_when_the_count_is_old(
-    store: CountingStore, shelf: Shelf, time: Time
+    store: CountingStore, catalog: ThreadCatalog, time: Time
 ) -> None:
     counted = Quotas("chats", chats=100, pending=None, calls=8, now=time)
     for _ in range(10):
-        assert not await is_full(counted, shelf)
+        assert not await is_full(counted, catalog)
     assert store.counts == 1
     time.now += 600
-    assert not await is_full(counted, shelf)
+    assert not await is_full(counted, catalog)
     assert store.counts == 1
     time.now += 1
-    assert not await is_full(counted, shelf)
+    assert not await is_full(counted, catalog)
     assert store.counts == 2
 
 
 async def test_full_count_is_believed_for_a_minute_only(
-    store: CountingStore, shelf: Shelf, time: Time
+    store: CountingStore, catalog: ThreadCatalog, time: Time
 ) -> None:
     counted = Quotas("chats", chats=2, pending=None, calls=8, now=time)
     await chats(store, "c1", "c2")
-    assert await is_full(counted, shelf)
+    assert await is_full(counted, catalog)
     # Another instance deletes one.
     await store.delete("c1", next_seq=1)
     time.now += 60
-    assert await is_full(counted, shelf)
+    assert await is_full(counted, catalog)
     assert store.counts == 1
     time.now += 1
-    assert not await is_full(counted, shelf)
+    assert not await is_full(counted, catalog)
 
 
 async def test_runs_begin_without_a_look_as_long_as_they_cannot_pass_the_limit(
-    store: CountingStore, shelf: Shelf, time: Time
+    store: CountingStore, catalog: ThreadCatalog, time: Time
 ) -> None:
     """Of 20 approvals each run can want 8: two may begin, then it is counted again."""
     counted = Quotas("chats", chats=100, pending=20, calls=8, now=time)
     looks = []
     for _ in range(4):
-        await counted.admit(shelf, USER, makes_chat=False)
+        await counted.admit(catalog, USER, makes_chat=False)
         looks.append(store.counts)
     assert looks == [1, 1, 2, 2]
     time.now += 601
-    await counted.admit(shelf, USER, makes_chat=False)
+    await counted.admit(catalog, USER, makes_chat=False)
     assert store.counts == 3
 
 
 async def test_last_room_is_given_to_one_run_at_a_time(
-    store: CountingStore, shelf: Shelf, time: Time
+    store: CountingStore, catalog: ThreadCatalog, time: Time
 ) -> None:
     counted = Quotas("chats", chats=100, pending=2, calls=8, now=time)
     thread = (await store.commit(start_run("c1"))).thread
     await store.commit(ask(thread, "a1"))
     for expected in (1, 2, 3):
-        await counted.admit(shelf, USER, makes_chat=False)
+        await counted.admit(catalog, USER, makes_chat=False)
         assert store.counts == expected
     other = (await store.commit(start_run("c2", "run-2"))).thread
     await store.commit(ask(other, "a2"))
     with pytest.raises(LimitExceeded):
-        await counted.admit(shelf, USER, makes_chat=False)
+        await counted.admit(catalog, USER, makes_chat=False)
 
 
 async def test_released_chat_makes_room_and_never_more_than_there_is(
-    store: CountingStore, shelf: Shelf, time: Time
+    store: CountingStore, catalog: ThreadCatalog, time: Time
 ) -> None:
     counted = Quotas("chats", chats=1, pending=None, calls=8, now=time)
-    assert not await is_full(counted, shelf)
-    assert await is_full(counted, shelf)
+    assert not await is_full(counted, catalog)
+    assert await is_full(counted, catalog)
     counted.release_chat(USER)
     counted.release_chat(USER)
-    assert not await is_full(counted, shelf)
-    assert await is_full(counted, shelf)
+    assert not await is_full(counted, catalog)
+    assert await is_full(counted, catalog)

@@ -22,15 +22,11 @@ from starlette.websockets import WebSocket
 
 from sk_agents.exceptions import ThreadNotFound
 from sk_agents.http.body import read_json
-from sk_agents.http.connections import ConnectionLimits, bounded_by
-from sk_agents.http.correlation import CorrelationMiddleware
-from sk_agents.http.errors import install_error_handlers
-from sk_agents.http.express import ExpressApp, ExpressRoute
-from sk_agents.http.hosts import HostGuard
-from sk_agents.http.idempotency import idempotency_key
-from sk_agents.http.ids import canonical_uuid, chat_id
+from sk_agents.http.connections import ConnectionLimits, http_protocol
+from sk_agents.http.front import TealApp
+from sk_agents.http.ids import canonical_uuid, chat_id, idempotency_key
+from sk_agents.http.limits import StreamSlots
 from sk_agents.http.sse import EventStream, Frames, LastFrames
-from sk_agents.http.streams import StreamSlots
 
 MAX_BYTES = 2000
 PATIENCE = 10.0
@@ -58,7 +54,7 @@ def toy_app(
     slots: StreamSlots | None = None,
 ) -> FastAPI:
     """`state.ran` lists the requests whose work was done; `/late` waits for `state.may_answer`."""
-    app = ExpressApp(redirect_slashes=False)
+    app = TealApp(hosts=hosts, origins=origins)
     app.state.ran = []
     app.state.may_answer = threading.Event()
     held = slots or StreamSlots()
@@ -110,9 +106,9 @@ def toy_app(
 
     app.router.routes += [
         WebSocketRoute("/echo", echo),
-        ExpressRoute("/chats/{chat_id}/interactions", say, methods=["POST"]),
-        ExpressRoute("/chats/{chat_id}", chat, methods=["GET"]),
-        ExpressRoute("/tasks/{task_id}", task, methods=["GET"]),
+        Route("/chats/{chat_id}/interactions", say, methods=["POST"]),
+        Route("/chats/{chat_id}", chat, methods=["GET"]),
+        Route("/tasks/{task_id}", task, methods=["GET"]),
         Route("/anything", anything, methods=["POST"]),
         Route("/seen", seen, methods=["GET", "POST"]),
         Route("/stream", stream, methods=["GET"]),
@@ -120,10 +116,6 @@ def toy_app(
         Route("/late", late, methods=["POST"]),
         Route("/file", file, methods=["GET"]),
     ]
-    app.add_middleware(HostGuard, hosts=hosts, origins=origins)
-    app.add_middleware(CorrelationMiddleware)
-    install_error_handlers(app)
-    app.open_short_way(HostGuard(app, hosts=hosts, origins=origins), lambda way: way)
     return app
 
 
@@ -181,7 +173,7 @@ def serving(
         server = uvicorn.Server(
             uvicorn.Config(
                 app,
-                http=bounded_by(limits or ConnectionLimits()),
+                http=http_protocol(limits or ConnectionLimits()),
                 lifespan="off",
                 log_config=None,
                 access_log=False,

@@ -10,7 +10,7 @@ from typing import Any, Self
 from sk_agents.engine.models import Message
 from sk_agents.engine.ports import Model
 from sk_agents.engine.turns import ModelPiece, Prompt, TextDelta
-from sk_agents.llm.retry import Pace
+from sk_agents.llm.failures import Timing
 from sk_agents.testing.predictable import SettableClock
 from tests.patience import seconds
 
@@ -81,7 +81,7 @@ class RawServer:
 
 
 class Waits:
-    """A pace whose waits take no time; `seconds` are those that were asked for."""
+    """A `Timing` whose waits take no time; `seconds` are those that were asked for."""
 
     def __init__(self, clock: SettableClock | None = None) -> None:
         self.clock = clock or SettableClock()
@@ -92,8 +92,8 @@ class Waits:
         self.clock.advance(seconds)
 
     @property
-    def pace(self) -> Pace:
-        return Pace(self.clock, self.sleep, lambda: 1.0)
+    def timing(self) -> Timing:
+        return Timing(self.clock, self.sleep, lambda: 1.0)
 
 
 async def pieces_of(model: Model, prompt: Prompt = HELLO) -> list[ModelPiece]:

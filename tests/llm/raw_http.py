@@ -7,9 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from sk_agents.llm.http_client import HttpClient, Pool, target
-from sk_agents.llm.http_connection import HttpConnection
-from sk_agents.llm.timeouts import Timeouts
+from sk_agents.llm.http_client import HttpClient, HttpConnection, Pool, Timeouts, request_target
 from tests.patience import seconds
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -94,7 +92,7 @@ async def sent(
     client: HttpClient, url: str, body: bytes = b"{}", timeouts: Timeouts = QUICK
 ) -> HttpConnection:
     async with asyncio.timeout(seconds(20)):
-        return await client.send(target("POST", f"{url}/v1", {}), body, timeouts)
+        return await client.send(request_target("POST", f"{url}/v1", {}), body, timeouts)
 
 
 async def rest_of(response: HttpConnection) -> bytes:

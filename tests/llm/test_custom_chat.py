@@ -194,7 +194,7 @@ from sk_agents.engine.models import Message, Part, ToolCall
 from sk_agents.engine.turns import Prompt, ToolSpec
 from sk_agents.exceptions import ModelError
 from sk_agents.llm.custom_factory import custom_models
-from sk_agents.llm.retry import Pace, RetryPolicy
+from sk_agents.llm.failures import Timing, RetryPolicy
 
 settings = Settings(
     custom_chat_completion_factory_module="./my_models.py",

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from sk_agents.exceptions import ConfigurationError, ModelUnavailable
-from sk_agents.llm.http_client import Pool, target
-from sk_agents.llm.timeouts import Timeouts
+from sk_agents.llm.http_client import Pool, Timeouts, request_target
 from tests.llm.loopback import until
 from tests.llm.raw_http import (
     CHUNKED,
@@ -47,7 +46,7 @@ class Silent:
 async def test_request_arrives_as_it_was_meant() -> None:
     server = Answers([OK])
     async with served(server) as url, http() as client:
-        to = target("POST", f"{url}/a b/é?", {"X-Key": "1"})
+        to = request_target("POST", f"{url}/a b/é?", {"X-Key": "1"})
         response = await client.send(to, b"body", Timeouts())
         assert await rest_of(response) == b"ok"
     head, _, body = server.requests[0].partition(b"\r\n\r\n")
@@ -61,11 +60,11 @@ async def test_request_arrives_as_it_was_meant() -> None:
 @pytest.mark.parametrize("value", ["a\r\nX: y", "a\nb", "a\0b", "é", "\x7f"])
 def test_header_that_would_break_out_of_its_line_is_refused(value: str) -> None:
     with pytest.raises(ConfigurationError, match="X-Key"):
-        target("POST", "http://127.0.0.1:1/v1", {"X-Key": value})
+        request_target("POST", "http://127.0.0.1:1/v1", {"X-Key": value})
 
 
 def test_secret_is_in_no_text_form_of_a_target() -> None:
-    to = target("POST", "http://127.0.0.1:1/v1", {"Authorization": "Bearer sk-secret"})
+    to = request_target("POST", "http://127.0.0.1:1/v1", {"Authorization": "Bearer sk-secret"})
     assert "sk-secret" not in repr(to)
 
 
@@ -79,7 +78,7 @@ def test_secret_is_in_no_text_form_of_a_target() -> None:
     ],
 )
 def test_address_is_understood(url: str, origin: tuple[str, str, int], host: bytes) -> None:
-    to = target("GET", url, {})
+    to = request_target("GET", url, {})
     assert to.origin == origin
     assert host in to.head
 

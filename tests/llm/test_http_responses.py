@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sk_agents.exceptions import ModelProtocolError
-from sk_agents.llm.http_connection import MAX_HEAD_BYTES
+from sk_agents.llm.http_client import MAX_HEAD_BYTES
 from tests.llm.raw_http import (
     CHUNKED,
     OK,

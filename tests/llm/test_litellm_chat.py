@@ -32,7 +32,7 @@ def litellm() -> None:
 
 def model_at(server: ScriptedModelServer | RawServer, waits: Waits | None = None) -> LitellmChat:
     options = {"api_base": server.base_url}
-    return LitellmChat("openai/m", "sk-secret", pace=(waits or Waits()).pace, options=options)
+    return LitellmChat("openai/m", "sk-secret", timing=(waits or Waits()).timing, options=options)
 
 
 async def test_missing_litellm_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

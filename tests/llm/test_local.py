@@ -17,14 +17,16 @@ from sk_agents.engine.turns import (
     TurnFinished,
 )
 from sk_agents.exceptions import ConfigurationError, ModelProtocolError, ModelUnavailable
-from sk_agents.llm.constrained_calls import (
+from sk_agents.llm.local import (
+    LocalModel,
     answer_so_far,
     constrained,
+    from_constrained,
     plain_messages,
     reply_schema,
     requested_call,
+    start_server,
 )
-from sk_agents.llm.local import LocalModel, from_constrained, start_server
 from sk_agents.llm.model_clients import ModelClients
 from tests.llm.loopback import pieces_of
 

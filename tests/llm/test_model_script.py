@@ -11,8 +11,7 @@ import yaml
 from sk_agents.engine.models import Message, ToolCall
 from sk_agents.engine.turns import CallRequested, Prompt, ReasoningDelta, TextDelta
 from sk_agents.exceptions import ConfigurationError
-from sk_agents.llm.model_script import ModelScript
-from sk_agents.llm.scripted import ScriptPlayer, load_script
+from sk_agents.llm.scripted import ModelScript, ScriptPlayer, load_script
 from tests.llm.loopback import Waits, pieces_of, text_of
 
 SCRIPT = r"""
@@ -37,7 +36,7 @@ turns: [{text: "{results}|{result}"}]
 
 def player(folder: Path, text: str = SCRIPT, waits: Waits | None = None) -> ScriptPlayer:
     (folder / "talk.yaml").write_text(text)
-    return ScriptPlayer(load_script("talk.yaml", folder), (waits or Waits()).pace)
+    return ScriptPlayer(load_script("talk.yaml", folder), (waits or Waits()).timing)
 
 
 def round_of(said: str, *results: str) -> Prompt:

@@ -16,10 +16,10 @@ from sk_agents.exceptions import (
     ModelRefused,
     ModelUnavailable,
 )
+from sk_agents.llm.failures import RetryPolicy
+from sk_agents.llm.http_client import Timeouts
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
-from sk_agents.llm.retry import RetryPolicy
-from sk_agents.llm.timeouts import Timeouts
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import says
 from tests.llm.loopback import (
@@ -57,7 +57,7 @@ class Asked:
         async with RawServer(*answers) as server:
             endpoint = Endpoint(server.base_url, "m", **options)  # type: ignore[arg-type]
             try:
-                return await text_of(OpenAIChat(self._clients, endpoint, self._waits.pace))
+                return await text_of(OpenAIChat(self._clients, endpoint, self._waits.timing))
             finally:
                 self.times = server.asked
 
@@ -107,7 +107,7 @@ async def test_server_error_that_stays_is_unavailable(ask: Asked) -> None:
 
 async def test_scripted_servers_error_is_tried_again(clients: ModelClients, waits: Waits) -> None:
     async with ScriptedModelServer([ModelError("no", status=503), says("hi")]) as server:
-        model = OpenAIChat(clients, Endpoint(server.base_url, "m"), waits.pace)
+        model = OpenAIChat(clients, Endpoint(server.base_url, "m"), waits.timing)
         assert await text_of(model) == "hi"
 
 
@@ -127,7 +127,7 @@ async def test_unreachable_host_is_unavailable(
 ) -> None:
     url = base_url.format(port=nobodys_port)
     with pytest.raises(ModelUnavailable):
-        await pieces_of(OpenAIChat(clients, Endpoint(url, "m"), waits.pace))
+        await pieces_of(OpenAIChat(clients, Endpoint(url, "m"), waits.timing))
     assert len(waits.seconds) == RetryPolicy().attempts - 1
 
 
@@ -137,7 +137,7 @@ async def test_tls_towards_a_plain_server_is_unavailable(
     async with ScriptedModelServer([]) as server:
         endpoint = Endpoint(server.base_url.replace("http:", "https:"), "m")
         with pytest.raises(ModelUnavailable):
-            await pieces_of(OpenAIChat(clients, endpoint, waits.pace))
+            await pieces_of(OpenAIChat(clients, endpoint, waits.timing))
 
 
 async def test_connection_dropped_before_an_answer_is_tried_again_at_once(
@@ -206,7 +206,7 @@ async def test_silence_is_unavailable_at_first_and_an_interruption_later(
                 server.base_url, "m", timeouts=Timeouts(idle=0.05), retry=RetryPolicy(attempts=2)
             )
             with pytest.raises(error):
-                await pieces_of(OpenAIChat(clients, endpoint, waits.pace))
+                await pieces_of(OpenAIChat(clients, endpoint, waits.timing))
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,12 @@ import json
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
+from weakref import ref
 
 import pytest
 
 from sk_agents.engine.models import Message, Part, ToolCall
-from sk_agents.engine.run.conversation import Conversation, SentPast
+from sk_agents.engine.run.conversation import Conversation, Past
 from sk_agents.engine.turns import Prompt, ToolSpec
 from sk_agents.llm.openai_wire import (
     Dialect,
@@ -129,15 +130,13 @@ def test_numbers_and_characters_that_orjson_refuses_are_sent() -> None:
     assert body["messages"][1]["content"] == "\ud800"
 
 
-def test_bytes_on_the_wire_say_the_same_and_each_message_is_encoded_once() -> None:
+def test_bytes_on_the_wire_say_the_same() -> None:
     messages = [Message(role="system", content="é"), Message(role="user", content="hi\n")]
     prompt = Prompt(messages, temperature=0.0)
     encoder = RequestEncoder("m")
     first = encoder.encode(prompt)
     assert json.loads(first) == request_body("m", prompt)
-    kept = [message.wire for message in messages]
     assert encoder.encode(prompt) == first
-    assert all(message.wire is wire for message, wire in zip(messages, kept, strict=True))
 
 
 def test_options_that_change_from_one_prompt_to_the_next_are_encoded_anew() -> None:
@@ -159,28 +158,36 @@ def test_options_that_change_from_one_prompt_to_the_next_are_encoded_anew() -> N
 
 
 def test_past_of_a_conversation_is_encoded_once_and_grows_with_it() -> None:
-    encoder, sent, past = RequestEncoder("m"), SentPast(), list[Message]()
+    encoder, past = RequestEncoder("m"), Past()
     system = (Message(role="system", content="be kind"),)
     for number in range(5):
         now = [Message(role="user", content=f"é {number}")]
-        prompt = Prompt(Conversation(system, past, sent, now))
+        prompt = Prompt(Conversation(system, past, now))
         assert json.loads(encoder.encode(prompt)) == request_body("m", prompt)
         # Asked again, after a failure.
         assert json.loads(encoder.encode(prompt)) == request_body("m", prompt)
-        past += [*now, Message(role="assistant", content=f"answer {number}")]
-    assert sent.count == len(past) - 2
-    assert all(not message.wire for message in past[: sent.count])
+        past.messages += [*now, Message(role="assistant", content=f"answer {number}")]
+    past.messages[0] = Message(role="user", content="looked at again")
+    assert b"looked at again" not in encoder.encode(Prompt(Conversation(system, past, [])))
+
+
+def test_encoded_past_goes_with_its_conversation() -> None:
+    encoder, past = RequestEncoder("m"), Past([HELLO])
+    encoder.encode(Prompt(Conversation((), past, [HELLO])))
+    kept = ref(past)
+    del past
+    assert kept() is None
 
 
 def test_prompt_older_than_what_was_sent_since_is_encoded_as_it_is() -> None:
-    encoder, sent, past = RequestEncoder("m"), SentPast(), [HELLO]
-    earlier = Prompt(Conversation((), past, sent, [HELLO]))
-    past += [Message(role="assistant", content="hi"), HELLO]
-    later = Prompt(Conversation((), past, sent, []))
+    encoder, past = RequestEncoder("m"), Past([HELLO])
+    earlier = Prompt(Conversation((), past, [HELLO]))
+    past.messages += [Message(role="assistant", content="hi"), HELLO]
+    later = Prompt(Conversation((), past, []))
     for prompt in (later, earlier, later):
         assert json.loads(encoder.encode(prompt)) == request_body("m", prompt)
 
 
 def test_beginning_of_a_conversation_is_only_what_is_said_now() -> None:
-    prompt = Prompt(Conversation((), [], SentPast(), [HELLO]))
+    prompt = Prompt(Conversation((), Past(), [HELLO]))
     assert json.loads(RequestEncoder("m").encode(prompt)) == request_body("m", prompt)

@@ -6,8 +6,8 @@ import pytest
 
 from sk_agents.engine.ports import Model
 from sk_agents.exceptions import ConfigurationError
-from sk_agents.llm import available_models, providers
-from sk_agents.llm.available_models import AvailableModel, detect_models, installed_in_ollama
+from sk_agents.llm import default_model, providers
+from sk_agents.llm.default_model import AvailableModel, detect_models, installed_in_ollama
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
 from sk_agents.llm.providers import PROVIDERS, ModelSpec, build_model, endpoint_of
@@ -148,7 +148,7 @@ async def test_built_model_speaks(clients: ModelClients) -> None:
 
 
 async def test_set_keys_and_a_running_ollama_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(available_models, "find_spec", lambda module: None)
+    monkeypatch.setattr(default_model, "find_spec", lambda module: None)
     probed = []
 
     async def probe(url: str) -> list[str]:
@@ -165,7 +165,7 @@ async def test_set_keys_and_a_running_ollama_are_detected(monkeypatch: pytest.Mo
 
 
 async def test_other_machines_are_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(available_models, "find_spec", lambda module: None)
+    monkeypatch.setattr(default_model, "find_spec", lambda module: None)
 
     async def probe(url: str) -> list[str]:
         raise AssertionError(url)

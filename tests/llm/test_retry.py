@@ -10,14 +10,14 @@ from sk_agents.exceptions import (
     ModelRateLimited,
     ModelUnavailable,
 )
-from sk_agents.llm.retry import Attempts, RetryPolicy, parse_retry_after
+from sk_agents.llm.failures import Attempts, RetryPolicy, parse_retry_after
 from tests.llm.loopback import Waits
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 async def all_attempts(waits: Waits, failure: ModelError, policy: RetryPolicy) -> int:
-    attempts = Attempts(policy, waits.pace)
+    attempts = Attempts(policy, waits.timing)
     while await attempts.may_repeat_after(failure):
         assert attempts.made < 100
     return attempts.made
@@ -45,7 +45,7 @@ async def test_all_waits_together_are_bounded() -> None:
 
 async def test_time_of_the_attempts_themselves_counts() -> None:
     waits = Waits()
-    attempts = Attempts(RetryPolicy(total_wait=60), waits.pace)
+    attempts = Attempts(RetryPolicy(total_wait=60), waits.timing)
     waits.clock.advance(300)
     assert not await attempts.may_repeat_after(ModelUnavailable())
 

@@ -31,7 +31,7 @@ turns:
 
 def script(folder: Path, text: str = SCRIPT, waits: Waits | None = None) -> ScriptPlayer:
     (folder / "talk.yaml").write_text(text)
-    return ScriptPlayer(load_script("talk.yaml", folder), (waits or Waits()).pace)
+    return ScriptPlayer(load_script("talk.yaml", folder), (waits or Waits()).timing)
 
 
 def asked(*contents: str) -> Prompt:

@@ -31,21 +31,21 @@ SHORTCUT = "it only saves work: what follows comes to the same without it"
 
 EQUIVALENT: tuple[Equivalent, ...] = (
     Equivalent(
-        "engine.log.admission",
+        "engine.log.commits",
         "elif epoch > head.epoch and owner is not None and active is not None:",
         "drop operand",
         "a thread that has an owner and a run is running before the commit too",
         "(owner is not None and active is not None)",
     ),
     Equivalent(
-        "engine.run.cancelling",
+        "engine.run.lifecycle",
         "if run.status is RunStatus.WAITING and not known.state.queue:",
         "drop operand",
         "a run at work has a live owner, and then the commit is refused; or none, and may be ended",
         "(not known.state.queue)",
     ),
     Equivalent(
-        "engine.run.context",
+        "engine.run.context_window",
         "if 2 * (transcript.tokens + overhead) <= context.budget and _is_short(active, context):",
         "shift boundary",
         SHORTCUT,
@@ -64,7 +64,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "engine.run.rounds",
-        "fits = size <= agent.context.budget",
+        "fits = size <= agent.context_window.budget",
         "shift boundary",
         "`cut_to_fit` returns what just fits as it is",
     ),
@@ -95,13 +95,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(named is None)",
     ),
     Equivalent(
-        "http.hosts",
-        'if len(sent) != 1 or sent[0][0] != b"host":',
-        "shift constant",
-        "the only header is the first and the last",
-        "(-1)",
-    ),
-    Equivalent(
         "hitl.rules",
         "for problem in error.errors(include_url=False, include_context=False, "
         "include_input=False):",
@@ -109,8 +102,8 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "what is left out is not read",
     ),
     Equivalent(
-        "tealagents.v1alpha1.owned",
-        "head = await self._engine.shelf.head(task_id, caller.user_id, lasting=True)",
+        "tealagents.v1alpha1.access",
+        "head = await self._engine.catalog.head(task_id, caller.user_id, lasting=True)",
         "flip truth",
         SHORTCUT,
     ),

@@ -86,7 +86,7 @@ def test_statement_of_a_mistake_is_what_has_to_be_executed_for_it() -> None:
     assert places["drop statement", 7] == 7
 
 
-@pytest.mark.parametrize("module", ["engine/run/context.py", "engine/log/state.py"])
+@pytest.mark.parametrize("module", ["engine/run/context_window.py", "engine/log/state.py"])
 def test_every_mutant_is_another_program(module: str) -> None:
     source = (SOURCE / module).read_text()
     original = ast.dump(ast.parse(source))

@@ -7,9 +7,15 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
-from sk_agents.tools.sandbox.plans import Limits, Wall
-from sk_agents.tools.sandbox.session import Ended, Language, Source, run
-from sk_agents.tools.sandbox.walls import candidates, failure
+from sk_agents.tools.sandbox.plans import ProgramLimits, Wall
+from sk_agents.tools.sandbox.sandbox import (
+    Language,
+    ProgramEnd,
+    SourceCode,
+    candidates,
+    failure,
+    run_program,
+)
 from tests.debian import BUBBLEWRAP, program
 from tests.patience import seconds
 
@@ -31,25 +37,27 @@ def reason_against(wall: Wall) -> str | None:
 @dataclass(frozen=True, slots=True)
 class Run:
     text: str
-    ended: Ended
+    ended: ProgramEnd
 
 
 async def ran(
     wall: Wall,
     text: str,
     folder: Path,
-    limits: Limits | None = None,
+    limits: ProgramLimits | None = None,
     *,
     language: Language = "python",
 ) -> Run:
     """The program's output and end, in bounded time."""
     output, ended = b"", None
-    chosen = limits or Limits(seconds=20)
+    chosen = limits or ProgramLimits(seconds=20)
     async with asyncio.timeout(seconds(60)):
-        pieces = run(Source(language, text), folder, chosen, wall=wall, bwrap=bwrap_path())
+        pieces = run_program(
+            SourceCode(language, text), folder, chosen, wall=wall, bwrap=bwrap_path()
+        )
         async with aclosing(pieces):
             async for piece in pieces:
-                if isinstance(piece, Ended):
+                if isinstance(piece, ProgramEnd):
                     ended = piece
                 else:
                     output += piece

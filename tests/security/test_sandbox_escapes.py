@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sk_agents.tools.sandbox.plans import Limits, Wall
-from sk_agents.tools.sandbox.session import Source, run
+from sk_agents.tools.sandbox.plans import ProgramLimits, Wall
+from sk_agents.tools.sandbox.sandbox import SourceCode, run_program
 from tests.missing import lacks
 from tests.requirements import requirement
 from tests.security.escapes import attempt
@@ -277,7 +277,7 @@ async def test_eight_gigabytes_are_not_to_be_had(wall: Wall, folder: Path) -> No
 
 async def test_gigabyte_of_output_is_cut_off(wall: Wall, folder: Path) -> None:
     source = "import os\nwhile True: os.write(1, b'x' * 65536)"
-    done = await ran(wall, source, folder, Limits(seconds=30, output_kb=64))
+    done = await ran(wall, source, folder, ProgramLimits(seconds=30, output_kb=64))
     assert (done.ended.stopped, len(done.text)) == ("output", 64 * 1024)
     assert processes_in(folder) == []
 
@@ -303,13 +303,13 @@ async def test_program_that_ignores_sigterm_and_sleeps_is_killed(wall: Wall, fol
         "    signal.signal(number, signal.SIG_IGN)\n"
         "print('asleep', flush=True)\ntime.sleep(600)"
     )
-    done = await ran(wall, source, folder, Limits(seconds=1))
+    done = await ran(wall, source, folder, ProgramLimits(seconds=1))
     assert (done.text, done.ended.stopped) == ("asleep\n", "time")
     assert processes_in(folder) == []
 
 
 async def test_spinning_program_is_ended_by_its_cpu_limit(wall: Wall, folder: Path) -> None:
-    done = await ran(wall, "while True: pass", folder, Limits(seconds=30, cpu_seconds=1))
+    done = await ran(wall, "while True: pass", folder, ProgramLimits(seconds=30, cpu_seconds=1))
     assert done.ended.stopped is None
     assert done.ended.code == 128 + 24
     assert processes_in(folder) == []
@@ -335,7 +335,9 @@ async def test_children_left_behind_end_with_the_program(wall: Wall, folder: Pat
 async def test_closing_the_stream_kills_everything(wall: Wall, folder: Path) -> None:
     source = "import os, time\nos.fork(); os.fork()\nprint('up', flush=True)\ntime.sleep(600)"
     async with asyncio.timeout(30):
-        pieces = run(Source("python", source), folder, Limits(), wall=wall, bwrap=bwrap_path())
+        pieces = run_program(
+            SourceCode("python", source), folder, ProgramLimits(), wall=wall, bwrap=bwrap_path()
+        )
         async with aclosing(pieces):
             assert b"up" in str(await anext(pieces)).encode()
             assert processes_in(folder) != []
@@ -345,14 +347,15 @@ async def test_closing_the_stream_kills_everything(wall: Wall, folder: Path) -> 
 SERVER = """
 import asyncio, sys
 from pathlib import Path
-from sk_agents.tools.sandbox.plans import Limits
-from sk_agents.tools.sandbox.session import Source, run
+from sk_agents.tools.sandbox.plans import ProgramLimits
+from sk_agents.tools.sandbox.sandbox import SourceCode, run_program
 
 async def main():
     wall, bwrap, folder = sys.argv[1:]
     sleep = "import os, time\\nos.fork()\\nprint('up', flush=True)\\ntime.sleep(600)"
-    source = Source("python", sleep)
-    async for _ in run(source, Path(folder), Limits(seconds=500), wall=wall, bwrap=bwrap):
+    source = SourceCode("python", sleep)
+    limits = ProgramLimits(seconds=500)
+    async for _ in run_program(source, Path(folder), limits, wall=wall, bwrap=bwrap):
         print("up", flush=True)
 
 asyncio.run(main())
@@ -393,10 +396,10 @@ async def test_fork_bomb_is_held_and_its_neighbours_work_on(wall: Wall, tmp_path
         else ""
     )
     bomb = asyncio.create_task(
-        ran(wall, BOMB, folders[0], Limits(seconds=3, cpu_seconds=60, processes=20))
+        ran(wall, BOMB, folders[0], ProgramLimits(seconds=3, cpu_seconds=60, processes=20))
     )
     others = await asyncio.gather(
-        *(ran(wall, neighbour, made, Limits(seconds=50)) for made in folders[1:])
+        *(ran(wall, neighbour, made, ProgramLimits(seconds=50)) for made in folders[1:])
     )
     expected = "4950\n" if shares_its_count(wall) else "4950\n1\n"
     assert {other.text for other in others} == {expected}
@@ -415,6 +418,6 @@ async def test_number_of_processes_is_limited(wall: Wall, folder: Path) -> None:
         "    made += 1\n"
         "print(made)"
     )
-    done = await ran(wall, source, folder, Limits(seconds=20, processes=20))
+    done = await ran(wall, source, folder, ProgramLimits(seconds=20, processes=20))
     assert 5 <= int(done.text) <= (200 if shares_its_count(wall) else 25), done.text
     assert processes_in(folder) == []

@@ -11,7 +11,6 @@ class Requirement:
     reason: str | None = None
 
 
-ENTRA = "Tokens of Entra ID are not verified yet; a user's own authorizer class can verify them."
 FLEET = "Stores that many hosts share (PostgreSQL, Redis, DynamoDB) are not built yet."
 ENCRYPTION = "Encryption of stored conversations is not built yet."
 NOT_OBSERVABLE = "The sentence plans work or explains a choice; nobody can observe it from outside."

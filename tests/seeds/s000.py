@@ -1,7 +1,6 @@
 """S000: sessions, tasks and requests; the two flows; what tealagents/v1alpha1 must be."""
 
 from tests.seeds.requirement import (
-    ENTRA,
     FLEET,
     NOT_OBSERVABLE,
     Requirement,
@@ -137,10 +136,8 @@ S000 = {
     "S000-state-models": Requirement(
         "Sessions, tasks and requests are models: a request has one task, a task one session."
     ),
-    "S000-auth-entra-scopes": Requirement(
-        "A token without the platform's scope is refused.", ENTRA
-    ),
-    "S000-auth-entra-oid": Requirement("The user id is the OID of a verified token.", ENTRA),
+    "S000-auth-entra-scopes": Requirement("A token without the platform's scope is refused."),
+    "S000-auth-entra-oid": Requirement("The user id is the OID of a verified token."),
     "S000-auth-caller": Requirement(
         "A route learns who is calling from the configured authorizer and from nothing else."
     ),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sk_agents.chats.render import Renderer
 from sk_agents.client.sse_parser import Frame, SseParser
-from sk_agents.engine.agent import Limits
+from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -29,8 +29,7 @@ from sk_agents.engine.events import (
     ToolStarted,
 )
 from sk_agents.engine.log.state import Run, ThreadState, fold
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.models import Effect, RunStatus
+from sk_agents.engine.models import TERMINAL, Effect, RunStatus
 from sk_agents.exceptions import TealError
 from sk_agents.llm.openai_wire import wire_message
 from tests.engine.openai_rules import problems as broken_rules
@@ -360,7 +359,7 @@ def decisions_take_effect_in_time(world: World) -> Iterator[str]:
         end = done.completed + BOUND + slack
         if done.kind == "cancel" and _runs_a_tool(life, done):
             # Its outcome is waited for, for a while: else it would be unknown.
-            end += Limits().cancel_grace_seconds
+            end += RunLimits().cancel_grace_seconds
         owner = life.owner_at(done.completed)
         if effective <= end or _is_disturbed(world, owner, done, end):
             continue

@@ -12,24 +12,19 @@ from types import SimpleNamespace
 
 from fastapi import FastAPI
 
-from sk_agents.app import NO_TELEMETRY
 from sk_agents.authorization.dummy_authorizer import DummyAuthorizer
-from sk_agents.chats.desk import SURFACE
-from sk_agents.chats.routes import add_chat_routes
-from sk_agents.chats.talking import Start
-from sk_agents.chats.views import AgentView
+from sk_agents.chats.requests import SURFACE, ChatResources
+from sk_agents.chats.routes import chat_operations
 from sk_agents.config.settings import Settings
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.ports import Store
 from sk_agents.exceptions import TealError
 from sk_agents.http.caller import CallerCheck
-from sk_agents.http.errors import install_error_handlers
-from sk_agents.http.express import ExpressApp
-from sk_agents.http.limits import Limits
-from sk_agents.http.quotas import Quotas
-from sk_agents.http.streams import StreamSlots
+from sk_agents.http.front import TealApp
+from sk_agents.http.limits import Limits, Quotas, StreamSlots
 from sk_agents.signals.local import LocalSignals
+from sk_agents.wire.views import AgentView
 from tests.simulation.network import Server
 from tests.simulation.store_port import Shadow, StorePort, Trouble
 from tests.simulation.substitution import WORLD, SeededIds
@@ -82,14 +77,12 @@ class Chats:
     """The chats API; its routes are made once and serve one history after the other."""
 
     app: FastAPI
+    resources: ChatResources
 
     def begin(self, engine: Engine) -> None:
         self.app.state.engines = SimpleNamespace(main=engine)
-        for route in self.app.router.routes:
-            endpoint = getattr(route, "endpoint", None)
-            if isinstance(endpoint, Start):
-                limits = _limits()
-                endpoint.desk.quotas, endpoint.desk.slots = limits.quotas[SURFACE], limits.slots
+        limits = _limits()
+        self.resources.quotas, self.resources.slots = limits.quotas[SURFACE], limits.slots
 
 
 def _limits() -> Limits:
@@ -99,17 +92,15 @@ def _limits() -> Limits:
 
 
 def chats_app() -> Chats:
-    app = ExpressApp(
-        title="", docs_url=None, redoc_url=None, openapi_url=None, telemetry=NO_TELEMETRY
-    )
+    app = TealApp(title="", openapi_url=None)
     app.state.settings = Settings()
-    app.state.house = SimpleNamespace(agents={})
+    app.state.parts = SimpleNamespace(agents={})
     app.state.limits = _limits()
     app.state.caller_check = CallerCheck(DummyAuthorizer(), allow_insecure=True)
-    install_error_handlers(app)
     view = AgentView(name=AGENT, description="", model="m", examples=[], tools=[])
-    add_chat_routes(app, lambda: [view])
-    return Chats(app)
+    resources = ChatResources(lambda: [view], app.state.limits)
+    app.add_operations(chat_operations(resources))
+    return Chats(app, resources)
 
 
 @dataclass(slots=True)

@@ -16,9 +16,14 @@ from urllib.parse import urlencode
 
 import orjson
 
+from sk_agents.client.connection import (
+    ByteStream,
+    RetryTiming,
+    ServerConnection,
+    ServerRequest,
+    _refusal,
+)
 from sk_agents.client.errors import ServerUnreachable
-from sk_agents.client.link import ByteStream, Link, Request, _refusal
-from sk_agents.client.patience import Pace
 from sk_agents.client.sse_parser import Frame, SseParser
 from tests.simulation.virtual_loop import Process
 from tests.simulation.virtual_threads import START, running_loop
@@ -37,7 +42,7 @@ class Connection:
     at: float
     instance: int
     user_id: str
-    request: Request
+    request: ServerRequest
     status: int = 0
     frames: list[Frame] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
@@ -202,7 +207,7 @@ class SimulatedResponse:
             self._deliver(LOST)
 
 
-class SimulatedLink(Link):
+class SimulatedLink(ServerConnection):
     """The client's link: `choose` says which instance gets the next request."""
 
     def __init__(
@@ -216,7 +221,7 @@ class SimulatedLink(Link):
         errors: list[BaseException],
     ) -> None:
         loop = running_loop()
-        pace = Pace(
+        pace = RetryTiming(
             monotonic=lambda: START + loop.time(), sleep=asyncio.sleep, chance=loop.random.random
         )
         super().__init__(
@@ -235,7 +240,7 @@ class SimulatedLink(Link):
     def open(self) -> None:
         return None
 
-    async def _send(self, request: Request, headers: dict[str, str]) -> Any:
+    async def _send(self, request: ServerRequest, headers: dict[str, str]) -> Any:
         loop = running_loop()
         server = self._choose()
         await asyncio.sleep(loop.random.random() * LATENCY)
@@ -264,7 +269,9 @@ class SimulatedLink(Link):
             raise await _refusal(response)  # type: ignore[arg-type]
         return response
 
-    def _scope(self, request: Request, headers: dict[str, str], body: bytes) -> dict[str, Any]:
+    def _scope(
+        self, request: ServerRequest, headers: dict[str, str], body: bytes
+    ) -> dict[str, Any]:
         raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         return {
             "type": "http",

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sk_agents.engine.ids import RandomIds
+from sk_agents.engine.defaults import RandomIds
 from sk_agents.persistence.liveness import process_is_gone
 from tests.simulation.virtual_threads import (
     VirtualExecutor,

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Literal
 
-from sk_agents.client import events as seen
-from sk_agents.client.chat import Chat
 from sk_agents.client.errors import ClientError, TealServerError
-from sk_agents.client.teal_client import TealClient
+from sk_agents.client.teal_client import Chat, TealClient
 from sk_agents.interactions import chat_thread_id
+from sk_agents.wire import events as seen
 from tests.simulation.network import Connection, Server, SimulatedLink
 from tests.simulation.plan import Action
 from tests.simulation.virtual_loop import VirtualLoop
@@ -135,7 +134,7 @@ class _Doing:
 
     def client(self) -> TealClient:
         client = TealClient("http://simulated", user=user_of(self.action.user))
-        client._link = self.users.link(self.action)
+        client._connection = self.users.link(self.action)
         return client
 
     async def start(self, known: Known) -> None:

@@ -21,7 +21,7 @@ from sk_agents.engine.events import (
 from sk_agents.engine.log.commits import Absent, Claim, Park, Release
 from sk_agents.engine.log.state import ThreadState, fold
 from sk_agents.engine.models import NewThread, Thread
-from sk_agents.interactions import Interaction, interaction_of
+from sk_agents.interactions import interaction_of
 from sk_agents.persistence.file.projection import chat_document
 from sk_agents.persistence.file.store import FileStore
 from sk_agents.testing.commits import (
@@ -38,6 +38,7 @@ from sk_agents.testing.commits import (
     thought,
 )
 from sk_agents.testing.predictable import SettableClock
+from sk_agents.wire.views import Interaction
 from tests.requirements import requirement
 
 ANN = "ann"

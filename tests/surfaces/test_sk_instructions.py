@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from sk_agents.exceptions import ConfigurationError, InvalidInput
-from sk_agents.skagents.v1.instructions import MAX_CHARACTERS, Instructions
+from sk_agents.skagents.v1.config import MAX_CHARACTERS, Instructions
 
 
 class Order(BaseModel):

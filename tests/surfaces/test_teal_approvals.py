@@ -284,7 +284,7 @@ async def test_agent_that_goes_on_is_told_who_refused_and_why(tmp_path: Path) ->
         path = f"{P}/resume/{paused['request_id']}"
         reply = (await at.post(path, {"decisions": [refused]})).json()
         assert (reply["status"], reply["output"]) == ("Completed", "done")
-        assert at.prompts[1][-1]["content"] == "Rejected by alice: not today It did not run."
+        assert at.prompts[1][-1]["content"] == "Rejected by alice: not today. It did not run."
         assert at.place.sent == []
 
 

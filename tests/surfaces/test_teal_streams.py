@@ -9,7 +9,7 @@ from sk_agents.engine.models import Usage
 from sk_agents.engine.turns import ReasoningDelta, TextDelta, TurnFinished
 from sk_agents.exceptions import ModelError
 from sk_agents.http.sse import KEEPALIVE_SECONDS
-from sk_agents.tealagents.v1alpha1.config import Served
+from sk_agents.tealagents.v1alpha1.config import ServedTealAgent
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.requirements import requirement
 from tests.surfaces.teal_server import (
@@ -110,7 +110,7 @@ async def test_silence_is_broken_by_comments_and_by_events_with_the_ids(tmp_path
 
 
 def test_silence_lasts_fifteen_seconds_at_most_and_thirty_without_an_event() -> None:
-    defaults = Served.__dataclass_fields__
+    defaults = ServedTealAgent.__dataclass_fields__
     assert defaults["keepalive"].default == KEEPALIVE_SECONDS == 15.0
 
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from sk_agents.cli.logs import ALIKE_SECONDS, MOST_ALIKE, MOST_MESSAGES, Repeats
-from sk_agents.telemetry.line_writer import COUNTS, LineWriter, print_line
+from sk_agents.cli.logs import MAX_MESSAGES, MAX_REPEATS, PERIOD_SECONDS, RepeatLimit
+from sk_agents.telemetry.logs import COUNTS, LineWriter, print_line
 
 PIPE_BYTES = 64 * 1024
 
@@ -97,21 +97,23 @@ def time() -> Time:
 
 
 def test_a_message_is_written_so_often_and_the_rest_is_told_later(time: Time) -> None:
-    repeats, before = Repeats(time), COUNTS.repeated
+    repeats, before = RepeatLimit(time), COUNTS.repeated
     bad, other = ("uvicorn", 30, "bad request"), ("uvicorn", 30, "other")
-    assert [repeats.admit(bad) for _ in range(MOST_ALIKE + 5)] == [True] * MOST_ALIKE + [False] * 5
+    assert [repeats.admit(bad) for _ in range(MAX_REPEATS + 5)] == [True] * MAX_REPEATS + [
+        False
+    ] * 5
     assert repeats.admit(other)
-    assert repeats.told() == []
-    time.now += ALIKE_SECONDS + 1
+    assert repeats.taken_omissions() == []
+    time.now += PERIOD_SECONDS + 1
     assert repeats.admit(other)
-    assert repeats.told() == [("bad request", 5)]
-    assert repeats.told() == []
+    assert repeats.taken_omissions() == [("bad request", 5)]
+    assert repeats.taken_omissions() == []
     assert repeats.admit(bad)
     assert COUNTS.repeated - before == 5
 
 
 def test_what_is_remembered_of_messages_is_bounded(time: Time) -> None:
-    repeats = Repeats(time)
-    for number in range(10 * MOST_MESSAGES):
+    repeats = RepeatLimit(time)
+    for number in range(10 * MAX_MESSAGES):
         assert repeats.admit(("somebody", 30, f"message {number}"))
-    assert len(repeats._seen) <= MOST_MESSAGES
+    assert len(repeats._seen) <= MAX_MESSAGES

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from sk_agents.cli.logs import configure_logs
 from sk_agents.config.settings import Settings
-from sk_agents.telemetry.redaction import HIDDEN, Redactor, secret_values
+from sk_agents.telemetry.logs import HIDDEN, Redactor, secret_values
 from tests.requirements import requirement
 from tests.telemetry.collector import Collector
 from tests.telemetry.stories import RUN, Story, sending, telemetry_for

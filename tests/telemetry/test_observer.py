@@ -8,7 +8,7 @@ from sk_agents.engine.events import Failed, RunEnded
 from sk_agents.engine.models import RunStatus
 from sk_agents.exceptions import ModelRateLimited
 from sk_agents.telemetry.otlp import Sending
-from sk_agents.telemetry.run_context import current_traceparent
+from sk_agents.telemetry.spans import current_traceparent
 from tests.telemetry.collector import Collector
 from tests.telemetry.stories import AGENT, CALL, NOON, Story, sending
 

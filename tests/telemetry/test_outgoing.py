@@ -7,15 +7,14 @@ from typing import Any
 
 from aiohttp import web
 
-from sk_agents.llm.http_client import target
+from sk_agents.llm.http_client import Timeouts, request_target
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.timeouts import Timeouts
-from sk_agents.tools.openapi.clients import RemoteClients
-from sk_agents.tools.openapi.http import Bounds
-from sk_agents.tools.openapi.operation import Request
+from sk_agents.tools.openapi.http import RequestBounds
+from sk_agents.tools.openapi.operations import ServiceRequest
+from sk_agents.tools.openapi.tool import RemoteClients
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-BOUNDS = Bounds(seconds=5.0, max_bytes=1000)
+BOUNDS = RequestBounds(seconds=5.0, max_bytes=1000)
 
 
 class Service:
@@ -48,12 +47,14 @@ def told(trace: str | None) -> dict[str, Any]:
 
 async def ask_remotely(service: Service, **options: Any) -> None:
     async with RemoteClients(**options) as clients:
-        await clients.send(Request("GET", service.url, {}, None), {"X-Own": "1"}, BOUNDS)
+        await clients.send(ServiceRequest("GET", service.url, {}, None), {"X-Own": "1"}, BOUNDS)
 
 
 async def ask_model(service: Service, **options: Any) -> None:
     async with ModelClients(**options) as clients:
-        response = await clients.http.send(target("POST", service.url, {}), b"{}", Timeouts())
+        response = await clients.http.send(
+            request_target("POST", service.url, {}), b"{}", Timeouts()
+        )
         response.release(is_done=False)
 
 

@@ -14,8 +14,7 @@ from sk_agents.exceptions import ModelRefused
 from sk_agents.llm.litellm_chat import LitellmChat, load_litellm
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.providers import ModelSpec, build_model
-from sk_agents.telemetry.run_context import current_traceparent
-from sk_agents.telemetry.spans import within
+from sk_agents.telemetry.spans import current_traceparent, within
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import says
 from tests.llm.loopback import text_of

@@ -16,10 +16,9 @@ from starlette.routing import Route
 from starlette.types import Message
 
 from sk_agents.exceptions import ThreadNotFound
-from sk_agents.http.correlation import CorrelationMiddleware
-from sk_agents.http.errors import install_error_handlers
+from sk_agents.http.front import TealApp
+from sk_agents.http.health import metrics_operation
 from sk_agents.http.sse import EventStream, frame
-from sk_agents.http.telemetry import TelemetryMiddleware, metrics_route
 from sk_agents.telemetry.telemetry import Telemetry
 from tests.telemetry.collector import Collector
 from tests.telemetry.stories import sending, telemetry_for
@@ -43,10 +42,7 @@ async def _plain(request: Request) -> Response:
 
 
 def application(telemetry: Telemetry) -> FastAPI:
-    app = FastAPI(telemetry={"tracing": False, "metrics": False, "logs": False})
-    app.add_middleware(CorrelationMiddleware)
-    app.add_middleware(TelemetryMiddleware, requests=telemetry.requests)
-    install_error_handlers(app)
+    app = TealApp(requests=telemetry.requests)
     app.router.routes.append(Route("/plain/{name}", _plain))
     app.router.routes.append(Route("/streams/{name}", _stream, methods=["POST"]))
     router = APIRouter()
@@ -61,7 +57,7 @@ def application(telemetry: Telemetry) -> FastAPI:
 
     app.include_router(router, prefix="/included")
     if telemetry.page is not None:
-        app.router.routes.append(metrics_route(telemetry.page))
+        app.add_operations([metrics_operation(telemetry.page)])
     return app
 
 
@@ -161,7 +157,7 @@ async def test_reader_that_leaves_ends_the_span_of_its_stream() -> None:
                 "raw_path": b"/streams/one",
                 "query_string": b"",
                 "root_path": "",
-                "headers": [],
+                "headers": [(b"host", b"test")],
                 "server": ("test", 80),
             }
             task = asyncio.ensure_future(app(scope, receive, send))

@@ -17,7 +17,7 @@ import pytest
 
 from sk_agents.engine.models import Effect
 from sk_agents.exceptions import ConfigurationError, StoreBusy, StoreError, ToolError
-from sk_agents.tools.toolbox import Toolbox
+from sk_agents.tools.toolbox import AgentToolbox
 from tests.tools.calls import CONTEXT, result
 from tests.tools.mcp_servers.running import running
 from todo_server.__main__ import main
@@ -74,7 +74,7 @@ def kept(url: str, user: str) -> list[Task]:
         return store.list(user, "all", 9)
 
 
-async def told(box: Toolbox, tool: str, context: Any = ADA, **arguments: Any) -> Any:
+async def told(box: AgentToolbox, tool: str, context: Any = ADA, **arguments: Any) -> Any:
     found = await result(box, f"mcp_todo-{tool}", arguments, context)
     return json.loads(found.content)
 

@@ -11,8 +11,8 @@ from sk_agents.engine.models import ToolCall
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
 from sk_agents.ska_types import BasePlugin
 from sk_agents.tools.plugins import load_plugin_tools, plugin_tools
-from sk_agents.tools.threads import CallThreads
-from sk_agents.tools.toolbox import Toolbox
+from sk_agents.tools.toolbox import AgentToolbox
+from sk_agents.worker_threads import WorkerThreads
 
 CONTEXT = ToolContext(
     thread_id="t1",
@@ -30,19 +30,21 @@ def written(folder: Path, source: str, name: str = "custom_plugins.py") -> Path:
     return path
 
 
-def loaded(folder: Path, *names: str, source: str | None = None) -> Toolbox:
+def loaded(folder: Path, *names: str, source: str | None = None) -> AgentToolbox:
     """The tools of the classes in the plugin file beside an agent file in `folder`."""
     if source is not None:
         written(folder, source)
     tools = load_plugin_tools(
-        names, settings=Settings(), agent_file=folder / "config.yaml", threads=CallThreads()
+        names, settings=Settings(), agent_file=folder / "config.yaml", threads=WorkerThreads()
     )
-    return Toolbox(tools)
+    return AgentToolbox(tools)
 
 
-def toolbox(*plugins: type[BasePlugin], threads: CallThreads | None = None) -> Toolbox:
-    shared = threads or CallThreads()
-    return Toolbox(*(plugin_tools(plugin, threads=shared, origin="here") for plugin in plugins))
+def toolbox(*plugins: type[BasePlugin], threads: WorkerThreads | None = None) -> AgentToolbox:
+    shared = threads or WorkerThreads()
+    return AgentToolbox(
+        *(plugin_tools(plugin, threads=shared, origin="here") for plugin in plugins)
+    )
 
 
 def call(name: str, arguments: dict[str, Any] | None = None) -> ToolCall:
@@ -51,14 +53,14 @@ def call(name: str, arguments: dict[str, Any] | None = None) -> ToolCall:
 
 
 async def pieces(
-    box: Toolbox, wanted: ToolCall, context: ToolContext = CONTEXT
+    box: AgentToolbox, wanted: ToolCall, context: ToolContext = CONTEXT
 ) -> Sequence[ToolChunk | ToolResult]:
     async with aclosing(box.run(wanted, context)) as stream:
         return [piece async for piece in stream]
 
 
 async def result(
-    box: Toolbox,
+    box: AgentToolbox,
     name: str,
     arguments: dict[str, Any] | None = None,
     context: ToolContext = CONTEXT,

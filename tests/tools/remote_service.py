@@ -12,9 +12,9 @@ import yaml
 from aiohttp import web
 
 from sk_agents.config.settings import Settings
-from sk_agents.tools.openapi.clients import RemoteClients
 from sk_agents.tools.openapi.services import load_remote_tools
-from sk_agents.tools.toolbox import Toolbox
+from sk_agents.tools.openapi.tool import RemoteClients
+from sk_agents.tools.toolbox import AgentToolbox
 
 PETS: dict[str, Any] = {
     "openapi": "3.0.3",
@@ -140,8 +140,8 @@ def written_catalog(folder: Path, text: str) -> Settings:
     return Settings(remote_plugin_path=path)
 
 
-def load(folder: Path, settings: Settings, clients: RemoteClients, *names: str) -> Toolbox:
+def load(folder: Path, settings: Settings, clients: RemoteClients, *names: str) -> AgentToolbox:
     tools = load_remote_tools(
         names or ("Pets",), settings=settings, agent_file=folder / "config.yaml", clients=clients
     )
-    return Toolbox(tools)
+    return AgentToolbox(tools)

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from sk_agents.exceptions import ToolError
 from sk_agents.tools.addresses import (
-    Allowed,
+    AllowedUrls,
     CheckedAddress,
     PinnedResolver,
     Resolve,
@@ -33,11 +33,11 @@ def names(**known: str) -> Resolve:
     return resolve
 
 
-async def checked(url: str, allow: Allowed | None = None, /, **known: str) -> CheckedAddress:
-    return await checked_address(url, allow=allow or Allowed(), resolve=names(**known))
+async def checked(url: str, allow: AllowedUrls | None = None, /, **known: str) -> CheckedAddress:
+    return await checked_address(url, allow=allow or AllowedUrls(), resolve=names(**known))
 
 
-async def refusal(url: str, allow: Allowed | None = None, /, **known: str) -> str:
+async def refusal(url: str, allow: AllowedUrls | None = None, /, **known: str) -> str:
     with pytest.raises(ToolError) as caught:
         await checked(url, allow, **known)
     return str(caught.value)
@@ -153,7 +153,7 @@ async def test_other_schemes_are_refused(url: str) -> None:
 
 
 async def test_http_can_be_left_out_of_what_is_allowed() -> None:
-    allow = Allowed(schemes=frozenset({"https"}))
+    allow = AllowedUrls(schemes=frozenset({"https"}))
     assert "only https" in await refusal("http://example.com/", allow, example_com=PUBLIC)
 
 
@@ -188,7 +188,7 @@ async def test_secret_in_a_refused_url_is_not_repeated() -> None:
 
 
 async def test_operator_may_allow_ports_and_private_hosts() -> None:
-    allow = Allowed(ports=frozenset({8080}), hosts=frozenset({"wiki.internal"}))
+    allow = AllowedUrls(ports=frozenset({8080}), hosts=frozenset({"wiki.internal"}))
     found = await checked("http://wiki.internal:8080/x", allow, wiki_internal="10.0.0.7")
     assert (found.url, found.addresses) == ("http://wiki.internal:8080/x", ("10.0.0.7",))
     assert "port 80 " in await refusal("http://wiki.internal/", allow, wiki_internal="10.0.0.7")
@@ -221,7 +221,7 @@ async def test_connection_goes_to_the_checked_address_whatever_the_name_means_la
     async def changing(host: str, port: int) -> Sequence[str]:
         return next(answers)
 
-    allow = Allowed(ports=frozenset({port}), hosts=frozenset({"rebinding.example"}))
+    allow = AllowedUrls(ports=frozenset({port}), hosts=frozenset({"rebinding.example"}))
     url = f"http://rebinding.example:{port}/"
     found = await checked_address(url, allow=allow, resolve=changing)
     connector = aiohttp.TCPConnector(resolver=PinnedResolver(found), use_dns_cache=False)
@@ -232,7 +232,7 @@ async def test_connection_goes_to_the_checked_address_whatever_the_name_means_la
         with pytest.raises(aiohttp.ClientConnectorError):
             await session.get(f"http://localhost:{port}/")
     with pytest.raises(ToolError, match="not a public address"):
-        await checked_address(url, allow=Allowed(ports=frozenset({port})), resolve=changing)
+        await checked_address(url, allow=AllowedUrls(ports=frozenset({port})), resolve=changing)
 
 
 async def test_pinned_resolver_keeps_families_apart() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sk_agents.exceptions import ToolError
-from sk_agents.tools.answers import check_answer
+from sk_agents.tools.json_schema import check_answer
 from tests.tools.builtin_box import box
 from tests.tools.calls import call
 
@@ -50,7 +50,7 @@ def test_answer_that_fits_is_taken(schema: dict[str, Any], answer: Any) -> None:
         ({"type": "array", "items": {"type": "integer"}}, [1, "x"], "1: 'x' is not of type"),
         (ONE, {"name": 7}, "name: 7 is not of type 'string'"),
         (ONE, {}, "'name' is a required property"),
-        (ONE, {"nmae": "Ada"}, "'nmae': is unknown; is it name?"),
+        (ONE, {"nmae": "Ada"}, "'nmae': is unknown; did you mean name?"),
         (ONE, 7, "name: 7 is not of type 'string'"),
         (TWO, "Ada", "answer"),
         (ONE, {"name": float("nan")}, "answer"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sk_agents.engine.calls.arguments import MAX_BYTES, parse_arguments
+from sk_agents.engine.calls.proposals import MAX_ARGUMENT_BYTES, parse_arguments
 from sk_agents.exceptions import ToolError
 
 
@@ -34,8 +34,8 @@ def test_no_arguments_are_an_empty_object(text: str) -> None:
         ('{"a": "\\ud800"}', "surrogate"),
         ('{"a":' + "[" * 64 + "]" * 64 + "}", "nested more than 64"),
         ("[" * 60_000, "nested more than 64"),
-        ('{"a": "' + "x" * MAX_BYTES + '"}', "larger than"),
-        ('{"a": "' + "\u00e9" * (MAX_BYTES // 2) + '"}', "larger than"),
+        ('{"a": "' + "x" * MAX_ARGUMENT_BYTES + '"}', "larger than"),
+        ('{"a": "' + "\u00e9" * (MAX_ARGUMENT_BYTES // 2) + '"}', "larger than"),
     ],
 )
 def test_anything_but_one_plain_object_is_refused_in_words(text: str, reason: str) -> None:

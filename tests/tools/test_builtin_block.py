@@ -7,9 +7,8 @@ import pytest
 
 from sk_agents.engine.models import Effect
 from sk_agents.exceptions import ConfigurationError, ToolError
-from sk_agents.tools.builtin.assembly import BuiltinTools
-from sk_agents.tools.builtin.block import TOOL_NAMES
-from sk_agents.tools.threads import CallThreads
+from sk_agents.tools.builtin.loader import TOOL_NAMES, BuiltinTools
+from sk_agents.worker_threads import WorkerThreads
 from tests.tools.builtin_box import tools
 
 READING = {
@@ -22,7 +21,7 @@ READING = {
 
 
 def loaded(folder: Path, block: Any, **shared: Any) -> list[str]:
-    builtin = BuiltinTools(CallThreads(), **shared)
+    builtin = BuiltinTools(WorkerThreads(), **shared)
     path = folder / "config.yaml"
     return [tool.spec.name for tool in builtin.load(block, path=path, field="spec.agent.builtin")]
 

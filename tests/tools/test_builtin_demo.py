@@ -9,16 +9,15 @@ from typing import Any, cast
 
 import pytest
 
-from sk_agents.config.agent_file import read_agent_file
-from sk_agents.config.agent_spec import read_agent_specs
+from sk_agents.config.agent_file import read_agent_file, read_agent_specs
 from sk_agents.engine.models import RunStatus
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.hitl.rules import read_approvals, refuse_strays
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.providers import ModelSpec, build_model
-from sk_agents.tools.builtin.assembly import BuiltinTools
-from sk_agents.tools.threads import CallThreads
-from sk_agents.tools.toolbox import Toolbox
+from sk_agents.tools.builtin.loader import BuiltinTools
+from sk_agents.tools.toolbox import AgentToolbox
+from sk_agents.worker_threads import WorkerThreads
 from tests.engine.kit import Talk, talking
 
 DEMO = Path(__file__).parent.parent.parent / "demos" / "files"
@@ -36,7 +35,7 @@ async def served(demo: Path) -> AsyncIterator[Talk]:
     path = demo / "config.yaml"
     (spec,) = read_agent_specs(read_agent_file(path)).values()
     block = read_agent_file(path).document["spec"]["agent"]["builtin"]
-    box = Toolbox(BuiltinTools(CallThreads()).load(block, path=path))
+    box = AgentToolbox(BuiltinTools(WorkerThreads()).load(block, path=path))
     rules = read_approvals(spec.approvals, path=path)
     refuse_strays(rules, box.specs(), path=path)
     policy = ApprovalPolicy(rules, declared=box.requires_approval)

@@ -11,8 +11,7 @@ from threading import Event, Thread
 import pytest
 
 from sk_agents.exceptions import ToolError
-from sk_agents.tools.builtin.beneath import Opener
-from sk_agents.tools.builtin.workspace import Workspace, Workspaces, parts_of
+from sk_agents.tools.builtin.workspace import FolderOpener, Workspace, Workspaces, parts_of
 from tests.missing import lacks
 from tests.tools.builtin_box import files
 from tests.tools.calls import CONTEXT, call, result
@@ -30,8 +29,8 @@ def work(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=[True, False], ids=["kernel", "walk"])
-def opener(request: pytest.FixtureRequest) -> Opener:
-    return Opener(has_kernel_check=request.param)
+def opener(request: pytest.FixtureRequest) -> FolderOpener:
+    return FolderOpener(has_kernel_check=request.param)
 
 
 async def said(folder: Path, name: str, **arguments: object) -> str:
@@ -270,7 +269,7 @@ async def test_failed_write_leaves_nothing_behind(work: Path) -> None:
 
 @pytest.mark.parametrize("path", ["out/secret.txt", "out_file"])
 def test_nothing_leads_out_with_either_way_of_opening(
-    work: Path, opener: Opener, path: str
+    work: Path, opener: FolderOpener, path: str
 ) -> None:
     _odd_things(work)
     with Workspaces(work, "everyone", opener).opened(CONTEXT) as workspace:
@@ -281,7 +280,7 @@ def test_nothing_leads_out_with_either_way_of_opening(
     assert (work.parent / "secret.txt").read_text() == "secret"
 
 
-def test_folder_that_turns_into_a_link_never_leads_out(work: Path, opener: Opener) -> None:
+def test_folder_that_turns_into_a_link_never_leads_out(work: Path, opener: FolderOpener) -> None:
     """Another process swaps a folder for a link to the outside while files are read and written."""
     outside = work.parent / "outside"
     outside.mkdir()

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sk_agents.exceptions import ToolError
-from sk_agents.tools.builtin.calculator import calculated
+from sk_agents.tools.builtin.basic_tools import ClockTools, calculated
 from sk_agents.tools.builtin.function_tool import FunctionTool
-from sk_agents.tools.builtin.plain import ClockTools
-from sk_agents.tools.threads import CallThreads
-from sk_agents.tools.toolbox import Toolbox
+from sk_agents.tools.toolbox import AgentToolbox
+from sk_agents.worker_threads import WorkerThreads
 from tests.tools.builtin_box import box
 from tests.tools.calls import CONTEXT, result
 
@@ -93,12 +92,12 @@ def test_no_text_makes_it_fail_otherwise(expression: str) -> None:
 
 
 @pytest.fixture
-def clock() -> Iterator[Toolbox]:
+def clock() -> Iterator[AgentToolbox]:
     tools = ClockTools(lambda: datetime(2030, 1, 1, 23, 30, tzinfo=UTC))
-    yield Toolbox(FunctionTool(offer, CallThreads()) for offer in tools.offers())
+    yield AgentToolbox(FunctionTool(offer, WorkerThreads()) for offer in tools.offers())
 
 
-async def test_time_is_told_in_the_zone_asked_for(clock: Toolbox) -> None:
+async def test_time_is_told_in_the_zone_asked_for(clock: AgentToolbox) -> None:
     assert (await result(clock, "Clock-current_time")).content == (
         "Tuesday 2030-01-01T23:30:00+00:00 (UTC)"
     )
@@ -107,7 +106,7 @@ async def test_time_is_told_in_the_zone_asked_for(clock: Toolbox) -> None:
 
 
 @pytest.mark.parametrize("zone", ["Mars/Base", "../../etc/passwd", "/etc/passwd", "", "x" * 5000])
-async def test_zone_that_does_not_exist_is_told(clock: Toolbox, zone: str) -> None:
+async def test_zone_that_does_not_exist_is_told(clock: AgentToolbox, zone: str) -> None:
     with pytest.raises(ToolError, match="There is no time zone"):
         await result(clock, "Clock-current_time", {"zone": zone})
 

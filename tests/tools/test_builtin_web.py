@@ -11,8 +11,8 @@ from aiohttp import web
 from sk_agents.exceptions import ToolError
 from sk_agents.tools.builtin.function_tool import FunctionTool
 from sk_agents.tools.builtin.web import WebLimits, WebTools
-from sk_agents.tools.threads import CallThreads
-from sk_agents.tools.toolbox import Toolbox
+from sk_agents.tools.toolbox import AgentToolbox
+from sk_agents.worker_threads import WorkerThreads
 from tests.tools.calls import result
 
 
@@ -72,23 +72,23 @@ async def names(host: str, port: int) -> Sequence[str]:
     return ["127.0.0.1"]
 
 
-def box(*allow: str, **limits: Any) -> Toolbox:
+def box(*allow: str, **limits: Any) -> AgentToolbox:
     tools = WebTools(WebLimits(allow, **limits), resolve=names)
-    return Toolbox(FunctionTool(offer, CallThreads()) for offer in tools.offers())
+    return AgentToolbox(FunctionTool(offer, WorkerThreads()) for offer in tools.offers())
 
 
-async def fetched(allowed: Toolbox, url: str) -> str:
+async def fetched(allowed: AgentToolbox, url: str) -> str:
     async with asyncio.timeout(10):
         return (await result(allowed, "Web-http_get", {"url": url})).content
 
 
-async def refusal(allowed: Toolbox, url: str) -> str:
+async def refusal(allowed: AgentToolbox, url: str) -> str:
     with pytest.raises(ToolError) as caught:
         await fetched(allowed, url)
     return str(caught.value)
 
 
-def local(site: Site, **limits: Any) -> Toolbox:
+def local(site: Site, **limits: Any) -> AgentToolbox:
     return box(site.url, private=("127.0.0.1",), **limits)
 
 
@@ -167,7 +167,7 @@ async def test_name_that_changes_its_address_is_connected_to_the_one_that_was_ch
 
     limits = WebLimits((f"http://a.example.org:{site.port}",), private=("a.example.org",))
     tools = WebTools(limits, resolve=changing)
-    allowed = Toolbox(FunctionTool(offer, CallThreads()) for offer in tools.offers())
+    allowed = AgentToolbox(FunctionTool(offer, WorkerThreads()) for offer in tools.offers())
     assert await fetched(allowed, f"http://a.example.org:{site.port}/page") == "grüße"
     assert answers == [["127.0.0.99"]]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sk_agents.exceptions import ConfigurationError
-from sk_agents.tools.catalog import Catalog, load_catalog
+from sk_agents.tools.catalog import FileCatalog, load_catalog
 
 
 def entry(tool_id: str = "Files-write", **governance: Any) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def document(*tools: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def load(folder: Path, content: Any) -> Catalog:
+def load(folder: Path, content: Any) -> FileCatalog:
     path = folder / "catalog.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     return load_catalog(path)

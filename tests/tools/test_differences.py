@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sk_agents.tools.builtin import differences
-from sk_agents.tools.builtin.differences import unified_diff
-from sk_agents.tools.builtin.text_files import lines_of
+from sk_agents.tools.builtin.files import MOST_COMPARED, lines_of, unified_diff
 
 TEXTS = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "-x\n", "@@\r\n"])).map("".join)
 
@@ -57,7 +55,7 @@ def test_equal_texts_have_no_difference() -> None:
 
 
 def test_texts_that_differ_in_too_much_are_shown_as_replaced() -> None:
-    size = int(differences.MOST_COMPARED**0.5) + 1
+    size = int(MOST_COMPARED**0.5) + 1
     # Of such texts each line of one could be each line of the other.
     old = [f"{number % 150}\n" for number in range(size)]
     new = [f"{number * 7 % 150 + 1}\n" for number in range(size)]

@@ -15,8 +15,8 @@ from sk_agents.tools.mcp.config import McpServer, read_mcp_servers
 from sk_agents.tools.mcp.pins import pins_path
 from sk_agents.tools.mcp.servers import McpServers
 from sk_agents.tools.plugins import plugin_tools
-from sk_agents.tools.threads import CallThreads
-from sk_agents.tools.toolbox import Toolbox
+from sk_agents.tools.toolbox import AgentToolbox
+from sk_agents.worker_threads import WorkerThreads
 
 STDIO = {"name": "todo", "command": "python"}
 HTTP = {"name": "todo", "transport": "http", "url": "https://example.com/mcp"}
@@ -130,9 +130,9 @@ class mcp_todo(BasePlugin):
 
 def test_plugin_named_like_a_server_stops_start_up(tmp_path: Path) -> None:
     source = McpServers().source([STDIO], agent_file=tmp_path / "c.yaml", field="mcp_servers")
-    plugins = plugin_tools(mcp_todo, threads=CallThreads(), origin="here")
+    plugins = plugin_tools(mcp_todo, threads=WorkerThreads(), origin="here")
     with pytest.raises(ConfigurationError, match="named like one of an MCP server"):
-        Toolbox(plugins, source)
+        AgentToolbox(plugins, source)
 
 
 @pytest.mark.parametrize(

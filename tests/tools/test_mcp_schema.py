@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sk_agents.exceptions import ToolError
-from sk_agents.tools.mcp.schema import Arguments, UnusableSchema
+from sk_agents.tools.json_schema import ArgumentSchema, UnusableSchema
 
 TREE = {
     "type": "object",
@@ -35,7 +35,7 @@ TREE = {
 )
 def test_unusable_schema_is_refused(schema: dict[str, Any], why: str) -> None:
     with pytest.raises(UnusableSchema, match=why):
-        Arguments(schema)
+        ArgumentSchema(schema)
 
 
 def test_schema_nested_too_deep_is_refused() -> None:
@@ -43,11 +43,11 @@ def test_schema_nested_too_deep_is_refused() -> None:
     for _ in range(5_000):
         schema = {"not": schema}
     with pytest.raises(UnusableSchema):
-        Arguments(schema)
+        ArgumentSchema(schema)
 
 
 def test_schema_without_a_word_takes_no_arguments() -> None:
-    empty = Arguments({})
+    empty = ArgumentSchema({})
     assert empty.check({}) == {}
     with pytest.raises(ToolError, match="unknown"):
         empty.check({"a": 1})
@@ -55,23 +55,23 @@ def test_schema_without_a_word_takes_no_arguments() -> None:
 
 def test_defaults_that_break_their_own_schema_are_not_filled_in() -> None:
     properties = {"a": {"type": "integer", "default": "x"}, "b": {"default": 2}}
-    assert Arguments({"properties": properties}).check({}) == {"b": 2}
+    assert ArgumentSchema({"properties": properties}).check({}) == {"b": 2}
 
 
 def test_further_arguments_are_taken_where_the_schema_says_so() -> None:
-    assert Arguments({"additionalProperties": True}).check({"a": 1}) == {"a": 1}
+    assert ArgumentSchema({"additionalProperties": True}).check({"a": 1}) == {"a": 1}
 
 
 def test_pattern_is_left_to_the_server() -> None:
     """It could take for ever."""
     slow = {"properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
     text = "a" * 64 + "!"
-    assert Arguments(slow).check({"a": text}) == {"a": text}
+    assert ArgumentSchema(slow).check({"a": text}) == {"a": text}
 
 
 def test_what_is_returned_is_returned_again_for_itself() -> None:
     schema = {"properties": {"a": {"type": "array", "default": [1]}}}
-    checked = Arguments(schema).check({})
-    assert Arguments(schema).check(checked) == checked
+    checked = ArgumentSchema(schema).check({})
+    assert ArgumentSchema(schema).check(checked) == checked
     checked["a"].append(2)
-    assert Arguments(schema).check({}) == {"a": [1]}
+    assert ArgumentSchema(schema).check({}) == {"a": [1]}

@@ -211,7 +211,7 @@ async def test_tool_gets_the_context_it_asks_for_and_the_model_does_not_see_it()
 
 
 async def test_blocking_method_runs_in_a_thread() -> None:
-    assert (await result(toolbox(Knows), "Knows-thread")).content == "tool"
+    assert (await result(toolbox(Knows), "Knows-thread")).content == "worker"
 
 
 async def test_plugin_that_needs_authorization_is_not_called_without() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from sk_agents.engine.models import Effect
 from sk_agents.exceptions import ToolError
-from sk_agents.tools.openapi.clients import RemoteClients
-from sk_agents.tools.toolbox import Toolbox
+from sk_agents.tools.openapi.tool import RemoteClients
+from sk_agents.tools.toolbox import AgentToolbox
 from tests.tools.calls import CONTEXT, call, result
 from tests.tools.remote_service import Service, catalog, load
 
@@ -29,7 +29,7 @@ async def clients() -> AsyncIterator[RemoteClients]:
         yield opened
 
 
-def tools(folder: Path, service: Service, clients: RemoteClients, **entry: Any) -> Toolbox:
+def tools(folder: Path, service: Service, clients: RemoteClients, **entry: Any) -> AgentToolbox:
     return load(folder, catalog(folder, server_url=service.url, **entry), clients)
 
 
@@ -113,7 +113,7 @@ async def test_header_argument_that_is_no_header_text_is_refused(
         ({"limit": 0}, "limit: 0 is less than the minimum of 1"),
         ({"limit": True}, "limit: True is not of type 'integer'"),
         ({"tag": ["c"]}, "tag.0: 'c' is not one of"),
-        ({"limt": 3}, "'limt': is unknown; is it limit?"),
+        ({"limt": 3}, "'limt': is unknown; did you mean limit?"),
         ({"host": "evil.example"}, "'host': is unknown"),
     ],
 )

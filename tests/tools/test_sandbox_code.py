@@ -14,10 +14,10 @@ from sk_agents.exceptions import ConfigurationError, ToolError
 from sk_agents.tools.builtin.code import CodeTools
 from sk_agents.tools.builtin.function_tool import FunctionTool
 from sk_agents.tools.builtin.workspace import Workspaces
-from sk_agents.tools.sandbox.plans import Limits
-from sk_agents.tools.sandbox.walls import Sandbox, candidates, failure
-from sk_agents.tools.threads import CallThreads
-from sk_agents.tools.toolbox import Toolbox
+from sk_agents.tools.sandbox.plans import ProgramLimits
+from sk_agents.tools.sandbox.sandbox import Sandbox, candidates, failure
+from sk_agents.tools.toolbox import AgentToolbox
+from sk_agents.worker_threads import WorkerThreads
 from tests.missing import lacks
 from tests.requirements import requirement
 from tests.tools.calls import CONTEXT, call, pieces, result
@@ -34,15 +34,15 @@ def has_walls() -> None:
 pytestmark = pytest.mark.usefixtures("has_walls")
 
 
-def code(folder: Path, sandbox: Sandbox | None = None, **limits: Any) -> Toolbox:
-    threads = CallThreads()
+def code(folder: Path, sandbox: Sandbox | None = None, **limits: Any) -> AgentToolbox:
+    threads = WorkerThreads()
     made = CodeTools(
         Workspaces(folder / "work", "everyone"),
-        replace(Limits(), **limits),
+        replace(ProgramLimits(), **limits),
         sandbox or Sandbox(),
         threads,
     )
-    return Toolbox(FunctionTool(offer, threads) for offer in made.offers())
+    return AgentToolbox(FunctionTool(offer, threads) for offer in made.offers())
 
 
 async def python(folder: Path, text: str, **limits: Any) -> str:
@@ -133,9 +133,9 @@ async def test_character_cut_between_two_pieces_is_whole(tmp_path: Path) -> None
 
 
 async def test_users_cannot_reach_each_others_folders_by_code(tmp_path: Path) -> None:
-    threads = CallThreads()
-    made = CodeTools(Workspaces(tmp_path / "work", "user"), Limits(), Sandbox(), threads)
-    shared = Toolbox(FunctionTool(offer, threads) for offer in made.offers())
+    threads = WorkerThreads()
+    made = CodeTools(Workspaces(tmp_path / "work", "user"), ProgramLimits(), Sandbox(), threads)
+    shared = AgentToolbox(FunctionTool(offer, threads) for offer in made.offers())
     write = "open('a.txt', 'w').write('mine'); import os; print(os.getcwd())"
     said = (await result(shared, "Code-run_python", {"code": write})).content
     theirs = said.splitlines()[0]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Field, computed_field
 
 from sk_agents.exceptions import ToolError
-from sk_agents.tools.schema import Parameters, parameters_of
+from sk_agents.tools.parameters import Parameters, parameters_of
 
 
 class Colour(Enum):

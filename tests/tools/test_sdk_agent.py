@@ -16,11 +16,11 @@ from sk_agents.config.settings import Settings
 from sk_agents.engine.models import Effect
 from sk_agents.exceptions import ConfigurationError, ToolError
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.tools.agents_sdk.agent import NEEDED, filled_block, load_sdk_tools
+from sk_agents.tools.agents_sdk import NEEDED, filled_block, load_sdk_tools
 from sk_agents.tools.declarations import tool
 from sk_agents.tools.mcp.servers import McpServers
-from sk_agents.tools.openapi.clients import RemoteClients
-from sk_agents.tools.toolbox import Toolbox
+from sk_agents.tools.openapi.tool import RemoteClients
+from sk_agents.tools.toolbox import AgentToolbox
 from tests.tools import sdk_shapes
 from tests.tools.calls import call, result
 from tests.tools.sdk_shapes import Agent, ModelSettings, a_tool, an_agent, stdio
@@ -40,8 +40,8 @@ def filled(tmp_path: Path, **given: Any) -> dict[str, Any]:
     return dict(filled_block(tmp_path / "config.yaml", FIELD, block))
 
 
-def tools_of(tmp_path: Path) -> Toolbox:
-    return Toolbox(load_sdk_tools(REFERENCE, path=tmp_path / "config.yaml", field=FIELD))
+def tools_of(tmp_path: Path) -> AgentToolbox:
+    return AgentToolbox(load_sdk_tools(REFERENCE, path=tmp_path / "config.yaml", field=FIELD))
 
 
 def served(folder: Path, **agent: Any) -> ServedAgent:

@@ -9,10 +9,10 @@ from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
 from sk_agents.exceptions import ConfigurationError, ToolError
 from sk_agents.ska_types import BasePlugin
 from sk_agents.tools import kernel_function, tool
-from sk_agents.tools.member import Tool, tool_spec
+from sk_agents.tools.base_tool import Tool, tool_spec
 from sk_agents.tools.plugins import plugin_tools
-from sk_agents.tools.threads import CallThreads
-from sk_agents.tools.toolbox import Toolbox
+from sk_agents.tools.toolbox import AgentToolbox
+from sk_agents.worker_threads import WorkerThreads
 from tests.tools.calls import call, pieces, toolbox
 
 
@@ -40,9 +40,9 @@ def test_tools_keep_the_order_of_sources_and_definitions() -> None:
 
 
 def test_two_tools_of_one_name_stop_the_start() -> None:
-    tools = [plugin_tools(Mail, threads=CallThreads(), origin=name) for name in ("one", "two")]
+    tools = [plugin_tools(Mail, threads=WorkerThreads(), origin=name) for name in ("one", "two")]
     with pytest.raises(ConfigurationError, match=r"two: Mail.send: .* also defined by one"):
-        Toolbox(*tools)
+        AgentToolbox(*tools)
 
 
 def test_definition_digest_changes_with_everything_the_reviewer_was_told() -> None:
@@ -83,10 +83,10 @@ class Greedy(Tool):
 
 
 @pytest.mark.parametrize(
-    ("box", "name"), [(toolbox(Files), "Files-write"), (Toolbox([Greedy()]), "Greedy-take")]
+    ("box", "name"), [(toolbox(Files), "Files-write"), (AgentToolbox([Greedy()]), "Greedy-take")]
 )
 async def test_tool_that_changes_its_arguments_changes_only_its_copy(
-    box: Toolbox, name: str
+    box: AgentToolbox, name: str
 ) -> None:
     wanted = call(name, {"path": "a", "lines": ["b"]})
     assert isinstance((await pieces(box, wanted))[-1], ToolResult)
@@ -116,7 +116,7 @@ async def test_unknown_tool_is_refused_with_names_to_use(name: str, text: str) -
 
 def test_empty_toolbox_says_that_it_is_empty() -> None:
     with pytest.raises(ToolError, match="There are no tools"):
-        Toolbox().check(call("Files-write"))
+        AgentToolbox().check(call("Files-write"))
 
 
 async def test_arguments_that_were_never_checked_do_not_run() -> None:

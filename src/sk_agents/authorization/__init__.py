@@ -1,1 +1,1 @@
-"""Who is calling: authorizers turn an `Authorization` header into a user id."""
+"""Authorizers: they turn an `Authorization` header into a user id."""

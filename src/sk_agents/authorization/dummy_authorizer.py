@@ -8,7 +8,7 @@ from sk_agents.authorization.request_authorizer import RequestAuthorizer
 
 
 class DummyAuthorizer(RequestAuthorizer):
-    """Every request is one and the same user."""
+    """Every request is the same user."""
 
     insecure: ClassVar[bool] = True
     is_immediate: ClassVar[bool] = True

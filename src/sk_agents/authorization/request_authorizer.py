@@ -1,29 +1,52 @@
-"""The interface every authorizer implements."""
+"""The interface every authorizer implements, and what it says of a caller."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A verified caller. `user_id` alone decides what belongs to it; the rest describes it."""
+
+    user_id: str
+    name: str | None = None
+    tenant: str | None = None
+    groups: frozenset[str] = frozenset()
+    roles: frozenset[str] = frozenset()
+    scopes: frozenset[str] = frozenset()
 
 
 class RequestAuthorizer(ABC):
     """Turns the `Authorization` header of a request into the caller's user id.
 
-    A plain method is as good as an `async` one: it runs in a thread. A class may take the
+    The method may be `async`; a plain one runs in a thread. A class may take the
     server's `Settings` as its only argument.
     """
 
-    # True for authorizers that believe everybody; they serve loopback only.
+    # True for authorizers that check nothing; they serve loopback only.
     insecure: ClassVar[bool] = False
-    # True for authorizers that neither wait nor block: no time need be kept for them.
+    # True for authorizers that neither wait nor block: they need no timeout.
     is_immediate: ClassVar[bool] = False
 
     @abstractmethod
-    def authorize_request(self, auth_header: str) -> str | Awaitable[str]:
-        """The unique id of the user; `auth_header` is empty when the request has none.
+    def authorize_request(
+        self, auth_header: str
+    ) -> str | Principal | Awaitable[str] | Awaitable[Principal]:
+        """The unique id of the user, or a `Principal`; `auth_header` is empty without a header.
 
         Raises:
             Unauthenticated: the header does not prove who is calling. Any other exception
-                counts as this one, except `Forbidden` and the errors of a store.
+                counts as this one, except `Forbidden`, `AuthorizerUnavailable` and the errors of
+                a store.
+        """
+
+    async def ping(self) -> None:  # noqa: B027  # most authorizers depend on nothing
+        """Return if callers can be verified now.
+
+        Raises:
+            AuthorizerUnavailable: they cannot; the server is not ready.
         """

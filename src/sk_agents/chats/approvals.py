@@ -5,22 +5,12 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from fastapi import APIRouter, Query
-from pydantic import TypeAdapter
+from fastapi import Query
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from sk_agents.chats.desk import engine_of
-from sk_agents.chats.models import Decision
-from sk_agents.chats.views import (
-    ApprovalPage,
-    ApprovalView,
-    GrantPage,
-    Processed,
-    asked_view,
-    decision_view,
-    grant_view,
-)
+from sk_agents.chats.render import asked_view, decision_view, grant_view
+from sk_agents.chats.requests import Key, engine_of
 from sk_agents.engine.commands import DecideApproval
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import ApprovalDecided
@@ -31,61 +21,55 @@ from sk_agents.exceptions import (
     InvalidCursor,
     InvalidInput,
 )
-from sk_agents.http.body import body_of
-from sk_agents.http.caller import Caller, acting_caller
-from sk_agents.http.errors import problem
-from sk_agents.http.idempotency import idempotency_key
+from sk_agents.http.caller import Caller, RequestCaller
+from sk_agents.http.errors import Problem
+from sk_agents.wire.requests import ApprovalDecision
+from sk_agents.wire.views import ApprovalPage, ApprovalView, GrantPage, Processed
 
 MAX_PAGE = 100
-
-_DECISION = TypeAdapter(Decision)
 
 Cursor = Annotated[str | None, Query(max_length=128)]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 
-def approval_routes() -> APIRouter:
-    router = APIRouter(tags=["approvals"])
-
-    @router.get("/approvals")
-    async def inbox(request: Request, cursor: Cursor = None, limit: Limit = 50) -> ApprovalPage:
+class ApprovalEndpoints:
+    async def inbox(
+        self, request: Request, caller: RequestCaller, cursor: Cursor = None, limit: Limit = 50
+    ) -> ApprovalPage:
         """Everything that waits for the caller's decision."""
-        caller = await acting_caller(request)
-        shelf = engine_of(request.scope).shelf
+        catalog = engine_of(request.scope).catalog
         after = _checked(cursor, "approval")
-        page = await shelf.inbox(caller.user_id, after=after, limit=limit)
+        page = await catalog.inbox(caller.user_id, after=after, limit=limit)
         return ApprovalPage(approvals=[asked_view(item) for item in page.items], next=page.after)
 
-    @router.get("/approvals/{approval_id}")
-    async def read(request: Request, approval_id: str) -> ApprovalView:
+    async def read(self, request: Request, caller: RequestCaller, approval_id: str) -> ApprovalView:
         """One approval, decided or not."""
-        caller = await acting_caller(request)
-        return asked_view(await engine_of(request.scope).shelf.asked(approval_id, caller.user_id))
+        return asked_view(await engine_of(request.scope).catalog.asked(approval_id, caller.user_id))
 
-    @router.post("/approvals/{approval_id}")
-    async def respond(request: Request, approval_id: str) -> Response:
+    async def respond(
+        self,
+        request: Request,
+        caller: RequestCaller,
+        approval_id: str,
+        key: Key,
+        body: ApprovalDecision,
+    ) -> Processed:
         """Decide, knowing only the approval's id."""
-        caller = await acting_caller(request)
-        body = await body_of(request, _DECISION)
-        return await decide(request, engine_of(request.scope), caller, approval_id, body)
+        return await decide(engine_of(request.scope), caller, approval_id, body, key)
 
-    @router.get("/grants")
-    async def grants(request: Request, cursor: Cursor = None, limit: Limit = 50) -> GrantPage:
+    async def grants(
+        self, request: Request, caller: RequestCaller, cursor: Cursor = None, limit: Limit = 50
+    ) -> GrantPage:
         """The caller's standing approvals."""
-        caller = await acting_caller(request)
-        shelf = engine_of(request.scope).shelf
+        catalog = engine_of(request.scope).catalog
         after = _checked(cursor, "grant")
-        page = await shelf.grants(caller.user_id, after=after, limit=limit)
+        page = await catalog.grants(caller.user_id, after=after, limit=limit)
         return GrantPage(grants=[grant_view(item) for item in page.items], next=page.after)
 
-    @router.delete("/grants/{grant_id}", status_code=204)
-    async def revoke(request: Request, grant_id: str) -> Response:
+    async def revoke(self, request: Request, caller: RequestCaller, grant_id: str) -> Response:
         """Take a standing approval back: its tool is asked about again."""
-        caller = await acting_caller(request)
-        await engine_of(request.scope).shelf.revoke(grant_id, caller.user_id)
+        await engine_of(request.scope).catalog.revoke(grant_id, caller.user_id)
         return Response(status_code=204)
-
-    return router
 
 
 def _checked(cursor: str | None, kind: str) -> str | None:
@@ -96,18 +80,19 @@ def _checked(cursor: str | None, kind: str) -> str | None:
 
 
 async def decide(
-    request: Request,
     engine: Engine,
     caller: Caller,
     approval_id: str,
-    body: Decision,
+    body: ApprovalDecision,
+    key: str | None,
     *,
     thread_id: str | None = None,
     run_id: str | None = None,
-) -> Response:
-    """The seed's answer, or why it is too late to decide.
+) -> Processed:
+    """Decide about one call or question.
 
     Raises:
+        Problem: it is too late to decide; says which decision was made.
         InvalidInput: the request's key was used for another decision.
     """
     command = DecideApproval(
@@ -122,30 +107,26 @@ async def decide(
         digest=body.digest,
         choice=body.choice,
         answer=body.answer,
-        idempotency_key=idempotency_key(request.scope),
+        idempotency_key=key,
         authorization=caller.authorization,
     )
     try:
         is_first = await engine.decide(command)
     except ApprovalAlreadyDecided as error:
-        return await _too_late(request, engine, caller, error)
+        raise await _too_late(engine, caller, error) from error
     if not is_first:
         await _check_same(engine, caller, command)
-    return JSONResponse(
-        Processed(approval_id=approval_id, approved=body.approved).model_dump(mode="json")
-    )
+    return Processed(approval_id=approval_id, approved=body.approved)
 
 
-async def _too_late(
-    request: Request, engine: Engine, caller: Caller, error: ApprovalAlreadyDecided
-) -> Response:
+async def _too_late(engine: Engine, caller: Caller, error: ApprovalAlreadyDecided) -> Exception:
     """400 with the decision that was made, or 409 if there is none: nobody may decide any more."""
     outcome = error.attributes.get("outcome")
     if outcome == "withdrawn":
-        raise ApprovalWithdrawn(approval_id=error.approval_id)
+        return ApprovalWithdrawn(approval_id=error.approval_id)
     decision = await _decision(engine, caller, error.approval_id)
     members = {"decision": decision_view(decision).model_dump(mode="json")} if decision else {}
-    return problem(request, 400, code=error.code, detail=str(error), outcome=outcome, **members)
+    return Problem(400, error.code, str(error), members={"outcome": outcome, **members})
 
 
 async def _check_same(engine: Engine, caller: Caller, command: DecideApproval) -> None:
@@ -166,8 +147,8 @@ async def _check_same(engine: Engine, caller: Caller, command: DecideApproval) -
 
 
 async def _decision(engine: Engine, caller: Caller, approval_id: str) -> ApprovalDecided | None:
-    """The decision as it is recorded; None if the call was asked about anew since."""
+    """The decision as it is recorded; None if the call was asked about again since."""
     try:
-        return (await engine.shelf.asked(approval_id, caller.user_id)).approval.decision
+        return (await engine.catalog.asked(approval_id, caller.user_id)).approval.decision
     except ApprovalNotFound:
         return None

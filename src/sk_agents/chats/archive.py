@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import Field, ValidationError
 
-from sk_agents.chats.desk import new_interaction_id
-from sk_agents.chats.models import MAX_TITLE, AgentName, Request, Title
+from sk_agents.chats.requests import new_interaction_id
+from sk_agents.engine.defaults import RandomIds
 from sk_agents.engine.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -28,14 +28,13 @@ from sk_agents.engine.events import (
     ThreadChanged,
     ToolStarted,
     Unrecognised,
+    event_from,
 )
-from sk_agents.engine.ids import RandomIds
 from sk_agents.engine.log.state import ThreadState
-from sk_agents.engine.log.stored_events import event_from
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.models import Thread
+from sk_agents.engine.models import TERMINAL, Thread
 from sk_agents.exceptions import InvalidInput
 from sk_agents.interactions import spelled_time
+from sk_agents.wire.requests import MAX_TITLE, AgentName, RequestBody, Title
 
 FORMAT: Literal["teal-chat"] = "teal-chat"
 VERSION: Literal[1] = 1
@@ -46,7 +45,7 @@ TITLE = "title"
 _LOCAL = GrantChanged | Unrecognised
 
 
-class Archive(Request):
+class Archive(RequestBody):
     format: Literal["teal-chat"]
     version: Literal[1]
     agent: AgentName

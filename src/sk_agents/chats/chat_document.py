@@ -12,13 +12,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from sk_agents.chats.cursors import event_id
+from sk_agents.chats.render import chat_summary, interaction_view
 from sk_agents.chats.states import NONE, States
-from sk_agents.chats.views import InteractionView, chat_summary, interaction_view
 from sk_agents.engine.events import Event
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.models import RunStatus, Thread
+from sk_agents.engine.models import TERMINAL, RunStatus, Thread
 from sk_agents.http.sse import WRITE_SECONDS
+from sk_agents.wire.views import InteractionView
 
 CHUNK = 64 * 1024
 # So many chunks are written before we look whether anybody is left to read them.

@@ -1,160 +1,277 @@
-"""The chats of a user: listed, read, renamed, deleted, switched, taken away."""
+"""The chats of a user: made, imported, listed, read, renamed, switched, exported, deleted."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Literal
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+from uuid import NAMESPACE_URL, uuid4, uuid5
 
-from fastapi import APIRouter, Query
+from fastapi import Body, Query
 from pydantic import TypeAdapter
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from sk_agents.chats import streams
-from sk_agents.chats.archive import archive
+from sk_agents.chats.archive import Archive, archive, restored
 from sk_agents.chats.chat_document import DocumentResponse
-from sk_agents.chats.desk import SURFACE, Desk, busy, engine_of
 from sk_agents.chats.history import Place, chat_document
-from sk_agents.chats.models import BranchChoice, ChatChange
-from sk_agents.chats.views import (
-    AgentList,
-    BranchList,
-    ChatPage,
-    ChatSummary,
-    ChatView,
-    branch_list,
-    chat_summary,
+from sk_agents.chats.render import branch_list, chat_summary
+from sk_agents.chats.requests import (
+    CHAT_ID,
+    SURFACE,
+    Chat,
+    ChatResources,
+    Key,
+    Optional,
+    engine_of,
+    request_digest,
 )
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event
-from sk_agents.engine.models import Thread
+from sk_agents.engine.models import NewThread, Thread
 from sk_agents.engine.ports import ThreadQuery
-from sk_agents.exceptions import ThreadBusy
+from sk_agents.engine.threads.catalog import ThreadCatalog
+from sk_agents.exceptions import (
+    InvalidInput,
+    LimitExceeded,
+    StateCorrupt,
+    TealError,
+    ThreadExists,
+    ThreadNotFound,
+)
 from sk_agents.http.body import body_of
-from sk_agents.http.caller import acting_caller
-from sk_agents.http.streams import HeldStream
+from sk_agents.http.caller import Caller, RequestCaller, caller_of
+from sk_agents.http.ids import chat_id as checked_chat_id
+from sk_agents.http.ids import idempotency_key
+from sk_agents.http.limits import HeldStream, Quotas
+from sk_agents.interactions import chat_thread_id
+from sk_agents.wire.requests import BranchChoice, ChatChange, NewChat
+from sk_agents.wire.views import AgentList, BranchList, ChatPage, ChatSummary
 
 MAX_PAGE = 100
 EXPORT_PAGE = 100
 EXPORT_BYTES = 256 * 1024
+# An event has about ten values, and a chat may have a hundred thousand of them.
+MAX_ARCHIVE_VALUES = 2_000_000
+# The label under which a chat remembers the request that made it.
+REQUEST = "request"
 
-_CHANGE = TypeAdapter(ChatChange)
-_BRANCH = TypeAdapter(BranchChoice)
+_ARCHIVE = TypeAdapter(Archive)
+
+Create = Callable[[str, NewThread], Awaitable[Thread]]
+Cursor = Annotated[str | None, Query(max_length=128)]
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 
-def collection_routes(desk: Desk) -> APIRouter:
-    router = APIRouter(tags=["chats"])
+@dataclass(frozen=True, slots=True)
+class ChatEndpoints:
+    resources: ChatResources
 
-    @router.get("/agents")
-    async def agents(request: Request) -> AgentList:
+    async def agents(self) -> AgentList:
         """The agents a chat can be held with; the first one is the default."""
-        await acting_caller(request)
-        return AgentList(agents=list(desk.views()))
+        return AgentList(agents=list(self.resources.views()))
 
-    @router.get("/chats")
     async def listing(
+        self,
         request: Request,
-        cursor: Annotated[str | None, Query(max_length=128)] = None,
-        limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
+        caller: RequestCaller,
+        cursor: Cursor = None,
+        limit: Limit = 50,
         q: Annotated[str | None, Query(max_length=200)] = None,
     ) -> ChatPage:
         """The caller's chats, the most recently changed first; with `q` those that mention it."""
-        caller = await acting_caller(request)
-        page = await engine_of(request.scope).shelf.threads(
+        page = await engine_of(request.scope).catalog.threads(
             ThreadQuery(caller.user_id, surface=SURFACE, text=q, after=cursor, limit=limit)
         )
         return ChatPage(chats=[chat_summary(thread) for thread in page.threads], next=page.after)
 
-    @router.get("/chats/{chat_id}", response_model=ChatView)
-    async def read(
+    async def make(
+        self,
         request: Request,
-        include: Literal["superseded"] | None = None,
-        state: bool = True,
-        before: Annotated[str | None, Query(max_length=160)] = None,
+        caller: RequestCaller,
+        key: Key,
+        body: Annotated[NewChat, Body(default_factory=NewChat)],
+    ) -> ChatSummary:
+        """An empty chat. With an `Idempotency-Key` the same one each time."""
+        labels = _labels(body.title, key, request_digest("make", body) if key else None)
+        catalog = engine_of(request.scope).catalog
+        new = _new(caller, body.chat_id, key, self.resources.agent(body.agent), labels)
+        return await _made(self.resources.quotas, catalog, new, catalog.make)
+
+    async def read(
+        self,
+        chat: Chat,
+        include: Annotated[
+            Literal["superseded"] | None, Query(description="Show what was edited away too.")
+        ] = None,
+        state: Annotated[
+            bool,
+            Query(description="Whether each interaction has all that was said up to its end."),
+        ] = True,
+        before: Annotated[
+            str | None,
+            Query(max_length=160, description="The `next` of a newer part of the chat."),
+        ] = None,
     ) -> Response:
         """The chat with its visible interactions; with `include=superseded` with all of them.
 
         Whole, unless its states have more than 128 MiB or it has more than 10,000 events: then
         from its newest part on, `truncated` is true, and `next` is the `before` of the older part.
         """
-        visit = await desk.visit(request)
         place = Place.of(before) if before is not None else None
         document = await chat_document(
-            visit, with_superseded=include is not None, with_state=state, before=place
+            chat, with_superseded=include is not None, with_state=state, before=place
         )
         return DocumentResponse(document)
 
-    @router.patch("/chats/{chat_id}")
-    async def rename(request: Request) -> ChatSummary:
-        visit = await desk.visit(request)
-        body = await body_of(request, _CHANGE)
+    async def rename(self, chat: Chat, body: ChatChange) -> ChatSummary:
+        """Give the chat another title."""
         labels = {"title": body.title}
-        shelf = visit.engine.shelf
-        return chat_summary(await shelf.label(visit.thread_id, visit.caller.user_id, labels))
+        catalog = chat.engine.catalog
+        return chat_summary(await catalog.label(chat.thread_id, chat.caller.user_id, labels))
 
-    @router.delete("/chats/{chat_id}", status_code=204)
-    async def delete(request: Request) -> Response:
+    async def delete(self, chat: Chat) -> Response:
         """Stop what runs in it and remove it for good."""
-        visit = await desk.visit(request)
-        await visit.engine.delete(visit.thread_id, visit.caller.user_id)
-        desk.quotas.release_chat(visit.caller.user_id)
+        await chat.engine.delete(chat.thread_id, chat.caller.user_id)
+        self.resources.quotas.release_chat(chat.caller.user_id)
         return Response(status_code=204)
 
-    @router.get("/chats/{chat_id}/events")
-    async def events(request: Request) -> Response:
+    async def events(self, request: Request, chat: Chat) -> Response:
         """Everything that happens in the chat, endlessly; without a cursor from now on."""
-        visit = await desk.visit(request)
-        known = await visit.engine.thread(visit.thread_id, visit.caller.user_id)
-        state = known.state
-        position = await streams.place_of(request, visit, known)
+        known = await chat.engine.thread(chat.thread_id, chat.caller.user_id)
+        position = await streams.place_of(request, chat, known)
         streams.check_accept(request.scope)
-        after = state.next_seq - 1 if position is None else position
-        renderer = await streams.renderer_at(visit, known, after)
-        stream = streams.live_stream(visit, renderer, after=after, incarnation=known.incarnation)
-        return HeldStream(desk.slots, visit.caller.user_id, stream)
+        after = known.state.next_seq - 1 if position is None else position
+        renderer = await streams.renderer_at(chat, known, after)
+        stream = streams.live_stream(chat, renderer, after=after, incarnation=known.incarnation)
+        return HeldStream(self.resources.slots, chat.caller.user_id, stream)
 
-    @router.get("/chats/{chat_id}/branches")
-    async def branches(request: Request) -> BranchList:
+    async def branches(self, chat: Chat) -> BranchList:
         """Every interaction and what it follows: the conversation as a tree."""
-        visit = await desk.visit(request)
-        known = await visit.engine.thread(visit.thread_id, visit.caller.user_id)
+        known = await chat.engine.thread(chat.thread_id, chat.caller.user_id)
         return branch_list(known.state)
 
-    @router.post("/chats/{chat_id}/branch", response_model=BranchList)
-    async def switch(request: Request) -> BranchList | Response:
+    async def switch(self, chat: Chat, body: BranchChoice) -> BranchList:
         """Show the branch of this interaction."""
-        visit = await desk.visit(request)
-        body = await body_of(request, _BRANCH)
-        shelf = visit.engine.shelf
-        try:
-            known = await shelf.switch(visit.thread_id, visit.caller.user_id, body.interaction_id)
-        except ThreadBusy as error:
-            return busy(request, error)
+        catalog = chat.engine.catalog
+        known = await catalog.switch(chat.thread_id, chat.caller.user_id, body.interaction_id)
         return branch_list(known.state)
 
-    @router.get("/chats/{chat_id}/export")
-    async def export(request: Request) -> Response:
+    async def export(self, chat: Chat) -> Response:
         """The whole chat as a document for `POST /chats/import`."""
-        visit = await desk.visit(request)
-        known = await visit.engine.thread(visit.thread_id, visit.caller.user_id)
-        pages = _pages(visit.engine, known.head, known.state.next_seq - 1)
+        known = await chat.engine.thread(chat.thread_id, chat.caller.user_id)
+        pages = _pages(chat.engine, known.head, known.state.next_seq - 1)
         return StreamingResponse(
             archive(known.head, known.state, pages),
             media_type="application/json",
-            headers={"Content-Disposition": f"attachment; filename={visit.chat_id}.json"},
+            headers={"Content-Disposition": f"attachment; filename={chat.chat_id}.json"},
         )
 
-    return router
+
+async def import_parameter(
+    chat_id: Annotated[Optional, Query(json_schema_extra=CHAT_ID)] = None,
+) -> None:
+    """Read by `ImportChat`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportChat:
+    """A chat from the document that `export` gave, as `chat_id` or under a new id."""
+
+    resources: ChatResources
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        key = idempotency_key(scope)
+        given = request.query_params.get("chat_id")
+        chosen = checked_chat_id(given) if given is not None else None
+        body = await body_of(request, _ARCHIVE, images=True, max_values=MAX_ARCHIVE_VALUES)
+        labels = _labels(body.title, key, request_digest(f"import {chosen}", body) if key else None)
+        # A hundred thousand events take seconds; other requests go on.
+        events = await asyncio.to_thread(restored, body, self.resources.has_agent)
+        catalog = engine_of(scope).catalog
+        agent = self.resources.agent(body.agent)
+        new = _new(caller_of(scope), chosen, key, agent, labels)
+        try:
+            made = await _made(
+                self.resources.quotas,
+                catalog,
+                new,
+                lambda id, new: catalog.restore(id, new, events),
+            )
+        except StateCorrupt as error:
+            raise InvalidInput(f"This is no log of a chat: {error}") from error
+        await JSONResponse(made.model_dump(mode="json"), 201)(scope, receive, send)
 
 
 async def _pages(engine: Engine, head: Thread, last_seq: int) -> AsyncIterator[Sequence[Event]]:
     """The log as far as it goes now, a part at a time."""
     seq = 0
     while seq < last_seq:
-        page = await engine.shelf.events(
+        page = await engine.catalog.events(
             head, seq, min(EXPORT_PAGE, last_seq - seq), max_bytes=EXPORT_BYTES
         )
         if not page:
             return
         yield page
         seq = page[-1].seq
+
+
+async def _made(
+    quotas: Quotas, catalog: ThreadCatalog, new: NewThread, create: Create
+) -> ChatSummary:
+    """The new chat, or the one that this very request has made before.
+
+    Raises:
+        ThreadExists: there is another one of this id.
+        LimitExceeded: the user has as many chats as may be.
+        InvalidInput: the request's key was used for another request.
+    """
+    thread_id = chat_thread_id(new.user_id, new.wire_id)
+    try:
+        await quotas.admit_chat(catalog, new.user_id)
+    except LimitExceeded as refusal:
+        return await _made_before(catalog, thread_id, new, refusal)
+    try:
+        return chat_summary(await create(thread_id, new))
+    except TealError as refusal:
+        quotas.release_chat(new.user_id)
+        return await _made_before(catalog, thread_id, new, refusal)
+
+
+async def _made_before(
+    catalog: ThreadCatalog, thread_id: str, new: NewThread, refusal: TealError
+) -> ChatSummary:
+    """Raises `refusal` unless it is this request's own chat that is there."""
+    ours = new.metadata.get(REQUEST)
+    if ours is None or not isinstance(refusal, ThreadExists | LimitExceeded):
+        raise refusal
+    try:
+        head = await catalog.head(thread_id, new.user_id)
+    except ThreadNotFound:
+        raise refusal from None
+    first = head.metadata.get(REQUEST)
+    if first is None or ours["key"] != first["key"]:
+        raise refusal
+    if ours != first:
+        raise InvalidInput("This Idempotency-Key was used for another request.")
+    return chat_summary(head)
+
+
+def _new(
+    caller: Caller, chat_id: str | None, key: str | None, agent: str, labels: dict[str, Any]
+) -> NewThread:
+    if chat_id is None:
+        name = f"{SURFACE}\0{caller.user_id}\0{key}"
+        chat_id = f"chat_{(uuid4() if key is None else uuid5(NAMESPACE_URL, name)).hex}"
+    return NewThread(caller.user_id, wire_id=chat_id, surface=SURFACE, agent=agent, metadata=labels)
+
+
+def _labels(title: str | None, key: str | None, digest: str | None) -> dict[str, Any]:
+    labels: dict[str, Any] = {"title": title} if title else {}
+    if key is not None:
+        labels[REQUEST] = {"key": key, "digest": digest}
+    return labels

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from sk_agents.chats.chat_document import ChatDocument
-from sk_agents.chats.desk import Visit
+from sk_agents.chats.requests import ChatRequest
 from sk_agents.chats.states import States
 from sk_agents.chats.window import Window, window_of
 from sk_agents.engine.log.state import Run, ThreadState
@@ -48,18 +48,18 @@ class Place:
 
 
 async def chat_document(
-    visit: Visit, *, with_superseded: bool, with_state: bool, before: Place | None
+    chat: ChatRequest, *, with_superseded: bool, with_state: bool, before: Place | None
 ) -> ChatDocument:
     """The chat as it is when this returns.
 
     Raises:
         ThreadNotFound: the caller has no such chat.
     """
-    user_id = visit.caller.user_id
-    head = await visit.engine.shelf.head(visit.thread_id, user_id)
+    user_id = chat.caller.user_id
+    head = await chat.engine.catalog.head(chat.thread_id, user_id)
     if head.next_seq - 1 > MAX_EVENTS:
-        return await _part(visit, head, with_superseded, before)
-    known = await visit.engine.thread(visit.thread_id, user_id)
+        return await _part(chat, head, with_superseded, before)
+    known = await chat.engine.thread(chat.thread_id, user_id)
     state = known.state
     states = States(state) if with_state else None
     if states is not None:
@@ -90,17 +90,17 @@ def _runs(state: ThreadState, with_superseded: bool, before: Place | None) -> Se
 
 
 async def _part(
-    visit: Visit, head: Thread, with_superseded: bool, before: Place | None
+    chat: ChatRequest, head: Thread, with_superseded: bool, before: Place | None
 ) -> ChatDocument:
     """The part of a long chat that ends at `before`, without the states: those are too long."""
     last_seq = head.next_seq - 1
-    [last] = await visit.engine.shelf.events(head, last_seq - 1, 1)
+    [last] = await chat.engine.catalog.events(head, last_seq - 1, 1)
     before = before or Place(last_seq + 1, head.head_run)
     for _ in range(MAX_WINDOWS):
         end = min(last_seq, before.seq - 1)
         start = max(0, end - WINDOW_EVENTS)
         # What begins here may end further on.
-        events = await visit.engine.shelf.events(head, start, end - start + WINDOW_EVENTS)
+        events = await chat.engine.catalog.events(head, start, end - start + WINDOW_EVENTS)
         window = window_of(events)
         runs = [run for run in window.state.runs.values() if run.first_seq <= end]
         visible, tip = _path(window, before.tip or (runs[-1].run_id if runs else None))

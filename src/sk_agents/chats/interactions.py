@@ -1,90 +1,215 @@
-"""One interaction: looked at, listened to, decided about, stopped."""
+"""Interactions: started, edited, repeated; read, streamed, decided about, stopped.
+
+Starting, editing and repeating run all the time: plain ASGI endpoints that read raw bytes.
+"""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from dataclasses import dataclass
+
 from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from sk_agents.chats import streams
 from sk_agents.chats.approvals import decide
-from sk_agents.chats.desk import Desk, Visit
-from sk_agents.chats.models import NamedDecision
-from sk_agents.chats.views import Cancelling, InteractionView, interaction_view
-from sk_agents.engine.commands import CancelRun
+from sk_agents.chats.render import Renderer, interaction_view, user_input
+from sk_agents.chats.requests import (
+    SURFACE,
+    Chat,
+    ChatRequest,
+    ChatResources,
+    InteractionId,
+    Key,
+    chat_request_of,
+    new_interaction_id,
+    request_digest,
+)
+from sk_agents.engine.commands import Accepted, CancelRun, EditRun, StartRun
 from sk_agents.engine.log.state import Run
+from sk_agents.engine.models import NewThread
+from sk_agents.engine.ports import Quota
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import RunNotFound
 from sk_agents.http.body import body_of
-from sk_agents.http.streams import HeldStream
+from sk_agents.http.ids import idempotency_key
+from sk_agents.http.limits import HeldStream
+from sk_agents.http.sse import EventStream
+from sk_agents.wire.requests import EditInteraction, NamedDecision, Regenerate, StartInteraction
+from sk_agents.wire.views import Cancelling, InteractionView, Processed
 
-PATH = "/chats/{chat_id}/interactions/{interaction_id}"
+TITLE_LENGTH = 80
 
-_DECISION = TypeAdapter(NamedDecision)
+_START = TypeAdapter(StartInteraction)
+_EDIT = TypeAdapter(EditInteraction)
+_REGENERATE = TypeAdapter(Regenerate)
 
 
-def interaction_routes(desk: Desk) -> APIRouter:
-    router = APIRouter(tags=["interactions"])
+@dataclass(frozen=True, slots=True)
+class StartEndpoint:
+    """Say something and read the answer as it appears. A chat that is not there is made."""
 
-    @router.get(PATH)
-    async def read(request: Request) -> InteractionView:
+    resources: ChatResources
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        chat = chat_request_of(request)
+        key = idempotency_key(scope)
+        streams.check_accept(scope)
+        body = await body_of(request, _START, images=True)
+        command = self._command(chat, key, body)
+        # Before anything is begun: an answer that cannot be sent must not be given either.
+        with self.resources.slots.held(chat.caller.user_id):
+            stream = await _stream(chat, await chat.engine.start(command))
+            await stream(scope, receive, send)
+
+    def _command(self, chat: ChatRequest, key: str | None, body: StartInteraction) -> StartRun:
+        title = _title(body.user_message)
+        user_id = chat.caller.user_id
+        return StartRun(
+            thread_id=chat.thread_id,
+            user_id=user_id,
+            run_id=new_interaction_id(),
+            message=user_input(body),
+            new=NewThread(
+                user_id,
+                wire_id=chat.chat_id,
+                surface=SURFACE,
+                agent=self.resources.agent(body.agent),
+                metadata={"title": title},
+            ),
+            title=title,
+            agent=body.agent,
+            idempotency_key=key,
+            request_digest=request_digest("start", body) if key else None,
+            on_busy=body.on_busy,
+            on_disconnect=body.on_disconnect,
+            authorization=chat.caller.authorization,
+            quota=self.resources.quota(chat),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EditEndpoint:
+    """Say something else instead of an earlier message. The old answer stays as another branch."""
+
+    resources: ChatResources
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        chat = chat_request_of(request)
+        key = idempotency_key(scope)
+        streams.check_accept(scope)
+        body = await self._body(request)
+        edited = request.path_params["interaction_id"]
+        command = _edit(chat, edited, key, body, self.resources.quota(chat))
+        with self.resources.slots.held(chat.caller.user_id):
+            stream = await _stream(chat, await chat.engine.edit(command))
+            await stream(scope, receive, send)
+
+    async def _body(self, request: Request) -> EditInteraction | Regenerate:
+        body = await body_of(request, _EDIT, images=True)
+        if body.agent is not None:
+            self.resources.agent(body.agent)
+        return body
+
+
+class RegenerateEndpoint(EditEndpoint):
+    """Ask the same once more. The old answer stays as another branch."""
+
+    async def _body(self, request: Request) -> Regenerate:
+        return await body_of(request, _REGENERATE, optional=True)
+
+
+@dataclass(frozen=True, slots=True)
+class InteractionEndpoints:
+    resources: ChatResources
+
+    async def read(self, chat: Chat, interaction_id: InteractionId) -> InteractionView:
         """One interaction, on whatever branch it lies."""
-        visit = await desk.visit(request)
-        known, run = await _found(visit, request)
+        known, run = await _found(chat, interaction_id)
         visible = run in known.state.branch()
         return interaction_view(known.head, known.state, run, visible=visible)
 
-    @router.get(f"{PATH}/events")
-    async def events(request: Request) -> Response:
+    async def events(self, request: Request, chat: Chat, interaction_id: InteractionId) -> Response:
         """Its events from the beginning, or after `Last-Event-ID` or `after`; then as they come.
 
         204 when the reader has seen its end.
         """
-        visit = await desk.visit(request)
-        known, run = await _found(visit, request)
-        position = await streams.place_of(request, visit, known)
+        known, run = await _found(chat, interaction_id)
+        position = await streams.place_of(request, chat, known)
         if streams.has_seen_its_end(run, position):
             return Response(status_code=204)
         streams.check_accept(request.scope)
         after = max(position or 0, run.first_seq - 1)
-        renderer = await streams.renderer_at(visit, known, after, run_id=run.run_id)
+        renderer = await streams.renderer_at(chat, known, after, run_id=run.run_id)
         stream = streams.live_stream(
-            visit, renderer, after=after, run_id=run.run_id, incarnation=known.incarnation
+            chat, renderer, after=after, run_id=run.run_id, incarnation=known.incarnation
         )
-        return HeldStream(desk.slots, visit.caller.user_id, stream)
+        return HeldStream(self.resources.slots, chat.caller.user_id, stream)
 
-    @router.post(f"{PATH}/approve")
-    async def approve(request: Request) -> Response:
+    async def approve(
+        self, chat: Chat, interaction_id: InteractionId, key: Key, body: NamedDecision
+    ) -> Processed:
         """Decide about a call that waits: yes, no, yes with other arguments."""
-        visit = await desk.visit(request)
-        body = await body_of(request, _DECISION)
-        interaction_id = request.path_params["interaction_id"]
         return await decide(
-            request,
-            visit.engine,
-            visit.caller,
+            chat.engine,
+            chat.caller,
             body.approval_id,
             body,
-            thread_id=visit.thread_id,
+            key,
+            thread_id=chat.thread_id,
             run_id=interaction_id,
         )
 
-    @router.post(f"{PATH}/cancel")
-    async def cancel(request: Request) -> Cancelling:
+    async def cancel(self, chat: Chat, interaction_id: InteractionId) -> Cancelling:
         """Stop it. What it has said so far is kept."""
-        visit = await desk.visit(request)
-        interaction_id = request.path_params["interaction_id"]
-        await visit.engine.cancel(CancelRun(visit.thread_id, visit.caller.user_id, interaction_id))
+        await chat.engine.cancel(CancelRun(chat.thread_id, chat.caller.user_id, interaction_id))
         return Cancelling(interaction_id=interaction_id)
 
-    return router
 
-
-async def _found(visit: Visit, request: Request) -> tuple[KnownThread, Run]:
-    known = await visit.engine.thread(visit.thread_id, visit.caller.user_id)
-    interaction_id = request.path_params["interaction_id"]
+async def _found(chat: ChatRequest, interaction_id: str) -> tuple[KnownThread, Run]:
+    known = await chat.engine.thread(chat.thread_id, chat.caller.user_id)
     run = known.state.runs.get(interaction_id)
     if run is None:
         raise RunNotFound(run_id=interaction_id)
     return known, run
+
+
+def _edit(
+    chat: ChatRequest,
+    interaction_id: str,
+    key: str | None,
+    body: EditInteraction | Regenerate,
+    quota: Quota,
+) -> EditRun:
+    return EditRun(
+        thread_id=chat.thread_id,
+        user_id=chat.caller.user_id,
+        run_id=new_interaction_id(),
+        edited_run=interaction_id,
+        message=user_input(body) if isinstance(body, EditInteraction) else None,
+        agent=body.agent if isinstance(body, EditInteraction) else None,
+        idempotency_key=key,
+        request_digest=request_digest(f"edit {interaction_id}", body) if key else None,
+        on_busy=body.on_busy,
+        on_disconnect=body.on_disconnect,
+        authorization=chat.caller.authorization,
+        quota=quota,
+    )
+
+
+async def _stream(chat: ChatRequest, accepted: Accepted) -> EventStream:
+    """The run from its beginning; for a repeated request too, however far it has come."""
+    after = accepted.after
+    if accepted.repeated:
+        known = await chat.engine.thread(chat.thread_id, chat.caller.user_id)
+        after = known.state.run(accepted.run_id).first_seq - 1
+    renderer = Renderer(chat.chat_id)
+    return streams.live_stream(chat, renderer, after=after, run_id=accepted.run_id)
+
+
+def _title(message: str) -> str:
+    line = " ".join(message.split(maxsplit=40)[:40])
+    return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…"

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
 from sk_agents.chats.cursors import event_id
+from sk_agents.engine.calls.call import Approval, Call
 from sk_agents.engine.events import (
     Answered,
     ApprovalDecided,
@@ -30,11 +31,26 @@ from sk_agents.engine.events import (
     ToolProposed,
     ToolStarted,
 )
-from sk_agents.engine.models import Cost, Usage
-from sk_agents.engine.reading.live import Delta
-from sk_agents.engine.reading.watch import Item
+from sk_agents.engine.log.state import Run, ThreadState
+from sk_agents.engine.models import Cost, Part, Thread, Usage, UserInput
+from sk_agents.engine.reading.live import LiveDelta
+from sk_agents.engine.reading.watch import Item as Watched
+from sk_agents.engine.threads.catalog import Asked, Granted
 from sk_agents.http.sse import frame, last_frame
-from sk_agents.interactions import EventType, spelled_time
+from sk_agents.interactions import interaction_of, spelled_time
+from sk_agents.wire.events import CostView, EventType, UsageView
+from sk_agents.wire.requests import EditInteraction, Item, StartInteraction
+from sk_agents.wire.views import (
+    ApprovalView,
+    BranchList,
+    BranchView,
+    ChatSummary,
+    DecisionView,
+    ErrorView,
+    GrantView,
+    InteractionView,
+    ItemView,
+)
 
 RETRY_MS = 1000
 
@@ -70,10 +86,10 @@ class Renderer:
         """Take what the reader has seen already."""
         self.frames(events)
 
-    def frames(self, items: Sequence[Item]) -> list[bytes]:
+    def frames(self, items: Sequence[Watched]) -> list[bytes]:
         found = []
         for item in items:
-            if isinstance(item, Delta):
+            if isinstance(item, LiveDelta):
                 found.append(_delta(item))
                 continue
             render = _RENDERED.get(type(item))
@@ -264,7 +280,7 @@ def spelled(arguments: Mapping[str, Any]) -> str:
     return json.dumps(arguments, ensure_ascii=False)
 
 
-def _delta(delta: Delta) -> bytes:
+def _delta(delta: LiveDelta) -> bytes:
     if delta.kind == "tool_output":
         payload: Payload = {
             "interaction_id": delta.run_id,
@@ -286,3 +302,126 @@ def _delta(delta: Delta) -> bytes:
 def _name(proposal: ToolProposed) -> str:
     plugin = proposal.plugin_name
     return f"{plugin}-{proposal.function_name}" if plugin else proposal.function_name
+
+
+def chat_summary(thread: Thread) -> ChatSummary:
+    return ChatSummary(
+        id=thread.wire_id,
+        title=str(thread.metadata.get("title", "")),
+        agent=thread.agent,
+        status=_status(thread.status),
+        created_at=spelled_time(thread.created_at),
+        updated_at=spelled_time(thread.updated_at),
+    )
+
+
+def interaction_view(
+    thread: Thread, state: ThreadState, run: Run, *, visible: bool, with_state: bool = True
+) -> InteractionView:
+    plain = interaction_of(state, run.run_id, with_state=with_state)
+    failure = run.failure
+    return InteractionView(
+        **dict(plain),
+        agent=run.agent or thread.agent,
+        items=tuple(_item(part) for part in run.message.parts[1:]) if run.message else (),
+        parent_id=run.parent_run,
+        edits=run.edits,
+        superseded=not visible,
+        usage=UsageView(**usage_payload(run.usage)),
+        cost=CostView(**cost_payload(run.usage.cost)) if run.usage.cost else None,
+        error=ErrorView(
+            code=failure.code, message=failure.message, correlation_id=failure.correlation_id
+        )
+        if failure
+        else None,
+        partial=run.cancelled.partial if run.cancelled else None,
+        approvals=tuple(
+            _approval(thread, run, call, call.approval)
+            for call in run.calls.values()
+            if call.approval is not None and call.waits
+        ),
+    )
+
+
+def asked_view(asked: Asked) -> ApprovalView:
+    return _approval(asked.thread, asked.run, asked.call, asked.approval)
+
+
+def decision_view(decision: ApprovalDecided) -> DecisionView:
+    return DecisionView(
+        approved=decision.outcome == "approved",
+        by=decision.by,
+        decided_by=decision.decided_by,
+        decided_at=spelled_time(decision.at),
+        message=decision.message,
+        edited_arguments=decision.edited_arguments,
+        choice=decision.choice,
+    )
+
+
+def grant_view(granted: Granted) -> GrantView:
+    grant = granted.grant
+    return GrantView(
+        grant_id=grant.grant_id,
+        chat_id=granted.thread.wire_id,
+        tool=grant.tool,
+        scope=grant.scope,
+        granted_at=spelled_time(grant.at),
+        granted_by=grant.changed_by,
+    )
+
+
+def branch_list(state: ThreadState) -> BranchList:
+    """Every interaction as a node of the conversation's tree, oldest first."""
+    visible = {run.run_id for run in state.branch()}
+    return BranchList(
+        head=state.head_run,
+        branches=tuple(
+            BranchView(
+                interaction_id=run.run_id,
+                parent_id=run.parent_run,
+                edits=run.edits,
+                status=interaction_of(state, run.run_id, with_state=False).status,
+                user_message=run.message.text if run.message else "",
+                created_at=spelled_time(run.created_at),
+                visible=run.run_id in visible,
+            )
+            for run in state.runs.values()
+        ),
+    )
+
+
+def _approval(thread: Thread, run: Run, call: Call, approval: Approval) -> ApprovalView:
+    request = approval.request
+    return ApprovalView(
+        approval_id=request.approval_id,
+        chat_id=thread.wire_id,
+        interaction_id=run.run_id,
+        agent=run.agent or thread.agent,
+        state=approval.state,
+        requested_at=spelled_time(request.at),
+        late_result=call.late_result,
+        decision=decision_view(approval.decision) if approval.decision else None,
+        **approval_payload(request),
+    )
+
+
+def _item(part: Part) -> ItemView:
+    kind: Literal["text", "image"] = "image" if part.kind == "image" else "text"
+    return ItemView(content_type=kind, content=part.content, name=part.name)
+
+
+def _status(status: str) -> str:
+    """A chat's status in the words of its interactions; a new one is idle."""
+    return "WAITING_APPROVAL" if status == "waiting" else status.upper()
+
+
+def user_input(body: StartInteraction | EditInteraction) -> UserInput:
+    """The message and what was sent along with it."""
+    text = body.user_message if isinstance(body, StartInteraction) else body.new_user_message
+    return UserInput(parts=(Part(content=text), *(_part(item) for item in body.items)))
+
+
+def _part(item: Item) -> Part:
+    kind: Literal["image", "file"] = "image" if item.content_type == "image" else "file"
+    return Part(kind=kind, content=item.content, name=item.name)

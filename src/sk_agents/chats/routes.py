@@ -1,41 +1,235 @@
-"""All routes of the chats API, for one application."""
+"""The chats API as one table: what is served where, what it takes, what it answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
-from fastapi import FastAPI
+from sk_agents.chats.approvals import ApprovalEndpoints
+from sk_agents.chats.archive import Archive
+from sk_agents.chats.collection import ChatEndpoints, ImportChat, import_parameter
+from sk_agents.chats.cursors import PATTERN
+from sk_agents.chats.interactions import (
+    EditEndpoint,
+    InteractionEndpoints,
+    RegenerateEndpoint,
+    StartEndpoint,
+)
+from sk_agents.chats.requests import (
+    CHAT_ERRORS,
+    ChatResources,
+    chat_parameter,
+    cursor_parameters,
+    interaction_parameter,
+    key_parameter,
+)
+from sk_agents.http.caller import acting_caller
+from sk_agents.http.operations import Events, Operation
+from sk_agents.wire.requests import EditInteraction, Regenerate, StartInteraction
+from sk_agents.wire.views import ChatSummary, ChatView
 
-from sk_agents.chats.approvals import approval_routes
-from sk_agents.chats.collection import collection_routes
-from sk_agents.chats.desk import Desk
-from sk_agents.chats.interactions import PATH, interaction_routes
-from sk_agents.chats.making import making_routes
-from sk_agents.chats.talking import Edit, Start
-from sk_agents.chats.views import AgentView
-from sk_agents.http.express import ExpressRoute
-from sk_agents.http.openapi import describe_later
+CHAT = "/chats/{chat_id}"
+INTERACTION = f"{CHAT}/interactions/{{interaction_id}}"
+
+# What any request may be answered with: a bad Host or header, no caller, a foreign page or user,
+# nonsense, a store that is away.
+ALWAYS = (400, 401, 403, 422, 503)
+# And one with a body.
+BODY = (*ALWAYS, 408, 413, 415)
+STARTED = (*BODY, 404, 406, 409, 429)
+STREAMED = (*ALWAYS, 404, 406, 410, 429)
+
+_IMAGE = {"content_type": "image", "content": "data:image/png;base64,iVBORw0KGgo="}
+_YES = {"approved": True}
+_DECISIONS: dict[str, Any] = {
+    "approve": _YES,
+    "reject": {"approved": False, "message": "not to her"},
+    "with other arguments": {**_YES, "edited_arguments": {"to": "bob"}},
+    "for the whole chat": {**_YES, "remember": "thread"},
+    "an unknown outcome": {**_YES, "choice": "retry"},
+    "a question": {**_YES, "answer": "the blue one"},
+}
+_PROCESSED = {"status": "processed", "approval_id": "approval_abc123", "approved": True}
 
 
-def add_chat_routes(app: FastAPI, agents: Callable[[], Sequence[AgentView]]) -> None:
-    """The hot routes come first: routes are tried in their order."""
-    desk = Desk(agents, app.state.limits)
-    app.router.routes.extend(
-        [
-            ExpressRoute("/chats/{chat_id}/interactions", Start(desk), methods=["POST"]),
-            ExpressRoute(f"{PATH}/edit", Edit(desk), methods=["POST"]),
-            ExpressRoute(f"{PATH}/regenerate", Edit(desk, repeats=True), methods=["POST"]),
-        ]
+def _interaction_events() -> Events:
+    # The models of events are for the description alone: a server that is never asked for it does
+    # not build them.
+    from sk_agents.wire.frames import INTERACTION_FRAMES  # noqa: PLC0415
+
+    return INTERACTION_FRAMES
+
+
+def _chat_events() -> Events:
+    from sk_agents.wire.frames import CHAT_FRAMES  # noqa: PLC0415
+
+    return CHAT_FRAMES
+
+
+def chat_operations(resources: ChatResources) -> list[Operation]:
+    chats = ChatEndpoints(resources)
+    interactions = InteractionEndpoints(resources)
+    approvals = ApprovalEndpoints()
+    return [
+        # The ones that run all the time come first: routes are tried in their order.
+        _starting(
+            f"{CHAT}/interactions",
+            StartEndpoint(resources),
+            "Say something; a chat that is not there is made",
+            body=StartInteraction,
+            examples={
+                "plain": {"user_message": "What's the weather in Barcelona?"},
+                "with a picture": {"user_message": "What is this?", "items": [_IMAGE]},
+                "in its turn": {"user_message": "And then?", "on_busy": "enqueue"},
+            },
+            depends=(chat_parameter, key_parameter),
+        ),
+        _starting(
+            f"{INTERACTION}/edit",
+            EditEndpoint(resources),
+            "Say something else instead; the old answer stays as another branch",
+            body=EditInteraction,
+            examples={"plain": {"new_user_message": "Actually, show me weather in Madrid"}},
+            depends=(chat_parameter, interaction_parameter, key_parameter),
+        ),
+        _starting(
+            f"{INTERACTION}/regenerate",
+            RegenerateEndpoint(resources),
+            "Ask the same once more",
+            body=Regenerate,
+            is_body_optional=True,
+            examples={"plain": {}},
+            depends=(chat_parameter, interaction_parameter, key_parameter),
+        ),
+        _chats("GET", "/agents", chats.agents, ALWAYS),
+        _chats("GET", "/chats", chats.listing, ALWAYS),
+        _chats(
+            "POST",
+            "/chats",
+            chats.make,
+            (*BODY, 409, 429),
+            status=201,
+            examples={"any": {}, "named": {"chat_id": "chat_123", "title": "Weather"}},
+        ),
+        _chats(
+            "POST",
+            "/chats/import",
+            ImportChat(resources),
+            (*BODY, 409, 429),
+            summary="Bring an exported chat back",
+            status=201,
+            body=Archive,
+            answer=ChatSummary,
+            depends=(import_parameter, key_parameter),
+        ),
+        _chats("GET", CHAT, chats.read, (*ALWAYS, 404), answer=ChatView),
+        _chats(
+            "PATCH",
+            CHAT,
+            chats.rename,
+            (*BODY, 404, 409),
+            examples={"plain": {"title": "The weather"}},
+        ),
+        _chats("DELETE", CHAT, chats.delete, (*ALWAYS, 404, 409), status=204),
+        _chats(
+            "GET",
+            f"{CHAT}/events",
+            chats.events,
+            STREAMED,
+            outcome="The chat as it goes on, without end.",
+            events=_chat_events,
+            event_id=f"^{PATTERN}$",
+            depends=(cursor_parameters,),
+        ),
+        _chats("GET", f"{CHAT}/branches", chats.branches, (*ALWAYS, 404)),
+        _chats(
+            "POST",
+            f"{CHAT}/branch",
+            chats.switch,
+            (*BODY, 404, 409),
+            examples={"plain": {"interaction_id": "int_abc123"}},
+        ),
+        _chats(
+            "GET",
+            f"{CHAT}/export",
+            chats.export,
+            (*ALWAYS, 404),
+            outcome="The chat as a document.",
+            answer=Archive,
+        ),
+        _interactions("GET", INTERACTION, interactions.read, (*ALWAYS, 404)),
+        _interactions(
+            "GET",
+            f"{INTERACTION}/events",
+            interactions.events,
+            STREAMED,
+            outcome="The interaction as it happens.",
+            events=_interaction_events,
+            event_id=f"^{PATTERN}$",
+            others={204: "The reader has seen its end."},
+            depends=(cursor_parameters,),
+        ),
+        _interactions(
+            "POST",
+            f"{INTERACTION}/approve",
+            interactions.approve,
+            (*BODY, 404, 409),
+            examples={
+                name: {"approval_id": "approval_abc123", **body}
+                for name, body in _DECISIONS.items()
+            },
+            outcome="Decided.",
+            example=_PROCESSED,
+        ),
+        _interactions("POST", f"{INTERACTION}/cancel", interactions.cancel, (*ALWAYS, 404, 409)),
+        _approvals("GET", "/approvals", approvals.inbox, ALWAYS),
+        _approvals("GET", "/approvals/{approval_id}", approvals.read, (*ALWAYS, 404)),
+        _approvals(
+            "POST",
+            "/approvals/{approval_id}",
+            approvals.respond,
+            (*BODY, 404, 409),
+            examples=_DECISIONS,
+            outcome="Decided.",
+            example=_PROCESSED,
+        ),
+        _approvals("GET", "/grants", approvals.grants, ALWAYS),
+        _approvals(
+            "DELETE", "/grants/{grant_id}", approvals.revoke, (*ALWAYS, 404, 409), status=204
+        ),
+    ]
+
+
+def _starting(path: str, endpoint: Any, summary: str, **more: Any) -> Operation:
+    return _interactions(
+        "POST",
+        path,
+        endpoint,
+        STARTED,
+        summary=summary,
+        outcome="The interaction as it happens.",
+        events=_interaction_events,
+        event_id=f"^{PATTERN}$",
+        **more,
     )
-    app.include_router(making_routes(desk))
-    app.include_router(collection_routes(desk))
-    app.include_router(interaction_routes(desk))
-    app.include_router(approval_routes())
-    describe_later(app, _describe)
 
 
-def _describe(app: FastAPI) -> None:
-    # All that it says is made of models, which a server that nobody asks never builds.
-    from sk_agents.chats.openapi import describe_chats  # noqa: PLC0415
+def _of(tag: str) -> Callable[..., Operation]:
+    def operation(
+        method: str, path: str, endpoint: Any, errors: tuple[int, ...], **more: Any
+    ) -> Operation:
+        return Operation(
+            method=method,
+            path=path,
+            endpoint=endpoint,
+            errors=errors,
+            errors_as=CHAT_ERRORS,
+            tag=tag,
+            who=acting_caller,
+            **more,
+        )
 
-    describe_chats(app)
+    return operation
+
+
+_chats, _interactions, _approvals = _of("chats"), _of("interactions"), _of("approvals")

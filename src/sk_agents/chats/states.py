@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.interactions import Message, messages_before, messages_of
+from sk_agents.engine.models import TERMINAL
+from sk_agents.interactions import messages_before, messages_of
+from sk_agents.wire.views import ChatMessage
 
 # So many runs are encoded before others get their turn.
 AT_ONCE = 50
@@ -76,5 +77,5 @@ class States:
             self._sizes[run_id] = size
 
 
-def _encoded(messages: Sequence[Message]) -> bytes:
+def _encoded(messages: Sequence[ChatMessage]) -> bytes:
     return b",".join(message.model_dump_json().encode() for message in messages)

@@ -11,15 +11,15 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from sk_agents.chats.cursors import cursor_of
-from sk_agents.chats.desk import Visit
 from sk_agents.chats.render import Renderer, stream_end
+from sk_agents.chats.requests import ChatRequest
 from sk_agents.engine.events import RunEnded
 from sk_agents.engine.log.state import Run
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.reading.live import Delta
+from sk_agents.engine.models import TERMINAL
+from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import CursorAhead, CursorExpired, TealError, ThreadNotFound
-from sk_agents.http.sse import DirectLine, EventStream, LastFrames
+from sk_agents.http.sse import EventStream, LastFrames, LiveWriter
 
 logger = logging.getLogger(__name__)
 
@@ -37,20 +37,20 @@ def check_accept(scope: Scope) -> None:
 
 
 class Previews:
-    """Sends what is not stored yet at once, past the frames, while the stream's `line` is open."""
+    """Sends what is not stored yet at once, past the frames, while the stream's `live` is open."""
 
-    __slots__ = ("_renderer", "line")
+    __slots__ = ("_renderer", "live")
 
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
-        self.line = DirectLine()
+        self.live = LiveWriter()
 
     @property
     def is_open(self) -> bool:
-        return self.line.is_open
+        return self.live.is_open
 
-    def take(self, previews: Sequence[Delta]) -> None:
-        self.line.write(b"".join(self._renderer.frames(previews)))
+    def take(self, previews: Sequence[LiveDelta]) -> None:
+        self.live.write(b"".join(self._renderer.frames(previews)))
 
 
 class ChatFrames:
@@ -61,7 +61,7 @@ class ChatFrames:
 
     def __init__(
         self,
-        visit: Visit,
+        chat: ChatRequest,
         renderer: Renderer,
         *,
         after: int,
@@ -69,11 +69,11 @@ class ChatFrames:
         incarnation: str | None,
         previews: Previews,
     ) -> None:
-        self._visit = visit
+        self._chat = chat
         self._renderer = renderer
         self._run_id = run_id
-        self._watch = visit.engine.watch(
-            visit.thread_id, after=after, run_id=run_id, incarnation=incarnation, outlet=previews
+        self._watch = chat.engine.watch(
+            chat.thread_id, after=after, run_id=run_id, incarnation=incarnation, outlet=previews
         )
         self._has_ended = False
 
@@ -103,11 +103,11 @@ class ChatFrames:
     def _ended_by(self, reason: str) -> LastFrames:
         self._has_ended = True
         path = "/events" if self._run_id is None else f"/interactions/{self._run_id}/events"
-        return LastFrames([stream_end(reason, self._visit.address(path))])
+        return LastFrames([stream_end(reason, self._chat.address(path))])
 
 
 def live_stream(
-    visit: Visit,
+    chat: ChatRequest,
     renderer: Renderer,
     *,
     after: int,
@@ -117,13 +117,13 @@ def live_stream(
     """The response that sends what follows `after`; the other arguments are those of `Watch`."""
     previews = Previews(renderer)
     frames = ChatFrames(
-        visit, renderer, after=after, run_id=run_id, incarnation=incarnation, previews=previews
+        chat, renderer, after=after, run_id=run_id, incarnation=incarnation, previews=previews
     )
-    return EventStream(frames, line=previews.line)
+    return EventStream(frames, live=previews.live)
 
 
 async def renderer_at(
-    visit: Visit, known: KnownThread, position: int, *, run_id: str | None = None
+    chat: ChatRequest, known: KnownThread, position: int, *, run_id: str | None = None
 ) -> Renderer:
     """A renderer for a stream of one run, or of the whole chat, that begins after `position`.
 
@@ -131,7 +131,7 @@ async def renderer_at(
     events may belong to a run that the reader has seen to its end: a message that was queued while
     a tool ran began before that tool's result, which nothing here must try to render.
     """
-    renderer = Renderer(visit.chat_id, whole_chat=run_id is None)
+    renderer = Renderer(chat.chat_id, whole_chat=run_id is None)
     begun = {
         run.run_id: run.first_seq
         for run in known.state.runs.values()
@@ -142,7 +142,7 @@ async def renderer_at(
     }
     seq = min(begun.values(), default=position + 1) - 1
     while seq < position:
-        page = await visit.engine.shelf.events(
+        page = await chat.engine.catalog.events(
             known.head, seq, min(PAGE, position - seq), max_bytes=PAGE_BYTES
         )
         if not page:
@@ -152,7 +152,7 @@ async def renderer_at(
     return renderer
 
 
-async def place_of(request: Request, visit: Visit, known: KnownThread) -> int | None:
+async def place_of(request: Request, chat: ChatRequest, known: KnownThread) -> int | None:
     """The number of the event after which the reader wants to go on, if it names one.
 
     Raises:
@@ -166,7 +166,7 @@ async def place_of(request: Request, visit: Visit, known: KnownThread) -> int | 
     if cursor.seq >= known.state.next_seq:
         raise CursorAhead
     if cursor.tag is not None:
-        page = await visit.engine.shelf.events(known.head, cursor.seq - 1, 1)
+        page = await chat.engine.catalog.events(known.head, cursor.seq - 1, 1)
         if not page or not cursor.names(page[0]):
             raise CursorExpired
     return cursor.seq

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from sk_agents import __version__
-from sk_agents.cli import agents, approvals, archiving, chats, grants, mcp
-from sk_agents.cli.chat import CHAT_HELP, chat
-from sk_agents.cli.collector import idle_collector
-from sk_agents.cli.doctor.command import doctor
-from sk_agents.cli.init import init
+from sk_agents.cli import keys, mcp
+from sk_agents.cli.approvals import approvals_app, grants_app
+from sk_agents.cli.chats import ARCHIVE_EXITS, agents_app, chat, chats_app, export, import_
+from sk_agents.cli.doctor import doctor
+from sk_agents.cli.garbage_collection import paused_collection
+from sk_agents.cli.options import StoreUrl
 
 app = typer.Typer(
     name="teal",
@@ -52,18 +53,17 @@ def serve(
     port: Annotated[
         int | None, typer.Option(help="Port; 0 picks a free one. [TA_PORT, 8000]")
     ] = None,
-    store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where conversations are kept. [TA_STORE]")
-    ] = None,
+    store: StoreUrl = None,
     log_level: Annotated[
         str | None, typer.Option(help="debug, info, warning, error. [TA_LOG_LEVEL, info]")
     ] = None,
 ) -> None:
     """Serve agents over HTTP until SIGTERM or Ctrl-C.
 
-    Without CONFIG: TA_SERVICE_CONFIG, else agents/config.yaml if it is there, else a tour that
-    needs no key and an assistant on the best model found (TA_MODEL, a provider's key, Ollama,
-    the local model). One line on standard output tells that the server is ready.
+    Without CONFIG the server takes TA_SERVICE_CONFIG, or agents/config.yaml if that file exists.
+    Without these it serves a tour that needs no key, and an assistant on the best model it finds
+    (TA_MODEL, a provider's key, Ollama, the local model). When the server is ready, it prints one
+    line on standard output.
 
     \b
     Examples:
@@ -73,26 +73,57 @@ def serve(
       teal serve agent.yaml --store memory: --log-level debug
 
     \b
-    Exit codes: 0 stopped by a signal, 69 the address is in use, 77 not permitted to
-    listen there, 78 bad configuration or a store that cannot be opened.
+    Exit codes: 0 stopped by a signal, 69 the address is in use, 74 the store broke,
+    75 the store is busy: try again, 77 not permitted to listen at the address,
+    78 bad configuration or a store that cannot be opened.
     """
     overrides = {"host": host, "port": port, "store": store, "log_level": log_level}
-    with idle_collector():
-        # FastAPI and uvicorn take most of a start; --help and --version do without them.
+    with paused_collection():
         from sk_agents.cli.serve import run  # noqa: PLC0415
 
         raise typer.Exit(run(config or [], overrides))
 
 
-app.command(help=CHAT_HELP)(chat)
-app.add_typer(chats.app)
-app.add_typer(approvals.app)
-app.add_typer(grants.app)
+@app.command()
+def init(
+    folder: Annotated[
+        Path, typer.Argument(help="The folder to write to. It is made if it does not exist.")
+    ] = Path("agents"),
+    name: Annotated[
+        str | None, typer.Option(help="The agent's name. Default: the folder's name.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="The agent's model. Default: the best one found on this machine."),
+    ] = None,
+) -> None:
+    """Write a first agent: an agent file, two tools, a test and a README.
+
+    Nothing is overwritten: if one of the files exists already, none is written.
+
+    \b
+    Examples:
+      teal init
+      teal init letters --model gpt-5.4-mini
+      teal init letters && teal serve letters
+
+    \b
+    Exit codes: 0 written, 1 a file exists already or cannot be written, 2 bad usage.
+    """
+    from sk_agents.cli.agent_scaffold import write_agent  # noqa: PLC0415
+
+    raise typer.Exit(write_agent(folder, name, model))
+
+
+app.command()(chat)
+app.add_typer(chats_app)
+app.add_typer(approvals_app)
+app.add_typer(grants_app)
+app.add_typer(keys.app)
 app.add_typer(mcp.app)
-app.add_typer(agents.app)
-app.command(epilog=archiving.EXITS)(archiving.export)
-app.command("import", epilog=archiving.EXITS)(archiving.import_)
-app.command()(init)
+app.add_typer(agents_app)
+app.command(epilog=ARCHIVE_EXITS)(export)
+app.command("import", epilog=ARCHIVE_EXITS)(import_)
 app.command()(doctor)
 
 

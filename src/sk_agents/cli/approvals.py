@@ -1,86 +1,88 @@
-"""`teal approvals`: what waits for you, wherever it was asked."""
+"""`teal approvals` and `teal grants`: calls that wait for you, and approvals that stay valid."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sk_agents.cli.options import Json, Limit, Target, on_server
+from sk_agents.cli.options import EXITS, Json, Limit, ServerAccess, command_group, server_command
+
+if TYPE_CHECKING:
+    from sk_agents.client import TealClient
 
 ApprovalId = Annotated[str, typer.Argument(metavar="APPROVAL_ID", help="The approval.")]
-EXITS = (
-    "Exit codes: 0 done, 1 refused (unknown, expired, decided already, bad arguments), "
+APPROVAL_EXITS = (
+    "Exit codes: 0 done, 1 refused (unknown, expired, already decided, bad arguments), "
     "2 bad usage, 69 no server."
 )
 
-app = typer.Typer(
-    name="approvals",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help=f"""See and decide what waits for you.
-
-    \b
-    Examples:
-      teal approvals list
-      teal approvals show approval_1f
-      teal approvals approve approval_1f
-      teal approvals reject approval_1f --reason "not on a Sunday"
-
-    \b
-    {EXITS}""",
+approvals_app = command_group(
+    "approvals",
+    "See and decide the calls that wait for you.",
+    "teal approvals list",
+    "teal approvals show approval_1f",
+    "teal approvals approve approval_1f",
+    'teal approvals reject approval_1f --reason "not on a Sunday"',
+    exits=APPROVAL_EXITS,
+)
+grants_app = command_group(
+    "grants",
+    "See and revoke standing approvals.",
+    "teal grants list",
+    "teal grants revoke grant_1f",
 )
 
 
-@app.command("list", epilog=EXITS)
-@on_server
-def list_approvals(target: Target, limit: Limit = 100, as_json: Json = False) -> None:
-    """Every call that waits for a decision of yours.
+@approvals_app.command("list", epilog=APPROVAL_EXITS)
+@server_command
+def list_approvals(access: ServerAccess, limit: Limit = 100, as_json: Json = False) -> None:
+    """List every call that waits for your decision.
 
     \b
     Examples:
       teal approvals list
       teal approvals list --json
     """
-    # The client and rich take most of a start; --help does without them.
-    from sk_agents.cli.reading import list_approvals  # noqa: PLC0415
+    from sk_agents.cli.server_records import list_approvals  # noqa: PLC0415
 
-    target.run(lambda client: list_approvals(client, limit, as_json=as_json))
+    access.run(lambda client: list_approvals(client, limit, as_json=as_json))
 
 
-@app.command(epilog=EXITS)
-@on_server
-def show(target: Target, approval_id: ApprovalId, as_json: Json = False) -> None:
-    """Exactly what a call would run.
+@approvals_app.command(epilog=APPROVAL_EXITS)
+@server_command
+def show(access: ServerAccess, approval_id: ApprovalId, as_json: Json = False) -> None:
+    """Show exactly what a call would run.
 
     \b
     Examples:
       teal approvals show approval_1f
     """
-    # As above.
-    from sk_agents.cli.deciding import show_approval  # noqa: PLC0415
+    from sk_agents.cli.server_records import show_approval  # noqa: PLC0415
 
-    target.run(lambda client: show_approval(client, approval_id, as_json=as_json))
+    access.run(lambda client: show_approval(client, approval_id, as_json=as_json))
 
 
-@app.command(epilog=EXITS)
-@on_server
+@approvals_app.command(epilog=APPROVAL_EXITS)
+@server_command
 def approve(
-    target: Target,
+    access: ServerAccess,
     approval_id: ApprovalId,
     edit: Annotated[
-        str | None, typer.Option(metavar="JSON", help="Run it with these arguments instead.")
+        str | None, typer.Option(metavar="JSON", help="Run the call with these arguments instead.")
     ] = None,
     choice: Annotated[
         Literal["done", "retry", "give_up"] | None,
-        typer.Option(help="For a call whose outcome is unknown: what happened."),
+        typer.Option(help="For a call whose outcome is unknown: how to go on."),
     ] = None,
     answer: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="For a question: JSON, or a text.")
+        str | None, typer.Option(metavar="TEXT", help="For a question: your answer, JSON or text.")
     ] = None,
     remember: Annotated[
         Literal["run", "thread"] | None,
-        typer.Option(help="Ask no more about this tool in this run, or in this chat (thread)."),
+        typer.Option(
+            help="Do not ask about this tool again in this run, or in this chat (thread)."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -93,32 +95,64 @@ def approve(
       teal approvals approve approval_1f --choice retry
       teal approvals approve approval_1f --remember thread
     """
-    # As above.
-    from sk_agents.cli.deciding import decide, verdict_of  # noqa: PLC0415
+    from sk_agents.cli.server_records import decide, verdict_of  # noqa: PLC0415
 
     verdict = verdict_of(edit=edit, choice=choice, answer=answer, remember=remember)
-    target.run(lambda client: decide(client, approval_id, True, verdict, as_json=as_json))
+    access.run(lambda client: decide(client, approval_id, True, verdict, as_json=as_json))
 
 
-@app.command(epilog=EXITS)
-@on_server
+@approvals_app.command(epilog=APPROVAL_EXITS)
+@server_command
 def reject(
-    target: Target,
+    access: ServerAccess,
     approval_id: ApprovalId,
     reason: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What the model is told.")
+        str | None, typer.Option(metavar="TEXT", help="The reason; the model reads it.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Do not let a call run.
+    """Refuse a call: it does not run.
 
     \b
     Examples:
       teal approvals reject approval_1f
       teal approvals reject approval_1f --reason "not on a Sunday"
     """
-    # As above.
-    from sk_agents.cli.deciding import decide, verdict_of  # noqa: PLC0415
+    from sk_agents.cli.server_records import decide  # noqa: PLC0415
 
-    verdict = verdict_of(reason=reason)
-    target.run(lambda client: decide(client, approval_id, False, verdict, as_json=as_json))
+    access.run(
+        lambda client: decide(client, approval_id, False, {"message": reason}, as_json=as_json)
+    )
+
+
+@grants_app.command("list", epilog=EXITS)
+@server_command
+def list_grants(access: ServerAccess, limit: Limit = 100, as_json: Json = False) -> None:
+    """List the tools that no longer ask you.
+
+    \b
+    Examples:
+      teal grants list --json
+    """
+    from sk_agents.cli.server_records import list_grants  # noqa: PLC0415
+
+    access.run(lambda client: list_grants(client, limit, as_json=as_json))
+
+
+@grants_app.command(epilog=EXITS)
+@server_command
+def revoke(
+    access: ServerAccess,
+    grant_id: Annotated[str, typer.Argument(metavar="GRANT_ID", help="The standing approval.")],
+) -> None:
+    """Let a tool ask you again.
+
+    \b
+    Examples:
+      teal grants revoke grant_1f
+    """
+
+    async def work(client: TealClient) -> None:
+        await client.revoke(grant_id)
+
+    access.run(work)

@@ -1,122 +1,209 @@
-"""`teal chats`: what is kept on a server."""
+"""The commands for talking and for what a server keeps: `teal chat`, `chats`, `export`, `agents`.
+
+Only options and help. What the commands do is in `chat_session`, `single_message` and
+`server_records`.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sk_agents.cli.exits import Exit
-from sk_agents.cli.options import Json, Limit, Target, on_server
+from sk_agents.cli.options import (
+    EXITS,
+    Exit,
+    Json,
+    Limit,
+    ServerAccess,
+    command_group,
+    server_command,
+)
 
 if TYPE_CHECKING:
     from sk_agents.client import TealClient
 
+Answers = Literal["approve", "reject", "none"]
+Output = Literal["text", "json", "events"]
 ChatId = Annotated[str, typer.Argument(metavar="CHAT_ID", help="The chat.")]
-EXITS = "Exit codes: 0 done, 1 refused or not found, 2 bad usage, 69 no server."
+ARCHIVE_EXITS = (
+    "Exit codes: 0 done, 1 refused, not found or a file that cannot be used, 2 bad usage, "
+    "69 no server."
+)
 
-app = typer.Typer(
-    name="chats",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help=f"""List, search, read, rename and delete chats.
+chats_app = command_group(
+    "chats",
+    "List, search, read, rename and delete chats.",
+    "teal chats list",
+    "teal chats search postcard --json",
+    "teal chats show chat_123",
+)
+agents_app = command_group("agents", "See the agents of a server.", "teal agents list")
+
+
+@server_command
+def chat(
+    access: ServerAccess,
+    chat_id: Annotated[
+        str | None, typer.Argument(metavar="CHAT_ID", help="A chat to continue.")
+    ] = None,
+    message: Annotated[
+        str | None,
+        typer.Option(
+            "--message",
+            "-m",
+            metavar="TEXT",
+            help="Send only this message; - reads it from standard input.",
+        ),
+    ] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The agent that answers; see teal agents list."),
+    ] = None,
+    fold_thinking: Annotated[
+        bool, typer.Option("--fold-thinking", help="Show each thought as one line.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="With -m: approve every call that needs approval.")
+    ] = False,
+    no_approvals: Annotated[
+        bool,
+        typer.Option("--no-approvals", help="With -m: reject every call that needs approval."),
+    ] = False,
+    as_json: Json = False,
+    events: Annotated[
+        bool, typer.Option("--events", help="With -m: print each event as a line of JSON.")
+    ] = False,
+) -> None:
+    """Talk with an agent: read its answer as it comes, decide about its tool calls.
+
+    CHAT_ID continues a chat, also one that waits for your decision. Without it a new chat begins.
+    Ctrl-C stops the answer, Ctrl-D leaves. With -m there are no questions: one message is sent, and
+    only the answer is printed.
 
     \b
     Examples:
-      teal chats list
-      teal chats search postcard --json
-      teal chats show chat_123
+      teal chat
+      teal chat --agent assistant --fold-thinking
+      teal chat chat_123 --server https://agents.example.org
+      teal chat -m "What time is it?"
+      cat letter.txt | teal chat -m - --json
+      teal chat -m "Send a postcard to Ada" --yes
 
     \b
-    {EXITS}""",
-)
+    Exit codes: 0 answered or left, 1 failed, cancelled or refused, 2 bad usage, 3 (with -m) a call
+    waits for approval, 69 no server at this address, 130 (with -m) interrupted.
+    """
+    if (yes and no_approvals) or (as_json and events):
+        raise typer.BadParameter(
+            "--yes cannot be used with --no-approvals, nor --json with --events"
+        )
+    if message is None:
+        if yes or no_approvals or as_json or events:
+            raise typer.BadParameter("--yes, --no-approvals, --json and --events need -m")
+        if not sys.stdin.isatty():
+            raise typer.BadParameter(
+                "standard input is not a terminal; send a message with -m TEXT or -m -"
+            )
+        from sk_agents.cli.chat_session import run_chat  # noqa: PLC0415
+
+        raise typer.Exit(run_chat(access, chat_id, agent, fold_thinking=fold_thinking))
+    answers: Answers = "approve" if yes else "reject" if no_approvals else "none"
+    output: Output = "json" if as_json else "events" if events else "text"
+    from sk_agents.cli.single_message import send_message  # noqa: PLC0415
+
+    code = send_message(access, chat_id, message, agent=agent, answers=answers, output=output)
+    raise typer.Exit(code)
 
 
-@app.command("list", epilog=EXITS)
-@on_server
-def list_chats(target: Target, limit: Limit = 50, as_json: Json = False) -> None:
-    """Your chats, those changed last first.
+@chats_app.command("list", epilog=EXITS)
+@server_command
+def list_chats(access: ServerAccess, limit: Limit = 50, as_json: Json = False) -> None:
+    """List your chats, the last changed one first.
 
     \b
     Examples:
       teal chats list
       teal chats list --limit 5 --json
     """
-    _list(target, None, limit, as_json)
+    from sk_agents.cli.server_records import list_chats  # noqa: PLC0415
+
+    access.run(lambda client: list_chats(client, None, limit, as_json=as_json))
 
 
-@app.command(epilog=EXITS)
-@on_server
+@chats_app.command(epilog=EXITS)
+@server_command
 def search(
-    target: Target,
-    text: Annotated[str, typer.Argument(help="What was said in them.")],
+    access: ServerAccess,
+    text: Annotated[str, typer.Argument(help="A text that the chats contain.")],
     limit: Limit = 50,
     as_json: Json = False,
 ) -> None:
-    """The chats in which a text was said.
+    """List the chats that contain a text.
 
     \b
     Examples:
       teal chats search postcard
     """
-    _list(target, text, limit, as_json)
+    from sk_agents.cli.server_records import list_chats  # noqa: PLC0415
+
+    access.run(lambda client: list_chats(client, text, limit, as_json=as_json))
 
 
-@app.command(epilog=EXITS)
-@on_server
+@chats_app.command(epilog=EXITS)
+@server_command
 def show(
-    target: Target,
+    access: ServerAccess,
     chat_id: ChatId,
     superseded: Annotated[
-        bool, typer.Option("--superseded", help="Also what was edited away.")
+        bool, typer.Option("--superseded", help="Also show messages that an edit replaced.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Everything that was said and done in a chat.
+    """Show all messages, tool calls and answers of a chat.
 
     \b
     Examples:
       teal chats show chat_123
       teal chats show chat_123 --superseded --json
     """
-    # The client and rich take most of a start; --help does without them.
-    from sk_agents.cli.reading import show_chat  # noqa: PLC0415
+    from sk_agents.cli.server_records import show_chat  # noqa: PLC0415
 
-    target.run(
+    access.run(
         lambda client: show_chat(client.chat(chat_id), superseded=superseded, as_json=as_json)
     )
 
 
-@app.command(epilog=EXITS)
-@on_server
+@chats_app.command(epilog=EXITS)
+@server_command
 def rename(
-    target: Target,
+    access: ServerAccess,
     chat_id: ChatId,
     title: Annotated[str, typer.Argument(help="Its new title.")],
 ) -> None:
-    """Give a chat a title.
+    """Change a chat's title.
 
     \b
     Examples:
       teal chats rename chat_123 "Letters to Ada"
     """
 
-    async def work(client: TealClient) -> Exit:
+    async def work(client: TealClient) -> None:
         await client.chat(chat_id).rename(title)
-        return Exit.DONE
 
-    target.run(work)
+    access.run(work)
 
 
-@app.command(epilog=EXITS)
-@on_server
+@chats_app.command(epilog=EXITS)
+@server_command
 def delete(
-    target: Target,
+    access: ServerAccess,
     chat_ids: Annotated[list[str], typer.Argument(metavar="CHAT_ID...", help="The chats.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Stop what runs in chats and remove them for good.
+    """Stop what runs in chats, and delete them. This cannot be undone.
 
     \b
     Examples:
@@ -125,19 +212,87 @@ def delete(
     """
     if not yes:
         if not sys.stdin.isatty():
-            raise typer.BadParameter("there is nobody to ask; --yes deletes without asking")
-        typer.confirm(f"Delete {len(chat_ids)} for good?", abort=True)
+            raise typer.BadParameter(
+                "standard input is not a terminal; --yes deletes without asking"
+            )
+        count = "1 chat" if len(chat_ids) == 1 else f"{len(chat_ids)} chats"
+        typer.confirm(f"Delete {count}? This cannot be undone.", abort=True)
 
-    async def work(client: TealClient) -> Exit:
+    async def work(client: TealClient) -> None:
         for chat_id in chat_ids:
             await client.chat(chat_id).delete()
-        return Exit.DONE
 
-    target.run(work)
+    access.run(work)
 
 
-def _list(target: Target, text: str | None, limit: int, as_json: bool) -> None:
-    # As above.
-    from sk_agents.cli.reading import list_chats  # noqa: PLC0415
+@server_command
+def export(
+    access: ServerAccess,
+    chat_id: ChatId,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write to this file, not to standard output."
+        ),
+    ] = None,
+) -> None:
+    """Write a whole chat as one JSON document.
 
-    target.run(lambda client: list_chats(client, text, limit, as_json=as_json))
+    \b
+    Examples:
+      teal export chat_123 -o chat_123.json
+      teal export chat_123 | gzip > chat_123.json.gz
+    """
+    from sk_agents.cli.server_records import write_document  # noqa: PLC0415
+
+    async def work(client: TealClient) -> Exit:
+        return write_document(await client.chat(chat_id).export(), output)
+
+    access.run(work)
+
+
+@server_command
+def import_(
+    access: ServerAccess,
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="A file from teal export; - reads standard input."),
+    ],
+    chat_id: Annotated[
+        str | None, typer.Option("--chat-id", metavar="ID", help="The new chat's id.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a chat from a document that `teal export` wrote, also on another server.
+
+    \b
+    Examples:
+      teal import chat_123.json
+      teal export chat_123 | teal import - --chat-id copy --server http://127.0.0.1:8001
+    """
+    from sk_agents.cli.server_records import import_document, read_document  # noqa: PLC0415
+
+    document = read_document(file)
+    if document is None:
+        raise typer.Exit(Exit.FAILED)
+    access.run(lambda client: import_document(client, document, chat_id, as_json=as_json))
+
+
+@agents_app.callback()
+def agents() -> None:
+    """Makes `list` a command of its own: more may come."""
+
+
+@agents_app.command("list", epilog=EXITS)
+@server_command
+def list_agents(access: ServerAccess, as_json: Json = False) -> None:
+    """List the agents that you can talk to, the default one first.
+
+    \b
+    Examples:
+      teal agents list
+      teal agents list --json
+    """
+    from sk_agents.cli.server_records import list_agents  # noqa: PLC0415
+
+    access.run(lambda client: list_agents(client, as_json=as_json))

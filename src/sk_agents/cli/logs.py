@@ -1,8 +1,8 @@
 """Logs on standard error: one line an entry, for people or as JSON for machines.
 
-Neither holds a secret that is known, and the text of an error, which may hold anything, is only
-written where somebody looks for faults: at the level debug. Nothing that logs ever waits for the
-reader of the log, and what a client can cause again and again is not written each time.
+No line has a known secret in it. The text of an error may hold anything, so it is only written at
+the level debug. Code that logs never waits for the reader of the log. A message that is repeated
+very often, as a client can cause it, is not written each time.
 """
 
 from __future__ import annotations
@@ -19,23 +19,22 @@ from time import monotonic
 from types import TracebackType
 from typing import Literal, TextIO
 
-from sk_agents.telemetry.line_writer import COUNTS, LineWriter
-from sk_agents.telemetry.log_ids import log_ids
-from sk_agents.telemetry.redaction import Redactor
-from sk_agents.telemetry.sent_logs import extras
+from sk_agents.telemetry.logs import COUNTS, LineWriter, Redactor, extras, log_ids
 
 logger = logging.getLogger(__name__)
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
-class FactsFormatter(logging.Formatter):
-    """Appends what the call passed as `extra`, as `key=value`."""
-
+class _RedactingFormatter(logging.Formatter):
     def __init__(self, redactor: Redactor, *, with_texts: bool) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
         self._redactor = redactor
         self._with_texts = with_texts
+
+
+class TextFormatter(_RedactingFormatter):
+    """Appends what the call passed as `extra`, as `key=value`."""
 
     def format(self, record: logging.LogRecord) -> str:
         return self._redactor.text(super().format(record))
@@ -53,13 +52,8 @@ class FactsFormatter(logging.Formatter):
         return f"Traceback (most recent call last):\n{frames}{ei[0].__name__}"
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(_RedactingFormatter):
     """One object a line: time, level, logger, message, the ids of request and run, the facts."""
-
-    def __init__(self, redactor: Redactor, *, with_texts: bool) -> None:
-        super().__init__()
-        self._redactor = redactor
-        self._with_texts = with_texts
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC)
@@ -77,37 +71,35 @@ class JsonFormatter(logging.Formatter):
         if not record.exc_info or record.exc_info[0] is None:
             return {}
         kind, error, frames = record.exc_info
-        found = {
-            "exception": kind.__name__,
-            "stack": "".join(traceback.format_tb(frames)),
-        }
+        found = {"exception": kind.__name__, "stack": "".join(traceback.format_tb(frames))}
         if self._with_texts:
             found["exception_text"] = str(error)
         return found
 
 
-FORMATTERS = {"text": FactsFormatter, "json": JsonFormatter}
-# So many lines of one message in so many seconds; those beyond are counted.
-MOST_ALIKE = 100
-ALIKE_SECONDS = 10.0
-MOST_MESSAGES = 1_000
+FORMATTERS = {"text": TextFormatter, "json": JsonFormatter}
+# At most this many lines of one message in a period; those beyond are only counted.
+MAX_REPEATS = 100
+PERIOD_SECONDS = 10.0
+# At most this many different messages are counted at once.
+MAX_MESSAGES = 1_000
 
 
 class QueuedHandler(logging.Handler):
-    """Formats at once, in the context of the caller, and leaves the writing to a `LineWriter`."""
+    """Formats at once, in the context of the caller. A `LineWriter` writes the line."""
 
     def __init__(self, stream: TextIO, *, is_limited: bool) -> None:
         super().__init__()
         self._writer = LineWriter(stream, self._notice)
-        self._repeats = Repeats() if is_limited else None
+        self._limit = RepeatLimit() if is_limited else None
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            if self._repeats is not None:
-                if not self._repeats.admit((record.name, record.levelno, str(record.msg))):
+            if self._limit is not None:
+                if not self._limit.admit((record.name, record.levelno, str(record.msg))):
                     return
-                for message, number in self._repeats.told():
-                    text = f"{number} more of the last {ALIKE_SECONDS:g} s left out: {message}"
+                for message, number in self._limit.taken_omissions():
+                    text = f"left out {number} more in the last {PERIOD_SECONDS:g} s: {message}"
                     self._writer.put(self._line(text))
             self._writer.put(self.format(record))
         except Exception:
@@ -121,8 +113,8 @@ class QueuedHandler(logging.Handler):
         super().close()
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Python's own writes to standard error, and that may wait."""
-        self._writer.put(self._line(f"a line of {record.name} could not be formatted"))
+        """Python's own method writes to standard error, and that may wait."""
+        self._writer.put(self._line(f"a line of {record.name} could not be written"))
 
     def _notice(self, dropped: int) -> str:
         return self._line(f"{dropped} lines dropped: they were not read in time")
@@ -132,38 +124,37 @@ class QueuedHandler(logging.Handler):
         return self.format(record)
 
 
-class Repeats:
-    """How often each message was written lately. What is remembered is bounded."""
+class RepeatLimit:
+    """Counts how often each message was written in this period. What it remembers is bounded."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._began = clock()
         self._seen: Counter[tuple[str, int, str]] = Counter()
-        self._told: list[tuple[str, int]] = []
+        self._omitted: list[tuple[str, int]] = []
 
     def admit(self, message: tuple[str, int, str]) -> bool:
         """Whether this one is to be written."""
-        if self._clock() - self._began > ALIKE_SECONDS:
-            self._begin_anew()
-        if message not in self._seen and len(self._seen) >= MOST_MESSAGES:
-            self._begin_anew()
+        is_full = message not in self._seen and len(self._seen) >= MAX_MESSAGES
+        if is_full or self._clock() - self._began > PERIOD_SECONDS:
+            self._start_period()
         self._seen[message] += 1
-        if self._seen[message] > MOST_ALIKE:
+        if self._seen[message] > MAX_REPEATS:
             COUNTS.repeated += 1
             return False
         return True
 
-    def told(self) -> Sequence[tuple[str, int]]:
-        """What was left out before: a message and how often. Each is told once."""
-        told, self._told = self._told, []
-        return told
+    def taken_omissions(self) -> Sequence[tuple[str, int]]:
+        """Messages that were left out in earlier periods, and how often. Each is returned once."""
+        taken, self._omitted = self._omitted, []
+        return taken
 
-    def _begin_anew(self) -> None:
+    def _start_period(self) -> None:
         self._began = self._clock()
-        self._told += [
-            (message, number - MOST_ALIKE)
+        self._omitted += [
+            (message, number - MAX_REPEATS)
             for (_, _, message), number in self._seen.items()
-            if number > MOST_ALIKE
+            if number > MAX_REPEATS
         ]
         self._seen.clear()
 
@@ -174,7 +165,7 @@ def configure_logs(
     *,
     secrets: Iterable[str] = (),
 ) -> None:
-    """Write from now on so; `secrets` are values that must not appear."""
+    """Set how logs are written; `secrets` are values that must not appear."""
     root = logging.getLogger()
     for old in root.handlers:
         if isinstance(old, QueuedHandler):
@@ -190,19 +181,19 @@ def configure_logs(
 
 
 def log_what_python_prints() -> None:
-    """Warnings, and errors that nobody can catch: Python writes them to standard error itself."""
+    """Log warnings and errors that no code can catch; Python would print them itself."""
     logging.captureWarnings(True)
     sys.unraisablehook = _log_unraisable
     threading.excepthook = _log_of_thread
 
 
 def _log_unraisable(found: sys.UnraisableHookArgs) -> None:
-    logger.error("an error that could not be raised", exc_info=_exc_info(found))
+    logger.error("an error was ignored because it could not be raised", exc_info=_exc_info(found))
 
 
 def _log_of_thread(found: threading.ExceptHookArgs) -> None:
     if found.exc_type is not SystemExit:
-        logger.error("a thread ended by an error", exc_info=_exc_info(found))
+        logger.error("an error ended a thread", exc_info=_exc_info(found))
 
 
 def _exc_info(found: sys.UnraisableHookArgs | threading.ExceptHookArgs) -> ExcInfo:

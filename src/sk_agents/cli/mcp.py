@@ -1,4 +1,4 @@
-"""`teal mcp`: what MCP servers have changed, and the operator's word on it."""
+"""`teal mcp`: tools that MCP servers have changed, and the operator's consent to them."""
 
 from __future__ import annotations
 
@@ -8,39 +8,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sk_agents.cli.exits import Exit
-from sk_agents.cli.options import Json
+from sk_agents.cli.options import Exit, Json, StoreUrl, command_group
 
 if TYPE_CHECKING:
     from sk_agents.tools.mcp.pins import Pins, Withheld
 
-EXITS = "Exit codes: 0 done, 1 nothing waits, 2 bad usage, 78 bad configuration."
+EXITS = "Exit codes: 0 done, 1 no tool waits, 2 bad usage, 78 bad configuration."
 
-app = typer.Typer(
-    name="mcp",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help=f"""See and accept changed tools of MCP servers.
-
-    A tool whose definition has changed, or that was added later, is withheld from agents until
-    you agree to it. A running server notices by itself.
-
-    \b
-    Examples:
-      teal mcp withheld
-      teal mcp agree files
-      teal mcp agree files delete_file
-
-    \b
-    {EXITS}""",
+app = command_group(
+    "mcp",
+    "See and accept changed tools of MCP servers.\n\nA tool that was changed or added later is "
+    "withheld from agents until you agree to it. A running server notices that by itself.",
+    "teal mcp withheld",
+    "teal mcp agree files",
+    "teal mcp agree files delete_file",
+    exits=EXITS,
 )
-
-Store = Annotated[str | None, typer.Option(metavar="URL", help="The server's store. [TA_STORE]")]
 
 
 @app.command(epilog=EXITS)
-def withheld(store: Store = None, as_json: Json = False) -> None:
-    """The tools that wait for your word.
+def withheld(store: StoreUrl = None, as_json: Json = False) -> None:
+    """List the tools that wait for your consent.
 
     \b
     Examples:
@@ -52,17 +40,18 @@ def withheld(store: Store = None, as_json: Json = False) -> None:
 @app.command(epilog=EXITS)
 def agree(
     server: Annotated[str, typer.Argument(help="The MCP server, by its name in the agent file.")],
-    tool: Annotated[str | None, typer.Argument(help="One of its tools; all unless given.")] = None,
-    store: Store = None,
+    tool: Annotated[
+        str | None, typer.Argument(help="One of its tools. Default: all of them.")
+    ] = None,
+    store: StoreUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Let agents use the tools as they were last seen.
+    """Let agents use the tools as the server last described them.
 
     \b
     Examples:
       teal mcp agree files delete_file
     """
-    # Settings take most of a start; --help does without them.
     from sk_agents.exceptions import NotFound  # noqa: PLC0415
 
     try:
@@ -73,7 +62,6 @@ def agree(
 
 
 def _pins(store: str | None) -> Pins:
-    # As above.
     from sk_agents.config.settings import load_settings  # noqa: PLC0415
     from sk_agents.exceptions import ConfigurationError  # noqa: PLC0415
     from sk_agents.wiring import build_pins  # noqa: PLC0415

@@ -1,23 +1,32 @@
-"""The options that several commands share. Loads nothing heavy: `--help` reads this module."""
+"""What several commands share: options, exit codes, and which server they talk to.
+
+Loads nothing heavy, because `--help` reads it. For the same reason commands import the client, rich
+and the server inside their functions: those take most of a start.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import wraps
 from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from sk_agents.cli.exits import Exit
-
 if TYPE_CHECKING:
     from sk_agents.client import TealClient
 
 DEFAULT_SERVER = "http://127.0.0.1:8000"
+EXITS = "Exit codes: 0 done, 1 refused or not found, 2 bad usage, 69 no server."
 
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Limit = Annotated[int, typer.Option(min=1, help="Show at most this many.")]
+StoreUrl = Annotated[
+    str | None, typer.Option(metavar="URL", help="Where conversations are kept. [TA_STORE]")
+]
 Server = Annotated[
     str, typer.Option("--server", metavar="URL", envvar="TA_SERVER", help="The server's address.")
 ]
@@ -27,7 +36,7 @@ Token = Annotated[
         "--token",
         envvar="TA_TOKEN",
         show_default=False,
-        help="Bearer token; better in the variable, where no list of processes shows it.",
+        help="Bearer token. The variable is safer: process lists show options.",
     ),
 ]
 User = Annotated[
@@ -35,47 +44,59 @@ User = Annotated[
     typer.Option(
         "--user",
         metavar="NAME",
-        help="Who you are, for a development server that believes everybody.",
+        help="Your user name, for a development server that checks no tokens.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
+
+
+class Exit(IntEnum):
+    """69 to 78 as in sysexits.h, 130 as a shell says it after Ctrl-C."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    WAITING = 3
+    UNAVAILABLE = 69
+    STORE_BROKEN = 74
+    TRY_AGAIN = 75
+    NOT_PERMITTED = 77
+    BAD_CONFIGURATION = 78
+    INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Which server, and as whom."""
+class ServerAccess:
+    """Which server, and as which user."""
 
     server: str
     token: str | None = field(default=None, repr=False)
     user: str | None = None
 
-    def run(self, work: Callable[[TealClient], Awaitable[Exit]]) -> NoReturn:
-        """Do `work` with a client of the server, and leave with the exit code it returns."""
-        # The client and rich take most of a start; --help does without them.
-        from sk_agents.cli.reaching import reach  # noqa: PLC0415
+    def run(self, work: Callable[[TealClient], Awaitable[Exit | None]]) -> NoReturn:
+        """Do `work` with a client of the server; leave with the exit code it returns, or 0."""
+        from sk_agents.cli.server_connection import run_with_client  # noqa: PLC0415
 
-        raise typer.Exit(reach(self, work))
+        raise typer.Exit(run_with_client(self, work))
 
 
-def on_server(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that takes a `target`, with the options that say which server that is."""
+def server_command(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that takes an `access`, with the options that say which server that is."""
     signature = inspect.signature(command, eval_str=True)
-    own = [each for each in signature.parameters.values() if each.name != "target"]
-    parameters = [*own, *_TARGET]
+    own = [each for each in signature.parameters.values() if each.name != "access"]
+    parameters = [*own, *_ACCESS]
 
     @wraps(command)
-    def with_target(server: str, token: str | None, user: str | None, **given: Any) -> None:
-        command(target=Target(server, token, user), **given)
+    def with_access(server: str, token: str | None, user: str | None, **given: Any) -> None:
+        command(access=ServerAccess(server, token, user), **given)
 
-    with_target.__signature__ = signature.replace(  # type: ignore[attr-defined]  # read by typer
+    with_access.__signature__ = signature.replace(  # type: ignore[attr-defined]  # read by typer
         parameters=[each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
     )
-    with_target.__annotations__ = {each.name: each.annotation for each in parameters}
-    return with_target
+    with_access.__annotations__ = {each.name: each.annotation for each in parameters}
+    return with_access
 
 
-_TARGET = tuple(
+_ACCESS = tuple(
     Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
     for name, default, kind in (
         ("server", DEFAULT_SERVER, Server),
@@ -83,3 +104,13 @@ _TARGET = tuple(
         ("user", None, User),
     )
 )
+
+
+def command_group(name: str, summary: str, *examples: str, exits: str = EXITS) -> typer.Typer:
+    lines = "\n".join(f"  {example}" for example in examples)
+    return typer.Typer(
+        name=name,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        help=f"{summary}\n\n\b\nExamples:\n{lines}\n\n\b\n{exits}",
+    )

@@ -10,7 +10,6 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,19 @@ import uvicorn
 from fastapi import FastAPI
 
 from sk_agents.app import create_app
-from sk_agents.cli.collector import calm_collector
+from sk_agents.cli.garbage_collection import collect_rarely
 from sk_agents.cli.logs import configure_logs, log_what_python_prints
+from sk_agents.cli.options import Exit
 from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
 from sk_agents.config.default_agents import AgentOffer
 from sk_agents.config.settings import Settings, load_settings
 from sk_agents.config.store_url import store_url, without_secrets
 from sk_agents.exceptions import ConfigurationError, StoreBroken, StoreBusy, StoreError
 from sk_agents.http.caller import check_bind_address
-from sk_agents.http.connections import ConnectionLimits, affordable_connections, bounded_by
-from sk_agents.telemetry.line_writer import LineWriter, print_line
+from sk_agents.http.connections import ConnectionLimits, affordable_connections, http_protocol
+from sk_agents.telemetry.logs import LineWriter, print_line, secret_values
 from sk_agents.telemetry.loop_watchdog import LoopWatchdog
-from sk_agents.telemetry.redaction import secret_values
-from sk_agents.wiring import House, build_authorizer, default_offer
+from sk_agents.wiring import ServerParts, build_authorizer, default_offer
 
 BACKLOG = 2048
 UNSENT_BYTES = 128 * 1024
@@ -38,41 +37,30 @@ UNSENT_BYTES = 128 * 1024
 GRACE_SECONDS = 10
 
 
-class ExitCode(IntEnum):
-    """By the convention of sysexits.h."""
-
-    STOPPED = 0
-    ADDRESS_IN_USE = 69
-    STORE_BROKEN = 74
-    TRY_AGAIN = 75
-    NOT_PERMITTED = 77
-    BAD_CONFIGURATION = 78
-
-
 class _CannotListen(Exception):
     """Carries the exit code; never leaves this module."""
 
-    def __init__(self, code: ExitCode, message: str) -> None:
+    def __init__(self, code: Exit, message: str) -> None:
         super().__init__(message)
         self.code = code
 
 
-def run(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> ExitCode:
+def run(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> Exit:
     """Serve until a signal says stop, or the store is broken."""
     try:
         _serve(config_paths, overrides)
     except StoreBroken as error:
-        return _fail(ExitCode.STORE_BROKEN, error)
+        return _fail(Exit.STORE_BROKEN, error)
     except _CannotListen as error:
         return _fail(error.code, error)
     except StoreBusy as error:
-        return _fail(ExitCode.TRY_AGAIN, error)
+        return _fail(Exit.TRY_AGAIN, error)
     except (ConfigurationError, StoreError) as error:
-        return _fail(ExitCode.BAD_CONFIGURATION, error)
-    return ExitCode.STOPPED
+        return _fail(Exit.BAD_CONFIGURATION, error)
+    return Exit.DONE
 
 
-def _fail(code: ExitCode, error: Exception) -> ExitCode:
+def _fail(code: Exit, error: Exception) -> Exit:
     print_line(sys.stderr, f"teal: {error}")
     return code
 
@@ -83,46 +71,52 @@ def _serve(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> None:
     secrets = secret_values(settings, os.environ)
     configure_logs(settings.log_level, settings.log_format, secrets=secrets)
     log_what_python_prints()
-    offer = _offer(config_paths, settings)
-    if offer.is_default:
-        # The plugins of our own agents lie beside their files.
-        settings = settings.model_copy(update={"plugin_module": None})
+    settings, offer = asyncio.run(served_agents(config_paths, settings))
     authorizer = build_authorizer(settings)
     check_bind_address(settings.host, authorizer, settings.allow_insecure_auth)
     app = create_app(settings, offer.files, authorizer=authorizer)
     with _listen(settings.host, settings.port) as listener:
-        ready = ready_line(settings, app.state.house, listener, offer)
+        ready = ready_line(settings, app.state.parts, listener, offer)
         server = _Server(_server_config(app, settings, offer.files), ready)
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
             runner.run(_run_until_stopped(app, server, listener))
 
 
-def _offer(config_paths: Sequence[Path], settings: Settings) -> AgentOffer:
-    """What was asked for; the agents that come with the package only if nothing was."""
-    paths = config_paths or configured_paths(settings.service_config)
-    if paths:
-        return AgentOffer(load_agent_files(paths))
-    return asyncio.run(default_offer(settings))
+async def served_agents(
+    config_paths: Sequence[Path], settings: Settings
+) -> tuple[Settings, AgentOffer]:
+    """The configured agents, or the agents of this package if none is configured.
+
+    Raises:
+        ConfigurationError: a file cannot be used.
+    """
+    if paths := config_paths or configured_paths(settings.service_config):
+        return settings, AgentOffer(load_agent_files(paths))
+    # Plugins of the package's own agents are beside their files.
+    without_module = settings.model_copy(update={"plugin_module": None})
+    return without_module, await default_offer(settings)
 
 
-def ready_line(settings: Settings, house: House, listener: socket.socket, offer: AgentOffer) -> str:
+def ready_line(
+    settings: Settings, parts: ServerParts, listener: socket.socket, offer: AgentOffer
+) -> str:
     port = listener.getsockname()[1]
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    names = ", ".join(house.agents) or "none configured"
-    parts = [
+    names = ", ".join(parts.agents) or "none configured"
+    facts = [
         f"teal ready at http://{host}:{port}",
         f"agents: {names}",
         f"store: {without_secrets(store_url(settings))}",
-        f"model: {_models(house, offer.reasons) or 'none configured'}",
+        f"model: {_models(parts, offer.reasons) or 'none configured'}",
     ]
     if offer.remark is not None:
-        parts.append(offer.remark)
-    return " · ".join(parts)
+        facts.append(offer.remark)
+    return " · ".join(facts)
 
 
-def _models(house: House, reasons: Mapping[str, str]) -> str:
+def _models(parts: ServerParts, reasons: Mapping[str, str]) -> str:
     """Each agent's model and why it has it; the model alone where all have the same."""
-    models = {name: served.model for name, served in house.agents.items()}
+    models = {name: served.model for name, served in parts.agents.items()}
     if len(set(models.values())) < 2 and not reasons:
         return next(iter(models.values()), "")
     why = {name: f" ({reasons[name]})" if name in reasons else "" for name in models}
@@ -137,16 +131,25 @@ def _listen(host: str, port: int) -> socket.socket:
         )[0]
         return _listener(family, address)
     except OSError as error:
-        raise _cannot_listen(host, port, error) from None
+        place = f"{host} port {port}"
+        match error.errno:
+            case errno.EADDRINUSE:
+                code, reason = Exit.UNAVAILABLE, f"{place} is in use; --port 0 picks a free port"
+            case errno.EACCES | errno.EPERM:
+                code, reason = Exit.NOT_PERMITTED, f"not permitted to listen on {place}"
+            case _:
+                code = Exit.BAD_CONFIGURATION
+                reason = f"TA_HOST: cannot listen on {place}: {error.strerror}"
+        raise _CannotListen(code, reason) from None
 
 
 def _listener(family: int, address: tuple[Any, ...]) -> socket.socket:
-    # Of a socket that does not say TCP, asyncio leaves the delays of small packets on.
+    # asyncio sends small packets without delay only if the socket names its protocol.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-            # Its connections inherit it. Without, the kernel takes megabytes for a stuck client.
+            # Connections inherit it. Without it the kernel keeps megabytes for a stuck client.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -158,19 +161,6 @@ def _listener(family: int, address: tuple[Any, ...]) -> socket.socket:
     return listener
 
 
-def _cannot_listen(host: str, port: int, error: OSError) -> Exception:
-    place = f"{host} port {port}"
-    match error.errno:
-        case errno.EADDRINUSE:
-            return _CannotListen(
-                ExitCode.ADDRESS_IN_USE, f"{place} is in use; --port 0 picks a free port"
-            )
-        case errno.EACCES | errno.EPERM:
-            return _CannotListen(ExitCode.NOT_PERMITTED, f"not permitted to listen on {place}")
-        case _:
-            return ConfigurationError(f"TA_HOST: cannot listen on {place}: {error.strerror}")
-
-
 def _server_config(app: FastAPI, settings: Settings, files: Sequence[AgentFile]) -> uvicorn.Config:
     limits = ConnectionLimits(
         connections=affordable_connections(settings.max_connections),
@@ -178,11 +168,11 @@ def _server_config(app: FastAPI, settings: Settings, files: Sequence[AgentFile])
     )
     return uvicorn.Config(
         app,
-        http=bounded_by(limits),
-        # Only these have a websocket, and the library for it takes its time to load.
+        http=http_protocol(limits),
+        # Only these agents have a websocket, and loading the library for it takes long.
         ws="auto" if any(file.api_version.startswith("skagents/") for file in files) else "none",
         ws_max_size=settings.max_image_body_bytes,
-        # Entered by us, so that a store that cannot be opened is an exception, not a log line.
+        # We enter it, so that a store that cannot be opened is an exception, not a log line.
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -192,32 +182,36 @@ def _server_config(app: FastAPI, settings: Settings, files: Sequence[AgentFile])
     )
 
 
-class _Server(uvicorn.Server):
-    """Says when it is ready, and leaves signals to us: uvicorn would end the process by them."""
+class SignalFreeServer(uvicorn.Server):
+    """Leaves signals to its caller: uvicorn would end the process by them."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Server(SignalFreeServer):
+    """Prints a line when it is ready."""
 
     def __init__(self, config: uvicorn.Config, ready: str) -> None:
         super().__init__(config)
         self._ready = ready
         self._output = LineWriter(sys.stdout)
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started and not self.should_exit:
-            calm_collector()
+            collect_rarely()
             self._output.put(self._ready)
 
 
 async def _run_until_stopped(app: FastAPI, server: _Server, listener: socket.socket) -> None:
-    """Raises StoreBroken: a supervisor has to start this program anew."""
+    """Raises StoreBroken: a supervisor has to start this program again."""
     with _stopping(app, server):
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(app.router.lifespan_context(app))
             if (seconds := app.state.settings.loop_held_seconds) > 0:
-                telemetry = app.state.house.telemetry
+                telemetry = app.state.parts.telemetry
                 held = telemetry.loop_held if telemetry is not None else None
                 await stack.enter_async_context(LoopWatchdog(seconds, held))
             breaking = asyncio.create_task(app.state.engines.broken())
@@ -231,11 +225,9 @@ async def _run_until_stopped(app: FastAPI, server: _Server, listener: socket.soc
 
 @contextmanager
 def _stopping(app: FastAPI, server: _Server) -> Iterator[None]:
-    """The first signal stops in good order, the second without waiting for open requests.
+    """The first signal hands runs over and ends streams, each with the place where to resume.
 
-    Runs are handed over at once and streams are told where to resume, so that few are open.
-
-    The third has its usual effect.
+    The second does not wait for open requests. The third has its usual effect.
     """
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -243,12 +235,12 @@ def _stopping(app: FastAPI, server: _Server) -> Iterator[None]:
     def stop() -> None:
         if server.should_exit:
             server.force_exit = True
-            forget()
+            remove_handlers()
         server.should_exit = True
         if hasattr(app.state, "engines"):
             app.state.engines.drain()
 
-    def forget() -> None:
+    def remove_handlers() -> None:
         for number in signals:
             loop.remove_signal_handler(number)
 
@@ -257,4 +249,4 @@ def _stopping(app: FastAPI, server: _Server) -> Iterator[None]:
     try:
         yield
     finally:
-        forget()
+        remove_handlers()

@@ -1,10 +1,9 @@
 """A client of a Teal server's chats: asynchronous, typed, and resuming its streams by itself.
 
-It knows the server only by its wire: none of the server's own modules is imported.
+It knows the server only by its wire: none of the server's own modules is imported. What the wire
+calls by a longer name has a short one here.
 """
 
-from sk_agents.client.answering import Answering
-from sk_agents.client.chat import Chat
 from sk_agents.client.errors import (
     ClientError,
     CursorLost,
@@ -12,49 +11,49 @@ from sk_agents.client.errors import (
     ServerUnreachable,
     TealServerError,
 )
-from sk_agents.client.events import (
-    Answer,
+from sk_agents.client.reply import AnswerText, Reply, ToolUse
+from sk_agents.client.reply import AnswerText as Answering
+from sk_agents.client.sync import SyncChat, SyncTeal
+from sk_agents.client.teal_client import AgentInfo, Chat, History, TealClient
+from sk_agents.client.teal_client import ReadInteraction as Interaction
+from sk_agents.wire.events import (
     AnswerDelta,
     ApprovalRequired,
     Approved,
-    BranchChanged,
-    Cancelled,
     ChatChanged,
-    Complete,
-    Cost,
     Event,
-    Failed,
-    Queued,
     Rejected,
-    Started,
-    Status,
-    Thinking,
     ThinkingDelta,
-    ToolCall,
     ToolOutput,
-    ToolResult,
     Unknown,
-    Usage,
 )
-from sk_agents.client.records import (
-    AgentInfo,
-    Branch,
-    Branches,
+from sk_agents.wire.events import AnswerEvent as Answer
+from sk_agents.wire.events import BranchSwitched as BranchChanged
+from sk_agents.wire.events import CostView as Cost
+from sk_agents.wire.events import InteractionCancelled as Cancelled
+from sk_agents.wire.events import InteractionComplete as Complete
+from sk_agents.wire.events import InteractionError as Failed
+from sk_agents.wire.events import InteractionQueued as Queued
+from sk_agents.wire.events import InteractionStarted as Started
+from sk_agents.wire.events import InteractionStatus as Status
+from sk_agents.wire.events import ThinkingEvent as Thinking
+from sk_agents.wire.events import ToolCallEvent as ToolCall
+from sk_agents.wire.events import ToolResultEvent as ToolResult
+from sk_agents.wire.events import UsageView as Usage
+from sk_agents.wire.views import ApprovalView as PendingApproval
+from sk_agents.wire.views import BranchList as Branches
+from sk_agents.wire.views import BranchView as Branch
+from sk_agents.wire.views import (
     ChatSummary,
-    Decided,
-    Grant,
-    History,
-    Interaction,
-    PendingApproval,
 )
-from sk_agents.client.reply import Reply, ToolUse
-from sk_agents.client.sync import SyncChat, SyncTeal
-from sk_agents.client.teal_client import TealClient
+from sk_agents.wire.views import GrantView as Grant
+from sk_agents.wire.views import Processed as Decided
 
 __all__ = [
     "AgentInfo",
     "Answer",
     "AnswerDelta",
+    "AnswerText",
     "Answering",
     "ApprovalRequired",
     "Approved",

@@ -11,14 +11,20 @@ from collections.abc import AsyncGenerator, Coroutine, Generator, Sequence
 from threading import Thread
 from typing import Any, Self, TypeVar, Unpack
 
-from sk_agents.client.chat import Chat, EditOptions, MessageOptions, RunOptions
-from sk_agents.client.decision import Verdict
-from sk_agents.client.events import ApprovalRequired, Event
-from sk_agents.client.link import SILENCE_SECONDS, Token
-from sk_agents.client.patience import GIVE_UP_AFTER
-from sk_agents.client.records import AgentInfo, ChatSummary, Decided, History, PendingApproval
+from sk_agents.client.connection import GIVE_UP_AFTER, SILENCE_SECONDS, Token
 from sk_agents.client.reply import Reply
-from sk_agents.client.teal_client import TealClient
+from sk_agents.client.teal_client import (
+    AgentInfo,
+    Chat,
+    DecisionOptions,
+    EditOptions,
+    History,
+    MessageOptions,
+    RunOptions,
+    TealClient,
+)
+from sk_agents.wire.events import ApprovalRequired, Event
+from sk_agents.wire.views import ApprovalView, ChatSummary, Processed
 
 Value = TypeVar("Value")
 
@@ -134,7 +140,7 @@ class SyncTeal:
     def chats(self, text: str | None = None) -> Generator[ChatSummary, None, None]:
         return self.each(self.client.chats(text))
 
-    def approvals(self) -> Generator[PendingApproval, None, None]:
+    def approvals(self) -> Generator[ApprovalView, None, None]:
         return self.each(self.client.approvals())
 
     def agents(self) -> Sequence[AgentInfo]:
@@ -173,11 +179,11 @@ class SyncChat:
     def wait(self, reply: Reply) -> Reply:
         return self._teal.run(self.chat.wait(reply))
 
-    def approve(self, approval: ApprovalRequired, **verdict: Unpack[Verdict]) -> Decided:
-        return self._teal.run(self.chat.approve(approval, **verdict))
+    def approve(self, approval: ApprovalRequired, **options: Unpack[DecisionOptions]) -> Processed:
+        return self._teal.run(self.chat.approve(approval, **options))
 
-    def reject(self, approval: ApprovalRequired, **verdict: Unpack[Verdict]) -> Decided:
-        return self._teal.run(self.chat.reject(approval, **verdict))
+    def reject(self, approval: ApprovalRequired, **options: Unpack[DecisionOptions]) -> Processed:
+        return self._teal.run(self.chat.reject(approval, **options))
 
     def cancel(self, interaction_id: str) -> bool:
         return self._teal.run(self.chat.cancel(interaction_id))

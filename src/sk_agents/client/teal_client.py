@@ -2,26 +2,273 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import Any, Self, Unpack
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Self, TypedDict, Unpack
 from uuid import uuid4
 
-from sk_agents.client.chat import Chat
-from sk_agents.client.decision import Verdict, decision_request
-from sk_agents.client.errors import ProtocolError
-from sk_agents.client.link import SILENCE_SECONDS, Link, Request, Token, path_of
-from sk_agents.client.patience import GIVE_UP_AFTER, Pace
-from sk_agents.client.records import (
-    AgentInfo,
-    ChatSummary,
-    Decided,
-    Grant,
-    PendingApproval,
+from sk_agents.client.connection import (
+    GIVE_UP_AFTER,
+    SILENCE_SECONDS,
     Record,
+    RetryTiming,
+    ServerConnection,
+    ServerRequest,
+    Token,
+    path_of,
     record_of,
+)
+from sk_agents.client.errors import ProtocolError, TealServerError
+from sk_agents.client.event_stream import StreamPosition, read_events
+from sk_agents.client.reply import Reply, ReplySoFar
+from sk_agents.wire.events import AnswerEvent, ApprovalRequired, Choice, Event
+from sk_agents.wire.requests import OnBusy, OnDisconnect, Remember
+from sk_agents.wire.views import (
+    AgentView,
+    ApprovalView,
+    BranchList,
+    ChatSummary,
+    ChatView,
+    GrantView,
+    InteractionView,
+    Processed,
 )
 
 PAGE = 50
+CHAT_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+Attachment = Mapping[str, Any]
+
+
+class ReadInteraction(InteractionView):
+    """An interaction as a client reads it; its state only if it was asked for, as it came."""
+
+    final_agent_state: dict[str, Any] | None = None  # type: ignore[assignment]  # not taken apart
+
+    @property
+    def answer(self) -> str | None:
+        """What the agent answered; `None` if it did not come to that."""
+        said = [event.content for event in self.agent_events if isinstance(event, AnswerEvent)]
+        return said[-1] if said else None
+
+
+class History(ChatView):
+    interactions: tuple[ReadInteraction, ...]
+
+
+class AgentInfo(AgentView):
+    tools: list[Any] = []
+
+
+class RunOptions(TypedDict, total=False):
+    """How to run. `key` is the idempotency key: the same key and message run once, even if they
+    are sent by another process; one is made up if none is given."""
+
+    on_busy: OnBusy | None
+    on_disconnect: OnDisconnect | None
+    key: str | None
+
+
+class EditOptions(RunOptions, total=False):
+    """`items` are images and text files that go with the message."""
+
+    items: Sequence[Attachment] | None
+
+
+class MessageOptions(EditOptions, total=False):
+    """`agent` answers instead of the chat's own."""
+
+    agent: str | None
+
+
+class DecisionOptions(TypedDict, total=False):
+    """Beside yes or no: a word to the model, other arguments for the call, a standing approval for
+    the tool; a `choice` for a call whose outcome is unknown, an `answer` to a question."""
+
+    message: str | None
+    edited_arguments: dict[str, Any] | None
+    remember: Remember | None
+    choice: Choice | None
+    answer: Any
+
+
+class Chat:
+    """A handle; making one asks the server nothing. The first message makes the chat.
+
+    Streams of events reconnect by themselves. Leaving one early closes its connection and nothing
+    else: whether the interaction then goes on is up to its `on_disconnect`.
+    """
+
+    def __init__(self, connection: ServerConnection, chat_id: str) -> None:
+        if not CHAT_ID.fullmatch(chat_id):
+            raise ValueError("a chat id has 1 to 64 letters, digits, '-' and '_'")
+        self.id = chat_id
+        self._connection = connection
+
+    def say(self, message: str, **options: Unpack[MessageOptions]) -> AsyncGenerator[Event, None]:
+        """Send a message and read what the agent does, to the end of the interaction."""
+        return self._events(self._opening({"user_message": message}, options, "interactions"))
+
+    def edit(
+        self, interaction_id: str, message: str, **options: Unpack[EditOptions]
+    ) -> AsyncGenerator[Event, None]:
+        """Say `message` instead of what the interaction began with; a new branch of the chat."""
+        body = {"new_user_message": message}
+        return self._events(self._opening(body, options, "interactions", interaction_id, "edit"))
+
+    def regenerate(
+        self, interaction_id: str, **options: Unpack[RunOptions]
+    ) -> AsyncGenerator[Event, None]:
+        """Have the same message answered again; a new branch of the chat."""
+        return self._events(
+            self._opening({}, options, "interactions", interaction_id, "regenerate")
+        )
+
+    async def ask(self, message: str, **options: Unpack[MessageOptions]) -> Reply:
+        """Send a message and return the reply: at its end, or when it waits for a decision.
+
+        The interaction goes on without a reader unless `on_disconnect` says otherwise.
+        """
+        options.setdefault("on_disconnect", "continue")
+        position = self._opening({"user_message": message}, options, "interactions")
+        return await self._drain(position, ReplySoFar())
+
+    async def wait(self, reply: Reply) -> Reply:
+        """Go on with a reply that waited, after deciding: to its end or the next decision."""
+        position = StreamPosition(
+            self.id, interaction_id=reply.interaction_id, last=reply.last_event_id
+        )
+        return await self._drain(position, ReplySoFar(reply))
+
+    async def watch(
+        self, interaction_id: str | None = None, *, after: str | int | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Read along without saying anything: an interaction to its end, or the chat without end.
+
+        An interaction is read from its beginning, the chat from now on; `after` is the `event_id`
+        to go on from, 0 for everything. A `seq` will do too, but the server cannot tell then
+        whether it is still the same event.
+
+        Raises:
+            CursorLost: the event to go on from is not in the chat any more.
+        """
+        if interaction_id is None and after is None:
+            # Not left to the server: a connection cut before its first event could not resume.
+            past = await self.history(state=False)
+            after = past.last_event_id or past.last_seq
+        last = None if after is None else str(after)
+        position = StreamPosition(self.id, interaction_id=interaction_id, last=last)
+        async with aclosing(self._events(position)) as events:
+            async for event in events:
+                yield event
+
+    async def approve(
+        self, approval: ApprovalRequired, **options: Unpack[DecisionOptions]
+    ) -> Processed:
+        """Let the call run, exactly as it was shown or with `edited_arguments`."""
+        return await self._decide(approval, True, options)
+
+    async def reject(
+        self, approval: ApprovalRequired, **options: Unpack[DecisionOptions]
+    ) -> Processed:
+        """Do not let the call run; `message` tells the model why."""
+        return await self._decide(approval, False, options)
+
+    async def cancel(self, interaction_id: str) -> bool:
+        """Ask an interaction to stop; False if it had already ended."""
+        path = path_of("chats", self.id, "interactions", interaction_id, "cancel")
+        try:
+            await self._connection.call(ServerRequest("POST", path))
+        except TealServerError as refusal:
+            if refusal.code == "already_terminal":
+                return False
+            raise
+        return True
+
+    async def history(
+        self, *, superseded: bool = False, state: bool = True, before: str | None = None
+    ) -> History:
+        """The chat with its interactions; `superseded` adds those of other branches, `state=False`
+        leaves out what the model was sent, `before` asks for an older part of a long chat."""
+        query = {"include": "superseded"} if superseded else {}
+        if not state:
+            query["state"] = "false"
+        if before is not None:
+            query["before"] = before
+        return await self._connection.read(
+            History, ServerRequest("GET", path_of("chats", self.id), query=query)
+        )
+
+    async def interactions(
+        self, *, superseded: bool = False
+    ) -> AsyncGenerator[ReadInteraction, None]:
+        """All interactions, the newest first, however many there are."""
+        before: str | None = None
+        while True:
+            part = await self.history(superseded=superseded, state=False, before=before)
+            for interaction in reversed(part.interactions):
+                yield interaction
+            if part.next is None or part.next == before:
+                return
+            before = part.next
+
+    async def interaction(self, interaction_id: str) -> ReadInteraction:
+        path = path_of("chats", self.id, "interactions", interaction_id)
+        return await self._connection.read(ReadInteraction, ServerRequest("GET", path))
+
+    async def branches(self) -> BranchList:
+        path = path_of("chats", self.id, "branches")
+        return await self._connection.read(BranchList, ServerRequest("GET", path))
+
+    async def switch(self, interaction_id: str) -> BranchList:
+        """Show the branch that this interaction is on."""
+        path = path_of("chats", self.id, "branch")
+        request = ServerRequest("POST", path, {"interaction_id": interaction_id})
+        return await self._connection.read(BranchList, request)
+
+    async def rename(self, title: str) -> ChatSummary:
+        request = ServerRequest("PATCH", path_of("chats", self.id), {"title": title})
+        return await self._connection.read(ChatSummary, request)
+
+    async def delete(self) -> None:
+        path = path_of("chats", self.id)
+        await self._connection.call(ServerRequest("DELETE", path, settled_by=frozenset({404})))
+
+    async def export(self) -> dict[str, Any]:
+        """The chat as one document, for `TealClient.import_chat`."""
+        document = await self._connection.call(
+            ServerRequest("GET", path_of("chats", self.id, "export"))
+        )
+        return dict(document)
+
+    def _opening(self, body: dict[str, Any], options: RunOptions, *path: str) -> StreamPosition:
+        given = {name: value for name, value in options.items() if value is not None}
+        headers = {"Idempotency-Key": str(given.pop("key", None) or uuid4())}
+        path_to = path_of("chats", self.id, *path)
+        request = ServerRequest("POST", path_to, {**body, **given}, headers=headers)
+        return StreamPosition(self.id, opening=request)
+
+    async def _events(self, position: StreamPosition) -> AsyncGenerator[Event, None]:
+        async with aclosing(read_events(self._connection, position)) as batches:
+            async for batch in batches:
+                for event in batch:
+                    yield event
+
+    async def _drain(self, position: StreamPosition, so_far: ReplySoFar) -> Reply:
+        async with aclosing(read_events(self._connection, position)) as batches:
+            async for batch in batches:
+                for event in batch:
+                    so_far.add(event)
+                if so_far.is_paused:
+                    break
+        return so_far.reply()
+
+    async def _decide(
+        self, approval: ApprovalRequired, approved: bool, options: DecisionOptions
+    ) -> Processed:
+        path = path_of("chats", self.id, "interactions", approval.interaction_id, "approve")
+        request = decision_request(path, approved, approval, options)
+        return await self._connection.read(Processed, request)
 
 
 class TealClient:
@@ -46,23 +293,23 @@ class TealClient:
         user: str | None = None,
         give_up_after: float = GIVE_UP_AFTER,
         silence: float = SILENCE_SECONDS,
-        pace: Pace | None = None,
+        pace: RetryTiming | None = None,
     ) -> None:
-        self._link = Link(
+        self._connection = ServerConnection(
             base_url,
             token=token,
             user=user,
             give_up_after=give_up_after,
             silence=silence,
-            pace=pace or Pace(),
+            pace=pace or RetryTiming(),
         )
 
     async def __aenter__(self) -> Self:
-        self._link.open()
+        self._connection.open()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self._link.close()
+        await self._connection.close()
 
     def chat(self, chat_id: str) -> Chat:
         """A handle; asks the server nothing.
@@ -70,7 +317,7 @@ class TealClient:
         Raises:
             ValueError: no chat can have this id.
         """
-        return Chat(self._link, chat_id)
+        return Chat(self._connection, chat_id)
 
     async def create(
         self,
@@ -83,14 +330,14 @@ class TealClient:
         given = {"chat_id": chat_id, "agent": agent, "title": title}
         body = {name: value for name, value in given.items() if value is not None}
         # The key makes an id: the same one each time. A given id would be taken at the second try.
-        request = Request(
+        request = ServerRequest(
             "POST",
             path_of("chats"),
             body,
             headers={"Idempotency-Key": str(uuid4())},
             is_repeatable=chat_id is None,
         )
-        return record_of(ChatSummary, await self._link.call(request))
+        return await self._connection.read(ChatSummary, request)
 
     async def import_chat(
         self, document: dict[str, Any], *, chat_id: str | None = None
@@ -98,51 +345,56 @@ class TealClient:
         """Make a chat out of what `Chat.export` gave, here or elsewhere."""
         query = {} if chat_id is None else {"chat_id": chat_id}
         path = path_of("chats", "import")
-        request = Request("POST", path, document, query=query, is_repeatable=False)
-        return record_of(ChatSummary, await self._link.call(request))
+        request = ServerRequest("POST", path, document, query=query, is_repeatable=False)
+        return await self._connection.read(ChatSummary, request)
 
     def chats(self, text: str | None = None) -> AsyncGenerator[ChatSummary, None]:
         """All chats, those changed last first; with `text`, those in which it was said."""
         return self._all("chats", ChatSummary, {} if text is None else {"q": text})
 
-    def approvals(self) -> AsyncGenerator[PendingApproval, None]:
+    def approvals(self) -> AsyncGenerator[ApprovalView, None]:
         """Every call that waits for a decision of yours."""
-        return self._all("approvals", PendingApproval, {})
+        return self._all("approvals", ApprovalView, {})
 
-    def grants(self) -> AsyncGenerator[Grant, None]:
+    def grants(self) -> AsyncGenerator[GrantView, None]:
         """The standing approvals you gave."""
-        return self._all("grants", Grant, {})
+        return self._all("grants", GrantView, {})
 
     async def agents(self) -> tuple[AgentInfo, ...]:
         """The agents a chat can be held with, the default one first."""
-        document = await self._link.call(Request("GET", path_of("agents")))
+        document = await self._connection.call(ServerRequest("GET", path_of("agents")))
         return tuple(record_of(AgentInfo, entry) for entry in _entries(document, "agents"))
 
-    async def approval(self, approval_id: str) -> PendingApproval:
-        document = await self._link.call(Request("GET", path_of("approvals", approval_id)))
-        return record_of(PendingApproval, document)
+    async def approval(self, approval_id: str) -> ApprovalView:
+        return await self._connection.read(
+            ApprovalView, ServerRequest("GET", path_of("approvals", approval_id))
+        )
 
-    async def approve(self, approval: PendingApproval | str, **verdict: Unpack[Verdict]) -> Decided:
+    async def approve(
+        self, approval: ApprovalView | str, **options: Unpack[DecisionOptions]
+    ) -> Processed:
         """Decide about a call wherever it was made; see `Chat.approve`."""
-        return await self._decide(approval, True, verdict)
+        return await self._decide(approval, True, options)
 
-    async def reject(self, approval: PendingApproval | str, **verdict: Unpack[Verdict]) -> Decided:
+    async def reject(
+        self, approval: ApprovalView | str, **options: Unpack[DecisionOptions]
+    ) -> Processed:
         """Decide about a call wherever it was made; see `Chat.reject`."""
-        return await self._decide(approval, False, verdict)
+        return await self._decide(approval, False, options)
 
-    async def revoke(self, grant: Grant | str) -> None:
+    async def revoke(self, grant: GrantView | str) -> None:
         """Take a standing approval back."""
         grant_id = grant if isinstance(grant, str) else grant.grant_id
         path = path_of("grants", grant_id)
-        await self._link.call(Request("DELETE", path, settled_by=frozenset({404})))
+        await self._connection.call(ServerRequest("DELETE", path, settled_by=frozenset({404})))
 
     async def _decide(
-        self, approval: PendingApproval | str, approved: bool, verdict: Verdict
-    ) -> Decided:
+        self, approval: ApprovalView | str, approved: bool, options: DecisionOptions
+    ) -> Processed:
         approval_id = approval if isinstance(approval, str) else approval.approval_id
         path = path_of("approvals", approval_id)
-        request = decision_request(path, approved, approval, verdict)
-        return record_of(Decided, await self._link.call(request))
+        request = decision_request(path, approved, approval, options)
+        return await self._connection.read(Processed, request)
 
     async def _all(
         self, name: str, kind: type[Record], query: dict[str, str]
@@ -152,7 +404,7 @@ class TealClient:
             page = {**query, "limit": str(PAGE)}
             if cursor is not None:
                 page["cursor"] = cursor
-            document = await self._link.call(Request("GET", path_of(name), query=page))
+            document = await self._connection.call(ServerRequest("GET", path_of(name), query=page))
             for entry in _entries(document, name):
                 yield record_of(kind, entry)
             following = document.get("next")
@@ -168,3 +420,19 @@ def _entries(document: Any, name: str) -> list[Any]:
     if not isinstance(entries, list):
         raise ProtocolError(f"the server sent no list of {name}")
     return entries
+
+
+def decision_request(
+    path: str,
+    approved: bool,
+    approval: ApprovalRequired | ApprovalView | str,
+    options: DecisionOptions,
+) -> ServerRequest:
+    """Names the approval in the body, and what was shown of it: nothing else can be approved."""
+    body: dict[str, Any] = {"approved": approved}
+    body.update({name: value for name, value in options.items() if value is not None})
+    if not isinstance(approval, str) and approval.digest:
+        body["digest"] = approval.digest
+    if isinstance(approval, ApprovalRequired):
+        body["approval_id"] = approval.approval_id
+    return ServerRequest("POST", path, body, headers={"Idempotency-Key": str(uuid4())})

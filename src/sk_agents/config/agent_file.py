@@ -1,16 +1,20 @@
-"""The envelope of an agent file: which API serves it and under which name.
+"""Agent files: which API serves each, under which name, and the agents inside its `spec`.
 
-What is inside `spec` belongs to the surface that serves the file; this module does not know it.
+An unknown key is ignored with a warning: published files have some. In the blocks that limit an
+agent (`approvals`, `limits`, `mcp_servers`, `builtin`) it stops the start: a typing error must not
+remove a limit. Those blocks are kept as they are written; the rooms that enforce them read them.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sk_agents.config.strict_yaml import read_yaml
 from sk_agents.exceptions import ConfigurationError
@@ -21,31 +25,22 @@ logger = logging.getLogger(__name__)
 USUAL_PATH = Path("agents/config.yaml")
 # First path segments that belong to the server itself.
 RESERVED_NAMES = frozenset(
-    {
-        "agents",
-        "approvals",
-        "assets",
-        "chat",
-        "chats",
-        "docs",
-        "favicon.ico",
-        "grants",
-        "health",
-        "metrics",
-        "oauth",
-        "openapi.json",
-        "redoc",
-        "robots.txt",
-        "static",
-    }
+    "agents approvals assets chat chats docs favicon.ico grants health metrics oauth "
+    "openapi.json redoc robots.txt static".split()
 )
 # Both become one segment of a route's path.
 URL_SEGMENT = re.compile(r"[^/\\?#%{}\x00-\x1f\x7f]{1,128}")
 
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fill = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+"""Completes an agent's block, given the block's place in the file."""
+_STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
 
 @dataclass(frozen=True)
 class ApiVersion:
-    """One row of the table of APIs: where the name stands and which kinds there are."""
+    """The field with the agent's name, the kinds, and all fields of an API's files."""
 
     name_field: str
     kinds: tuple[str | None, ...]
@@ -56,14 +51,11 @@ _FIELDS = frozenset(
     {"apiVersion", "kind", "version", "description", "input_type", "output_type", "spec"}
 )
 # Published files of the two newer versions say `Agent`, `Chat` or nothing at all.
-API_VERSIONS: Mapping[str, Mapping[str, ApiVersion]] = {
-    "skagents": {
-        "v1": ApiVersion("service_name", ("Sequential", "Chat"), _FIELDS | {"service_name"}),
-        "v2alpha1": ApiVersion("name", ("Agent", "Chat", None), _FIELDS | {"name", "metadata"}),
-    },
-    "tealagents": {
-        "v1alpha1": ApiVersion("name", ("Agent", "Chat", None), _FIELDS | {"name", "metadata"}),
-    },
+_NAMED = ApiVersion("name", ("Agent", "Chat", None), _FIELDS | {"name", "metadata"})
+API_VERSIONS = {
+    "skagents/v1": ApiVersion("service_name", ("Sequential", "Chat"), _FIELDS | {"service_name"}),
+    "skagents/v2alpha1": _NAMED,
+    "tealagents/v1alpha1": _NAMED,
 }
 
 
@@ -78,6 +70,63 @@ class AgentFile:
     version: str
     description: str | None
     document: Mapping[str, Any] = field(repr=False)
+
+
+class LimitsSpec(BaseModel):
+    """Bounds of one run; what is left out keeps its default."""
+
+    model_config = _STRICT
+
+    model_rounds: Annotated[int, Field(ge=1, le=1000)] | None = None
+    calls_per_round: Annotated[int, Field(ge=1, le=256)] | None = None
+    run_seconds: Positive | None = None
+    approval_seconds: Positive | None = None
+    tool_result_bytes: Annotated[int, Field(ge=1024)] | None = None
+    reply_bytes: Annotated[int, Field(ge=1024)] | None = None
+
+
+class ContextSpec(BaseModel):
+    """How many tokens a prompt and its answer may have together, and the answer's share of them."""
+
+    model_config = _STRICT
+
+    window: Annotated[int, Field(ge=256)] | None = None
+    reserve: Annotated[int, Field(ge=0)] | None = None
+
+
+class PriceSpec(BaseModel):
+    """What a million tokens of the model cost."""
+
+    model_config = _STRICT
+
+    prompt: NotNegative
+    completion: NotNegative
+    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "USD"
+
+
+class AgentSpec(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+
+    name: str
+    model: Annotated[str, Field(min_length=1)]
+    system_prompt: str
+    role: str | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    reasoning_effort: str | None = None
+    openai_agent: str | None = None
+    plugins: tuple[str, ...] = ()
+    remote_plugins: tuple[str, ...] = ()
+    mcp_servers: tuple[dict[str, Any], ...] = ()
+    base_url: str | None = None
+    api_key_env: str | None = None
+    builtin: dict[str, Any] | None = None
+    approvals: dict[str, Any] | None = None
+    limits: LimitsSpec = LimitsSpec()
+    on_disconnect: Literal["cancel", "continue"] | None = None
+    on_reject: Literal["continue", "cancel"] | None = None
+    context: ContextSpec = ContextSpec()
+    price: PriceSpec | None = None
 
 
 def load_agent_files(paths: Iterable[Path]) -> list[AgentFile]:
@@ -108,7 +157,23 @@ def read_agent_file(path: Path) -> AgentFile:
     return _parse(path, _mapping(path, read_yaml(path)))
 
 
-def agent_paths(folder: Path) -> list[Path]:
+def read_agent_specs(file: AgentFile, fill: Fill | None = None) -> dict[str, AgentSpec]:
+    """The file's agents, by where they stand in it: `spec.agent`, or `spec.agents[0]` and so on.
+
+    Each block is read as `fill` returns it.
+
+    Raises:
+        ConfigurationError: naming the file and the field.
+    """
+    specs = {place: _read(file, place, block, fill) for place, block in _blocks(file)}
+    for place, spec in specs.items():
+        if spec.model_extra:
+            names = ", ".join(sorted(spec.model_extra))
+            logger.warning("%s: %s: unknown keys are ignored: %s", file.path, place, names)
+    return specs
+
+
+def _agent_paths(folder: Path) -> list[Path]:
     """The YAML files in a folder and the `config.yaml` of each folder in it."""
     return sorted({*folder.glob("*.yaml"), *folder.glob("*.yml"), *folder.glob("*/config.yaml")})
 
@@ -118,7 +183,7 @@ def _load(path: Path) -> list[AgentFile]:
     if not path.is_dir():
         return [read_agent_file(path)]
     agents = []
-    for found in agent_paths(path):
+    for found in _agent_paths(path):
         document = read_yaml(found)
         if isinstance(document, dict) and "apiVersion" not in document:
             # Catalogs of plugins lie beside agent files.
@@ -154,12 +219,11 @@ def _parse(path: Path, document: Mapping[str, Any]) -> AgentFile:
 def _api_version(path: Path, value: Any) -> ApiVersion:
     if value is None:
         raise _fault(path, "apiVersion", "is missing")
-    group, _, version = value.partition("/") if isinstance(value, str) else ("", "", "")
-    versions = API_VERSIONS.get(group)
-    if versions is None or version not in versions:
-        known = ", ".join(f"{g}/{v}" for g, versions in API_VERSIONS.items() for v in versions)
+    api = API_VERSIONS.get(value) if isinstance(value, str) else None
+    if api is None:
+        known = ", ".join(API_VERSIONS)
         raise _fault(path, "apiVersion", f"'{value}' is not known; known are {known}")
-    return versions[version]
+    return api
 
 
 def _name(path: Path, field_name: str, value: Any) -> str:
@@ -204,6 +268,40 @@ def _mapping(path: Path, document: Any) -> Mapping[str, Any]:
     if not isinstance(document, dict):
         raise ConfigurationError(f"{path}: must be a mapping with an apiVersion")
     return document
+
+
+def _blocks(file: AgentFile) -> Iterator[tuple[str, Any]]:
+    spec = file.document.get("spec")
+    if not isinstance(spec, Mapping):
+        raise _fault(file.path, "spec", "must be a mapping")
+    if file.kind != "Sequential":
+        if "agent" not in spec:
+            raise _fault(file.path, "spec.agent", "is missing")
+        yield "spec.agent", spec["agent"]
+        return
+    agents = spec.get("agents")
+    if not isinstance(agents, list) or not agents:
+        raise _fault(file.path, "spec.agents", "must be a list of agents")
+    for position, block in enumerate(agents):
+        yield f"spec.agents[{position}]", block
+
+
+def _read(file: AgentFile, place: str, block: Any, fill: Fill | None) -> AgentSpec:
+    if not isinstance(block, Mapping):
+        raise _fault(file.path, place, "must be a mapping")
+    # A key without a value, as YAML writes one, is a key left out.
+    given = {key: value for key, value in block.items() if value is not None}
+    try:
+        return AgentSpec.model_validate(given if fill is None else fill(place, given))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = ".".join((place, *map(str, first["loc"])))
+        raise _fault(file.path, name, _reason(first["type"], first["msg"])) from None
+
+
+def _reason(kind: str, message: str) -> str:
+    reasons = {"missing": "is missing", "extra_forbidden": "is not known here"}
+    return reasons.get(kind, f"is not usable: {message}")
 
 
 def _fault(path: Path, field_name: str, reason: str) -> ConfigurationError:

@@ -1,6 +1,6 @@
-"""The agents of a server that was given none: they come with the package.
+"""The agents of this package, which a server without configuration serves.
 
-Which model the assistant gets is found elsewhere; this module only writes it into the file's place.
+`wiring` finds the assistant's model; this module only puts it into the agent file.
 """
 
 from __future__ import annotations
@@ -26,27 +26,23 @@ HOW_TO_GET_ONE = (
 class AgentOffer:
     """What is served: `reasons` say, by an agent's name, why it has its model.
 
-    `remark` tells a person what is missing and how to get it.
+    `remark` says what is missing and how to get it.
     """
 
     files: Sequence[AgentFile]
     reasons: Mapping[str, str] = field(default_factory=dict)
     remark: str | None = None
 
-    @property
-    def is_default(self) -> bool:
-        return bool(self.reasons)
-
 
 def tour_alone(notes: Sequence[str] = ()) -> AgentOffer:
-    """For a machine without any model; `notes` say what was found and could not be used."""
+    """For a machine without a usable model; `notes` say what was found and why it is unusable."""
     (tour,) = load_agent_files([_config(TOUR)])
     remark = "; ".join((HOW_TO_GET_ONE, *notes))
     return AgentOffer([tour], {TOUR: TOUR_NEEDS}, remark)
 
 
 def tour_and_assistant(fields: Mapping[str, Any], because: str) -> AgentOffer:
-    """`fields` take the place of those in the assistant's `spec.agent`."""
+    """`fields` replace those of the assistant's `spec.agent`."""
     tour, assistant = load_agent_files([_config(TOUR), _config(ASSISTANT)])
     files = [tour, _with_fields(assistant, fields)]
     return AgentOffer(files, {TOUR: TOUR_NEEDS, ASSISTANT: because})

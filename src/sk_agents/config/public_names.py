@@ -1,7 +1,7 @@
-"""Answers the imports of an operator's file that the public Teal Agents project's packages answer.
+"""Makes imports work that an operator's file takes from the public Teal Agents project's packages.
 
 `ska_utils` brings the configuration that a class is given, `sk_agents.configs` the names of the
-variables. The finder stands last and speaks only where nobody else does.
+variables. Our finder is the last one, so an installed package of the same name comes first.
 """
 
 from __future__ import annotations

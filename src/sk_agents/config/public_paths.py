@@ -1,8 +1,8 @@
 """The public Teal Agents project's own modules, as its settings name them.
 
-They are paths into its source tree, or dotted names. Where they lead nowhere, our module of the
-same name is meant. A closed list: what is not on it, such as an authorizer that checks tokens, is
-never replaced by something else.
+They are paths into its source tree, or dotted names. If such a module does not exist here, our
+module of the same name is used. The list is closed: any other module, such as an authorizer that
+checks tokens, is never replaced.
 """
 
 from __future__ import annotations

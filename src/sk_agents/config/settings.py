@@ -8,22 +8,23 @@ the variable and never repeat its value, which may be a secret.
 from __future__ import annotations
 
 import logging
+import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+from dotenv import dotenv_values
 from pydantic import (
-    AliasChoices,
+    AfterValidator,
     BeforeValidator,
     Field,
     SecretStr,
     ValidationError,
     model_validator,
 )
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from sk_agents.config.comma_lists import HostNames, Origins
-from sk_agents.config.dotenv_files import dotenv_files, written_values
 from sk_agents.config.public_paths import own_modules
 from sk_agents.exceptions import ConfigurationError
 
@@ -31,12 +32,6 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "TA_"
 ALIAS_PREFIX = "TEAL_"
-ALIASED_FIELDS = (
-    "authorizer_module",
-    "authorizer_class",
-    "persistence_module",
-    "persistence_class",
-)
 # Each module needs its class and the reverse.
 PAIRS = (
     ("authorizer_module", "authorizer_class"),
@@ -44,6 +39,11 @@ PAIRS = (
     ("plugin_catalog_module", "plugin_catalog_class"),
     ("custom_chat_completion_factory_module", "custom_chat_completion_factory_class_name"),
 )
+ALIASED_FIELDS = PAIRS[0] + PAIRS[1]
+
+_NAME = r"(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])"
+_HOST = re.compile(rf"\*|{_NAME}")
+_ORIGIN = re.compile(rf"https?://{_NAME}(?::[0-9]{{1,5}})?")
 
 
 def variable(field: str) -> str:
@@ -58,15 +58,53 @@ def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
-def _aliased(field: str, description: str) -> Any:
-    names = AliasChoices(variable(field), alias_variable(field))
-    return Field(None, validation_alias=names, description=description)
+def _split(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return tuple(part for part in (part.strip() for part in value.split(",")) if part)
+
+
+def _host(value: str) -> str:
+    if not _HOST.fullmatch(value.lower()):
+        raise ValueError("must be names without ports, or *")
+    return value.lower()
+
+
+def _origin(value: str) -> str:
+    # There is no `*`: it would let every page on the web in.
+    if not _ORIGIN.fullmatch(value.lower()):
+        raise ValueError("must be like https://name or https://name:port")
+    return value.lower()
 
 
 Flag = Annotated[bool, BeforeValidator(_lower)]
 Level = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_lower)]
 LogFormat = Annotated[Literal["text", "json"], BeforeValidator(_lower)]
+AuthorizerName = Annotated[Literal["dummy", "entra", "oidc", "keys"], BeforeValidator(_lower)]
+TokenVersions = Annotated[
+    tuple[Literal["1.0", "2.0"], ...], NoDecode, BeforeValidator(_split), Field(min_length=1)
+]
+# None of them works with a shared secret, which every verifier could sign with.
+SigningAlgorithms = Annotated[
+    tuple[
+        Literal[
+            "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
+        ],
+        ...,
+    ],
+    NoDecode,
+    BeforeValidator(_split),
+    Field(min_length=1),
+]
 Port = Annotated[int, Field(ge=0, le=65535)]
+# Several names in one variable, with commas between them.
+Names = Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(_split)]
+HostNames = Annotated[
+    tuple[Annotated[str, AfterValidator(_host)], ...] | None, NoDecode, BeforeValidator(_split)
+]
+Origins = Annotated[
+    tuple[Annotated[str, AfterValidator(_origin)], ...] | None, NoDecode, BeforeValidator(_split)
+]
 
 
 class Settings(BaseSettings):
@@ -82,8 +120,7 @@ class Settings(BaseSettings):
     )
 
     service_config: Path | None = Field(
-        None,
-        description="Agent file, or folder of agent files, served when the command names none.",
+        None, description="Agent file or folder that is served when the command names none."
     )
     store: str | None = Field(
         None,
@@ -92,20 +129,22 @@ class Settings(BaseSettings):
         "Unset: a SQLite file in the user's data folder.",
     )
     signals: str | None = Field(
-        None, description="How instances wake each other, as a URL. Unset: what the store brings."
+        None, description="How instances notify each other, as a URL. Unset: the way of the store."
     )
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
     port: Port = Field(8000, description="Port to listen on; 0 picks a free one.")
     allowed_hosts: HostNames = Field(
         None,
-        description="Names, without ports, under which clients may call this server; `*` for any. "
-        "Unset: any, but only `localhost` and loopback addresses where it listens on loopback.",
+        description="Names, without ports, by which clients may call this server; `*` for any. "
+        "Unset: any, but only `localhost` and loopback addresses if it listens on loopback.",
     )
     allowed_origins: Origins = Field(
         None, description="Other web sites whose pages may use this server, as `https://name:port`."
     )
     max_connections: int = Field(
-        10_000, gt=0, description="Open connections; an idle one makes room, else 503."
+        10_000,
+        gt=0,
+        description="Open connections. One more closes an idle one, else 503.",
     )
     max_body_bytes: int = Field(1024 * 1024, gt=0, description="Size of a request; over it 413.")
     max_image_body_bytes: int = Field(
@@ -121,9 +160,7 @@ class Settings(BaseSettings):
         "every request is the development user.",
     )
     max_chats_per_user: int = Field(
-        10_000,
-        gt=0,
-        description="Chats, and as many Teal tasks, a user may keep; making another is 429.",
+        10_000, gt=0, description="Chats, and as many Teal tasks, that a user may keep, else 429."
     )
     max_pending_approvals: int = Field(
         1_000,
@@ -137,47 +174,96 @@ class Settings(BaseSettings):
         0.05,
         ge=0,
         le=60,
-        description="What holds up the server for longer is logged with its place in the code; "
-        "0 for never.",
+        description="A step that blocks the event loop for longer is logged with its place in the "
+        "code; 0: never.",
     )
     write_timeout: float = Field(
         30.0,
         gt=0,
-        description="Seconds in which a client must take what is written to it; after that it is "
-        "cut off.",
+        description="Seconds in which a client must read what was sent, or it is disconnected.",
     )
     disconnect_grace: float = Field(
         30.0,
         ge=0,
-        description="Seconds a run that ends with its readers goes on after the last one left.",
+        description="Seconds that a run with `on_disconnect: cancel` goes on without readers.",
     )
     request_wait: float = Field(
         300.0,
         gt=0,
-        description="Seconds a request without a stream waits for its answer; after that 504.",
+        description="Seconds that a request without a stream waits for its answer, else 504.",
     )
     hide_existence: Flag = Field(
         False, description="Answer 404 instead of 401 for what belongs to another user."
     )
     allow_insecure_auth: Flag = Field(
         False,
-        description="Allow an authorizer that believes everybody on an address other than "
-        "loopback.",
+        description="Allow an authorizer that checks no tokens on other addresses than loopback.",
     )
-    authorizer_module: str | None = _aliased(
-        "authorizer_module",
-        "Dotted name or file path of the module holding the authorizer. Unset: every request "
-        "is the development user `dummyuser`.",
+    authorizer: AuthorizerName | None = Field(
+        None,
+        description="Who may call: `entra` (Microsoft Entra ID), `oidc` (any OpenID Connect "
+        "issuer), `keys` (access keys), `dummy` (every request is the development user "
+        "`dummyuser`). Unset: `dummy`, or the class that `TA_AUTHORIZER_MODULE` names.",
     )
-    authorizer_class: str | None = _aliased("authorizer_class", "Its class.")
+    entra_tenant_id: Names = Field(
+        None, description="Ids of the Entra ID directories whose users may call, with commas."
+    )
+    entra_client_id: str | None = Field(
+        None, min_length=1, description="Id of this server's registration in Entra ID."
+    )
+    entra_audience: Names = Field(
+        None, description="Audiences of accepted tokens. Unset: the client's id and `api://<id>`."
+    )
+    entra_scopes: Names = Field(
+        ("access_as_user",), description="Scopes that a person's token must have, all of them."
+    )
+    entra_roles: Names = Field(
+        None, description="Application roles of which a program needs one. Unset: no programs."
+    )
+    entra_allowed_clients: Names = Field(
+        None, description="Ids of the clients that may call. Unset: every one of the directory."
+    )
+    entra_authority: str = Field(
+        "https://login.microsoftonline.com",
+        description="Where the directories' keys are; another one for sovereign clouds.",
+    )
+    entra_token_versions: TokenVersions = Field(
+        ("1.0", "2.0"), description="Versions of access tokens that are accepted."
+    )
+    oidc_issuer: str | None = Field(
+        None,
+        min_length=1,
+        description="Address of the OpenID Connect issuer, as tokens say it.",
+    )
+    oidc_audience: Names = Field(
+        None, description="Audiences of accepted tokens; a token needs one of them."
+    )
+    oidc_scopes: Names = Field(None, description="Scopes that a token must have, all of them.")
+    oidc_user_claim: str = Field(
+        "sub",
+        min_length=1,
+        description="Claim that is the user's id. It must never be given to another person.",
+    )
+    oidc_groups_claim: str = Field("groups", min_length=1, description="Claim with the groups.")
+    oidc_algorithms: SigningAlgorithms = Field(
+        ("RS256",), description="Algorithms with which tokens may be signed."
+    )
+    keys_file: Path | None = Field(
+        None, description="File of access keys. Unset: `keys.json` in the user's data folder."
+    )
+    authorizer_module: str | None = Field(
+        None,
+        description="Dotted name or file path of the authorizer's module. Unset: every request is "
+        "the development user `dummyuser`.",
+    )
+    authorizer_class: str | None = Field(None, description="Its class.")
     authorizer_timeout: float = Field(
         10.0, gt=0, le=300, description="Seconds an authorizer may take; after that 503."
     )
-    persistence_module: str | None = _aliased(
-        "persistence_module",
-        "Dotted name or file path of the module holding a `TaskPersistenceManager`.",
+    persistence_module: str | None = Field(
+        None, description="Dotted name or file path of a `TaskPersistenceManager`'s module."
     )
-    persistence_class: str | None = _aliased("persistence_class", "Its class.")
+    persistence_class: str | None = Field(None, description="Its class.")
     encryption_keys: SecretStr | None = Field(
         None, description="Keys for encrypting stored conversations, newest first."
     )
@@ -185,8 +271,8 @@ class Settings(BaseSettings):
     model: str | None = Field(
         None,
         min_length=1,
-        description="Model of the `assistant` that a server without configuration offers. Unset: "
-        "the best one found.",
+        description="Model of the `assistant` of a server without configuration. Unset: the best "
+        "one found.",
     )
     script_pace: float = Field(
         1.0, ge=0, le=100, description="Factor on the pauses of `scripted/` models; 0 for none."
@@ -210,14 +296,14 @@ class Settings(BaseSettings):
     )
     remote_plugin_path: Path | None = Field(None, description="Catalog of remote plugins (YAML).")
     plugin_catalog_module: str | None = Field(
-        None, description="Dotted name or file path of the module holding the plugin catalog."
+        None, description="Dotted name or file path of the plugin catalog's module."
     )
     plugin_catalog_class: str | None = Field(None, description="Its class.")
     plugin_catalog_file: Path | None = Field(
         None, description="Catalog of plugins and the rules for their tools (JSON)."
     )
     custom_chat_completion_factory_module: str | None = Field(
-        None, description="Dotted name or file path of a module building model clients."
+        None, description="Dotted name or file path of the module that builds model clients."
     )
     custom_chat_completion_factory_class_name: str | None = Field(None, description="Its class.")
     structured_output_transformer_model: str = Field(
@@ -243,6 +329,8 @@ class Settings(BaseSettings):
         for one, other in (*PAIRS, *(pair[::-1] for pair in PAIRS)):
             if getattr(self, one) and not getattr(self, other):
                 raise ValueError(f"{variable(other)} is not set, but {variable(one)} is")
+        if self.authorizer and self.authorizer_module:
+            raise ValueError("TA_AUTHORIZER and TA_AUTHORIZER_MODULE are both set; choose one")
         return self
 
 
@@ -253,20 +341,35 @@ def load_settings(config_paths: Sequence[Path] = (), **overrides: Any) -> Settin
         ConfigurationError: a variable has an unusable value; the message names it.
     """
     given = {name: value for name, value in overrides.items() if value is not None}
-    files = dotenv_files(config_paths)
+    files = _dotenv_files(config_paths)
     settings = _build(files, given)
     if not config_paths and settings.service_config is not None:
-        files = dotenv_files([settings.service_config])
+        files = _dotenv_files([settings.service_config])
         settings = _build(files, given)
-    _warn_of_aliases(written_values(files))
+    _warn_of_aliases(_written_values(files))
     modules = {module: getattr(settings, module) for module, _ in PAIRS}
     return settings.model_copy(update=own_modules(modules, variable))
 
 
 def environment(config_paths: Sequence[Path]) -> dict[str, str]:
     """The environment with the `.env` files' values for what it does not set."""
-    values = written_values(dotenv_files(config_paths))
+    values = _written_values(_dotenv_files(config_paths))
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _dotenv_files(config_paths: Iterable[Path]) -> list[Path]:
+    """`.env` beside each config, then the current directory's: a later one wins."""
+    beside = [path if path.is_dir() else path.parent for path in config_paths]
+    files = dict.fromkeys((folder / ".env").absolute() for folder in (*beside, Path.cwd()))
+    return [file for file in files if file.is_file()]
+
+
+def _written_values(files: Sequence[Path]) -> dict[str, str | None]:
+    """All variables. The environment wins over the files."""
+    values: dict[str, str | None] = {}
+    for file in files:
+        values.update(dotenv_values(file))
+    return values | os.environ
 
 
 def _build(files: Sequence[Path], overrides: Mapping[str, Any]) -> Settings:
@@ -280,8 +383,8 @@ def _build(files: Sequence[Path], overrides: Mapping[str, Any]) -> Settings:
 
 
 def _aliased_values(files: Sequence[Path]) -> dict[str, Any]:
-    """A `TA_` name wins over its alias wherever the two are written."""
-    values = written_values(files)
+    """`TEAL_` names. A `TA_` name wins over its alias wherever the two are written."""
+    values = _written_values(files)
     found = {f: values.get(variable(f)) or values.get(alias_variable(f)) for f in ALIASED_FIELDS}
     return {field: value for field, value in found.items() if value}
 

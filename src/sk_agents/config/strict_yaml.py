@@ -1,12 +1,12 @@
 """YAML read strictly: plain data only, no key twice, bounded in size, depth and aliases.
 
 A loader that follows aliases turns some hundred bytes into millions of nodes, and the usual one
-keeps the last of two equal keys without a word; neither is acceptable in a file that says which
+silently keeps the last of two equal keys; neither is acceptable in a file that says which
 tool calls need approval.
 
 Scalars are YAML 1.2's (its core schema), so a date is text. What YAML 1.1 reads as something else,
 `012` as 10, `1:30` as 90, `no` as false, is refused with its line: the author knows which of them
-was meant. A document of somebody else's (`strict=False`) is read by YAML 1.2 alone.
+was meant. A document of another author (`strict=False`) is read by YAML 1.2 alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An agent at run time: who speaks, with which tools, under which rules and limits."""
+"""An agent at run time: its model and prompt, its tools, rules and limits."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Literal
 
 from sk_agents.engine.models import Message, Price
 from sk_agents.engine.ports import Model, Policy, Toolbox
-from sk_agents.engine.run.context import Context, tokens
+from sk_agents.engine.run.context_window import ContextWindow, tokens
 from sk_agents.engine.turns import ReplyLimits
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RunLimits:
     """Seconds count running time, never time spent waiting for a human."""
 
     model_rounds: int = 25
@@ -26,8 +26,8 @@ class Limits:
 
     @property
     def reply(self) -> ReplyLimits:
-        """A model that asks for too many calls is told so; one that asks for far too many is not
-        listened to any longer."""
+        """A model that asks for too many calls gets an error to read; one that asks for far too
+        many is read no further."""
         return ReplyLimits(calls=4 * self.calls_per_round, text_bytes=self.reply_bytes)
 
 
@@ -43,11 +43,11 @@ class Agent:
     reasoning_effort: str | None = None
     on_disconnect: Literal["cancel", "continue"] = "continue"
     on_reject: Literal["continue", "cancel"] = "continue"
-    limits: Limits = field(default_factory=Limits)
-    context: Context = field(default_factory=Context)
+    limits: RunLimits = field(default_factory=RunLimits)
+    context_window: ContextWindow = field(default_factory=ContextWindow)
     price: Price | None = None
     is_attended: bool = True
-    """Whether somebody can be asked about its calls."""
+    """Whether a person can be asked about its calls."""
     instructions: tuple[Message, ...] = field(init=False)
     """The system prompt as every prompt starts with it; one object, so that it is encoded once."""
 

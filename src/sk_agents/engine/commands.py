@@ -2,60 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 from sk_agents.engine.models import NewThread, UserInput
+from sk_agents.engine.ports import Quota
 
 OnBusy = Literal["reject", "enqueue", "interrupt"]
 OnDisconnect = Literal["cancel", "continue"]
-Admit = Callable[[bool], Awaitable[None]]
-"""Asked when a run is about to begin, and told whether it makes its thread; raises to refuse it."""
 
 
 @dataclass(frozen=True, slots=True)
-class StartRun:
+class BeginRun:
+    """What both ways to begin a run say: `StartRun` and `EditRun`."""
+
+    thread_id: str
+    user_id: str
+    run_id: str
+    _: KW_ONLY
+    agent: str | None = None
+    idempotency_key: str | None = None
+    request_digest: str | None = None
+    response_schema: dict[str, Any] | None = None
+    on_busy: OnBusy = "reject"
+    on_disconnect: OnDisconnect | None = None
+    authorization: str | None = None
+    quota: Quota | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartRun(BeginRun):
     """Say something in a thread; `new` lets an absent thread be made.
 
-    `fresh` says that the thread id was just made up, so nobody needs to look for it first;
+    `fresh` says that the thread id was just made up, so that it need not be looked for first;
     `title` becomes the thread's unless it has one, and a `response_schema` is what the answer has
     to follow.
     """
 
-    thread_id: str
-    user_id: str
-    run_id: str
     message: UserInput
     new: NewThread | None = None
     fresh: bool = False
     title: str | None = None
-    response_schema: dict[str, Any] | None = None
-    agent: str | None = None
-    idempotency_key: str | None = None
-    request_digest: str | None = None
-    on_busy: OnBusy = "reject"
-    on_disconnect: OnDisconnect | None = None
-    authorization: str | None = None
-    admit: Admit | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class EditRun:
+class EditRun(BeginRun):
     """Say something else instead of what `edited_run` was started with; `None` repeats it."""
 
-    thread_id: str
-    user_id: str
-    run_id: str
     edited_run: str
     message: UserInput | None = None
-    agent: str | None = None
-    idempotency_key: str | None = None
-    request_digest: str | None = None
-    on_busy: OnBusy = "reject"
-    on_disconnect: OnDisconnect | None = None
-    authorization: str | None = None
-    admit: Admit | None = None
 
 
 @dataclass(frozen=True, slots=True)

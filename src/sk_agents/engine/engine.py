@@ -1,7 +1,7 @@
 """The engine: commands in, events out.
 
-Every command is one conditional commit; what follows from it is driven by whoever then holds the
-lease. A surface never waits inside a run: it sends a command and watches the log.
+Every command is one conditional commit; what follows from it is driven by the instance that then
+holds the lease. A surface never waits inside a run: it sends a command and watches the log.
 """
 
 from __future__ import annotations
@@ -12,25 +12,21 @@ from contextlib import AsyncExitStack
 from typing import Self
 
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.calls import deciding
+from sk_agents.engine.calls import decisions
 from sk_agents.engine.commands import Accepted, CancelRun, DecideApproval, EditRun, StartRun
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.state import Run
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.models import RunStatus
+from sk_agents.engine.models import TERMINAL, RunStatus
 from sk_agents.engine.ports import Clock, Ids, Observer, Signals, Store
 from sk_agents.engine.reading.readers import GRACE_SECONDS, PERIOD_SECONDS, Readers
-from sk_agents.engine.reading.settling import settled
-from sk_agents.engine.reading.watch import Outlet, Watch
-from sk_agents.engine.run import starting
-from sk_agents.engine.run.cancelling import request_cancel
-from sk_agents.engine.run.drivers import Drivers
-from sk_agents.engine.run.follower import Follower
+from sk_agents.engine.reading.watch import Outlet, Watch, wait_until_settled
+from sk_agents.engine.run import lifecycle
+from sk_agents.engine.run.drivers import Drivers, Follower
 from sk_agents.engine.run.lease_keeper import TTL, LeaseKeeper
 from sk_agents.engine.run.recovery import Sweeper
 from sk_agents.engine.services import Services
-from sk_agents.engine.threads.catalog import RACES, Shelf
-from sk_agents.engine.threads.known import KnownThread, Threads
+from sk_agents.engine.threads.catalog import RACES, ThreadCatalog
+from sk_agents.engine.threads.known import KnownThread, KnownThreads
 from sk_agents.exceptions import (
     AlreadyTerminal,
     Conflict,
@@ -61,10 +57,10 @@ class Engine:
         observer: Observer | None = None,
     ) -> None:
         lease = LeaseKeeper(store, clock, owner, ttl=lease_ttl)
-        self._services = Services(store, signals, clock, ids, lease, Threads(store))
+        self._services = Services(store, signals, clock, ids, lease, KnownThreads(store))
         if observer is not None:
             self._services.observer = observer
-        self.shelf = Shelf(self._services)
+        self.catalog = ThreadCatalog(self._services)
         self._drivers = Drivers(self._services, agents)
         self._sweeper = Sweeper(self._services, self._drivers, interval=lease_ttl / 5)
         self._follower = Follower(self._services, self._drivers)
@@ -75,11 +71,9 @@ class Engine:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(self._services.lease)
-        await self._stack.enter_async_context(self._drivers)
-        await self._stack.enter_async_context(self._sweeper)
-        await self._stack.enter_async_context(self._follower)
-        await self._stack.enter_async_context(self._readers)
+        lease = self._services.lease
+        for part in (lease, self._drivers, self._sweeper, self._follower, self._readers):
+            await self._stack.enter_async_context(part)
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -116,15 +110,15 @@ class Engine:
         for _ in range(RACES):
             try:
                 return await self._start(command)
-            except starting.RETRIED:
-                await self._reload(command.thread_id)
+            except lifecycle.LOST_RACES:
+                await self._loaded(command.thread_id)
             except LeaseHeld:
-                await self._reload(command.thread_id)
+                await self._loaded(command.thread_id)
                 await asyncio.sleep(0)
         raise ThreadBusy(thread_id=command.thread_id)
 
     async def edit(self, command: EditRun) -> Accepted:
-        """Start anew from an earlier message; the old answer stays as another branch.
+        """Start again from an earlier message; the old answer stays as another branch.
 
         Raises:
             RunNotFound, ThreadNotFound: nothing there to edit.
@@ -137,15 +131,15 @@ class Engine:
             raise InvalidInput("An edit cannot wait for its turn.")
         for _ in range(RACES):
             known = await self.thread(command.thread_id, command.user_id)
-            if before := starting.repeated(known, command):
+            if before := lifecycle.repeated(known, command):
                 return before
-            if starting.busy_with(known) is not None and command.on_busy == "interrupt":
+            if lifecycle.busy_with(known) is not None and command.on_busy == "interrupt":
                 await self._interrupt(known, command.user_id)
                 continue
-            starting.refuse_busy(known)
+            lifecycle.refuse_busy(known)
             failpoint("edit_requested")
             try:
-                accepted = await starting.begin_edit(self._services, known, command)
+                accepted = await lifecycle.begin_edit(self._services, known, command)
             except (SequenceConflict, LeaseHeld):
                 continue
             self._drivers.drive(known, authorization=command.authorization)
@@ -153,17 +147,17 @@ class Engine:
         raise ThreadBusy(thread_id=command.thread_id)
 
     async def decide(self, command: DecideApproval, *more: DecideApproval) -> bool:
-        """Decide approvals of one run, all or none; False if this very request did so before.
+        """Decide approvals of one run, all or none; False if this same request did so before.
 
         Raises:
             ApprovalNotFound: no such approval of this user, or not of the same run.
             ApprovalAlreadyDecided, ApprovalExpired, ApprovalWithdrawn, ApprovalMismatch: and
                 nothing was changed.
-            InvalidInput, Forbidden: see `deciding.decision_events`.
+            InvalidInput, Forbidden: see `decisions.decision_events`.
         """
-        known = await deciding.decide(
+        known = await decisions.decide(
             self._services,
-            self.shelf,
+            self.catalog,
             (command, *more),
             self._drivers.agent_of,
             self._drivers.lending,
@@ -193,7 +187,7 @@ class Engine:
             if run.cancel_requested is not None:
                 return run.status
             try:
-                await request_cancel(self._services, known, run, command)
+                await lifecycle.request_cancel(self._services, known, run, command)
             except SequenceConflict:
                 continue
             self._drivers.drive(known)
@@ -206,7 +200,7 @@ class Engine:
         Raises:
             ThreadNotFound: no such thread of this user.
         """
-        await self.shelf.remove(
+        await self.catalog.remove(
             thread_id, user_id, lambda run_id: self._stop(thread_id, user_id, run_id)
         )
 
@@ -223,15 +217,21 @@ class Engine:
 
         Who watches a run is its reader: `on_disconnect` says what the last one's leaving means.
         """
-        return self._readers.watch(
-            thread_id, after=after, run_id=run_id, incarnation=incarnation, outlet=outlet
+        return Watch(
+            self._services,
+            thread_id,
+            after=after,
+            run_id=run_id,
+            incarnation=incarnation,
+            readers=self._readers,
+            outlet=outlet,
         )
 
     async def result(self, thread_id: str, run_id: str, *, seconds: float | None = None) -> Run:
-        """See `settled`. Who waits for a run is its reader."""
+        """See `wait_until_settled`. The caller is a reader of the run."""
         self._readers.joined(thread_id, run_id)
         try:
-            return await settled(self._services, thread_id, run_id, seconds)
+            return await wait_until_settled(self._services, thread_id, run_id, seconds)
         finally:
             self._readers.left(thread_id, run_id)
 
@@ -242,20 +242,20 @@ class Engine:
             ThreadNotFound: no such thread of this user.
         """
         known = await self._services.threads.load(thread_id)
-        starting.check_owner(known, user_id)
+        lifecycle.check_owner(known, user_id)
         return known
 
     async def _start(self, command: StartRun) -> Accepted:
         known = self._services.threads.known(command.thread_id)
         if known is None and not command.fresh:
-            known = await self._found(command)
+            known = await self._loaded(command.thread_id)
         if known is None:
             if command.new is None:
                 raise ThreadNotFound(thread_id=command.thread_id)
-            made = await starting.create(self._services, command, command.new)
+            made = await lifecycle.create(self._services, command, command.new)
             self._drivers.drive(made, authorization=command.authorization)
             return Accepted(command.thread_id, command.run_id, after=0)
-        starting.check_owner(known, command.user_id)
+        lifecycle.check_owner(known, command.user_id)
         try:
             return await self._start_on(known, command)
         except ThreadNotFound as error:
@@ -263,36 +263,37 @@ class Engine:
             raise SequenceConflict(thread_id=command.thread_id) from error
 
     async def _start_on(self, known: KnownThread, command: StartRun) -> Accepted:
-        if before := starting.repeated(known, command):
+        if before := lifecycle.repeated(known, command):
             return before
-        if starting.busy_with(known) is not None:
+        if lifecycle.busy_with(known) is not None:
             # Only a fresh look may say no.
             known = await self._services.threads.load(command.thread_id)
-            if before := starting.repeated(known, command):
+            if before := lifecycle.repeated(known, command):
                 return before
-        if starting.busy_with(known) is not None:
+        if lifecycle.busy_with(known) is not None:
             if command.on_busy == "enqueue":
-                return await starting.enqueue(self._services, known, command)
+                return await lifecycle.enqueue(self._services, known, command)
             if command.on_busy == "interrupt":
                 await self._interrupt(known, command.user_id)
                 raise SequenceConflict
-            starting.refuse_busy(known)
-        accepted = await starting.begin(self._services, known, command)
+            lifecycle.refuse_busy(known)
+        accepted = await lifecycle.begin(self._services, known, command)
         self._drivers.drive(known, authorization=command.authorization)
         return accepted
 
-    async def _found(self, command: StartRun) -> KnownThread | None:
+    async def _loaded(self, thread_id: str) -> KnownThread | None:
         try:
-            return await self._services.threads.load(command.thread_id)
+            return await self._services.threads.load(thread_id)
         except ThreadNotFound:
+            self._services.threads.forget(thread_id)
             return None
 
     async def _interrupt(self, known: KnownThread, user_id: str) -> None:
         """Cancel what keeps the thread busy, and see it end."""
-        run_id = starting.busy_with(known)
+        thread_id, run_id = known.head.thread_id, lifecycle.busy_with(known)
         assert run_id is not None
-        await self._stop(known.head.thread_id, user_id, run_id)
-        await self._services.threads.load(known.head.thread_id)
+        await self._stop(thread_id, user_id, run_id)
+        await self._services.threads.load(thread_id)
 
     async def _stop(self, thread_id: str, user_id: str, run_id: str) -> None:
         after = (await self.thread(thread_id, user_id)).state.next_seq - 1
@@ -302,12 +303,6 @@ class Engine:
             return
         async for _ in Watch(self._services, thread_id, after=after, run_id=run_id):
             pass
-
-    async def _reload(self, thread_id: str) -> None:
-        try:
-            await self._services.threads.load(thread_id)
-        except ThreadNotFound:
-            self._services.threads.forget(thread_id)
 
     def _refuse_when_closing(self) -> None:
         if self._drivers.draining:

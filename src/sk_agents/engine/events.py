@@ -5,15 +5,20 @@ An event is a fact, numbered and dated by its commit; before, `seq` is 0. Order 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from sk_agents.engine.models import (
     EPOCH,
     ApprovalKind,
     DecidedBy,
-    Document,
     Effect,
     RunStatus,
+    StoredModel,
     ThreadStatus,
     Usage,
     UserInput,
@@ -21,13 +26,17 @@ from sk_agents.engine.models import (
 )
 
 
-class EventBase(Document):
+class LogEvent(StoredModel):
     seq: int = 0
     at: UtcTime = EPOCH
     run_id: str = ""
 
 
-class Beginning(EventBase):
+class ThreadEvent(LogEvent):
+    """What happens to a thread; every other event is a step of one of its runs."""
+
+
+class Beginning(ThreadEvent):
     """What a run is started with, beside its message."""
 
     idempotency_key: str | None = None
@@ -55,7 +64,7 @@ class RunStarted(Beginning):
     edits: str | None = None
 
 
-class ModelRestarted(EventBase):
+class ModelRestarted(LogEvent):
     """The model is asked again for this round; what it had streamed before is void."""
 
     type: Literal["model_restarted"] = "model_restarted"
@@ -64,16 +73,16 @@ class ModelRestarted(EventBase):
     reason: str = ""
 
 
-class Thinking(EventBase):
-    """What the model reasoned, or said beside its tool calls."""
+class Thinking(LogEvent):
+    """What the model reasoned, or wrote beside its tool calls."""
 
     type: Literal["thinking"] = "thinking"
     round: int
     content: str
-    spoken: bool = False  # said to the user beside tool calls: it stays in the prompt
+    spoken: bool = False  # addressed to the user beside tool calls: it stays in the prompt
 
 
-class ToolProposed(EventBase):
+class ToolProposed(LogEvent):
     """The model asks for a call. `problem` says why it cannot run, if it cannot."""
 
     type: Literal["tool_proposed"] = "tool_proposed"
@@ -89,7 +98,7 @@ class ToolProposed(EventBase):
     usage: Usage | None = None
 
 
-class ApprovalRequested(EventBase):
+class ApprovalRequested(LogEvent):
     """A human must decide before the call goes on. `shown` is exactly what will run."""
 
     type: Literal["approval_requested"] = "approval_requested"
@@ -101,10 +110,10 @@ class ApprovalRequested(EventBase):
     choices: tuple[str, ...] | None = None
     answer_schema: dict[str, Any] | None = None
     expires_at: UtcTime | None = None
-    asked_uptime: float | None = None  # when, by the host's clock that nobody can set
+    asked_uptime: float | None = None  # by the host's clock that cannot be set
 
 
-class ApprovalDecided(EventBase):
+class ApprovalDecided(LogEvent):
     """An approval left `pending`, or an approved one was withdrawn before it was used."""
 
     type: Literal["approval_decided"] = "approval_decided"
@@ -121,7 +130,7 @@ class ApprovalDecided(EventBase):
     idempotency_key: str | None = None
 
 
-class ToolStarted(EventBase):
+class ToolStarted(LogEvent):
     """Intent: the call is about to run. Without a result after it the outcome is unknown."""
 
     type: Literal["tool_started"] = "tool_started"
@@ -133,7 +142,7 @@ class ToolStarted(EventBase):
     grant_id: str | None = None
 
 
-class ToolFinished(EventBase):
+class ToolFinished(LogEvent):
     """The call has its result: its own, an error's, or a sealed one for a call that never ran."""
 
     type: Literal["tool_finished"] = "tool_finished"
@@ -146,7 +155,7 @@ class ToolFinished(EventBase):
     extra_data: dict[str, Any] | None = None
 
 
-class ToolOutcomeUnknown(EventBase):
+class ToolOutcomeUnknown(LogEvent):
     """The call started and was lost, with its owner or by itself: it may or may not have run."""
 
     type: Literal["tool_outcome_unknown"] = "tool_outcome_unknown"
@@ -154,7 +163,7 @@ class ToolOutcomeUnknown(EventBase):
     reason: str
 
 
-class LateResult(EventBase):
+class LateResult(LogEvent):
     """A lost owner's result of a call whose outcome was unknown; shown to the human who decides."""
 
     type: Literal["late_result"] = "late_result"
@@ -162,22 +171,22 @@ class LateResult(EventBase):
     result: str
 
 
-class CancelRequested(EventBase):
-    """Somebody asked to stop this run. No new tool starts after it."""
+class CancelRequested(LogEvent):
+    """This run is to stop. No new tool starts after it."""
 
     type: Literal["cancel_requested"] = "cancel_requested"
     requested_by: str | None = None
     reason: Literal["user", "disconnect", "interrupt", "reject", "drain"] = "user"
 
 
-class Cancelled(EventBase):
-    """The run stopped because it was asked to. `partial` is the text it had said so far."""
+class Cancelled(LogEvent):
+    """The run stopped because it was asked to. `partial` is its text so far."""
 
     type: Literal["cancelled"] = "cancelled"
     partial: str | None = None
 
 
-class Failed(EventBase):
+class Failed(LogEvent):
     """The run cannot go on."""
 
     type: Literal["failed"] = "failed"
@@ -186,7 +195,7 @@ class Failed(EventBase):
     correlation_id: str | None = None
 
 
-class Answered(EventBase):
+class Answered(LogEvent):
     """The whole final text of the run; authoritative over every delta streamed before."""
 
     type: Literal["answered"] = "answered"
@@ -196,7 +205,7 @@ class Answered(EventBase):
     usage: Usage | None = None
 
 
-class Compacted(EventBase):
+class Compacted(ThreadEvent):
     """From here on prompts start with `summary` instead of the runs up to `through_run`."""
 
     type: Literal["compacted"] = "compacted"
@@ -204,7 +213,7 @@ class Compacted(EventBase):
     summary: str
 
 
-class GrantChanged(EventBase):
+class GrantChanged(ThreadEvent):
     """A standing approval for a tool was given or taken back."""
 
     type: Literal["grant_changed"] = "grant_changed"
@@ -215,14 +224,14 @@ class GrantChanged(EventBase):
     changed_by: str | None = None
 
 
-class BranchChanged(EventBase):
+class BranchChanged(ThreadEvent):
     """Another run became the tip of the visible branch; `None` is the empty root."""
 
     type: Literal["branch_changed"] = "branch_changed"
     head_run: str | None = None
 
 
-class ImportedItem(Document):
+class ImportedItem(StoredModel):
     role: Literal["user", "assistant"]
     content_type: Literal["text", "image"] = "text"
     content: str
@@ -230,7 +239,7 @@ class ImportedItem(Document):
     at: UtcTime
 
 
-class Imported(EventBase):
+class Imported(ThreadEvent):
     """History written from outside, by a client of the four-method task interface."""
 
     type: Literal["imported"] = "imported"
@@ -238,14 +247,14 @@ class Imported(EventBase):
     status: ThreadStatus | None = None
 
 
-class ThreadChanged(EventBase):
+class ThreadChanged(ThreadEvent):
     """The thread's own labels changed: its title and free metadata. `None` removes a key."""
 
     type: Literal["thread_changed"] = "thread_changed"
     metadata: dict[str, Any]
 
 
-class RunEnded(EventBase):
+class RunEnded(ThreadEvent):
     """The one terminal event of a run; shares its commit with what ended it."""
 
     type: Literal["run_ended"] = "run_ended"
@@ -253,7 +262,7 @@ class RunEnded(EventBase):
     usage: Usage = Usage()
 
 
-class Unrecognised(EventBase):
+class Unrecognised(ThreadEvent):
     """An event of a newer version: kept in the log, skipped by this reader."""
 
     type: str
@@ -284,17 +293,74 @@ KnownEvent = (
 )
 Event = KnownEvent | Unrecognised
 
-# What happens to a thread; everything else is a step of one of its runs.
-OF_THREAD = frozenset(
-    {
-        RunQueued,
-        RunStarted,
-        RunEnded,
-        Compacted,
-        GrantChanged,
-        BranchChanged,
-        Imported,
-        ThreadChanged,
-        Unrecognised,
-    }
+# Built when a log is first read, to save time at the start.
+_KNOWN: TypeAdapter[KnownEvent] = TypeAdapter(
+    Annotated[KnownEvent, Field(discriminator="type")], config=ConfigDict(defer_build=True)
 )
+EVENT_TYPES = frozenset(kind.model_fields["type"].default for kind in KnownEvent.__args__)
+
+
+def numbered(event: Event, seq: int, now: datetime) -> Event:
+    """A copy with its number, dated unless it happened elsewhere and brings its date along."""
+    return _copied(event, seq=seq, at=now if event.at == EPOCH else event.at)
+
+
+def event_from(document: dict[str, Any]) -> Event:
+    """The event a stored document describes.
+
+    Raises:
+        ValidationError: a known type with a field that does not fit, or a type that is no text.
+    """
+    kind = document.get("type")
+    if isinstance(kind, str) and kind in EVENT_TYPES:
+        return _copied(_KNOWN.validate_python(document))
+    return Unrecognised.model_validate(document)
+
+
+def _copied(event: Event, **changes: Any) -> Event:
+    """A copy that shares its set of field names with all events of its kind.
+
+    Most of a process's memory holds events of old turns. With a set of its own an event that was
+    read takes 1,150 bytes instead of 410. The copy takes 3 us.
+    """
+    return type(event).model_construct(_fields_of(type(event)), **{**vars(event), **changes})
+
+
+@cache
+def _fields_of(kind: type[LogEvent]) -> set[str]:
+    return set(kind.model_fields)
+
+
+# What an event takes beside its text, measured.
+EVENT_BYTES = 600
+
+
+def size_of(event: Event) -> int:
+    """How much memory it takes beyond that: its text, twice for safety."""
+    measure = _SIZES.get(type(event))
+    return measure(event) if measure is not None else 0
+
+
+def within(events: Sequence[Event], max_bytes: int) -> Sequence[Event]:
+    """The first of them, as many as `max_bytes` hold; one at least."""
+    size = 0
+    for number, event in enumerate(events):
+        size += EVENT_BYTES + size_of(event)
+        if size > max_bytes and number:
+            return events[:number]
+    return events
+
+
+def _message_size(event: RunStarted | RunQueued) -> int:
+    return 2 * sum(len(part.content) for part in event.message.parts) if event.message else 0
+
+
+_SIZES: Mapping[type[Event], Callable[[Any], int]] = {
+    Answered: lambda event: 2 * len(event.content),
+    Thinking: lambda event: 2 * len(event.content),
+    ToolFinished: lambda event: 2 * len(event.result),
+    ToolProposed: lambda event: EVENT_BYTES + 2 * len(repr(event.arguments)),
+    ApprovalRequested: lambda event: EVENT_BYTES + 2 * len(repr(event.shown)),
+    RunStarted: _message_size,
+    RunQueued: _message_size,
+}

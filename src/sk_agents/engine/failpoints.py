@@ -3,29 +3,6 @@
 `TEAL_FAILPOINT=tool_started:kill` arms one; the actions are `kill`, `stop` (SIGSTOP), `raise`,
 `break` (the store) and `block` (until the process is killed). An optional third part fires only at
 the n-th passing.
-The steps of a turn:
-
-    request parsed               run_requested
-    lease claimed                run_committed: one commit with the next
-    message stored               run_committed
-    start announced              run_announced
-    model called                 model_called
-    model streaming              model_streaming
-    call proposed                calls_proposed
-    approval asked for           approval_requested
-    decision stored              approval_decided
-    tool's start stored          tool_started
-    tool dispatched              tool_dispatched
-    effect done                  tool_effect_done
-    result stored                tool_finished
-    result announced             result_announced
-    next model round             next_round
-    answer about to be stored    before_answer
-    end stored                   run_ended: one commit with the answer
-    end announced                end_announced
-
-and beside a turn: edit_requested, edit_committed, claimed for an orphan just taken, and committing
-before any commit is sent to the store.
 """
 
 from __future__ import annotations
@@ -37,25 +14,27 @@ from collections.abc import Iterable
 
 from sk_agents.exceptions import StoreBroken, TealError
 
+# The steps of a turn, in their order.
 TURN = (
-    "run_requested",
-    "run_committed",
-    "run_announced",
+    "run_requested",  # the request is parsed
+    "run_committed",  # the message is stored, and the lease claimed in the same commit
+    "run_announced",  # a reader has got the start
     "model_called",
     "model_streaming",
     "calls_proposed",
     "approval_requested",
     "approval_decided",
-    "tool_started",
+    "tool_started",  # its start is stored
     "tool_dispatched",
     "tool_effect_done",
-    "tool_finished",
-    "result_announced",
+    "tool_finished",  # its result is stored
+    "result_announced",  # a reader has got the result
     "next_round",
-    "before_answer",
-    "run_ended",
-    "end_announced",
+    "before_answer",  # the answer is about to be stored
+    "run_ended",  # the end is stored, with the answer in the same commit
+    "end_announced",  # a reader has got the end
 )
+# And beside a turn: an orphan was just claimed, and any commit is about to be sent to the store.
 POINTS = (*TURN, "edit_requested", "edit_committed", "claimed", "committing")
 
 _ANNOUNCED = {

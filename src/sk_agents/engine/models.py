@@ -5,25 +5,27 @@ Wire words (task, chat, interaction, request) are unknown here; each surface re-
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+
+from sk_agents.exceptions import StateCorrupt
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HEAD_VERSION = 2
 MILLION = 1_000_000
-# Beyond these the digits of an amount are the processor's, not the price's.
+# Further digits of an amount are rounding errors.
 COST_DIGITS = 12
 
 UtcTime = Annotated[AwareDatetime, AfterValidator(lambda at: at.astimezone(UTC))]
 """A time without a zone is refused; any other zone is turned into UTC."""
 
 
-class Document(BaseModel):
+class StoredModel(BaseModel):
     """A stored value. Unknown fields are ignored, so an older reader survives a newer writer."""
 
     # Written as null, NaN would come back as something else; as NaN, a store can refuse it.
@@ -52,7 +54,7 @@ class ThreadStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
-# Made once: an enum takes its time to find a member by its value.
+# Made once: finding an enum's member by its value is slow.
 STATUS_AFTER: Mapping[RunStatus, ThreadStatus] = {
     status: ThreadStatus(status) for status in RunStatus if status is not RunStatus.QUEUED
 }
@@ -82,8 +84,59 @@ class ApprovalState(StrEnum):
     CONSUMED = "consumed"
 
 
+TERMINAL = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
+# A run that does not go on by itself.
+SETTLED = TERMINAL | {RunStatus.WAITING}
+
+# Every legal change of state, one table a kind; `None` is "does not exist yet". A command that asks
+# for another change is refused, and a log that contains one is damaged.
+RUN_CHANGES: Mapping[RunStatus | None, Set[RunStatus]] = {
+    None: {RunStatus.QUEUED, RunStatus.RUNNING},
+    RunStatus.QUEUED: {RunStatus.RUNNING, RunStatus.CANCELLED},
+    RunStatus.RUNNING: SETTLED,
+    RunStatus.WAITING: {RunStatus.RUNNING, RunStatus.FAILED, RunStatus.CANCELLED},
+    RunStatus.COMPLETED: set(),
+    RunStatus.FAILED: set(),
+    RunStatus.CANCELLED: set(),
+}
+CALL_CHANGES: Mapping[CallState | None, Set[CallState]] = {
+    None: {CallState.PROPOSED},
+    CallState.PROPOSED: {CallState.STARTED, CallState.FINISHED},
+    CallState.STARTED: {CallState.STARTED, CallState.UNKNOWN, CallState.FINISHED},
+    CallState.UNKNOWN: {CallState.STARTED, CallState.FINISHED},
+    CallState.FINISHED: set(),
+}
+APPROVAL_CHANGES: Mapping[ApprovalState | None, Set[ApprovalState]] = {
+    None: {ApprovalState.PENDING},
+    ApprovalState.PENDING: {
+        ApprovalState.APPROVED,
+        ApprovalState.REJECTED,
+        ApprovalState.EXPIRED,
+        ApprovalState.WITHDRAWN,
+    },
+    ApprovalState.APPROVED: {ApprovalState.CONSUMED, ApprovalState.WITHDRAWN},
+    ApprovalState.REJECTED: set(),
+    ApprovalState.EXPIRED: set(),
+    ApprovalState.WITHDRAWN: set(),
+    ApprovalState.CONSUMED: set(),
+}
+
+S = TypeVar("S", bound=StrEnum)
+
+
+def checked_change(table: Mapping[S | None, Set[S]], old: S | None, new: S, what: str) -> S:
+    """The new state, if the table allows it.
+
+    Raises:
+        StateCorrupt: the table does not allow it.
+    """
+    if new not in table[old]:
+        raise StateCorrupt(f"{what} cannot go from {old or 'nothing'} to {new}")
+    return new
+
+
 ApprovalKind = Literal["tool", "outcome_unknown", "question", "auth"]
-DecidedBy = Literal["human", "policy", "timeout", "cancel"]
+DecidedBy = Literal["human", "policy", "timeout", "cancel", "failure"]
 
 
 class Durability(StrEnum):
@@ -171,7 +224,7 @@ class Price:
         return replace(usage, cost=cost)
 
 
-class ToolCall(Document):
+class ToolCall(StoredModel):
     """A call the model asks for. `name` is `<plugin>-<function>`, as the model sees it."""
 
     id: str
@@ -188,24 +241,15 @@ class ToolCall(Document):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One entry of a prompt, in the vocabulary every chat model shares.
-
-    `wire` is where a model client keeps the message as it is sent: history is sent again with
-    every turn, and encoding it anew would make each turn dearer than the one before.
-    """
+    """One entry of a prompt, in the vocabulary every chat model shares."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
     parts: tuple[Part, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
-    wire: bytes = field(default=b"", init=False, compare=False, repr=False)
-    # About how many tokens it has; 0 until somebody has counted.
+    # About how many tokens it has; 0 until they were counted.
     tokens: int = field(default=0, init=False, compare=False, repr=False)
-
-    def keep_wire(self, wire: bytes) -> bytes:
-        object.__setattr__(self, "wire", wire)
-        return wire
 
     def keep_tokens(self, tokens: int) -> int:
         object.__setattr__(self, "tokens", tokens)
@@ -229,10 +273,10 @@ class Thread(NamedTuple):
     """The head row: everything a decision needs without reading the log.
 
     `runnable` says that an owner has work to do; together with `owner` it is all that recovery
-    looks at. `epoch` grows at each claim, so a stale owner can be told from the present one.
+    looks at. `epoch` grows at each claim, so that a stale owner is not taken for the present one.
     `recoveries` counts the claims of a lost owner's work since a run last moved on by itself.
-    `incarnation` is the id of the commit that made the thread: it tells a thread from one that
-    was deleted and had the same id. Threads made before version 2 of this row have an empty one.
+    `incarnation` is the id of the commit that made the thread: a deleted thread with the same id
+    had another one. Threads made before version 2 of this row have an empty one.
     """
 
     thread_id: str

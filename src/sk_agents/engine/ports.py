@@ -4,18 +4,19 @@ Invariants that every implementation keeps:
 
 - The log is the truth. State is a fold of events; order is `seq`, never time.
 - One conditional commit is the only way to change a thread: all of it or nothing.
-- Store, then tell. What is shown to a client has been committed before.
+- Store, then show. What a client sees has been committed before.
 - Intent before effect, result after. Between them the truth is unknown, and we say so.
 - Signals are hints. Losing all of them costs latency, never correctness.
 - History is sealed. No run ends with a tool call that has no result.
 
-Constructors open nothing: a resource is an async context manager, entered by whoever wires it.
+Constructors open nothing: a resource is an async context manager, entered where it is wired.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol, Self
 
@@ -23,8 +24,6 @@ from sk_agents.engine.events import Event
 from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread, ToolCall, Usage
-from sk_agents.engine.threads.listing import ThreadPage as ThreadPage
-from sk_agents.engine.threads.listing import ThreadQuery as ThreadQuery
 from sk_agents.engine.turns import (
     ModelStream,
     Prompt,
@@ -38,17 +37,34 @@ from sk_agents.engine.turns import (
 class Clock(Protocol):
     def now(self) -> datetime:
         """Wall time, aware, in UTC: for people and for expiry in hours. Never for order."""
-        ...
 
     def monotonic(self) -> float:
         """Seconds that only grow, the same for all processes of a host: for leases."""
-        ...
 
 
 class Ids(Protocol):
     def new(self) -> str:
         """A UUID in canonical text that was never returned before and cannot be guessed."""
-        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadQuery:
+    """`text` matches, without regard to case, the title and what was said in the thread."""
+
+    user_id: str
+    surface: str | None = None
+    session_id: str | None = None
+    text: str | None = None
+    after: str | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadPage:
+    """Most recently changed first. `after` continues the listing; `None` at its end."""
+
+    threads: tuple[Thread, ...]
+    after: str | None = None
 
 
 class Store(Protocol):
@@ -64,11 +80,9 @@ class Store(Protocol):
             StoreUnavailable, StoreReadOnly, StoreBusy: cannot be opened for writing.
             SchemaTooNew: written by a newer version; not touched.
         """
-        ...
 
     async def __aexit__(self, *exc_info: object) -> None:
         """Finish what was accepted, then close. Never raises for work that was refused."""
-        ...
 
     async def ping(self) -> None:
         """Return iff the store can serve reads and accept writes now: it writes, to see that.
@@ -77,7 +91,6 @@ class Store(Protocol):
             StoreFull: no room, perhaps only for what was refused last.
             StoreBroken: this process must end.
         """
-        ...
 
     async def commit(self, commit: Commit) -> Committed:
         """Append the events and change the head iff the guard holds; durable when it returns.
@@ -94,16 +107,14 @@ class Store(Protocol):
             CommitOutcomeUnknown: send the same commit again to learn which.
             InvalidInput: an event cannot be written as JSON.
         """
-        ...
 
     async def claim(self, thread_id: str, owner: str) -> Thread:
-        """Take the lease of a thread nobody live holds; a recovery, unless it was given back.
+        """Take the lease of a thread without a live owner; a recovery, unless it was given back.
 
         Raises:
             LeaseHeld: a live owner has it.
             ThreadNotFound: no such thread.
         """
-        ...
 
     def renew(self, owner: str, ttl: float) -> None:
         """All leases of `owner` hold until `ttl` seconds from now, by the store's clock.
@@ -114,11 +125,9 @@ class Store(Protocol):
         Raises:
             StoreBroken: what this process wrote may not be kept; others may take its runs over.
         """
-        ...
 
     async def retire(self, owner: str) -> None:
         """The leases of `owner` end now. Its threads can be claimed at once."""
-        ...
 
     async def thread(self, thread_id: str) -> Thread:
         """The head.
@@ -126,14 +135,12 @@ class Store(Protocol):
         Raises:
             ThreadNotFound: no such thread.
         """
-        ...
 
     async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
         """The heads of these threads in one read, in any order, each once.
 
         One that does not exist or is damaged is left out.
         """
-        ...
 
     async def events_after(
         self,
@@ -152,21 +159,17 @@ class Store(Protocol):
             ThreadNotFound: no such thread, or not of this `incarnation`.
             StateCorrupt: a record in this range is damaged, missing or moved.
         """
-        ...
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
         """Where this run, approval or grant lies. A found entry may dangle, none is missing."""
-        ...
 
     async def open_entries(
         self, kind: EntryKind, user_id: str, *, after: str | None = None, limit: int = 100
     ) -> Sequence[Entry]:
         """The user's open entries of a kind, ordered by key, after the key `after`."""
-        ...
 
     async def overdue(self, kind: EntryKind, limit: int = 100) -> Sequence[Entry]:
         """Open entries whose `due_at` has passed by the store's clock, the most overdue first."""
-        ...
 
     async def threads(self, query: ThreadQuery) -> ThreadPage:
         """One user's threads.
@@ -174,58 +177,49 @@ class Store(Protocol):
         Raises:
             InvalidCursor: `after` is none that a page gave.
         """
-        ...
 
     async def orphans(self, limit: int = 100) -> Sequence[Thread]:
         """Runnable threads without a live owner, the longest untouched first."""
-        ...
 
     async def mark_watched(self, run_ids: Collection[str], *, ago: float = 0.0) -> None:
-        """Somebody read these runs so many seconds ago, elsewhere than where they are driven.
+        """These runs were read so many seconds ago, at another instance than the one that drives.
 
         A later mark stays. Need not outlive the machine, and is forgotten after a while.
         """
-        ...
 
     async def unwatched_for(self, run_id: str) -> float | None:
-        """Seconds since the run was last marked, by the store's clock; `None` if nobody did."""
-        ...
+        """Seconds since the run was last marked, by the store's clock; `None` if it never was."""
 
     async def delete(
         self, thread_id: str, *, next_seq: int, incarnation: str | None = None
     ) -> None:
-        """Remove the thread, its log and its entries iff nothing was appended and nobody holds it.
+        """Remove the thread, its log and its entries iff nothing was appended and it has no owner.
 
         Raises:
             SequenceConflict, LeaseHeld: the condition does not hold.
             ThreadNotFound: no such thread, or not of this `incarnation`.
         """
-        ...
 
     def metrics(self) -> Mapping[str, float]:
         """Numbers for monitoring, by name; cheap to read."""
-        ...
 
 
 class Subscription(Protocol):
     async def wait(self, seconds: float) -> bool:
         """True once the thread may have changed since the last wait; False after `seconds`."""
-        ...
 
 
 class Signals(Protocol):
-    """Wake-ups between those who write a log and those who wait for it."""
+    """Wake-ups between the writers of a log and its readers."""
 
     def notify(self, thread_id: str, *, local: bool = False) -> None:
-        """Tell all subscribers, soon. Never blocks, never fails; may be lost.
+        """Wake all subscribers, soon. Never blocks, never fails; may be lost.
 
-        With `local` only those in this process: a preview moved on, nothing was stored.
+        With `local` only those in this process: there is new live text, nothing was stored.
         """
-        ...
 
     def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
         """Changes after entry are reported; several of them may be reported as one."""
-        ...
 
 
 class Model(Protocol):
@@ -234,14 +228,13 @@ class Model(Protocol):
     def stream(self, prompt: Prompt) -> ModelStream:
         """The reply: at each step the pieces that arrived together, the last `TurnFinished`.
 
-        Whatever may be repeated unnoticed has been retried inside. Closing it cancels.
+        What can be repeated unnoticed is retried inside. Closing it cancels.
 
         Raises:
             ModelInterrupted: it broke off after the first piece; what came so far is void.
             ReplyTooLarge: it passes one of the prompt's limits.
             ModelError: no reply, for the reason its class names.
         """
-        ...
 
 
 class Toolbox(Protocol):
@@ -249,7 +242,6 @@ class Toolbox(Protocol):
 
     def specs(self) -> Sequence[ToolSpec]:
         """What the model is offered, in a stable order."""
-        ...
 
     def check(self, call: ToolCall) -> Mapping[str, object]:
         """The arguments as they will run: validated, defaults filled in.
@@ -257,19 +249,17 @@ class Toolbox(Protocol):
         Raises:
             ToolError: unknown tool, or arguments that break its schema. The text is for the model.
         """
-        ...
 
     def check_answer(self, schema: Mapping[str, object], answer: object) -> None:
         """Return iff a question with this schema may be answered so.
 
         Raises:
-            ToolError: it breaks the schema. The text names the field, for whoever answers.
+            ToolError: it breaks the schema. The text names the field, for the person who answers.
         """
-        ...
 
     async def preview(self, call: ToolCall, context: ToolContext) -> str | None:
-        """What it would change by now, or why it would fail; `None` if its arguments say it all."""
-        ...
+        """For an approval: what the call would change now, or why it would fail; `None` if its
+        arguments show it."""
 
     def run(
         self, call: ToolCall, context: ToolContext
@@ -280,47 +270,53 @@ class Toolbox(Protocol):
             ToolInterrupted: it was begun and broke off; what it did is not known.
             ToolError: the text is for the model. Anything else is shown as a stable code only.
         """
-        ...
 
 
 class Observer(Protocol):
-    """Told what the engine does, and changes nothing by it. No method raises or waits.
+    """Is called with what the engine does, and changes nothing. No method raises or waits.
 
     The blocks must be left in the task that entered them.
     """
 
     def trace(self) -> str | None:
         """The trace that the caller works in, as a W3C `traceparent`: kept with a run it starts."""
-        ...
 
     def stored(self, thread: Thread, state: ThreadState, events: Sequence[Event]) -> None:
         """This process has committed these events; `state` has taken them over."""
-        ...
 
     def recovered(self) -> None:
         """This process has claimed a thread that had lost its owner."""
-        ...
 
     def driving(self, thread: Thread, state: ThreadState) -> AbstractContextManager[None]:
         """Around the time in which this process drives the active run."""
-        ...
 
     def model_call(
         self, thread: Thread, run: Run, agent: str, round_number: int
     ) -> AbstractContextManager[Callable[[Usage, str], None]]:
-        """Around one call of the model; to be told its usage and finish reason."""
-        ...
+        """Around one call of the model; call what it gives with the usage and finish reason."""
 
     def tool_call(
         self, thread: Thread, run: Run, agent: str, call: ToolCall
     ) -> AbstractContextManager[Callable[[str], None]]:
-        """Around one execution of a tool; to be told its outcome."""
-        ...
+        """Around one execution of a tool; call what it gives with the outcome."""
+
+
+class Quota(Protocol):
+    """How much one user may pile up; a surface sends it along with a command that begins a run."""
+
+    async def admit(self, user_id: str, *, makes_thread: bool) -> None:
+        """Return iff a run of this user may begin now; with `makes_thread`, in a thread of its own.
+
+        The engine asks after it has checked the command and before it commits. A command that was
+        carried out before does not ask again; one whose commit lost a race does.
+
+        Raises:
+            LimitExceeded: the user has as many threads, or as many approvals wait. Nothing begins.
+        """
 
 
 class Policy(Protocol):
-    """Who may run what. Every doubt means ask."""
+    """Which calls may run. Every doubt means ask."""
 
     def verdict(self, call: ToolCall, spec: ToolSpec) -> Literal["allow", "ask", "deny"]:
         """What to do with this call, from rules, catalog and declaration, in that order."""
-        ...

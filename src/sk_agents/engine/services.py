@@ -7,7 +7,9 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Self
 
+from sk_agents.engine.defaults import NoObserver
 from sk_agents.engine.events import Event
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.commits import (
@@ -22,8 +24,7 @@ from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Clock, Ids, Observer, Signals, Store
 from sk_agents.engine.reading.live import LiveRun
 from sk_agents.engine.run.lease_keeper import LeaseKeeper
-from sk_agents.engine.threads.known import KnownThread, Threads
-from sk_agents.engine.unobserved import Unobserved
+from sk_agents.engine.threads.known import KnownThread, KnownThreads
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     Conflict,
@@ -45,6 +46,24 @@ CLAIMING_SECONDS = 60.0
 STORE_TROUBLE = (StoreError, StoreFull)
 
 
+class BackgroundTask:
+    """Work that goes on from entry to exit."""
+
+    _task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.get_running_loop().create_task(self._work())
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _work(self) -> None:
+        raise NotImplementedError
+
+
 @dataclass(slots=True)
 class Services:
     store: Store
@@ -52,15 +71,15 @@ class Services:
     clock: Clock
     ids: Ids
     lease: LeaseKeeper
-    threads: Threads
-    observer: Observer = field(default_factory=Unobserved)
+    threads: KnownThreads
+    observer: Observer = field(default_factory=NoObserver)
     live: dict[str, LiveRun] = field(default_factory=dict)
-    # Threads whose lease we may have taken without driving them: whoever asked was cut off, or the
-    # store failed, in between. The sweeper looks after each of them until the time given here.
+    # Threads whose lease we may have taken without driving them: the caller was cut off, or the
+    # store failed, in between. The sweeper looks at each of them until the time given here.
     claiming: dict[str, float] = field(default_factory=dict)
     # Readers are to go on elsewhere.
     closing: bool = False
-    # Threads whose driver waits for the store to take what it has: their readers are told.
+    # Threads whose driver waits for the store to take what it has: their readers get an error.
     stuck: set[str] = field(default_factory=set)
     # Set once the store must not be used on: this process has to end.
     broken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -73,7 +92,7 @@ class Services:
         self.lease.on_broken = self.note_broken
 
     def next_commit_id(self) -> str:
-        """Nobody else makes such ids, so a counter does for the rest."""
+        """The prefix is this process's own, so a counter does for the rest."""
         return f"{self._commit_prefix}-{next(self._commits)}"
 
     @property
@@ -92,7 +111,7 @@ class Services:
         *events: Event,
         lease: LeaseChange | None = None,
     ) -> Committed:
-        """Commit to a known thread, learn what it changed, and wake everybody who waits for it.
+        """Commit to a known thread, learn what it changed, and wake all who wait for it.
 
         Raises:
             Conflict, StoreError: as `Store.commit`.
@@ -181,7 +200,7 @@ class Services:
         self.signals.notify(known.head.thread_id)
 
     def look_at(self, error: BaseException) -> None:
-        """What the store raised, whoever asked it: it may be its last word."""
+        """To be called with every error of the store: it may be its last."""
         if isinstance(error, StoreBroken):
             self.note_broken(error)
 
@@ -196,7 +215,7 @@ class Services:
             self.on_broken()
 
     def dismiss_readers(self) -> None:
-        """Everybody who watches a thread gets what is there, then `ShuttingDown`."""
+        """Each reader of a thread gets what is there, then `ShuttingDown`."""
         self.closing = True
         for thread_id in self.threads.pinned:
             self.signals.notify(thread_id, local=True)

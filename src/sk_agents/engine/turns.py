@@ -1,4 +1,4 @@
-"""What crosses the line between the engine and a model: a prompt out, a stream of pieces back."""
+"""What the engine exchanges with models and tools: prompts, pieces of replies, calls' results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ToolSpec:
 class ReplyLimits:
     """How much one reply may hold; it is read no further than to the first limit it passes.
 
-    `text_bytes` count what is said and reasoned together, `argument_bytes` those of all calls.
+    `text_bytes` count text and reasoning together, `argument_bytes` those of all calls.
     """
 
     calls: int = 64
@@ -93,7 +93,7 @@ class ModelStream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolChunk:
-    """A piece of a running tool's output, for people who watch."""
+    """A piece of a running tool's output, for people who read along."""
 
     content: str
 

@@ -1,1 +1,1 @@
-"""Humans in the loop: which calls are asked about, and waiting for the answer."""
+"""Humans in the loop: which calls are asked about, and how to wait for the answer."""

@@ -1,7 +1,7 @@
-"""Waiting for a human and answering for one, as two calls over the log.
+"""Waiting for a person's decision and making it, as two calls over the log.
 
-Nothing is remembered here: whoever waits may do so in another process than whoever answers, and
-both may be restarted in between.
+Nothing is remembered here: the caller that waits and the one that answers may be in different
+processes, and both may be restarted in between.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ApprovalManager:
         Raises:
             ApprovalNotFound: there is no such approval of this user.
         """
-        entry = await self._engine.shelf.approval(approval_id, self._user_id)
+        entry = await self._engine.catalog.approval(approval_id, self._user_id)
         async with aclosing(self._engine.watch(entry.thread_id)) as watched:
             async for items in watched:
                 for item in items:
@@ -35,7 +35,7 @@ class ApprovalManager:
         raise AssertionError("a thread is watched without end")
 
     async def respond(self, approval_id: str, approved: bool) -> None:
-        """Decide, for everybody who waits.
+        """Decide, for all who wait.
 
         Raises:
             ApprovalNotFound: there is no such approval of this user.

@@ -1,11 +1,16 @@
-"""The one point at which every tool call is inspected before it runs."""
+"""The one point at which every tool call is inspected before it runs.
+
+Each agent has a `HitlManager` as its `Policy`: the engine asks it about every call, when the call
+is proposed, before it starts and when a reviewer edits it. `check_for_intervention` asks the same
+question for code outside the engine.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
-from sk_agents.engine.calls.arguments import parse_arguments
+from sk_agents.engine.calls.proposals import parse_arguments
 from sk_agents.engine.models import ToolCall
 from sk_agents.engine.ports import Policy
 from sk_agents.engine.turns import ToolSpec
@@ -20,14 +25,18 @@ def _unknown(_name: str) -> ToolSpec | None:
 
 
 class HitlManager:
-    """Asks a policy about calls of the tools it can find. `False` means: may run unasked."""
+    """The policy as the engine asks it; `find_spec` finds the tool of a call from outside."""
 
     def __init__(self, policy: Policy | None = None, find_spec: FindSpec = _unknown) -> None:
         self._policy = policy if policy is not None else ApprovalPolicy()
         self._find_spec = find_spec
 
+    def verdict(self, call: ToolCall, spec: ToolSpec) -> Literal["allow", "ask", "deny"]:
+        """What to do with this call."""
+        return self._policy.verdict(call, spec)
+
     def check_for_intervention(self, tool_call: Any) -> bool:
-        """True iff this call must not run unasked; also for a tool or a call nobody can read.
+        """True iff this call must not run unasked; also for an unknown tool or no readable call.
 
         Takes a `ToolCall` or anything with its `plugin_name`, `function_name` and `arguments`,
         which may be JSON text, as in semantic-kernel's `FunctionCallContent`.
@@ -36,14 +45,14 @@ class HitlManager:
         spec = self._find_spec(call.name) if call is not None else None
         if call is None or spec is None:
             return True
-        return self._policy.verdict(call, spec) != "allow"
+        return self.verdict(call, spec) != "allow"
 
 
 _manager = HitlManager()
 
 
 def configure(policy: Policy | None = None, find_spec: FindSpec = _unknown) -> None:
-    """What the module's own `check_for_intervention` goes by; nothing means it always asks."""
+    """Set what the function `check_for_intervention` asks; without a policy it is always True."""
     global _manager
     _manager = HitlManager(policy, find_spec)
 

@@ -1,4 +1,4 @@
-"""Who may run what: rules, then the catalog, then the tool's declaration, then the default.
+"""Which calls may run: rules, then the catalog, then the tool's declaration, then the default.
 
 Every doubt means ask. A rule that cannot be evaluated never decides by itself; it only forbids that
 the call runs unasked.
@@ -16,7 +16,7 @@ from sk_agents.hitl.rules import Approvals, Decision
 
 logger = logging.getLogger(__name__)
 
-Says = Callable[[str], bool | None]
+NeedsApproval = Callable[[str], bool | None]
 """Whether the tool of this name needs approval; `None` if nothing is said about it."""
 
 
@@ -29,23 +29,23 @@ class Verdict:
     reason: str | None = None
 
 
-def _silent(_tool: str) -> bool | None:
+def _says_nothing(_tool: str) -> bool | None:
     return None
 
 
 class ApprovalPolicy:
     """The policy of one agent.
 
-    `attended` is False on surfaces where nobody can be asked: there, what would be asked about is
-    denied, and a tool that nothing speaks about runs, because the operator listed it.
+    `attended` is False on surfaces where no person can be asked: there, what would be asked about
+    is denied, and a tool that nothing speaks about runs, because the operator listed it.
     """
 
     def __init__(
         self,
         approvals: Approvals | None = None,
         *,
-        catalog: Says = _silent,
-        declared: Says = _silent,
+        catalog: NeedsApproval = _says_nothing,
+        declared: NeedsApproval = _says_nothing,
         attended: bool = True,
     ) -> None:
         self.approvals = approvals or Approvals()
@@ -58,12 +58,12 @@ class ApprovalPolicy:
 
     def explain(self, call: ToolCall, spec: ToolSpec) -> Verdict:
         """The verdict with what decided it."""
-        found = self._asked(call, spec)
+        found = self._found(call, spec)
         if found.decision == "ask" and not self._attended:
-            return replace(found, decision="deny", reason=found.reason or "nobody can be asked")
+            return replace(found, decision="deny", reason=found.reason or "no person can be asked")
         return found
 
-    def _asked(self, call: ToolCall, spec: ToolSpec) -> Verdict:
+    def _found(self, call: ToolCall, spec: ToolSpec) -> Verdict:
         if call.name != spec.name:
             return Verdict("ask", "doubt", "the call is not about this tool")
         doubt: Verdict | None = None
@@ -81,9 +81,9 @@ class ApprovalPolicy:
         return doubt if doubt is not None and found.decision == "allow" else found
 
     def _without_rules(self, spec: ToolSpec) -> Verdict:
-        for by, says in (("catalog", self._catalog), ("declaration", self._declared)):
+        for by, needs_approval in (("catalog", self._catalog), ("declaration", self._declared)):
             try:
-                needed = says(spec.name)
+                needed = needs_approval(spec.name)
             except Exception as error:
                 # A catalog may be the operator's own class.
                 logger.warning("the %s failed with %s", by, type(error).__name__)

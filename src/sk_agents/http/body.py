@@ -18,7 +18,6 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
 from sk_agents.exceptions import MalformedRequest, SlowRequest, TooLarge, UnsupportedMedia
-from sk_agents.http.exchange import exchange_of
 from sk_agents.http.strict_json import MAX_VALUES, Unacceptable, check_json
 
 T = TypeVar("T")
@@ -28,14 +27,11 @@ MAX_BYTES_WITH_IMAGES = 12 * 1024 * 1024
 BODY_SECONDS = 30.0
 # What is larger takes milliseconds to be read.
 LARGE = 256 * 1024
-# A long list of wrong items would make a longer list of errors.
-MAX_ERRORS = 20
-# A key is named in an error only if it looks like one: nothing else of the input is repeated.
-_PLAIN_KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _JSON_TYPE = re.compile(rb"application/(?:json|[a-z0-9!#$&^_.-]+\+json)")
 _ABOUT_BODY = frozenset(
     (b"content-encoding", b"content-length", b"content-type", b"transfer-encoding")
 )
+_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 _UTF_8 = (b"utf-8", b'"utf-8"')
 
 
@@ -63,6 +59,18 @@ async def body_of(
     )
 
 
+async def checked_body(request: Request) -> tuple[bytes, Any]:
+    """The request's body and the JSON in it, for a framework that validates it later.
+
+    Without a body it is `(b"", None)`. Raises as `read_json`.
+    """
+    limits = request.app.state.limits
+    content = await _content(request.scope, request.receive, limits.body_bytes, limits.body_seconds)
+    if not content:
+        return b"", None
+    return content, await _parsed(content, _ANYTHING, MAX_VALUES)
+
+
 async def read_json(
     scope: Scope,
     receive: Receive,
@@ -83,28 +91,30 @@ async def read_json(
         RequestValidationError: not JSON, nested too deep, a key given twice, a number or text that
             cannot be kept (lone surrogates, NUL), or not what `adapter` accepts.
     """
+    content = await _content(scope, receive, max_bytes, timeout)
+    return await _parsed(content or b"{}" if optional else content, adapter, max_values)
+
+
+async def _content(scope: Scope, receive: Receive, max_bytes: int, seconds: float) -> bytes:
     length, is_json = _announced(scope["headers"])
     if length is not None:
         if length > max_bytes:
             raise TooLarge
         if length and not is_json:
             raise UnsupportedMedia
-    exchange = exchange_of(scope)
-    body = exchange.whole_body() if exchange is not None else None
-    if body is None:
-        body = await _read(receive, max_bytes, timeout)
-    elif len(body) > max_bytes:
-        raise TooLarge
-    if length is not None and len(body) != length:
+    content = await _read(receive, max_bytes, seconds)
+    if length is not None and len(content) != length:
         raise MalformedRequest
-    if not body and optional:
-        body = b"{}"
-    elif body and not is_json:
+    if content and not is_json:
         raise UnsupportedMedia
-    if len(body) > LARGE:
-        # Others go on while this one is read.
-        return await asyncio.to_thread(_parsed, body, adapter, max_values)
-    return _parsed(body, adapter, max_values)
+    return content
+
+
+async def _parsed(content: bytes, adapter: TypeAdapter[T], max_values: int) -> T:
+    if len(content) > LARGE:
+        # Other requests go on while this one is read.
+        return await asyncio.to_thread(_validated, content, adapter, max_values)
+    return _validated(content, adapter, max_values)
 
 
 def _announced(headers: Sequence[tuple[bytes, bytes]]) -> tuple[int | None, bool]:
@@ -160,28 +170,19 @@ def _part(message: Message, size: int, max_bytes: int) -> bytes:
     return body
 
 
-def _parsed(body: bytes, adapter: TypeAdapter[T], max_values: int) -> T:
+def _validated(content: bytes, adapter: TypeAdapter[T], max_values: int) -> T:
     try:
-        text = body.decode()
+        text = content.decode()
     except UnicodeDecodeError:
         raise MalformedRequest("The body is not UTF-8.") from None
     try:
         check_json(text, max_values)
-        return adapter.validate_json(body)
+        return adapter.validate_json(content)
     except Unacceptable as error:
         entry = {"loc": ("body",), "msg": str(error), "type": error.kind}
         raise RequestValidationError([entry]) from None
     except ValidationError as error:
-        raise RequestValidationError(_entries(error)) from None
-
-
-def _entries(error: ValidationError) -> list[dict[str, Any]]:
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    return [
-        {"loc": ("body", *map(_shown, entry["loc"])), "msg": entry["msg"], "type": entry["type"]}
-        for entry in found[:MAX_ERRORS]
-    ]
-
-
-def _shown(part: int | str) -> int | str:
-    return part if isinstance(part, int) or _PLAIN_KEY.fullmatch(part) else "?"
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        raise RequestValidationError(
+            [{**entry, "loc": ("body", *entry["loc"])} for entry in found]
+        ) from None

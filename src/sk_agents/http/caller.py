@@ -7,14 +7,16 @@ import inspect
 import ipaddress
 import logging
 import unicodedata
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import cast
+from typing import Annotated, cast
 
-from starlette.requests import HTTPConnection
+from fastapi import Depends
+from starlette.requests import HTTPConnection, Request
+from starlette.types import Scope
 
-from sk_agents.authorization.request_authorizer import RequestAuthorizer
+from sk_agents.authorization.request_authorizer import Principal, RequestAuthorizer
 from sk_agents.exceptions import (
     AuthorizerUnavailable,
     ConfigurationError,
@@ -24,7 +26,7 @@ from sk_agents.exceptions import (
     TealError,
     Unauthenticated,
 )
-from sk_agents.http.threads import DaemonThreads
+from sk_agents.worker_threads import WorkerThreads
 
 logger = logging.getLogger(__name__)
 
@@ -36,12 +38,23 @@ MAX_USER_ID_LENGTH = 256
 FORBIDDEN_CATEGORIES = {"Cc", "Cs"}
 
 
+_CALLER = "sk_agents.caller"
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """A verified user and the header that proved it, kept for the plugins of this request."""
 
-    user_id: str
+    principal: Principal
     authorization: str | None = field(default=None, repr=False)
+
+    @property
+    def user_id(self) -> str:
+        return self.principal.user_id
+
+
+# Finds out who calls; `current_caller` and `acting_caller` do.
+Identify = Callable[[HTTPConnection], Awaitable[Caller]]
 
 
 class CallerCheck:
@@ -57,7 +70,7 @@ class CallerCheck:
         self.authorizer = authorizer
         self._timeout = timeout
         self._loopback_only = authorizer.insecure and not allow_insecure
-        self._threads = DaemonThreads(AUTHORIZER_SLOTS)
+        self._threads = WorkerThreads(AUTHORIZER_SLOTS)
         self._is_async = inspect.iscoroutinefunction(authorizer.authorize_request)
 
     async def identify(
@@ -77,9 +90,10 @@ class CallerCheck:
             logger.error("insecure authorizer on a public address: request refused")
             raise Unauthenticated
         header = _authorization(headers)
-        user_id = await self._ask(header or "")
-        if isinstance(user_id, str) and _is_usable(user_id):
-            return Caller(user_id, header)
+        answer = await self._ask(header or "")
+        principal = answer if isinstance(answer, Principal) else Principal(cast(str, answer))
+        if isinstance(principal.user_id, str) and _is_usable(principal.user_id):
+            return Caller(principal, header)
         logger.error(
             "authorizer returned an unusable user id",
             extra={"authorizer": type(self.authorizer).__qualname__},
@@ -109,13 +123,13 @@ class CallerCheck:
     async def _call(self, header: str) -> object:
         method = self.authorizer.authorize_request
         if self._is_async:
-            return await cast("Awaitable[str]", method(header))
-        answer = await self._threads.run(method, header)
+            return await cast("Awaitable[object]", method(header))
+        answer = await self._threads.run(lambda: method(header))
         return await answer if inspect.isawaitable(answer) else answer
 
 
 async def current_caller(connection: HTTPConnection) -> Caller:
-    """The caller of this request, as a dependency of a route."""
+    """The verified caller of this request."""
     check: CallerCheck = connection.app.state.caller_check
     server = connection.scope.get("server")
     return await check.identify(
@@ -141,7 +155,26 @@ async def acting_caller(connection: HTTPConnection, named: str | None = None) ->
         raise Forbidden("The user_id is not the caller's.")
     if not _is_usable(named):
         raise InvalidInput("This cannot be a user_id.")
-    return replace(caller, user_id=named)
+    return replace(caller, principal=replace(caller.principal, user_id=named))
+
+
+def caller_of(scope: Scope) -> Caller:
+    """Who was identified before the endpoint of this request was reached."""
+    caller: Caller = scope[_CALLER]
+    return caller
+
+
+async def identify_caller(scope: Scope, identify: Identify) -> None:
+    """Find out who calls, for `caller_of`. Raises what `identify` raises."""
+    scope[_CALLER] = await identify(HTTPConnection(scope))
+
+
+async def _request_caller(request: Request) -> Caller:
+    return caller_of(request.scope)
+
+
+# The caller, as a parameter of an endpoint.
+RequestCaller = Annotated[Caller, Depends(_request_caller)]
 
 
 def owned_by(caller: Caller, owner_user_id: str) -> bool:

@@ -1,28 +1,29 @@
-"""From exceptions to HTTP: the one status table and the one error body.
+"""From exceptions to HTTP: the one table of statuses and codes, and the body that most clients get.
 
-Bodies are `application/problem+json` (RFC 9457) with our `code` and the request's id. What a
-failure of the server was about goes to the log, never into the body.
+`problem_of` turns any exception into a `Problem`: status, code, detail and headers. A surface with
+error bodies of its own renders the same `Problem` in its own way. What a failure of the server was
+about goes to the log, never into the body.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI
+import orjson
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.routing import Match
-from starlette.types import Scope
+from starlette.types import ASGIApp, Scope
 
 from sk_agents import exceptions
-from sk_agents.exceptions import TealError
-from sk_agents.http.correlation import HEADER, correlation_id_of
-from sk_agents.http.response_headers import missing_defaults
+from sk_agents.exceptions import InsufficientScope, TealError, Unauthenticated
+from sk_agents.http.ids import correlation_id_of
 
 logger = logging.getLogger(__name__)
 
@@ -46,78 +47,153 @@ STATUS_OF: Mapping[type[TealError], HTTPStatus] = {
     exceptions.StoreFull: HTTPStatus.SERVICE_UNAVAILABLE,
     exceptions.StoreError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
-# All other errors are our own mistakes.
-EXPECTED = (TealError, RequestValidationError, HTTPException)
 DEFAULT_RETRY_AFTER = 1
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
+# A long list of wrong items would make a longer list of errors.
+MAX_ERRORS = 20
+# A key is named in an error only if it looks like one: nothing else of the input is repeated.
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-class ProblemResponse(JSONResponse):
-    media_type = "application/problem+json"
+class Problem(Exception):
+    """What an error is for the client. An endpoint that knows its answer may raise one.
+
+    `members` are further fields of the body, `error` is what it was made of.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        members: Mapping[str, Any] | None = None,
+        error: Exception | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.headers = dict(headers or {})
+        self.members = dict(members or {})
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorStyle:
+    """How a surface spells problems; `schema` describes its bodies under the name `name`."""
+
+    render: Callable[[Scope, Problem], ASGIApp]
+    media_type: str
+    name: str
+    schema: Mapping[str, Any]
 
 
 def status_of(error: TealError) -> HTTPStatus:
     return next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
 
 
-def problem(
-    request: Request,
-    status: int,
-    *,
-    code: str,
-    detail: str,
-    headers: Mapping[str, str] | None = None,
-    **members: Any,
-) -> ProblemResponse:
-    """An error body; `members` are further fields of it."""
-    correlation_id = correlation_id_of(request.scope)
+def problem_json(scope: Scope, problem: Problem) -> Response:
+    """The problem as `application/problem+json` (RFC 9457), with our `code` and an id."""
     body = {
         "type": "about:blank",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "detail": detail,
-        "code": code,
-        "correlation_id": correlation_id,
-        **members,
+        "title": HTTPStatus(problem.status).phrase,
+        "status": problem.status,
+        "detail": problem.detail,
+        "code": problem.code,
+        "correlation_id": correlation_id_of(scope),
+        **problem.members,
     }
-    answer = ProblemResponse(body, status, {HEADER: correlation_id, **(headers or {})})
-    # The answer to a mistake of ours is sent past every layer that would add them.
-    answer.raw_headers.extend(missing_defaults(answer.raw_headers))
-    return answer
+    return Response(
+        orjson.dumps(body),
+        problem.status,
+        headers=problem.headers,
+        media_type="application/problem+json",
+    )
 
 
-def install_error_handlers(app: FastAPI) -> None:
-    for kind in EXPECTED:
-        app.add_exception_handler(kind, handle_error)
-    app.add_exception_handler(Exception, handle_unknown_error)
+PROBLEM_JSON = ErrorStyle(
+    problem_json,
+    "application/problem+json",
+    "Problem",
+    {
+        "type": "object",
+        "description": "An error (RFC 9457).",
+        "required": ["type", "title", "status", "detail", "code", "correlation_id"],
+        "properties": {
+            "type": {"type": "string"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string"},
+            "code": {"type": "string", "description": "What went wrong, for programs."},
+            "correlation_id": {"type": "string", "description": "Finds the request in the logs."},
+            "errors": {
+                "type": "array",
+                "description": "What is not valid, and where.",
+                "items": {
+                    "type": "object",
+                    "required": ["loc", "msg", "type"],
+                    "properties": {
+                        "loc": {"type": "array", "items": {"type": ["string", "integer"]}},
+                        "msg": {"type": "string"},
+                        "type": {"type": "string"},
+                    },
+                },
+            },
+        },
+    },
+)
 
 
-async def handle_error(request: Request, error: Exception) -> ProblemResponse:
-    """The answer to a request that raised one of the errors that are `EXPECTED`."""
+def problem_of(error: Exception, scope: Scope) -> Problem:
+    """The client's view of any error that a request raised; failures of the server are logged."""
     match error:
+        case Problem():
+            return error
         case TealError():
-            return _teal_problem(request, error)
+            return _teal_problem(error, scope)
         case RequestValidationError():
-            return _validation_problem(request, error)
+            return Problem(
+                422,
+                "invalid_input",
+                "The request is not valid.",
+                members={"errors": validation_errors(error)},
+                error=error,
+            )
         case HTTPException():
-            return _http_problem(request, error)
+            return _http_problem(error, scope)
         case _:
-            raise error
+            _log(scope, error, None, exc_info=error)
+            return Problem(500, "internal", str(TealError()), error=error)
 
 
-def _teal_problem(request: Request, error: TealError) -> ProblemResponse:
+def validation_errors(error: RequestValidationError) -> list[dict[str, Any]]:
+    """What is not valid, and where. Pydantic's `input` and `ctx` would repeat what was sent."""
+    return [
+        {"loc": [*map(_shown, entry["loc"])], "msg": entry["msg"], "type": entry["type"]}
+        for entry in error.errors()[:MAX_ERRORS]
+    ]
+
+
+def _shown(part: int | str) -> int | str:
+    return part if isinstance(part, int) or _PLAIN_KEY.fullmatch(part) else "?"
+
+
+def _teal_problem(error: TealError, scope: Scope) -> Problem:
     status = status_of(error)
     detail = str(error)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         # The message may name hosts and files; the class's own sentence does not.
         detail = str(type(error)())
-        _log(request, error, str(error))
-    return problem(request, status, code=error.code, detail=detail, headers=_headers(status, error))
+        _log(scope, error, str(error))
+    return Problem(status, error.code, detail, headers=_headers(status, error), error=error)
 
 
 def _headers(status: HTTPStatus, error: TealError) -> dict[str, str]:
-    if status == HTTPStatus.UNAUTHORIZED:
-        return {"WWW-Authenticate": "Bearer"}
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        challenge = _challenge(error)
+        return {"WWW-Authenticate": challenge} if challenge else {}
     if status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
         return {"Retry-After": str(error.attributes.get("retry_after", DEFAULT_RETRY_AFTER))}
     if status == HTTPStatus.REQUEST_TIMEOUT:
@@ -126,21 +202,29 @@ def _headers(status: HTTPStatus, error: TealError) -> dict[str, str]:
     return {}
 
 
-def _validation_problem(request: Request, error: RequestValidationError) -> ProblemResponse:
-    # Pydantic's `input` and `ctx` would echo what was sent.
-    errors = [{key: entry[key] for key in ("loc", "msg", "type")} for entry in error.errors()]
-    return problem(
-        request, 422, code="invalid_input", detail="The request is not valid.", errors=errors
-    )
+def _challenge(error: TealError) -> str | None:
+    """What a client can do about it (RFC 6750, 3)."""
+    if isinstance(error, InsufficientScope):
+        scope = f', scope="{error.scope}"' if error.attributes.get("scope") else ""
+        return f'Bearer error="insufficient_scope", error_description="{_quoted(error)}"{scope}'
+    if isinstance(error, Unauthenticated):
+        if str(error) == str(Unauthenticated()):
+            return "Bearer"
+        return f'Bearer error="invalid_token", error_description="{_quoted(error)}"'
+    return None
 
 
-def _http_problem(request: Request, error: HTTPException) -> ProblemResponse:
+def _quoted(error: TealError) -> str:
+    return str(error).encode("ascii", "replace").decode().replace('"', "'").replace("\\", "/")
+
+
+def _http_problem(error: HTTPException, scope: Scope) -> Problem:
     status = HTTPStatus(error.status_code)
     code = status.phrase.lower().replace(" ", "_").replace("-", "_")
     headers = dict(error.headers or {})
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
-        headers["Allow"] = ", ".join(_allowed_methods(request.scope))
-    return problem(request, status, code=code, detail=str(error.detail), headers=headers)
+        headers["Allow"] = ", ".join(_allowed_methods(scope))
+    return Problem(status, code, str(error.detail), headers=headers, error=error)
 
 
 def _allowed_methods(scope: Scope) -> list[str]:
@@ -154,18 +238,14 @@ def _allowed_methods(scope: Scope) -> list[str]:
     ]
 
 
-async def handle_unknown_error(request: Request, error: Exception) -> ProblemResponse:
-    _log(request, error, None)
-    return problem(request, 500, code="internal", detail=str(TealError()))
-
-
-def _log(request: Request, error: Exception, reason: str | None) -> None:
+def _log(scope: Scope, error: Exception, reason: str | None, **options: Any) -> None:
     logger.error(
         "request failed",
         extra={
-            "correlation_id": correlation_id_of(request.scope),
-            "path": request.url.path,
+            "correlation_id": correlation_id_of(scope),
+            "path": scope["path"],
             "error": type(error).__name__,
             "reason": reason,
         },
+        **options,
     )

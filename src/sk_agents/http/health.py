@@ -10,32 +10,26 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
-from fastapi import APIRouter
-from fastapi.responses import JSONResponse
-from starlette.responses import Response
+from pydantic import BaseModel, ConfigDict
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from sk_agents import __version__
+from sk_agents.http.limits import StreamSlots
+from sk_agents.http.operations import Operation
 from sk_agents.http.sse import EventStream, Frames, frame
-from sk_agents.http.streams import StreamSlots
 
 logger = logging.getLogger(__name__)
 
 PING_TIMEOUT = 2.0
-# Enough to tell a stream from an answer that somebody collected first, and soon over.
+# Enough to tell a stream from an answer that a proxy collected first, and soon over.
 BEATS = 5
 BEAT_SECONDS = 0.1
-# Anybody may ask for them, so few are given at a time.
+# Everyone may ask for them, so few are given at a time.
 BEATING_AT_ONCE = 20
-_BEATS = "A few small events, a moment apart: whoever gets them all at once has a proxy before it."
-_BEAT = {
-    "type": "object",
-    "required": ["event", "data"],
-    "properties": {
-        "event": {"const": "beat"},
-        "data": {"type": "string", "contentMediaType": "application/json"},
-    },
-}
+_BEATS = "A few small events, a moment apart: if all come at once, a proxy has held them back."
+METRICS_PATH = "/metrics"
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 # Returns if the dependency can serve now, raises if it cannot.
 Ping = Callable[[], Awaitable[object]]
@@ -89,43 +83,64 @@ class Health:
         )
 
 
-def health_routes(health: Health, *, streams: int = BEATING_AT_ONCE) -> APIRouter:
+def health_operations(health: Health, *, streams: int = BEATING_AT_ONCE) -> list[Operation]:
     """So many `streams` are given at a time."""
-    router = APIRouter(prefix="/health", tags=["health"])
 
-    # Monitors ask with HEAD.
-    @router.head("/live", include_in_schema=False)
-    @router.get("/live")
     async def live() -> JSONResponse:
+        """Whether the process is there."""
         return JSONResponse(health.live())
 
-    @router.head("/ready", include_in_schema=False)
-    @router.get("/ready", responses={503: {"description": "A dependency is down."}})
     async def ready() -> JSONResponse:
+        """Whether it can serve now, and the state of all it depends on."""
         report = await health.ready()
         return JSONResponse(report, 200 if report["status"] == "healthy" else 503)
 
-    slots = StreamSlots(streams)
+    about: dict[str, Any] = {"tag": "health", "who": None}
+    down = {503: "A dependency is down."}
+    return [
+        Operation(method="GET", path="/health/live", endpoint=live, **about),
+        Operation(method="GET", path="/health/ready", endpoint=ready, others=down, **about),
+        # Monitors ask with HEAD.
+        Operation(method="HEAD", path="/health/live", endpoint=live, is_described=False, **about),
+        Operation(method="HEAD", path="/health/ready", endpoint=ready, is_described=False, **about),
+        Operation(
+            method="GET",
+            path="/health/stream",
+            endpoint=HeartBeats(StreamSlots(streams)),
+            summary="Do streams arrive as they are sent?",
+            outcome=_BEATS,
+            events=lambda: {"beat": (Beat, {"number": 1, "of": BEATS, "after_ms": 0})},
+            errors=(429,),
+            **about,
+        ),
+    ]
 
-    @router.get(
-        "/stream",
-        response_class=Response,
-        responses={
-            200: {"description": _BEATS, "content": {"text/event-stream": {"schema": _BEAT}}},
-            429: {"description": "Too many ask for it at once."},
-        },
+
+def metrics_operation(page: Callable[[], bytes]) -> Operation:
+    """The page that Prometheus reads. Everyone who can reach the server can read it."""
+
+    async def metrics() -> Response:
+        return Response(page(), media_type=METRICS_TYPE)
+
+    return Operation(
+        method="GET", path=METRICS_PATH, endpoint=metrics, who=None, is_described=False
     )
-    async def stream() -> Response:
-        return HeartBeats(slots)
-
-    return router
 
 
-class HeartBeats(Response):
-    """Raises LimitExceeded when it is to be sent and too many are being sent."""
+class Beat(BaseModel):
+    """How long after the first one it was sent."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    number: int
+    of: int
+    after_ms: int
+
+
+class HeartBeats:
+    """A few small events, a moment apart."""
 
     def __init__(self, slots: StreamSlots) -> None:
-        super().__init__()
         self._slots = slots
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

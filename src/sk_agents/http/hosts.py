@@ -13,12 +13,11 @@ from collections.abc import Collection
 from functools import lru_cache
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Scope
 
 from sk_agents.http.caller import is_loopback
-from sk_agents.http.errors import problem
+from sk_agents.http.errors import Problem
 
 ANY = "*"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -46,13 +45,13 @@ _LOOKED_AT = frozenset(
 
 
 def accepted_hosts(allowed: Collection[str] | None, bind_host: str) -> Collection[str] | None:
-    """What `HostGuard` is to accept on a server that listens at `bind_host`."""
+    """What `HostCheck` is to accept on a server that listens at `bind_host`."""
     if allowed is not None:
         return allowed
     return None if is_loopback(bind_host) else (ANY,)
 
 
-class HostGuard:
+class HostCheck:
     """Refuses a Host that is not ours with 400, an Origin that is not ours with 403.
 
     `hosts` are names without ports, or `*`. Loopback names and the address at which a request came
@@ -62,13 +61,8 @@ class HostGuard:
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        hosts: Collection[str] | None = None,
-        origins: Collection[str] | None = None,
+        self, hosts: Collection[str] | None = None, origins: Collection[str] | None = None
     ) -> None:
-        self.app = app
         self._any_host = hosts is not None and ANY in hosts
         self._only_on_loopback = hosts is None
         self._names = {name.lower() for name in (*LOOPBACK_NAMES, *(hosts or ()))}
@@ -76,68 +70,23 @@ class HostGuard:
         # Few values come again and again; the parsing is for the first time.
         self._is_our_host = lru_cache(maxsize=REMEMBERED)(self._accepts_host)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
-            await self.app(scope, receive, send)
-            return
-        if self.is_plain(scope):
-            await self.app(scope, receive, send)
-            return
-        sent = [header for header in scope["headers"] if header[0] in _LOOKED_AT]
-        await self._look_closer(scope, receive, send, sent)
+    def other_site(self, scope: Scope) -> str | None:
+        """The origin of the page that sent this, if it is one of the `origins`.
 
-    def is_plain(self, scope: Scope) -> bool:
-        """Whether this is a program's request to one of our names: nothing to look at closer."""
+        Raises:
+            Problem: the Host is not ours, or the page's site may not do this.
+        """
         sent = [header for header in scope["headers"] if header[0] in _LOOKED_AT]
-        if len(sent) != 1 or sent[0][0] != b"host":
-            return False
-        server = scope.get("server")
-        return self._is_our_host(sent[0][1].decode("latin-1"), server[0] if server else "")
-
-    async def _look_closer(
-        self, scope: Scope, receive: Receive, send: Send, sent: list[tuple[bytes, bytes]]
-    ) -> None:
         server = scope.get("server")
         host = _only(sent, b"host")
         if not self._is_our_host(host, server[0] if server else ""):
-            await _refuse(scope, receive, send, 400, "bad_host", "This is not one of our names.")
-            return
+            raise Problem(400, "bad_host", "This is not one of our names.")
         origin = _only(sent, b"origin")
         if origin and origin.lower() in self._origins:
-            await self._serve_site(scope, receive, send, sent, origin)
-        elif _is_foreign_site(scope, sent, host, origin):
-            await _refuse(
-                scope, receive, send, 403, "foreign_origin", "Pages of that site may not do this."
-            )
-        else:
-            await self.app(scope, receive, send)
-
-    async def _serve_site(
-        self,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        sent: list[tuple[bytes, bytes]],
-        origin: str,
-    ) -> None:
-        if scope["type"] == "websocket":
-            await self.app(scope, receive, send)
-            return
-        allowed = {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
-        if scope["method"] == "OPTIONS" and _only(sent, b"access-control-request-method"):
-            answer = Response(status_code=204, headers={**allowed, **_PREFLIGHT})
-            await answer(scope, receive, send)
-            return
-
-        async def send_allowed(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers["Access-Control-Allow-Origin"] = origin
-                headers["Access-Control-Expose-Headers"] = RESPONSE_HEADERS
-                headers.add_vary_header("Origin")
-            await send(message)
-
-        await self.app(scope, receive, send_allowed)
+            return origin
+        if _is_foreign_site(scope, sent, host, origin):
+            raise Problem(403, "foreign_origin", "Pages of that site may not do this.")
+        return None
 
     def _accepts_host(self, host: str | None, address: str) -> bool:
         authority = _AUTHORITY.fullmatch(host or "")
@@ -149,11 +98,26 @@ class HostGuard:
         return self._only_on_loopback and not is_loopback(address)
 
 
-_PREFLIGHT = {
-    "Access-Control-Allow-Methods": METHODS,
-    "Access-Control-Allow-Headers": REQUEST_HEADERS,
-    "Access-Control-Max-Age": PREFLIGHT_SECONDS,
-}
+def preflight_answer(scope: Scope) -> Response | None:
+    """The answer to a browser that asks what a page of another site may send; else nothing."""
+    if scope["type"] != "http" or scope["method"] != "OPTIONS":
+        return None
+    if not _only(scope["headers"], b"access-control-request-method"):
+        return None
+    headers = {
+        "Access-Control-Allow-Methods": METHODS,
+        "Access-Control-Allow-Headers": REQUEST_HEADERS,
+        "Access-Control-Max-Age": PREFLIGHT_SECONDS,
+    }
+    return Response(status_code=204, headers=headers)
+
+
+def allow_origin(start: Message, origin: str) -> None:
+    """Let the page at `origin` read the response that starts so."""
+    headers = MutableHeaders(scope=start)
+    headers["Access-Control-Allow-Origin"] = origin
+    headers["Access-Control-Expose-Headers"] = RESPONSE_HEADERS
+    headers.add_vary_header("Origin")
 
 
 def _only(sent: list[tuple[bytes, bytes]], name: bytes) -> str | None:
@@ -180,14 +144,3 @@ def _is_same(origin: str, host: str) -> bool:
     if scheme not in _DEFAULT_PORTS:
         return False
     return place == host or place == host.removesuffix(_DEFAULT_PORTS[scheme])
-
-
-async def _refuse(
-    scope: Scope, receive: Receive, send: Send, status: int, code: str, detail: str
-) -> None:
-    if scope["type"] == "websocket":
-        await receive()
-        await send({"type": "websocket.close", "code": 1008, "reason": detail})
-        return
-    answer = problem(Request(scope), status, code=code, detail=detail)
-    await answer(scope, receive, send)

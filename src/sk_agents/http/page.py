@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import gzip
 import mimetypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any
 
-from fastapi import APIRouter
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from sk_agents import __version__
+from sk_agents.http.operations import Operation
 
 BUILT = Path(__file__).parent.parent / "ui_dist"
 INDEX = "index.html"
@@ -92,24 +93,20 @@ class PageFile:
     media_type: str
 
 
-def page_routes(agents: Sequence[str], store: str, built: Path = BUILT) -> APIRouter:
+def page_operations(agents: Sequence[str], store: str, built: Path = BUILT) -> list[Operation]:
     """`agents` and `store` are for the plain page; `built` is where the other one is looked for."""
-    router = APIRouter()
     plain = _plain_home(agents, store)
     files: dict[str, PageFile] = {}
 
-    @router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def home(request: Request) -> Response:
-        # Asked for anew each time: building it needs no restart.
+        # Looked for each time: building it needs no restart.
         if not (built / INDEX).is_file():
             return _plain_answer("Teal Agents", plain)
         return _answer(request, _read(built / INDEX), _policy(BUILT_POLICY))
 
-    @router.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
     async def docs(request: Request) -> Response:
         return reference_page(request, built)
 
-    @router.api_route(f"/{ASSETS}/{{name}}", methods=["GET", "HEAD"], include_in_schema=False)
     async def asset(request: Request, name: str) -> Response:
         if name not in files:
             # Only what a listing of the folder names is ever opened.
@@ -119,7 +116,12 @@ def page_routes(agents: Sequence[str], store: str, built: Path = BUILT) -> APIRo
             files[name] = _read(names[name])
         return _answer(request, files[name], {"Cache-Control": FOR_GOOD})
 
-    return router
+    paths: dict[str, Callable[..., Any]] = {"/": home, "/docs": docs, f"/{ASSETS}/{{name}}": asset}
+    return [
+        Operation(method=method, path=path, endpoint=endpoint, who=None, is_described=False)
+        for path, endpoint in paths.items()
+        for method in ("GET", "HEAD")
+    ]
 
 
 def reference_page(request: Request, built: Path = BUILT) -> Response:

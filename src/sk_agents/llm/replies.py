@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from sk_agents.engine.calls.arguments import MAX_BYTES
+from sk_agents.engine.calls.proposals import MAX_ARGUMENT_BYTES
 from sk_agents.engine.models import Usage
 from sk_agents.engine.turns import (
     CallRequested,
@@ -30,7 +30,7 @@ USUAL = ReplyLimits()
 MAX_NAME = 1024
 
 
-class Reply:
+class StreamedReply:
     """One model turn in the making; `finished` once its last piece is there.
 
     Calls are held back to the end, so their limits are looked after here; what is said goes out
@@ -148,7 +148,7 @@ class Reply:
         index = entry.get("index")
         identity = entry.get("id")
         call = self._by_index.get(index) if isinstance(index, int) else self._last_call(identity)
-        # Some servers number every call 0; a new id then is what tells a new call.
+        # Some servers number every call 0; a new id then means a new call.
         if call is None or (identity and call.identity and identity != call.identity):
             if len(self._calls) >= self._limits.calls:
                 most = self._limits.calls
@@ -214,7 +214,7 @@ class _Call:
         if not isinstance(arguments, str):
             # Not a text but the object itself, as some local servers send it.
             arguments = orjson.dumps(arguments).decode()
-        if self._kept <= MAX_BYTES:
+        if self._kept <= MAX_ARGUMENT_BYTES:
             # More than that is refused, and need not be kept for it.
             self.arguments.append(arguments)
             self._kept += len(arguments)

@@ -25,8 +25,8 @@ CALL_OVERHEAD = 8
 TOOL_OVERHEAD = 8
 IMAGE_TOKENS = 1_100
 DEFAULT_WINDOW = 8_192
-# What it gives a model unless told otherwise, however much the model could take; it then cuts the
-# prompt without a word.
+# What Ollama gives a model by default, however much the model could take; it then cuts the prompt
+# without a message.
 OLLAMA_WINDOW = 4_096
 
 # The first pattern that fits the name decides; the provider's prefix is not part of it.

@@ -21,9 +21,8 @@ import orjson
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
-from sk_agents.engine.events import Event
+from sk_agents.engine.events import Event, event_from
 from sk_agents.engine.log.canonical import canonical_json
-from sk_agents.engine.log.stored_events import event_from
 from sk_agents.engine.models import EPOCH, HEAD_VERSION, Thread, ThreadStatus
 from sk_agents.exceptions import CommitReused, InvalidInput, SchemaTooNew, StateCorrupt
 

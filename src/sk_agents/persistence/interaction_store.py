@@ -33,20 +33,16 @@ from sk_agents.engine.log.commits import Absent, Commit, Guard, Unchanged
 from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import NewThread, Part, RunStatus, Thread, UserInput
 from sk_agents.engine.ports import Store
-from sk_agents.interactions import (
-    AgentState,
+from sk_agents.interactions import agent_state, chat_thread_id, interaction_of
+from sk_agents.persistence.file.store import FileStore
+from sk_agents.wire.events import (
     AnswerEvent,
-    Chat,
-    Interaction,
     InteractionStatus,
     ThinkingEvent,
     ToolCallEvent,
     ToolResultEvent,
-    agent_state,
-    chat_thread_id,
-    interaction_of,
 )
-from sk_agents.persistence.file.store import FileStore
+from sk_agents.wire.views import AgentState, Interaction, StoredChat
 
 SURFACE = "chats"
 USER = "dummyuser"
@@ -74,7 +70,7 @@ class InteractionStore(ABC):
         """
 
     @abstractmethod
-    async def load_chat(self, chat_id: str) -> Chat:
+    async def load_chat(self, chat_id: str) -> StoredChat:
         """The chat with its visible interactions, oldest first.
 
         Raises:
@@ -145,9 +141,9 @@ class StoredInteractions(InteractionStore):
         _check_known(state, interaction_id)
         return interaction_of(state, interaction_id)
 
-    async def load_chat(self, chat_id: str) -> Chat:
+    async def load_chat(self, chat_id: str) -> StoredChat:
         head, state = await self._read(chat_id)
-        return Chat(
+        return StoredChat(
             id=chat_id,
             interactions=[interaction_of(state, run.run_id) for run in state.branch()],
             created_at=head.created_at.isoformat(),

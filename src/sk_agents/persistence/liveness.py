@@ -10,7 +10,7 @@ import os
 import secrets
 from pathlib import Path
 
-from sk_agents.engine.log.admission import same_thread
+from sk_agents.engine.log.commits import same_thread
 from sk_agents.engine.models import Thread
 from sk_agents.exceptions import LeaseHeld, SequenceConflict
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sk_agents.config.configured import ConfiguredFactory, build_configured
+from sk_agents.config.class_loader import ConfiguredFactory, build_configured
 from sk_agents.config.settings import Settings
 from sk_agents.persistence.in_memory_persistence_manager import InMemoryPersistenceManager
 from sk_agents.persistence.task_persistence_manager import TaskPersistenceManager

@@ -1,4 +1,4 @@
-"""The JSON catalog as a class, for those who derive from it."""
+"""The JSON catalog as a class, to derive from."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Wake-ups between those who write a log and those who wait for it. Each implements `Signals`."""
+"""Wake-ups between the writers of a log and its readers. Each module implements `Signals`."""

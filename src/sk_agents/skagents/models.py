@@ -10,17 +10,9 @@ from pydantic import BaseModel
 
 from sk_agents.engine.engine import Engine
 from sk_agents.http.caller import Caller
-from sk_agents.ska_types import ExtraData
+from sk_agents.ska_types import ExtraData, TokenUsage
 
 T = TypeVar("T")
-
-
-class TokenUsage(BaseModel):
-    """Of all model calls together."""
-
-    completion_tokens: int
-    prompt_tokens: int
-    total_tokens: int
 
 
 class InvokeResponse(BaseModel, Generic[T]):
@@ -61,7 +53,7 @@ class ErrorResponse(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class InvokeFailure:
     """There is no answer; `message` may be shown, `status` is what it means over HTTP.
 
     `run_id` is the run that failed, as the engine's log names it.
@@ -73,11 +65,13 @@ class Failure:
     run_id: str | None = None
 
 
-Output = PartialResponse | IntermediateTaskResponse | InvokeResponse[BaseModel | None] | Failure
-"""The last output of a stream is an `InvokeResponse` or a `Failure`."""
+Output = (
+    PartialResponse | IntermediateTaskResponse | InvokeResponse[BaseModel | None] | InvokeFailure
+)
+"""The last output of a stream is an `InvokeResponse` or an `InvokeFailure`."""
 
 Outputs = AsyncGenerator[Sequence[Output], None]
-"""At each step the outputs that are there together."""
+"""At each step the outputs that arrived together."""
 
 
 class Handler(Protocol):
@@ -88,7 +82,7 @@ class Handler(Protocol):
 
         Raises:
             InvalidInput: at once, the input fits its type, but there is no way to answer it;
-                further on, it does not fit a task's instructions.
-            TealError: further on, the engine does not take it on.
+                while it is read, it does not fit a task's instructions.
+            TealError: while it is read, the engine does not take it on.
         """
         ...

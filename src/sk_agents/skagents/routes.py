@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -9,6 +10,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, TypeAdapter
+from pydantic.errors import PydanticUserError
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -20,19 +22,29 @@ from sk_agents.exceptions import LimitExceeded, TealError
 from sk_agents.http.body import body_of
 from sk_agents.http.caller import Caller, current_caller
 from sk_agents.http.health import Health
-from sk_agents.http.limits import limits_of
+from sk_agents.http.limits import HeldStream, limits_of
 from sk_agents.http.page import reference_page
 from sk_agents.http.sse import EventStream
-from sk_agents.http.streams import HeldStream
-from sk_agents.skagents.errors import error_response, refusal, told
-from sk_agents.skagents.frames import frames
-from sk_agents.skagents.models import ErrorResponse, Failure, Handler, InvokeResponse, Outputs
-from sk_agents.skagents.presence import unless_gone
-from sk_agents.skagents.schemas import body_schema
+from sk_agents.skagents.models import (
+    ErrorResponse,
+    Handler,
+    InvokeFailure,
+    InvokeResponse,
+    Outputs,
+)
+from sk_agents.skagents.outputs import (
+    error_response,
+    frames,
+    refusal,
+    while_connected,
+    with_failure,
+)
 from sk_agents.skagents.websocket import serve_websocket
 
-# The status of a response that nobody will see.
+# Of a response to a client that has left.
 CLIENT_CLOSED = 499
+DEFINITIONS = "$defs"
+LOCAL = f"#/{DEFINITIONS}/"
 
 
 def prefix_of(file: AgentFile) -> str:
@@ -93,7 +105,7 @@ def get_rest_routes(
             outputs, _ = await _begun(request, handler, adapter)
         except (TealError, RequestValidationError) as error:
             return refusal(request.scope, error)
-        answered = await unless_gone(request.receive, _answered(outputs, request.scope))
+        answered = await while_connected(request.receive, _answered(outputs, request.scope))
         return answered or Response(status_code=CLIENT_CLOSED)
 
     @router.post(
@@ -181,12 +193,12 @@ async def _begun(
 
 async def _answered(outputs: Outputs, scope: Scope) -> Response:
     """The last of the outputs, as JSON."""
-    async with aclosing(told(outputs, scope)) as batches:
+    async with aclosing(with_failure(outputs, scope)) as batches:
         async for batch in batches:
             match batch[-1]:
                 case InvokeResponse() as response:
                     return Response(response.model_dump_json(), media_type="application/json")
-                case Failure() as failure:
+                case InvokeFailure() as failure:
                     return error_response(scope, failure)
     raise AssertionError("the last output is an answer or a failure")
 
@@ -201,3 +213,32 @@ class _EventResponse(HeldStream):
             await super().__call__(scope, receive, send)
         except LimitExceeded as error:
             await refusal(scope, error)(scope, receive, send)
+
+
+def body_schema(kind: type[BaseModel]) -> dict[str, Any]:
+    """The type's JSON schema in one piece: it stands where no definitions can stand beside it.
+
+    A type that JSON schema cannot describe, or a part that contains itself, is anything.
+    """
+    try:
+        schema = kind.model_json_schema()
+    except PydanticUserError:
+        return {"title": kind.__name__}
+    definitions = schema.pop(DEFINITIONS, {})
+    inlined: dict[str, Any] = _inlined(schema, definitions, ())
+    return inlined
+
+
+def _inlined(schema: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) -> Any:
+    if isinstance(schema, list):
+        return [_inlined(item, definitions, inside) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    reference = schema.get("$ref")
+    if not isinstance(reference, str) or not reference.startswith(LOCAL):
+        return {key: _inlined(value, definitions, inside) for key, value in schema.items()}
+    name = reference.removeprefix(LOCAL)
+    if name in inside:
+        return {"title": name}
+    beside = {key: value for key, value in schema.items() if key != "$ref"}
+    return {**_inlined(definitions[name], definitions, (*inside, name)), **beside}

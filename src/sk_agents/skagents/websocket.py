@@ -1,7 +1,7 @@
-"""The deprecated stream: one input in, the pieces of the answer out as text, then the end.
+"""The deprecated stream: one input in, the pieces of the answer out as text, then it is closed.
 
-Codes of the end: 1000 answered, 1007 not the input there has to be, 1008 not allowed, 1009 too
-large, 1011 no answer, 1013 too many streams of this user.
+Close codes: 1000 answered, 1007 input not valid, 1008 not allowed, 1009 too large, 1011 no answer,
+1013 too many streams of this user.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ from sk_agents.http.body import read_json
 from sk_agents.http.caller import current_caller
 from sk_agents.http.limits import limits_of
 from sk_agents.http.sse import WRITE_SECONDS
-from sk_agents.skagents.errors import failure_of, told
-from sk_agents.skagents.models import Failure, Handler, Outputs, PartialResponse
-from sk_agents.skagents.presence import unless_gone
+from sk_agents.skagents.models import Handler, InvokeFailure, Outputs, PartialResponse
+from sk_agents.skagents.outputs import failure_of, while_connected, with_failure
 
 ANSWERED = 1000
 BAD_INPUT = 1007
@@ -39,7 +38,7 @@ NOT_ALLOWED = 1008
 TOO_LARGE = 1009
 FAILED = 1011
 TRY_LATER = 1013
-# The HTTP status of an input that fits its type and cannot be answered all the same.
+# The HTTP status of an input that fits its type but cannot be answered.
 UNFIT = 422
 # A close frame has room for so many bytes of reason.
 REASON_BYTES = 123
@@ -74,22 +73,22 @@ async def serve_websocket(
         except TealError as error:
             await _close(websocket, CODES.get(type(error), FAILED), failure_of(error).message)
             return
-        end = await unless_gone(websocket.receive, _sent(websocket, outputs))
+        end = await while_connected(websocket.receive, _sent(websocket, outputs))
         if end is not None:
             await _close(websocket, *end)
 
 
 async def _sent(websocket: WebSocket, outputs: Outputs) -> tuple[int, str] | None:
-    """Send the pieces; how to end, or `None` if nobody takes them any more."""
+    """Send the pieces; how to close, or `None` if the client reads no more."""
     try:
-        async with aclosing(told(outputs, websocket.scope)) as batches:
+        async with aclosing(with_failure(outputs, websocket.scope)) as batches:
             async for batch in batches:
                 for output in batch:
                     match output:
                         case PartialResponse():
                             async with asyncio.timeout(WRITE_SECONDS):
                                 await websocket.send_text(output.output_partial)
-                        case Failure():
+                        case InvokeFailure():
                             code = BAD_INPUT if output.status == UNFIT else FAILED
                             return code, output.message
     except (TimeoutError, WebSocketDisconnect):
@@ -123,7 +122,7 @@ async def _input(websocket: WebSocket, adapter: TypeAdapter[BaseModel]) -> BaseM
 
 async def _close(websocket: WebSocket, code: int, reason: str) -> None:
     cut = reason.encode()[:REASON_BYTES].decode(errors="ignore")
-    # It is closed already, or its reader takes nothing.
+    # It is closed already, or the client does not read.
     with suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
         async with asyncio.timeout(WRITE_SECONDS):
             await websocket.close(code, cut)

@@ -1,46 +1,48 @@
-"""From HTTP to the handler and back. What a request means is the handler's business.
+"""From HTTP to the handler and back; errors as FastAPI's clients know them, with `detail` first.
 
 Bodies are read as bytes and checked once; nothing is parsed twice on the way to the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, ClassVar
 
 import orjson
+from fastapi.exceptions import RequestValidationError
 from pydantic import TypeAdapter
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sk_agents.engine.commands import Admit
 from sk_agents.engine.models import RunStatus
+from sk_agents.engine.ports import Quota
 from sk_agents.exceptions import InvalidInput, LimitExceeded, TealError
 from sk_agents.http.body import body_of
 from sk_agents.http.caller import Caller, current_caller
-from sk_agents.http.correlation import correlation_id_of
-from sk_agents.http.exchange import exchange_of
+from sk_agents.http.errors import DEFAULT_RETRY_AFTER, status_of
 from sk_agents.http.health import Health
-from sk_agents.http.idempotency import idempotency_key
-from sk_agents.http.ids import canonical_uuid
-from sk_agents.http.limits import admitting, limits_of
-from sk_agents.http.sse import DirectLine, EventStream, Frames
-from sk_agents.http.streams import HeldStream
+from sk_agents.http.ids import canonical_uuid, correlation_id_of, idempotency_key
+from sk_agents.http.limits import HeldStream, limits_of, quota_of
+from sk_agents.http.sse import EventStream, Frames, LiveWriter
 from sk_agents.tealagents import handle
-from sk_agents.tealagents.errors import failure_response
-from sk_agents.tealagents.models import (
-    RequestFailure,
-    ResumeRequest,
-    UserMessage,
-)
-from sk_agents.tealagents.v1alpha1.agent import Turn
-from sk_agents.tealagents.v1alpha1.config import Served
+from sk_agents.tealagents.models import RequestFailure, ResumeRequest, UserMessage
+from sk_agents.tealagents.v1alpha1.agent import AcceptedRequest, Progress
+from sk_agents.tealagents.v1alpha1.config import SURFACE, ServedTealAgent
 from sk_agents.tealagents.v1alpha1.handler import TealAgentsV1Alpha1Handler
-from sk_agents.tealagents.v1alpha1.progress import Progress
-from sk_agents.tealagents.v1alpha1.render import Renderer
-from sk_agents.tealagents.v1alpha1.tasks import SURFACE
+from sk_agents.tealagents.v1alpha1.render import RequestRenderer
+
+logger = logging.getLogger(__name__)
+
+Endpoint = Callable[[Request], Awaitable[ASGIApp]]
+
+# Attributes of an error that are for the client.
+SHOWN = ("decisions", "pause", "status")
+TIMEOUTS = frozenset({"llm_timeout", "run_timeout"})
+MODEL = "llm_"
 
 MESSAGE: TypeAdapter[UserMessage] = TypeAdapter(UserMessage)
 RESUME: TypeAdapter[ResumeRequest] = TypeAdapter(ResumeRequest)
@@ -56,28 +58,23 @@ class JsonResponse:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         length = str(len(self._body)).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", length)]
-        exchange = exchange_of(scope)
-        if exchange is not None and send == exchange.send:
-            # Nobody else wants to see it.
-            if exchange.reply(self._status, headers, self._body):
-                return
         await send({"type": "http.response.start", "status": self._status, "headers": headers})
         await send({"type": "http.response.body", "body": self._body})
 
 
-class _Mouth:
-    """Says what appears of an answer right into its stream."""
+class _StreamOutlet:
+    """Writes the text of an answer into its stream as it appears."""
 
-    def __init__(self, renderer: Renderer) -> None:
+    def __init__(self, renderer: RequestRenderer) -> None:
         self._renderer = renderer
-        self.line = DirectLine()
+        self.live = LiveWriter()
 
     @property
     def is_open(self) -> bool:
-        return self.line.is_open
+        return self.live.is_open
 
-    def say(self, text: str) -> None:
-        self.line.write(b"".join(self._renderer.frames([text])))
+    def write(self, text: str) -> None:
+        self.live.write(b"".join(self._renderer.frames([text])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +83,7 @@ class Endpoints:
 
     version: ClassVar[str] = "v1alpha1"
 
-    served: Served
+    served: ServedTealAgent
     health: Health
 
     async def invoke(self, request: Request) -> ASGIApp:
@@ -94,23 +91,25 @@ class Endpoints:
         message = await self._message(request)
         handler = self._handler(request)
         key = idempotency_key(request.scope)
-        admit = self._admit(request, caller)
-        turn = await handler.begin(caller, message, key=key, on_disconnect="continue", admit=admit)
-        return self._reply(request, handler, turn, await handler.settle(turn))
+        quota = self._quota(request)
+        accepted = await handler.begin(
+            caller, message, key=key, on_disconnect="continue", quota=quota
+        )
+        return self._reply(request, handler, accepted, await handler.outcome(accepted))
 
     async def invoke_stream(self, request: Request) -> ASGIApp:
         caller = await current_caller(request)
         message = await self._message(request)
         handler = self._handler(request)
-        key, admit = idempotency_key(request.scope), self._admit(request, caller)
+        key, quota = idempotency_key(request.scope), self._quota(request)
         return await self._streamed(
-            request, handler, caller, handler.begin(caller, message, key=key, admit=admit)
+            request, handler, caller, handler.begin(caller, message, key=key, quota=quota)
         )
 
     async def resume(self, request: Request) -> ASGIApp:
         handler, _, decided = await self._resumed(request)
-        turn = await decided
-        return self._reply(request, handler, turn, await handler.settle(turn))
+        accepted = await decided
+        return self._reply(request, handler, accepted, await handler.outcome(accepted))
 
     async def resume_stream(self, request: Request) -> ASGIApp:
         handler, caller, decided = await self._resumed(request)
@@ -143,8 +142,8 @@ class Endpoints:
     async def cancel(self, request: Request) -> ASGIApp:
         caller, request_id = await current_caller(request), _id(request, "request_id")
         handler = self._handler(request)
-        turn, progress = await handler.cancel(caller, request_id, _task_id(request))
-        return self._reply(request, handler, turn, progress)
+        accepted, progress = await handler.cancel(caller, request_id, _task_id(request))
+        return self._reply(request, handler, accepted, progress)
 
     async def ready(self, request: Request) -> ASGIApp:
         report = await self.health.ready()
@@ -159,14 +158,13 @@ class Endpoints:
     async def _message(self, request: Request) -> UserMessage:
         return await body_of(request, MESSAGE, images=True)
 
-    def _admit(self, request: Request, caller: Caller) -> Admit:
-        engine = request.app.state.engines.tasks
-        return admitting(request, engine, caller.user_id, SURFACE)
+    def _quota(self, request: Request) -> Quota:
+        return quota_of(request, request.app.state.engines.tasks, SURFACE)
 
     async def _resumed(
         self, request: Request
-    ) -> tuple[TealAgentsV1Alpha1Handler, Caller, Coroutine[Any, Any, Turn]]:
-        """The handler, the caller, and the deciding itself, which is still to be awaited."""
+    ) -> tuple[TealAgentsV1Alpha1Handler, Caller, Coroutine[Any, Any, AcceptedRequest]]:
+        """The handler, the caller, and the decision, which is still to be awaited."""
         caller, request_id = await current_caller(request), _id(request, "request_id")
         body = await body_of(request, RESUME, optional=True)
         resume, task_id = _resume(request, body), _task_id(request)
@@ -178,26 +176,30 @@ class Endpoints:
         request: Request,
         handler: TealAgentsV1Alpha1Handler,
         caller: Caller,
-        taken_on: Coroutine[Any, Any, Turn],
+        starting: Coroutine[Any, Any, AcceptedRequest],
     ) -> ASGIApp:
-        """Its stream, in a slot of the caller's that is there before anything is begun."""
+        """Its stream, in a slot of the caller's that is taken before anything is started."""
         slots = limits_of(request).slots
         try:
             slot = slots.held(caller.user_id)
         except LimitExceeded:
-            taken_on.close()
+            starting.close()
             raise
         try:
-            stream = self._stream(request, handler, await taken_on)
+            stream = self._stream(request, handler, await starting)
         except BaseException:
             slot.release()
             raise
         return HeldStream(slots, caller.user_id, stream, slot)
 
     def _reply(
-        self, request: Request, handler: TealAgentsV1Alpha1Handler, turn: Turn, progress: Progress
+        self,
+        request: Request,
+        handler: TealAgentsV1Alpha1Handler,
+        accepted: AcceptedRequest,
+        progress: Progress,
     ) -> ASGIApp:
-        renderer = handler.renderer(turn.ids, _root(request))
+        renderer = handler.renderer(accepted.ids, _root(request))
         if progress.ended is RunStatus.FAILED or progress.is_rejected:
             content = renderer.outcome(progress)
             if isinstance(content, RequestFailure):
@@ -206,13 +208,13 @@ class Endpoints:
         return JsonResponse(renderer.state(progress))
 
     def _stream(
-        self, request: Request, handler: TealAgentsV1Alpha1Handler, turn: Turn
+        self, request: Request, handler: TealAgentsV1Alpha1Handler, accepted: AcceptedRequest
     ) -> EventStream:
-        renderer = handler.renderer(turn.ids, _root(request))
-        mouth = _Mouth(renderer)
+        renderer = handler.renderer(accepted.ids, _root(request))
+        outlet = _StreamOutlet(renderer)
 
         async def frames() -> Frames:
-            batches = handler.loop.follow(turn, mouth)
+            batches = handler.loop.follow(accepted, outlet)
             try:
                 async for pieces in batches:
                     yield renderer.frames(pieces)
@@ -225,7 +227,7 @@ class Endpoints:
             frames(),
             idle_frame=renderer.keepalive(),
             keepalive=self.served.keepalive,
-            line=mouth.line,
+            live=outlet.live,
         )
 
 
@@ -239,16 +241,16 @@ def _task_id(request: Request) -> str | None:
 
 
 def _root(request: Request) -> str:
-    """What a proxy in front of us puts before our paths."""
+    """The prefix that a proxy in front of the server puts before its paths."""
     root: str = request.scope.get("root_path", "")
     return root
 
 
 def _resume(request: Request, body: ResumeRequest) -> ResumeRequest:
-    """The body with what the address says: `?action=approve&pause=7`.
+    """The body together with the query: `?action=approve&pause=7`.
 
     Raises:
-        InvalidInput: the two say different things, or the address nothing sensible.
+        InvalidInput: body and query differ, or the query is not valid.
     """
     query = request.query_params
     given: dict[str, Any] = {}
@@ -265,3 +267,79 @@ def _resume(request: Request, body: ResumeRequest) -> ResumeRequest:
             raise InvalidInput("The pause must be the same wherever it is given.")
         given["pause"] = int(pause)
     return body.model_copy(update=given) if given else body
+
+
+def guarded(endpoint: Endpoint) -> Endpoint:
+    """Answer what the endpoint refuses, or cannot do."""
+
+    async def answer(request: Request) -> ASGIApp:
+        try:
+            return await endpoint(request)
+        except TealError as error:
+            return _refusal(request, error)
+        except RequestValidationError as error:
+            found = [{key: one[key] for key in ("loc", "msg", "type")} for one in error.errors()]
+            return _response(request, 422, "invalid_input", found)
+
+    return answer
+
+
+def failure_response(request: Request, failure: RequestFailure) -> JSONResponse:
+    """A request that was taken on and could not be brought to an answer."""
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    if failure.code in TIMEOUTS:
+        status = HTTPStatus.GATEWAY_TIMEOUT
+    elif failure.code.startswith(MODEL):
+        status = HTTPStatus.BAD_GATEWAY
+    ids = failure.model_dump(include={"session_id", "task_id", "request_id"})
+    members = {**ids, "status": "Failed", "run_correlation_id": failure.correlation_id}
+    return _response(request, status, failure.code, failure.error, members=members)
+
+
+def _refusal(request: Request, error: TealError) -> JSONResponse:
+    status, detail = status_of(error), str(error)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        # The message may name hosts and files; the class's own sentence does not.
+        detail = str(type(error)())
+        logger.error(
+            "request failed",
+            extra={
+                "correlation_id": correlation_id_of(request.scope),
+                "path": request.url.path,
+                "error": type(error).__name__,
+                "reason": str(error),
+            },
+        )
+    members = {name: error.attributes[name] for name in SHOWN if name in error.attributes}
+    if "ids" in error.attributes:
+        members |= error.attributes["ids"].fields()
+    code = error.attributes.get("code", error.code)
+    return _response(
+        request, status, code, detail, members=members, headers=_headers(status, error)
+    )
+
+
+def _headers(status: HTTPStatus, error: TealError) -> dict[str, str]:
+    match status:
+        case HTTPStatus.UNAUTHORIZED:
+            return {"WWW-Authenticate": "Bearer"}
+        case HTTPStatus.TOO_MANY_REQUESTS | HTTPStatus.SERVICE_UNAVAILABLE:
+            return {"Retry-After": str(error.attributes.get("retry_after", DEFAULT_RETRY_AFTER))}
+        case HTTPStatus.REQUEST_TIMEOUT:
+            # The rest of the body must not be taken for the next request's.
+            return {"Connection": "close"}
+    return {}
+
+
+def _response(
+    request: Request,
+    status: int,
+    code: str,
+    detail: Any,
+    *,
+    members: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    correlation_id = correlation_id_of(request.scope)
+    body = {"detail": detail, "code": code, "correlation_id": correlation_id, **(members or {})}
+    return JSONResponse(body, status, dict(headers or {}))

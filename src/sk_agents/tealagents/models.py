@@ -1,4 +1,4 @@
-"""The words of Teal's stateful API: what a client sends, what it gets, what is kept of it.
+"""The models of Teal's stateful API: what a client sends and what it gets.
 
 A session groups tasks, a task is one conversation, a request is one invocation within it.
 """
@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sk_agents.engine.commands import OnBusy
-from sk_agents.http.images import checked_image
 from sk_agents.ska_types import (
     AgentTask,
     AgentTaskItem,
@@ -19,12 +18,14 @@ from sk_agents.ska_types import (
     Moment,
     MultiModalItem,
     TaskStatus,
+    TokenUsage,
 )
+from sk_agents.wire.images import checked_image
 
 __all__ = [
     "AgentTask",
     "AgentTaskItem",
-    "Decision",
+    "CallDecision",
     "HitlResponse",
     "MultiModalItem",
     "RejectedToolResponse",
@@ -50,6 +51,7 @@ MAX_MESSAGE = 10_000
 UUID_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 Id = Annotated[str, Field(pattern=UUID_PATTERN)]
 Action = Literal["approve", "reject"]
+NO_TOKENS = TokenUsage(completion_tokens=0, prompt_tokens=0, total_tokens=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Incoming(BaseModel):
 
 
 class UserMessage(Incoming):
-    """What the user says now. What was said before is kept by the server."""
+    """The user's new message. The server keeps the earlier ones."""
 
     session_id: Id | None = None
     task_id: Id | None = None
@@ -94,8 +96,8 @@ class UserMessage(Incoming):
         return self
 
 
-class Decision(Incoming):
-    """What is to become of one waiting call. `choice` and `answer` are for questions about it."""
+class CallDecision(Incoming):
+    """The decision about one waiting call. `choice` and `answer` are for calls that ask."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True
@@ -123,7 +125,7 @@ class ResumeRequest(Incoming):
     )
 
     action: Action | None = None
-    decisions: list[Decision] | None = Field(None, min_length=1, max_length=MAX_DECISIONS)
+    decisions: list[CallDecision] | None = Field(None, min_length=1, max_length=MAX_DECISIONS)
     pause: int | None = Field(None, ge=1)
 
     @model_validator(mode="after")
@@ -135,20 +137,14 @@ class ResumeRequest(Incoming):
 
     @property
     def is_complete(self) -> bool:
-        """Says what to do, and says it in one way."""
+        """Has either an action or decisions."""
         return (self.action is None) is not (self.decisions is None)
 
 
 class Outgoing(BaseModel):
-    """Built when it is first needed: a start has better things to do."""
+    """Its validator is built at first use, which makes a start shorter."""
 
     model_config = ConfigDict(defer_build=True)
-
-
-class TokenUsage(Outgoing):
-    completion_tokens: int = 0
-    prompt_tokens: int = 0
-    total_tokens: int = 0
 
 
 class TealAgentsResponse(Outgoing):
@@ -159,7 +155,7 @@ class TealAgentsResponse(Outgoing):
     request_id: str
     output: str
     source: str | None = None
-    token_usage: TokenUsage = TokenUsage()
+    token_usage: TokenUsage = NO_TOKENS
     extra_data: ExtraData | None = None
 
 

@@ -1,1 +1,1 @@
-"""Traces, metrics and the ids in logs: what the engine and the server do, told to operators."""
+"""Traces, metrics and logs: what operators see of the engine and the server."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from sk_agents.telemetry import attributes as at
+from sk_agents.telemetry import spans as at
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 LONG_SECONDS = (0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 3_600.0, 86_400.0)
@@ -22,146 +22,120 @@ STATUS_CODE = "http.response.status_code"
 
 @dataclass(frozen=True, slots=True)
 class Instrument:
-    """`name` is OpenTelemetry's, `page_name` the one on the page at `/metrics`."""
+    """`name` is OpenTelemetry's; `page_name`, at `/metrics`, is made from it unless it is given."""
 
     name: str
-    page_name: str
     kind: Literal["counter", "histogram", "gauge"]
     about: str
     labels: tuple[str, ...] = ()
+    page_name: str = ""
     unit: str = "1"
     buckets: tuple[float, ...] = SECONDS
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "page_name", self.page_name or self.name.replace(".", "_"))
 
 
 REQUESTS = Instrument(
     "http.server.request.duration",
-    "teal_http_request_duration_seconds",
     "histogram",
     "Requests served; a stream ends with its last frame.",
     (METHOD, ROUTE, STATUS_CODE),
+    "teal_http_request_duration_seconds",
     "s",
 )
-STREAMS = Instrument(
-    "teal.http.streams", "teal_http_streams", "gauge", "Event streams that are open here."
-)
-RUNS_STARTED = Instrument(
-    "teal.runs.started", "teal_runs_started", "counter", "Runs begun here.", (at.AGENT_NAME,)
-)
+STREAMS = Instrument("teal.http.streams", "gauge", "Event streams that are open here.")
+RUNS_STARTED = Instrument("teal.runs.started", "counter", "Runs begun here.", (at.AGENT_NAME,))
 RUNS_ENDED = Instrument(
     "teal.run.duration",
-    "teal_run_duration_seconds",
     "histogram",
     "Runs ended here, from being asked for to their end, waiting included.",
     (at.AGENT_NAME, at.RUN_STATUS),
+    "teal_run_duration_seconds",
     "s",
     LONG_SECONDS,
 )
 MODEL_CALLS = Instrument(
     "gen_ai.client.operation.duration",
-    "teal_model_call_duration_seconds",
     "histogram",
     "Calls of models, to the end of the reply.",
     (at.OPERATION, at.PROVIDER, at.REQUEST_MODEL, at.ERROR_TYPE),
+    "teal_model_call_duration_seconds",
     "s",
 )
 MODEL_TOKENS = Instrument(
     "gen_ai.client.token.usage",
-    "teal_model_tokens",
     "histogram",
     "Tokens of a model call, as its provider counts them.",
     (at.TOKEN_TYPE, at.PROVIDER, at.REQUEST_MODEL),
+    "teal_model_tokens",
     "{token}",
     TOKENS,
 )
 TOOL_CALLS = Instrument(
     "teal.tool.duration",
-    "teal_tool_call_duration_seconds",
     "histogram",
     "Executions of tools.",
     (at.TOOL_NAME, at.OUTCOME),
+    "teal_tool_call_duration_seconds",
     "s",
 )
 TOOL_RESULTS = Instrument(
     "teal.tool.results",
-    "teal_tool_results",
     "counter",
     "Calls that got a result, also those that never ran: ok, error, refused, sealed, unknown.",
     (at.OUTCOME,),
 )
 APPROVALS_REQUESTED = Instrument(
-    "teal.approvals.requested",
-    "teal_approvals_requested",
-    "counter",
-    "Approvals asked for.",
-    (at.APPROVAL_KIND,),
+    "teal.approvals.requested", "counter", "Approvals asked for.", (at.APPROVAL_KIND,)
 )
 APPROVALS_DECIDED = Instrument(
     "teal.approvals.decided",
-    "teal_approvals_decided",
     "counter",
-    "Approvals decided, by whom: human, policy, timeout, cancel.",
+    "Approvals decided, by whom: human, policy, timeout, cancel, failure.",
     (at.OUTCOME, at.DECIDED_BY),
 )
 APPROVAL_WAITS = Instrument(
     "teal.approval.wait",
-    "teal_approval_wait_seconds",
     "histogram",
     "How long approvals waited for their decision.",
     (at.OUTCOME,),
+    "teal_approval_wait_seconds",
     "s",
     LONG_SECONDS,
 )
-RECOVERIES = Instrument(
-    "teal.recoveries", "teal_recoveries", "counter", "Orphaned threads taken over."
-)
+RECOVERIES = Instrument("teal.recoveries", "counter", "Orphaned threads taken over.")
 LOOP_HELD = Instrument(
     "teal.loop.held",
-    "teal_loop_held_seconds",
     "histogram",
     "Times that something held up the event loop for longer than TA_LOOP_HELD_SECONDS.",
-    (),
-    "s",
+    page_name="teal_loop_held_seconds",
+    unit="s",
 )
-INSTRUMENTS = (
-    REQUESTS,
-    STREAMS,
-    RUNS_STARTED,
-    RUNS_ENDED,
-    MODEL_CALLS,
-    MODEL_TOKENS,
-    TOOL_CALLS,
-    TOOL_RESULTS,
-    APPROVALS_REQUESTED,
-    APPROVALS_DECIDED,
-    APPROVAL_WAITS,
-    RECOVERIES,
-    LOOP_HELD,
-)
+# All of the above.
+INSTRUMENTS = tuple(one for one in (*globals().values(),) if isinstance(one, Instrument))
 
 Readings = Iterable[tuple[Instrument, Sequence[str], float]]
 Read = Callable[[], Readings]
-"""Values that are looked up when somebody asks for them. Cheap, and safe from any thread."""
+"""Values that are looked up when they are asked for. Cheap, and safe from any thread."""
 
 
 class Meters(Protocol):
     def record(self, instrument: Instrument, value: float, *labels: str) -> None:
         """Add to a counter or a gauge, or observe; `labels` in the instrument's order."""
-        ...
 
     def watch(self, read: Read) -> None:
         """Include these readings whenever values are asked for."""
-        ...
 
 
 class AllMeters:
-    """Measures once for each back-end in use; with none, nothing."""
+    """Measures for each back-end in use."""
 
     def __init__(self) -> None:
         self._meters: tuple[Meters, ...] = ()
         self._reads: list[Read] = []
 
     def add(self, meters: Meters) -> None:
-        """From now on also there."""
         self._meters = (*self._meters, meters)
         for read in self._reads:
             meters.watch(read)
@@ -177,7 +151,7 @@ class AllMeters:
 
 
 class BoundedNames:
-    """The first so many different names as they are, any further one as `other`."""
+    """The first `limit` different names as they are, any further one as `other`."""
 
     def __init__(self, limit: int = 256) -> None:
         self._limit = limit

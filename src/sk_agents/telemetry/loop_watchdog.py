@@ -1,8 +1,8 @@
 """Watches the event loop: what holds it up is logged with the place in the code where it happens.
 
-A thread asks the loop for a sign of life again and again. A sign that is late means that one step
-of one request, run or library is keeping everybody else waiting; or that the machine has more to do
-than it can, which is not counted where the system tells the two apart.
+A thread asks the loop for a sign of life again and again. A late sign means that one step of one
+request, run or library makes all others wait; or that the machine is overloaded, which is not
+counted where the system measures it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLOSING_SECONDS = 1.0
 
 
 class LoopWatchdog:
-    """`async with` it on the loop it watches. `held` is told for how long, each time."""
+    """`async with` it on the loop it watches. `held` is called with the time of each hold."""
 
     def __init__(
         self,

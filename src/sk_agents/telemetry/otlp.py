@@ -1,7 +1,7 @@
 """Sending traces, metrics and logs to a collector: the one file that knows OpenTelemetry's SDK.
 
 It comes with the extra `otel`. What is sent waits in bounded queues and is dropped when a collector
-is away for long; nobody who works waits for it.
+is away for long; no request and no run waits for it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CLOSING_SECONDS = 8.0
 
 
 class RunSpanIds(RandomIdGenerator):
-    """Random ids, but for a span whose id others already refer to."""
+    """Random ids, except for a span whose id other spans already refer to."""
 
     def __init__(self) -> None:
         self._next = threading.local()
@@ -110,7 +110,8 @@ class Sending:
     """
 
     def __init__(self, endpoint: str | None, *, metrics: bool, logs: bool) -> None:
-        self._ids = RunSpanIds()
+        ids = RunSpanIds()
+        self.set_ids = ids.set_next
         resource = Resource.create(
             {
                 "service.name": SERVICE,
@@ -118,28 +119,22 @@ class Sending:
                 "service.instance.id": str(uuid4()),
             }
         )
-        self._traces = TracerProvider(
-            resource=resource, id_generator=self._ids, shutdown_on_exit=False
-        )
+        self._traces = TracerProvider(resource=resource, id_generator=ids, shutdown_on_exit=False)
         exporter = OTLPSpanExporter(_signal(endpoint, "traces"), timeout=EXPORT_SECONDS)
         self._traces.add_span_processor(BatchSpanProcessor(exporter))
-        self._metrics = _meter_provider(endpoint, resource) if metrics else None
-        self._logs = _logger_provider(endpoint, resource) if logs else None
-
-    @property
-    def tracer(self) -> Tracer:
-        return self._traces.get_tracer(NAME, __version__)
-
-    def set_ids(self, context: SpanContext) -> None:
-        self._ids.set_next(context)
-
-    @property
-    def meter(self) -> Meter | None:
-        return self._metrics.get_meter(NAME, __version__) if self._metrics is not None else None
-
-    @property
-    def logs(self) -> LoggerProvider | None:
-        return self._logs
+        self.tracer: Tracer = self._traces.get_tracer(NAME, __version__)
+        self._metrics: MeterProvider | None = None
+        self.meter: Meter | None = None
+        if metrics:
+            sender = OTLPMetricExporter(_signal(endpoint, "metrics"), timeout=EXPORT_SECONDS)
+            readers = [PeriodicExportingMetricReader(sender)]
+            self._metrics = MeterProvider(readers, resource, shutdown_on_exit=False)
+            self.meter = self._metrics.get_meter(NAME, __version__)
+        self.logs: LoggerProvider | None = None
+        if logs:
+            self.logs = LoggerProvider(resource, shutdown_on_exit=False)
+            log_sender = OTLPLogExporter(_signal(endpoint, "logs"), timeout=EXPORT_SECONDS)
+            self.logs.add_log_record_processor(BatchLogRecordProcessor(log_sender))
 
     def flush(self) -> None:
         """Send what waits. Blocks until it is sent or given up."""
@@ -150,7 +145,7 @@ class Sending:
         self._all("shutdown", seconds)
 
     def _all(self, method: str, seconds: float) -> None:
-        providers = [one for one in (self._traces, self._metrics, self._logs) if one is not None]
+        providers = [one for one in (self._traces, self._metrics, self.logs) if one is not None]
         # Not of a pool, whose threads would be waited for when the process ends.
         threads = [
             threading.Thread(target=getattr(provider, method), daemon=True)
@@ -165,16 +160,3 @@ class Sending:
 
 def _signal(endpoint: str | None, signal: str) -> str | None:
     return f"{endpoint.rstrip('/')}/v1/{signal}" if endpoint is not None else None
-
-
-def _meter_provider(endpoint: str | None, resource: Resource) -> MeterProvider:
-    exporter = OTLPMetricExporter(_signal(endpoint, "metrics"), timeout=EXPORT_SECONDS)
-    reader = PeriodicExportingMetricReader(exporter)
-    return MeterProvider([reader], resource, shutdown_on_exit=False)
-
-
-def _logger_provider(endpoint: str | None, resource: Resource) -> LoggerProvider:
-    provider = LoggerProvider(resource, shutdown_on_exit=False)
-    exporter = OTLPLogExporter(_signal(endpoint, "logs"), timeout=EXPORT_SECONDS)
-    provider.add_log_record_processor(BatchLogRecordProcessor(exporter))
-    return provider

@@ -7,16 +7,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from sk_agents.telemetry.instruments import INSTRUMENTS, Instrument, Read
-
-CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-
-
-def page_label(label: str) -> str:
-    return label.replace(".", "_")
 
 
 class PageMeters:
@@ -42,8 +35,7 @@ class PageMeters:
         return generate_latest(self._registry)
 
     def _metric(self, instrument: Instrument) -> Counter | Gauge | Histogram:
-        labels = [page_label(label) for label in instrument.labels]
-        name, about = instrument.page_name, instrument.about
+        name, about, labels = instrument.page_name, instrument.about, _page_labels(instrument)
         match instrument.kind:
             case "counter":
                 return Counter(name, about, labels, registry=self._registry)
@@ -52,6 +44,10 @@ class PageMeters:
             case "histogram":
                 buckets = instrument.buckets
                 return Histogram(name, about, labels, registry=self._registry, buckets=buckets)
+
+
+def _page_labels(instrument: Instrument) -> list[str]:
+    return [label.replace(".", "_") for label in instrument.labels]
 
 
 class _Readings(Collector):
@@ -68,8 +64,8 @@ class _Readings(Collector):
             family = families.get(instrument.name)
             if family is None:
                 kind = CounterMetricFamily if instrument.kind == "counter" else GaugeMetricFamily
-                names = [page_label(label) for label in instrument.labels]
-                family = kind(instrument.page_name, instrument.about, labels=names)
+                labels_on_page = _page_labels(instrument)
+                family = kind(instrument.page_name, instrument.about, labels=labels_on_page)
                 families[instrument.name] = family
             family.add_metric(list(labels), value)
         yield from families.values()

@@ -6,18 +6,17 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, Self
 
 from sk_agents.config.settings import Settings
 from sk_agents.engine.ports import Store
 from sk_agents.exceptions import ConfigurationError, StoreError
-from sk_agents.telemetry import instruments, line_writer
+from sk_agents.telemetry import instruments
 from sk_agents.telemetry.instruments import AllMeters, Instrument, Readings
-from sk_agents.telemetry.observer import TelemetryObserver
-from sk_agents.telemetry.redaction import Redactor, secret_values
-from sk_agents.telemetry.requests import Requests
-from sk_agents.telemetry.sent_logs import SentLogs
+from sk_agents.telemetry.logs import Redactor, SentLogs, dropped_lines, secret_values
+from sk_agents.telemetry.observers import RequestObserver, TelemetryObserver
 from sk_agents.telemetry.spans import Spans
 
 if TYPE_CHECKING:
@@ -41,16 +40,19 @@ def build_telemetry(settings: Settings, models: Mapping[str, str]) -> Telemetry 
 
 def refuse_missing_packages() -> None:
     for package in NEEDED:
-        if not _is_installed(package):
-            raise ConfigurationError(
-                f"TA_TELEMETRY_ENABLED: {package} is not installed: pip install 'teal-agents[otel]'"
-            )
+        # It raises if the package around this one is not there.
+        with suppress(ModuleNotFoundError):
+            if find_spec(package) is not None:
+                continue
+        raise ConfigurationError(
+            f"TA_TELEMETRY_ENABLED: {package} is not installed: pip install 'teal-agents[otel]'"
+        )
 
 
 class Telemetry:
-    """Entered before everything it watches, so that it hears the last of it.
+    """Entered before everything it watches, so that nothing is missed at the end.
 
-    `observer` is for the engines, `requests` for the server. What they tell before it is entered
+    `observer` is for the engines, `requests` for the server. What they record before it is entered
     and after it is left is not sent.
     """
 
@@ -68,8 +70,8 @@ class Telemetry:
             self._page = PageMeters()
             self._meters.add(self._page)
         self.observer = TelemetryObserver(self._spans, self._meters, models)
-        self.requests = Requests(self._spans, self._meters)
-        self._meters.watch(line_writer.readings)
+        self.requests = RequestObserver(self._spans, self._meters)
+        self._meters.watch(dropped_lines)
 
     @property
     def page(self) -> Callable[[], bytes] | None:
@@ -95,7 +97,16 @@ class Telemetry:
 
     def watch_store(self, name: str, store: Store) -> None:
         """Include an open store's numbers; `name` is what it is kept for."""
-        self._meters.watch(StoreReadings(name, store))
+        numbers: Mapping[str, float] = {}
+
+        def read() -> Readings:
+            nonlocal numbers
+            # A store is closed before telemetry, which then asks once more: the last numbers hold.
+            with suppress(StoreError):
+                numbers = store.metrics()
+            return [(store_instrument(key), (name,), value) for key, value in numbers.items()]
+
+        self._meters.watch(read)
 
     async def flush(self) -> None:
         """Send what waits."""
@@ -118,31 +129,7 @@ class Telemetry:
             logging.getLogger().addHandler(self._sent_logs)
 
 
-class StoreReadings:
-    """What a store counts, each number under a name of its own; of a closed one, the last of it."""
-
-    def __init__(self, name: str, store: Store) -> None:
-        self._name = name
-        self._store = store
-        self._numbers: Mapping[str, float] = {}
-
-    def __call__(self) -> Readings:
-        try:
-            self._numbers = self._store.metrics()
-        except StoreError:
-            # Telemetry is closed after the store, and asked once more then.
-            pass
-        return [(store_instrument(key), (self._name,), one) for key, one in self._numbers.items()]
-
-
 def store_instrument(key: str) -> Instrument:
     kind: Literal["counter", "gauge"] = "counter" if key.startswith("commit") else "gauge"
     about = f"What the store says of its {key.replace('_', ' ')}."
-    return Instrument(f"teal.store.{key}", f"teal_store_{key}", kind, about, ("store",))
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except ModuleNotFoundError:
-        return False
+    return Instrument(f"teal.store.{key}", kind, about, ("store",))

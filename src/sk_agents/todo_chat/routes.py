@@ -1,6 +1,6 @@
-"""`POST /chat`: a message in, the assistant's message out, nothing kept in between.
+"""`POST /chat`: a message in, the assistant's message out, no state in between.
 
-The eight steps of a turn and who takes them:
+The eight steps of a turn and where each is done:
 
 1. receive the message                 here
 2. fetch the conversation              the engine, from the store
@@ -24,26 +24,22 @@ from http import HTTPStatus
 from typing import Any
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
-from fastapi import FastAPI
-from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
-from sk_agents.engine.commands import Admit, StartRun
+from sk_agents.engine.commands import StartRun
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import NewThread, Part, RunStatus, UserInput
+from sk_agents.engine.ports import Quota
 from sk_agents.exceptions import InvalidInput, StillRunning, ThreadBusy
-from sk_agents.http.body import body_of
-from sk_agents.http.caller import Caller, acting_caller
-from sk_agents.http.errors import problem
-from sk_agents.http.idempotency import idempotency_key
-from sk_agents.http.limits import admitting
-from sk_agents.http.openapi import add_operation, json_body, json_response, problem_responses
+from sk_agents.http.caller import Caller, RequestCaller, acting_caller
+from sk_agents.http.errors import Problem
+from sk_agents.http.ids import idempotency_key
+from sk_agents.http.limits import quota_of
+from sk_agents.http.operations import Operation
 from sk_agents.interactions import chat_thread_id
-from sk_agents.todo_chat.models import ChatReply, ChatRequest
-from sk_agents.todo_chat.render import reply_of
+from sk_agents.todo_chat.models import ChatReply, ChatRequest, reply_of
 
 PATH = "/chat"
 AGENT = "TodoChatAgent"
@@ -53,40 +49,36 @@ TITLE_LENGTH = 80
 BUSY_RETRY_SECONDS = "1"
 TIMEOUTS = frozenset({"llm_timeout", "run_timeout"})
 
-_REQUEST = TypeAdapter(ChatRequest)
 
-
-def add_todo_chat_routes(app: FastAPI, agents: Sequence[str]) -> None:
-    """Answered by the agent named `TodoChatAgent`, or by the first if none is called so."""
+def todo_chat_operations(agents: Sequence[str]) -> list[Operation]:
+    """Answered by the agent named `TodoChatAgent`, or by the first one if there is none."""
     agent = AGENT if AGENT in agents else next(iter(agents), None)
 
-    async def chat(request: Request) -> Response:
-        return await _answer(request, agent)
+    async def chat(request: Request, caller: RequestCaller, body: ChatRequest) -> Response:
+        """A message in, the assistant's message out."""
+        return await _answer(request, caller, body, agent)
 
-    app.router.routes.append(Route(PATH, chat, methods=["POST"]))
-    add_operation(
-        app,
-        PATH,
-        "post",
-        {
-            "tags": ["chat"],
-            "summary": "Say something and wait for the answer.",
-            "requestBody": json_body(
-                _REQUEST, {"a task": {"user_message": "Remind me to buy milk."}}
-            ),
-            "responses": {
-                200: json_response("The assistant's message, or what it waits for.", ChatReply),
-                **problem_responses(400, 401, 403, 409, 413, 415, 422, 429, 500, 502, 503, 504),
-            },
-        },
-    )
+    return [
+        Operation(
+            method="POST",
+            path=PATH,
+            endpoint=chat,
+            summary="Say something and wait for the answer.",
+            tag="chat",
+            who=acting_caller,
+            examples={"a task": {"user_message": "Remind me to buy milk."}},
+            outcome="The assistant's message, or what it waits for.",
+            answer=ChatReply,
+            errors=(400, 401, 403, 408, 409, 413, 415, 422, 429, 500, 502, 503, 504),
+        )
+    ]
 
 
-async def _answer(request: Request, agent: str | None) -> Response:
-    caller = await acting_caller(request)
+async def _answer(
+    request: Request, caller: Caller, body: ChatRequest, agent: str | None
+) -> Response:
     key = idempotency_key(request.scope)
     settings = request.app.state.settings
-    body = await body_of(request, _REQUEST)
     if body.user_id is not None:
         caller = await acting_caller(request, body.user_id)
     if agent is None:
@@ -94,25 +86,19 @@ async def _answer(request: Request, agent: str | None) -> Response:
     session_id = body.session_id or _new_session(caller, key)
     engine: Engine = request.app.state.engines.main
     try:
-        admit = admitting(request, engine, caller.user_id, SURFACE)
-        command = _command(caller, session_id, agent, key, body, admit)
+        quota = quota_of(request, engine, SURFACE)
+        command = _command(caller, session_id, agent, key, body, quota)
         accepted = await engine.start(command)
         async with asyncio.timeout(settings.request_wait):
             run = await engine.result(accepted.thread_id, accepted.run_id)
     except ThreadBusy as error:
-        return _busy(request, session_id, error)
+        raise _busy(session_id, error) from error
     except TimeoutError:
         late = StillRunning()
-        return problem(
-            request,
-            504,
-            code=late.code,
-            detail=str(late),
-            session_id=session_id,
-            request_id=accepted.run_id,
-        )
+        ids = {"session_id": session_id, "request_id": accepted.run_id}
+        raise Problem(504, late.code, str(late), members=ids) from None
     if run.phase is RunStatus.FAILED:
-        return _failed(request, session_id, run)
+        raise _failed(session_id, run)
     reply = reply_of(session_id, run)
     return JSONResponse(reply.model_dump(mode="json", by_alias=True))
 
@@ -123,7 +109,7 @@ def _command(
     agent: str,
     key: str | None,
     body: ChatRequest,
-    admit: Admit,
+    quota: Quota,
 ) -> StartRun:
     title = _title(body.user_message)
     digest = hashlib.sha256(body.model_dump_json().encode()).hexdigest()
@@ -145,7 +131,7 @@ def _command(
         on_busy=body.on_busy,
         on_disconnect="continue",
         authorization=caller.authorization,
-        admit=admit,
+        quota=quota,
     )
 
 
@@ -157,15 +143,15 @@ def _new_session(caller: Caller, key: str | None) -> str:
     return f"chat_{uuid5(NAMESPACE_URL, name).hex}"
 
 
-def _busy(request: Request, session_id: str, error: ThreadBusy) -> Response:
+def _busy(session_id: str, error: ThreadBusy) -> Problem:
     members: dict[str, Any] = {"session_id": session_id}
     if "run_id" in error.attributes:
         members["request_id"] = error.run_id
     headers = {"Retry-After": BUSY_RETRY_SECONDS}
-    return problem(request, 409, code=error.code, detail=str(error), headers=headers, **members)
+    return Problem(409, error.code, str(error), headers=headers, members=members)
 
 
-def _failed(request: Request, session_id: str, run: Run) -> Response:
+def _failed(session_id: str, run: Run) -> Problem:
     """The message is kept: it can be sent again, or the turn repeated from among the chats."""
     failure = run.failure
     code = failure.code if failure is not None else "internal"
@@ -174,14 +160,15 @@ def _failed(request: Request, session_id: str, run: Run) -> Response:
         status = HTTPStatus.GATEWAY_TIMEOUT
     elif code.startswith("llm_"):
         status = HTTPStatus.BAD_GATEWAY
-    return problem(
-        request,
+    return Problem(
         status,
-        code=code,
-        detail=failure.message if failure is not None else "The turn failed.",
-        session_id=session_id,
-        request_id=run.run_id,
-        run_correlation_id=failure.correlation_id if failure is not None else None,
+        code,
+        failure.message if failure is not None else "The turn failed.",
+        members={
+            "session_id": session_id,
+            "request_id": run.run_id,
+            "run_correlation_id": failure.correlation_id if failure is not None else None,
+        },
     )
 
 

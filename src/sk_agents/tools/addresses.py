@@ -64,7 +64,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class AllowedUrls:
     """What may be asked for. `hosts` are names whose addresses may also be private ones."""
 
     schemes: frozenset[str] = frozenset({"http", "https"})
@@ -82,7 +82,7 @@ class CheckedAddress:
     addresses: tuple[str, ...]
 
 
-DEFAULT = Allowed()
+DEFAULT = AllowedUrls()
 
 
 async def system_addresses(host: str, port: int) -> Sequence[str]:
@@ -98,7 +98,7 @@ async def system_addresses(host: str, port: int) -> Sequence[str]:
 
 
 async def checked_address(
-    url: str, *, allow: Allowed = DEFAULT, resolve: Resolve = system_addresses
+    url: str, *, allow: AllowedUrls = DEFAULT, resolve: Resolve = system_addresses
 ) -> CheckedAddress:
     """The URL in the form to ask for, with the addresses to connect to.
 
@@ -132,7 +132,7 @@ async def checked_address(
 
 
 def is_public(address: str) -> bool:
-    """Whether everybody on the Internet means the same machine by this address."""
+    """Whether this address means the same machine everywhere on the Internet."""
     try:
         # A zone makes an address one of this machine's own links.
         parsed = ip_address(address)
@@ -250,7 +250,7 @@ def _literal(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def _url(parts: SplitResult, host: str) -> str:
-    """Rebuilt, so that what is asked for is what was checked; a fragment is nobody's business."""
+    """Rebuilt, so that what is asked for is what was checked; a fragment is not sent."""
     shown = f"[{host}]" if ":" in host else host
     port = _port(parts)
     if port != USUAL_PORTS.get(parts.scheme):

@@ -17,7 +17,7 @@ from typing import Any, Literal, NoReturn, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sk_agents.config.loading import load_class
+from sk_agents.config.class_loader import load_class
 from sk_agents.config.settings import Settings, environment, variable
 from sk_agents.exceptions import ClassUnusable, ConfigurationError
 
@@ -33,7 +33,7 @@ class _Strict(BaseModel):
     )
 
 
-class Governance(_Strict):
+class CatalogGovernance(_Strict):
     requires_hitl: bool | None = None
     cost: Literal["low", "medium", "high"] | None = None
     data_sensitivity: Literal["public", "proprietary", "confidential", "sensitive"] | None = None
@@ -43,7 +43,7 @@ class CatalogTool(_Strict):
     tool_id: str
     name: str
     description: str = ""
-    governance: Governance
+    governance: CatalogGovernance
     auth: dict[str, Any] | None = None
 
 
@@ -91,7 +91,7 @@ class ClassCatalog:
         self.catalog = catalog
 
     def requires_hitl(self, tool_id: str) -> bool | None:
-        """`None` where the class says nothing. Whatever it raises goes to whoever asks."""
+        """`None` where the class says nothing. What it raises goes to the caller."""
         tool = self.catalog.get_tool(tool_id)
         if tool is None:
             return None
@@ -105,7 +105,7 @@ class ClassCatalog:
         """Nothing to refuse: what a class knows cannot be listed."""
 
 
-class Catalog:
+class FileCatalog:
     """Tools by their id, `<plugin>-<function>`."""
 
     def __init__(self, path: Path, plugins: Iterable[CatalogPlugin]) -> None:
@@ -177,7 +177,7 @@ def _built(found: type[PluginCatalog], settings: Settings) -> PluginCatalog:
     return catalog
 
 
-def load_catalog(path: Path) -> Catalog:
+def load_catalog(path: Path) -> FileCatalog:
     """Read the file that `TA_PLUGIN_CATALOG_FILE` names.
 
     Raises:
@@ -194,7 +194,7 @@ def load_catalog(path: Path) -> Catalog:
                 place = f"plugins[{number}].tools[{position}].tool_id"
                 raise _fault(path, f"{place}: '{tool.tool_id}' appears twice")
             ids.add(tool.tool_id)
-    return Catalog(path, document.plugins)
+    return FileCatalog(path, document.plugins)
 
 
 def _read(path: Path) -> Any:

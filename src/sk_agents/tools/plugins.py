@@ -13,12 +13,12 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sk_agents.config.loading import load_class
+from sk_agents.config.class_loader import load_class
 from sk_agents.config.settings import Settings
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
 from sk_agents.exceptions import ConfigurationError, ToolError
 from sk_agents.ska_types import BasePlugin, ExtraDataCollector
-from sk_agents.tools import stand_in
+from sk_agents.tools.base_tool import Tool, text_of, tool_spec
 from sk_agents.tools.declarations import (
     declaration_of,
     has_declaration,
@@ -26,21 +26,20 @@ from sk_agents.tools.declarations import (
     offered_description,
     offered_name,
 )
-from sk_agents.tools.member import Tool, tool_spec
-from sk_agents.tools.results import text_of
-from sk_agents.tools.schema import parameters_of
-from sk_agents.tools.threads import CallThreads
+from sk_agents.tools.parameters import parameters_of
+from sk_agents.tools.semantic_kernel_stub import install_kernel_stub
+from sk_agents.worker_threads import ThreadEnded, WorkerThreads
 
 USUAL_FILE = "custom_plugins.py"
-# Where a tool that streams for ever is stopped; what is kept of less is the engine's to say.
+# Where a tool that streams without end is stopped; the engine may keep less.
 MOST_STREAMED = 8 * 1024 * 1024
 
 
-class PluginTool(Tool):
+class PluginMethodTool(Tool):
     """One method of a plugin class."""
 
     def __init__(
-        self, plugin: type[BasePlugin], attribute: str, threads: CallThreads, origin: str
+        self, plugin: type[BasePlugin], attribute: str, threads: WorkerThreads, origin: str
     ) -> None:
         function = getattr(plugin, attribute)
         raw = inspect.getattr_static(plugin, attribute)
@@ -122,7 +121,7 @@ def contained() -> Iterator[None]:
     """A tool may neither end the process nor pass for a cancelled call."""
     try:
         yield
-    except SystemExit:
+    except (SystemExit, ThreadEnded):
         raise ToolError("The tool tried to end the process it runs in.") from None
     except asyncio.CancelledError:
         task = asyncio.current_task()
@@ -132,8 +131,8 @@ def contained() -> Iterator[None]:
 
 
 def plugin_tools(
-    plugin: type[BasePlugin], *, threads: CallThreads, origin: str
-) -> list[PluginTool]:
+    plugin: type[BasePlugin], *, threads: WorkerThreads, origin: str
+) -> list[PluginMethodTool]:
     """The tools of one class in the order of their definition, inherited ones first.
 
     Raises:
@@ -154,12 +153,12 @@ def plugin_tools(
             )
     if not offered:
         raise ConfigurationError(f"{origin}: {plugin.__name__} has no method with @kernel_function")
-    return [PluginTool(plugin, name, threads, origin) for name in offered]
+    return [PluginMethodTool(plugin, name, threads, origin) for name in offered]
 
 
 def load_plugin_tools(
-    names: Sequence[str], *, settings: Settings, agent_file: Path, threads: CallThreads
-) -> list[PluginTool]:
+    names: Sequence[str], *, settings: Settings, agent_file: Path, threads: WorkerThreads
+) -> list[PluginMethodTool]:
     """The tools of the classes an agent file names, from `TA_PLUGIN_MODULE` or the file beside it.
 
     Raises:
@@ -176,7 +175,7 @@ def load_plugin_tools(
         )
     else:
         return []
-    stand_in.install()
+    install_kernel_stub()
     return [
         tool
         for name in names

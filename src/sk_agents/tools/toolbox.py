@@ -12,9 +12,8 @@ from typing import Any, Protocol
 from sk_agents.engine.models import ToolCall
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec
 from sk_agents.exceptions import ConfigurationError, ToolError
-from sk_agents.tools.answers import check_answer
-from sk_agents.tools.member import Tool
-from sk_agents.tools.results import storable
+from sk_agents.tools.base_tool import Tool, storable
+from sk_agents.tools.json_schema import check_answer
 
 MOST_NAMES = 20
 
@@ -42,7 +41,7 @@ class _Shelf:
     specs: tuple[ToolSpec, ...] = ()
 
 
-class Toolbox:
+class AgentToolbox:
     """Tools in the order of their sources, those of live sources last.
 
     Two of one name stop start-up, and so does a tool named like one of a live source.

@@ -14,7 +14,7 @@ from typing import Any
 
 from sk_agents.tools.mcp.pins import Pins
 from sk_agents.tools.mcp.servers import McpServers
-from sk_agents.tools.toolbox import Toolbox
+from sk_agents.tools.toolbox import AgentToolbox
 from tests.patience import seconds
 
 HERE = Path(__file__).parent
@@ -69,7 +69,7 @@ async def friendly_http(
 @dataclass(slots=True)
 class Running:
     servers: McpServers
-    box: Toolbox
+    box: AgentToolbox
     folder: Path
 
     @property
@@ -96,7 +96,7 @@ async def running(
     pins = Pins(folder / "pins.json")
     servers = McpServers(pins, start_seconds=start_seconds, **patience)
     source = servers.source(entries, agent_file=folder / "config.yaml", field="mcp_servers")
-    box = Toolbox(source)
+    box = AgentToolbox(source)
     async with servers:
         yield Running(servers, box, folder)
 

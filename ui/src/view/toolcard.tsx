@@ -85,6 +85,7 @@ const WHO: Record<Verdict["by"], string> = {
   policy: "policy",
   timeout: "nobody in time",
   cancel: "the stop of the run",
+  failure: "the failure of the run",
 };
 
 function Decided({ verdict }: { verdict: Verdict }) {
@@ -121,16 +122,18 @@ function stateWords(run: Run, call: CallStep): string {
     case "done":
       return call.verdict?.edited ? "done, edited" : "done";
     case "refused":
-      return refusedWords(call.verdict);
+      return refusedWords(run, call.verdict);
   }
 }
 
-function refusedWords(verdict: Verdict | null): string {
-  if (!verdict || verdict.approved || verdict.answer !== undefined) return "stopped";
+function refusedWords(run: Run, verdict: Verdict | null): string {
+  if (!verdict || verdict.approved || verdict.answer !== undefined)
+    return run.status === "FAILED" ? "not run: the run failed" : "stopped";
   return {
     human: "rejected",
     policy: "forbidden by policy",
     timeout: "expired",
     cancel: "withdrawn",
+    failure: "not run: the run failed",
   }[verdict.by];
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from sk_agents.engine.events import (
     ApprovalDecided,
@@ -15,8 +15,15 @@ from sk_agents.engine.events import (
     ToolProposed,
     ToolStarted,
 )
-from sk_agents.engine.log import transitions
-from sk_agents.engine.models import ApprovalState, CallState
+from sk_agents.engine.models import (
+    APPROVAL_CHANGES,
+    CALL_CHANGES,
+    ApprovalState,
+    CallState,
+    DecidedBy,
+    ToolCall,
+    checked_change,
+)
 from sk_agents.exceptions import StateCorrupt
 
 _HELD_BACK = frozenset({ApprovalState.PENDING, ApprovalState.REJECTED, ApprovalState.EXPIRED})
@@ -28,8 +35,19 @@ class Approval:
     state: ApprovalState = ApprovalState.PENDING
     decision: ApprovalDecided | None = None
 
+    def closed(self, outcome: Literal["expired", "withdrawn"], by: DecidedBy) -> ApprovalDecided:
+        """The event that ends it without a person's decision."""
+        asked = self.request
+        return ApprovalDecided(
+            run_id=asked.run_id,
+            approval_id=asked.approval_id,
+            call_id=asked.call_id,
+            outcome=outcome,
+            by=by,
+        )
+
     def move(self, new: ApprovalState) -> None:
-        self.state = transitions.step(transitions.APPROVAL, self.state, new, "an approval")
+        self.state = checked_change(APPROVAL_CHANGES, self.state, new, "an approval")
 
 
 @dataclass(slots=True)
@@ -49,7 +67,7 @@ class Call:
 
     @property
     def is_held_back(self) -> bool:
-        """True while nobody has allowed this call: not decided yet, or decided against it.
+        """True while this call is not allowed: not decided yet, or decided against it.
 
         A declined question is no refusal: the tool that asked it goes on.
         """
@@ -57,14 +75,40 @@ class Call:
             return self.waits
         return self.approval.state in _HELD_BACK
 
+    @property
+    def has_lent_header(self) -> bool:
+        """Whether the user has lent this call a header that it has not been started with."""
+        return (
+            self.approval is not None
+            and self.approval.request.kind == "auth"
+            and self.approval.state is ApprovalState.APPROVED
+        )
+
     def move(self, new: CallState) -> None:
-        self.state = transitions.step(transitions.CALL, self.state, new, "a call")
+        self.state = checked_change(CALL_CHANGES, self.state, new, "a call")
 
     def asked(self, approval_id: str) -> Approval:
         """The approval this call waits on, which must be the one named."""
         if self.approval is None or self.approval.request.approval_id != approval_id:
             raise StateCorrupt(f"approval {approval_id} was never asked for")
         return self.approval
+
+
+def proposed_call(call: Call) -> ToolCall:
+    """What the model itself asked for, whatever a reviewer made of it."""
+    proposal = call.proposal
+    return ToolCall(
+        id=proposal.call_id,
+        plugin_name=proposal.plugin_name,
+        function_name=proposal.function_name,
+        arguments=proposal.arguments,
+    )
+
+
+def effective_call(call: Call) -> ToolCall:
+    """What will run: with the reviewer's version of the arguments, where there is one."""
+    wanted = proposed_call(call)
+    return wanted if call.edited is None else wanted.model_copy(update={"arguments": call.edited})
 
 
 def apply_to_calls(calls: dict[str, Call], event: Event) -> None:

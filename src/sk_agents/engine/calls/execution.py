@@ -1,4 +1,13 @@
-"""One execution of a tool: foreign code on one side, an event on the other."""
+"""One execution of a tool: foreign code on one side, an event on the other.
+
+A tool may ask the user while it runs, on the same records as every other approval. The run keeps
+its lease during that, since the tool is at work; should its owner be lost, the call is one that was
+started and has no result, whatever is answered then.
+
+A result may come late: its owner was taken for lost while the tool ran, and the new owner asks a
+person about the call. Then the result is attached to that question; it never ends the call by
+itself.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +16,27 @@ import json
 import logging
 from collections.abc import Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Literal
+from datetime import timedelta
+from typing import Any, Literal
 
 from pydantic_core import to_json
 
-from sk_agents.engine.calls.call import Call
-from sk_agents.engine.calls.questions import Questions
-from sk_agents.engine.events import ToolFinished, ToolOutcomeUnknown
+from sk_agents.engine.calls.call import Approval, Call
+from sk_agents.engine.calls.steps import declined, digest_of
+from sk_agents.engine.events import (
+    ApprovalRequested,
+    LateResult,
+    ToolFinished,
+    ToolOutcomeUnknown,
+)
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.canonical import canonical_json
-from sk_agents.engine.models import Effect, ToolCall
-from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec
-from sk_agents.exceptions import ToolError, ToolInterrupted
-
-if TYPE_CHECKING:
-    from sk_agents.engine.run.driver import Driver
+from sk_agents.engine.log.commits import Pending
+from sk_agents.engine.models import ApprovalKind, ApprovalState, CallState, Effect, ToolCall
+from sk_agents.engine.run.run_context import RunContext
+from sk_agents.engine.services import STORE_TROUBLE, Services
+from sk_agents.engine.turns import Question, ToolChunk, ToolContext, ToolResult, ToolSpec
+from sk_agents.exceptions import Conflict, NotFound, StateCorrupt, ToolError, ToolInterrupted
 
 logger = logging.getLogger(__name__)
 
@@ -32,45 +47,50 @@ PARTING_SECONDS = 1.0
 MAX_EXTRA = 64 * 1024
 # How often a harmless tool is started that breaks off each time.
 MAX_ATTEMPTS = 2
+# An answer given to another instance is looked for this often.
+POLL_SECONDS = 1.0
+# How often, and for how many seconds each time, the question about a lost call is waited for.
+LOOKS = 60
+LOOK_SECONDS = 0.5
 
 
 async def execute(
-    driver: Driver, call: Call, wanted: ToolCall, spec: ToolSpec
+    context: RunContext, call: Call, wanted: ToolCall, spec: ToolSpec
 ) -> ToolFinished | ToolOutcomeUnknown | None:
     """Run the tool to its end or its limit. Whatever it does, the run goes on.
 
     `None`: it broke off, and may be started once more since that does no harm.
     It has a task of its own, so that one which will not be cancelled can be left behind.
     """
-    run_id = driver.run.run_id
-    questions = Questions(driver, wanted, spec)
-    task = asyncio.get_running_loop().create_task(_collect(driver, wanted, run_id, questions))
+    questions = _Questions(context, wanted, spec)
+    task = asyncio.get_running_loop().create_task(_collect(context, call, wanted, questions))
     try:
         while not task.done() and (left := questions.time_left()) > 0:
             await asyncio.wait({task}, timeout=left)
         is_done = task.done()
     finally:
         await _give_up(task)
-        await questions.settle()
-    broke_off = is_done and _broke_off(task)
+        await questions.committed()
+    broke_off = is_done and not task.cancelled() and isinstance(task.exception(), ToolInterrupted)
     if is_done:
         failpoint("tool_effect_done")
     if spec.effect is Effect.AT_MOST_ONCE and (broke_off or not is_done):
         reason = "interrupted" if broke_off else "timeout"
-        return ToolOutcomeUnknown(run_id=run_id, call_id=wanted.id, reason=reason)
-    if broke_off and _attempt(driver, wanted) < MAX_ATTEMPTS:
+        return ToolOutcomeUnknown(run_id=context.run_id, call_id=wanted.id, reason=reason)
+    attempt = call.started.attempt if call.started is not None else 1
+    if broke_off and attempt < MAX_ATTEMPTS:
         return None
     if is_done:
-        outcome, result = _outcome(task, run_id, wanted)
+        outcome, result = _outcome(task, context.run_id, wanted)
     else:
         text = f"The tool did not finish within {spec.timeout:g} seconds."
         outcome, result = "error", ToolResult(text)
-    text, full_size = _capped(printable(result.content), driver.agent.limits.tool_result_bytes)
+    text, full_size = _capped(printable(result.content), context.agent.limits.tool_result_bytes)
     if wanted.arguments != call.proposal.arguments:
         shown = canonical_json(wanted.arguments).decode()
         text = f"[The reviewer changed the arguments to {shown} before this ran.]\n{text}"
     return ToolFinished(
-        run_id=run_id,
+        run_id=context.run_id,
         call_id=wanted.id,
         outcome=outcome,
         result=text,
@@ -81,15 +101,11 @@ async def execute(
 
 
 async def _give_up(task: asyncio.Task[ToolResult | None]) -> None:
-    """Cancel it if it still runs; it may take a moment over that, or for ever."""
+    """Cancel it if it still runs, and leave it behind if it does not end soon."""
     if not task.done():
         task.cancel()
         task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         await asyncio.wait({task}, timeout=PARTING_SECONDS)
-
-
-def _broke_off(task: asyncio.Task[ToolResult | None]) -> bool:
-    return not task.cancelled() and isinstance(task.exception(), ToolInterrupted)
 
 
 def _outcome(
@@ -111,44 +127,54 @@ def _outcome(
 
 
 async def _collect(
-    driver: Driver, wanted: ToolCall, run_id: str, questions: Questions
+    context: RunContext, call: Call, wanted: ToolCall, questions: _Questions
 ) -> ToolResult | None:
-    context = ToolContext(
-        thread_id=driver.thread_id,
-        run_id=run_id,
+    decision = call.approval.decision if call.approval is not None else None
+    tool_context = ToolContext(
+        thread_id=context.thread_id,
+        run_id=context.run_id,
         call_id=wanted.id,
-        user_id=driver.known.head.user_id,
-        idempotency_key=_key(driver, wanted),
-        authorization=driver.authorization,
-        answer=_answer(driver, wanted),
+        user_id=context.known.head.user_id,
+        idempotency_key=call.started.idempotency_key if call.started is not None else wanted.id,
+        authorization=context.header.value,
+        answer=decision.answer if decision is not None else None,
         ask=questions.ask,
     )
     result: ToolResult | None = None
     failpoint("tool_dispatched")
-    async with aclosing(driver.agent.toolbox.run(wanted, context)) as pieces:
+    async with aclosing(context.agent.toolbox.run(wanted, tool_context)) as pieces:
         async for piece in pieces:
             if isinstance(piece, ToolChunk):
-                driver.live.output(wanted.id, piece.content)
-                driver.live.tell()
+                context.live.add_output(wanted.id, piece.content)
+                context.live.call_listeners()
             else:
                 result = piece
     return result
 
 
-def _answer(driver: Driver, wanted: ToolCall) -> Any:
-    approval = driver.run.calls[wanted.id].approval
-    decision = approval.decision if approval is not None else None
-    return decision.answer if decision is not None else None
-
-
-def _key(driver: Driver, wanted: ToolCall) -> str:
-    started = driver.run.calls[wanted.id].started
-    return started.idempotency_key if started is not None else wanted.id
-
-
-def _attempt(driver: Driver, wanted: ToolCall) -> int:
-    started = driver.run.calls[wanted.id].started
-    return started.attempt if started is not None else 1
+def approval_request(
+    context: RunContext,
+    wanted: ToolCall,
+    spec: ToolSpec | None,
+    kind: ApprovalKind,
+    shown: dict[str, Any],
+    choices: tuple[str, ...] | None,
+    schema: dict[str, Any] | None,
+) -> ApprovalRequested:
+    clock = context.services.clock
+    lifetime = timedelta(seconds=context.agent.limits.approval_seconds)
+    return ApprovalRequested(
+        run_id=context.run_id,
+        approval_id=f"approval_{context.services.ids.new()}",
+        call_id=wanted.id,
+        kind=kind,
+        digest=digest_of(context.thread_id, context.run_id, wanted, spec),
+        shown=shown,
+        choices=choices,
+        answer_schema=schema,
+        expires_at=clock.now() + lifetime,
+        asked_uptime=clock.monotonic(),
+    )
 
 
 def printable(text: str) -> str:
@@ -176,3 +202,110 @@ def _plain(data: Mapping[str, Any] | None) -> dict[str, Any] | None:
     text = to_json(dict(data), serialize_unknown=True, inf_nan_mode="strings", bytes_mode="base64")
     plain: dict[str, Any] = json.loads(text)
     return plain if len(text) <= MAX_EXTRA else {"omitted": f"{len(text)} bytes"}
+
+
+class _Questions:
+    """Those of one call, and the time its tool has left: waiting for a person does not count."""
+
+    def __init__(self, context: RunContext, wanted: ToolCall, spec: ToolSpec) -> None:
+        self._context = context
+        self._wanted = wanted
+        self._spec = spec
+        self._began = self._now()
+        self._waited = 0.0
+        self._waiting_since: float | None = None
+        self._committing: asyncio.Task[None] | None = None
+
+    async def committed(self) -> None:
+        """Wait until the last question is stored, also if the tool did not wait for that."""
+        if self._committing is not None:
+            await asyncio.wait({self._committing})
+            self._committing.cancelled() or self._committing.exception()
+
+    def time_left(self) -> float:
+        """Seconds until the tool's limit; all of them while a person is asked."""
+        if self._waiting_since is not None:
+            return self._spec.timeout
+        return self._spec.timeout - (self._now() - self._began - self._waited)
+
+    async def ask(self, question: Question) -> Any:
+        """The answer.
+
+        Raises:
+            ToolError: the user declined, nobody answered in time, or the run is to stop.
+        """
+        if self._waiting_since is not None:
+            raise ToolError("One question at a time.")
+        self._waiting_since = self._now()
+        try:
+            request = self._request(question)
+            # A tool that stops asking half-way must not leave a question that we do not know of.
+            self._committing = asyncio.ensure_future(self._context.commit(request))
+            await asyncio.shield(self._committing)
+            return _answer_of(await self._decided(request.approval_id))
+        finally:
+            self._waited += self._now() - self._waiting_since
+            self._waiting_since = None
+
+    def _request(self, question: Question) -> ApprovalRequested:
+        wanted, choices = self._wanted, question.choices or None
+        arguments = {"question": question.text, "call": wanted.arguments}
+        shown = {"tool_name": wanted.name, "arguments": arguments}
+        schema = dict(question.schema) if question.schema is not None else None
+        return approval_request(
+            self._context, wanted, self._spec, "question", shown, choices, schema
+        )
+
+    async def _decided(self, approval_id: str) -> Approval:
+        context = self._context
+        async with context.services.signals.subscribe(context.thread_id) as changes:
+            while True:
+                run = context.run
+                approval = run.calls[self._wanted.id].asked(approval_id)
+                if approval.state is not ApprovalState.PENDING:
+                    return approval
+                if run.cancel_requested is not None:
+                    raise ToolError("The run was cancelled.")
+                if not await changes.wait(POLL_SECONDS):
+                    await context.services.threads.load(context.thread_id)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _answer_of(approval: Approval) -> Any:
+    if approval.state is ApprovalState.APPROVED and approval.decision is not None:
+        return approval.decision.answer
+    if approval.state is ApprovalState.REJECTED:
+        raise ToolError(declined(approval))
+    raise ToolError("Nobody answered in time.")
+
+
+async def attach_late_result(services: Services, thread_id: str, finished: ToolFinished) -> None:
+    """Attach the result to the open question about its call, once there is one."""
+    extra = {"thread_id": thread_id, "call_id": finished.call_id}
+    async with services.signals.subscribe(thread_id) as changes:
+        for _ in range(LOOKS):
+            try:
+                if await _attached(services, thread_id, finished):
+                    return
+            except (NotFound, StateCorrupt):
+                break
+            except (Conflict, *STORE_TROUBLE):
+                logger.info("late result not attached yet", extra=extra)
+            await changes.wait(LOOK_SECONDS)
+    logger.warning("late result dropped", extra=extra)
+
+
+async def _attached(services: Services, thread_id: str, finished: ToolFinished) -> bool:
+    """Whether there is nothing left to do."""
+    known = await services.threads.load(thread_id)
+    call = known.state.run(finished.run_id).calls[finished.call_id]
+    if call.finished is not None or call.late_result is not None:
+        return True
+    if call.state is not CallState.UNKNOWN or not call.waits or call.approval is None:
+        return False
+    late = LateResult(run_id=finished.run_id, call_id=finished.call_id, result=finished.result)
+    guard = Pending(call.approval.request.approval_id, next_seq=known.state.next_seq)
+    await services.commit(known, guard, late)
+    return True

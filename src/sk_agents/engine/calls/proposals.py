@@ -1,21 +1,31 @@
-"""From the calls a model asks for to proposals in the log: parsed, checked, numbered by us."""
+"""From the calls a model asks for to proposals in the log: parsed, checked, numbered by us.
+
+A model spells the arguments of a call as text, which is not trusted before it was parsed.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
 
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.calls.arguments import parse_arguments
 from sk_agents.engine.events import ToolProposed
+from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.engine.models import Effect, ToolCall
 from sk_agents.engine.ports import Ids
 from sk_agents.engine.run.rounds import Reply
 from sk_agents.engine.turns import CallRequested, ToolSpec
-from sk_agents.exceptions import ToolError
+from sk_agents.exceptions import InvalidInput, ToolError
 
+MAX_ARGUMENT_BYTES = 64 * 1024
+MAX_ARGUMENT_DEPTH = 64
 # What every provider takes back as the name of a tool.
 MAX_NAME = 64
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _FOREIGN = re.compile(r"[^a-zA-Z0-9_-]")
 
 
@@ -31,11 +41,9 @@ def proposals(reply: Reply, agent: Agent, ids: Ids) -> Iterator[ToolProposed]:
         elif wanted.provider_id and wanted.provider_id in seen:
             problem = "This call repeats the id of another one."
         seen.add(wanted.provider_id)
-        usage = reply.usage if position == 0 else None
-        call_id = f"call_{ids.new()}"
-        yield _proposal(reply, agent, specs, wanted, call_id, problem).model_copy(
-            update={"usage": usage}
-        )
+        proposal = _proposal(reply, agent, specs, wanted, f"call_{ids.new()}", problem)
+        # The tokens of a round are counted with its first call.
+        yield proposal.model_copy(update={"usage": reply.usage}) if position == 0 else proposal
 
 
 def _proposal(
@@ -86,3 +94,64 @@ def _name(name: str, spec: ToolSpec | None) -> str:
     if spec is not None:
         return name
     return _FOREIGN.sub("_", name)[:MAX_NAME].strip("-") or "unnamed"
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    """The JSON object in `text`; nothing at all counts as an empty one.
+
+    Raises:
+        ToolError: anything else. The text tells the model what to send instead.
+    """
+    if (
+        len(text) > MAX_ARGUMENT_BYTES
+        or len(text.encode(errors="surrogatepass")) > MAX_ARGUMENT_BYTES
+    ):
+        raise ToolError(f"The arguments are larger than {MAX_ARGUMENT_BYTES} bytes. Send less.")
+    if not text.strip():
+        return {}
+    _refuse_deep_nesting(text)
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_number
+        )
+        canonical_json(value)
+    except (ValueError, InvalidInput) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        raise ToolError(f"The arguments are not valid JSON: {reason}. Send one object.") from None
+    if not isinstance(value, dict):
+        raise ToolError("The arguments must be one JSON object with the arguments by name.")
+    return value
+
+
+def _refuse_deep_nesting(text: str) -> None:
+    """Look at the brackets first: reading nested values recurses."""
+    depth = 0
+    for character in _STRING.sub("", text):
+        if character in "[{":
+            depth += 1
+        elif character in "]}":
+            depth -= 1
+        if depth > MAX_ARGUMENT_DEPTH:
+            raise ToolError(
+                f"The arguments are nested more than {MAX_ARGUMENT_DEPTH} deep. Send less."
+            )
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        repeated = next(name for name, count in counts.items() if count > 1)
+        raise ValueError(f"key {ascii(repeated[:64])} appears twice")
+    return result
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("a number is too large")
+    return value

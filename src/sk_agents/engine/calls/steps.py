@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
-from sk_agents.engine.calls.call import Approval, Call
+from sk_agents.engine.calls.call import Approval, Call, effective_call, proposed_call
 from sk_agents.engine.events import ApprovalRequested
 from sk_agents.engine.log.canonical import approval_digest, digest
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import ApprovalState, CallState, DecidedBy, Effect, ToolCall
-from sk_agents.engine.run.lent_headers import is_lent_one
 from sk_agents.engine.turns import ToolSpec
 
 
@@ -33,9 +32,9 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class AskAgain:
-    """What was approved is no longer what would run: withdraw, and ask anew."""
+    """What was approved is no longer what would run: withdraw the approval, and ask again."""
 
-    approval_id: str
+    approval: Approval
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +45,15 @@ class AskOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
-    """It does not run; `by` is nobody's when the call itself is at fault."""
+class Finish:
+    """It gets its result without being run, again or at all; `text` is for the model.
 
+    `by` is `None` when the call itself is at fault.
+    """
+
+    outcome: Literal["ok", "error", "refused"]
     by: DecidedBy | None
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Settle:
-    """A person said what became of it, or nobody did in time."""
-
-    text: str
-    outcome: Literal["ok", "error"]
-    by: DecidedBy
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +66,29 @@ class HandOver:
     """Another instance holds the header that this call was lent: that one runs it."""
 
 
-Step = Start | Ask | AskAgain | AskOutcome | Refuse | Settle | Wait | HandOver
+Step = Start | Ask | AskAgain | AskOutcome | Finish | Wait | HandOver
 
 
-def effective_arguments(call: Call) -> dict[str, Any]:
-    """What will run: the reviewer's version where there is one."""
-    return call.proposal.arguments if call.edited is None else call.edited
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A call, and everything that decides what is done with it.
 
+    `verdict` is the policy's answer for the call as it stands; `spec` the tool as it is now. With
+    `lacks_authorization` the tool may not be run before a user has lent it their header; with
+    `may_hand_over`, one that was lent a header elsewhere is left to the instance that has it.
+    """
 
-def effective_call(call: Call) -> ToolCall:
-    proposal = call.proposal
-    return ToolCall(
-        id=proposal.call_id,
-        plugin_name=proposal.plugin_name,
-        function_name=proposal.function_name,
-        arguments=effective_arguments(call),
-    )
+    thread_id: str
+    state: ThreadState
+    run: Run
+    call: Call
+    spec: ToolSpec | None
+    verdict: str
+    lacks_authorization: bool = False
+    may_hand_over: bool = False
+
+    def digest_of(self, call: ToolCall) -> str:
+        return digest_of(self.thread_id, self.run.run_id, call, self.spec)
 
 
 def digest_of(thread_id: str, run_id: str, call: ToolCall, spec: ToolSpec | None) -> str:
@@ -106,14 +107,6 @@ def shown_call(call: ToolCall) -> dict[str, Any]:
     return {"tool_name": call.name, "arguments": call.arguments}
 
 
-def grant_for(state: ThreadState, run: Run, tool: str) -> str | None:
-    """A standing approval that covers this tool in this run."""
-    for grant in state.grants.values():
-        if grant.tool == tool and (grant.scope == "thread" or grant.run_id == run.run_id):
-            return grant.grant_id
-    return None
-
-
 def invalid_rounds(run: Run) -> int:
     """How many rounds in a row, up to now, the model asked only for calls that cannot run."""
     count = 0
@@ -125,151 +118,127 @@ def invalid_rounds(run: Run) -> int:
     return count
 
 
-def next_step(
-    thread_id: str,
-    state: ThreadState,
-    run: Run,
-    call: Call,
-    spec: ToolSpec | None,
-    verdict: str,
-    *,
-    lacks_authorization: bool = False,
-    may_hand_over: bool = False,
-) -> Step:
-    """`verdict` is the policy's answer for the call as it stands; `spec` the tool as it is now.
-
-    With `lacks_authorization` the tool may not be run before somebody has lent it theirs; with
-    `may_hand_over`, one that was lent a header elsewhere is left to the instance that has it.
-    """
-    step = _next_step(thread_id, state, run, call, spec, verdict)
-    if not lacks_authorization or not isinstance(step, Start):
+def next_step(case: Case) -> Step:
+    step = _next_step(case)
+    if not case.lacks_authorization or not isinstance(step, Start):
         return step
-    return HandOver() if may_hand_over and is_lent_one(call) else Ask("auth")
+    return HandOver() if case.may_hand_over and case.call.has_lent_header else Ask("auth")
 
 
-def _next_step(
-    thread_id: str, state: ThreadState, run: Run, call: Call, spec: ToolSpec | None, verdict: str
-) -> Step:
+def _next_step(case: Case) -> Step:
+    call, spec, approval = case.call, case.spec, case.call.approval
     if call.proposal.problem is not None:
-        return Refuse(None, call.proposal.problem)
+        return Finish("error", None, call.proposal.problem)
     if call.waits:
         return Wait()
-    if call.approval is not None and call.approval.request.kind == "auth":
-        lent = _after_auth(thread_id, run, call, call.approval, spec, verdict)
+    if approval is not None and approval.request.kind == "auth":
+        lent = _after_auth(case, approval)
         if lent is not None:
             return lent
     match call.state:
         case CallState.STARTED:
             return _lost(call, spec)
         case CallState.UNKNOWN:
-            return _after_unknown(thread_id, run, call, spec)
-    approval = call.approval
+            return _after_unknown(case)
     if approval is not None and approval.state in (ApprovalState.REJECTED, ApprovalState.EXPIRED):
         return _refused(approval)
-    wanted = effective_call(call)
+    name = effective_call(call).name
     if spec is None:
-        return Refuse(None, f"There is no tool named {wanted.name} any more.")
-    if verdict == "deny":
-        return Refuse("policy", "This call is not allowed by policy. It did not run.")
+        return Finish("error", None, f"There is no tool named {name} any more.")
+    if case.verdict == "deny":
+        return Finish("refused", "policy", "This call is not allowed by policy. It did not run.")
     if approval is not None and approval.state is ApprovalState.APPROVED:
-        return _approved(thread_id, run, call, approval, spec)
+        return _approved(case, approval)
     if spec.question:
         return Ask("question")
-    if verdict == "allow":
+    if case.verdict == "allow":
         return Start()
-    grant_id = grant_for(state, run, wanted.name)
-    return Start(grant_id=grant_id) if grant_id is not None else Ask()
+    for grant in case.state.grants.values():
+        if grant.tool == name and (grant.scope == "thread" or grant.run_id == case.run.run_id):
+            return Start(grant_id=grant.grant_id)
+    return Ask()
 
 
-def _after_auth(
-    thread_id: str, run: Run, call: Call, approval: Approval, spec: ToolSpec | None, verdict: str
-) -> Step | None:
-    """What the answer means; `None` if the call is to be looked at as if nobody had been asked."""
+def _after_auth(case: Case, approval: Approval) -> Step | None:
+    """What the answer means; `None` if the call is to be looked at as if it was never asked."""
+    started = case.call.started
     match approval.state:
-        case ApprovalState.APPROVED if spec is not None and verdict != "deny":
-            attempt = call.started.attempt + 1 if call.started is not None else 1
-            return _approved(thread_id, run, call, approval, spec, attempt)
-        case ApprovalState.REJECTED | ApprovalState.EXPIRED if call.started is None:
+        case ApprovalState.APPROVED if case.spec is not None and case.verdict != "deny":
+            return _approved(case, approval, started.attempt + 1 if started is not None else 1)
+        case ApprovalState.REJECTED | ApprovalState.EXPIRED if started is None:
             return _refused(approval)
         case ApprovalState.REJECTED | ApprovalState.EXPIRED:
             by: DecidedBy = "human" if approval.state is ApprovalState.REJECTED else "timeout"
             text = "It was started, and not run again for want of the user's authorization."
-            return Settle(text, "error", by)
+            return Finish("error", by, text)
         case _:
             return None
 
 
 def _refused(approval: Approval) -> Step:
-    if approval.request.kind == "question":
-        return _unanswered(approval)
-    if approval.state is ApprovalState.EXPIRED:
-        return Refuse("timeout", "Nobody approved this call in time. It did not run.")
-    decision = approval.decision
-    who = (decision.decided_by if decision else None) or "the user"
-    why = f": {decision.message}" if decision and decision.message else "."
-    return Refuse("human", f"Rejected by {who}{why} It did not run.")
-
-
-def _unanswered(approval: Approval) -> Step:
-    if approval.state is ApprovalState.EXPIRED:
-        return Settle("Nobody answered in time.", "error", "timeout")
-    return Settle(declined(approval), "error", "human")
+    kind, is_late = approval.request.kind, approval.state is ApprovalState.EXPIRED
+    if kind == "question":
+        if is_late:
+            return Finish("error", "timeout", "Nobody answered in time.")
+        return Finish("error", "human", declined(approval))
+    if is_late:
+        done = "authorized" if kind == "auth" else "approved"
+        return Finish("refused", "timeout", f"Nobody {done} this call in time. It did not run.")
+    who = (approval.decision.decided_by if approval.decision else None) or "the user"
+    return Finish("refused", "human", f"Rejected by {who}{_reason(approval)} It did not run.")
 
 
 def declined(approval: Approval) -> str:
+    return f"The user did not want to answer{_reason(approval)}"
+
+
+def _reason(approval: Approval) -> str:
+    """The end of a sentence: a colon with the reason that was given, or the full stop alone."""
     decision = approval.decision
-    why = f": {decision.message}" if decision and decision.message else "."
-    return f"The user did not want to answer{why}"
+    given = (decision.message or "").strip() if decision else ""
+    if not given:
+        return "."
+    return f": {given}" if given.endswith((".", "!", "?")) else f": {given}."
 
 
-def _approved(
-    thread_id: str,
-    run: Run,
-    call: Call,
-    approval: Approval,
-    spec: ToolSpec | None,
-    attempt: int = 1,
-) -> Step:
+def _approved(case: Case, approval: Approval, attempt: int = 1) -> Step:
     decision = approval.decision
     approved = (decision.digest if decision else None) or approval.request.digest
-    is_same = approved == digest_of(thread_id, run.run_id, effective_call(call), spec)
-    if not is_same or not _is_as_shown(thread_id, run, call, approval.request, spec):
-        return AskAgain(approval.request.approval_id)
+    is_same = approved == case.digest_of(effective_call(case.call))
+    if not is_same or not _is_as_shown(case, approval.request):
+        return AskAgain(approval)
     return Start(attempt, approval_id=approval.request.approval_id)
 
 
-def _is_as_shown(
-    thread_id: str, run: Run, call: Call, request: ApprovalRequested, spec: ToolSpec | None
-) -> bool:
-    """Whether this request would be made again: whoever said yes has read it, not the call."""
+def _is_as_shown(case: Case, request: ApprovalRequested) -> bool:
+    """Whether this request would be made again: the reviewer has read it, not the call."""
+    spec = case.spec
     kind = "question" if spec is not None and spec.question else "tool"
-    if call.state is CallState.UNKNOWN:
+    if case.call.state is CallState.UNKNOWN:
         kind = "outcome_unknown"
     if request.kind == "auth" and spec is not None and spec.requires_authorization:
         kind = "auth"
-    asked = effective_call(call)
-    if kind == "tool":
-        # Who changed the arguments was asked about those proposed.
-        asked = asked.model_copy(update={"arguments": call.proposal.arguments})
+    # A reviewer who changed the arguments was asked about those proposed.
+    asked = proposed_call(case.call) if kind == "tool" else effective_call(case.call)
     shown = shown_call(asked)
     return (
         request.kind == kind
-        and request.digest == digest_of(thread_id, run.run_id, asked, spec)
+        and request.digest == case.digest_of(asked)
         # Not `==`: to Python, true is 1.
         and digest({name: request.shown.get(name) for name in shown}) == digest(shown)
     )
 
 
 def _lost(call: Call, spec: ToolSpec | None) -> Step:
-    """Started without a result: whoever ran it is gone, or it broke off and does no harm."""
+    """Started without a result: its owner is gone, or it broke off and does no harm."""
     assert call.started is not None
     if spec is not None and spec.effect in (Effect.READ_ONLY, Effect.IDEMPOTENT):
         return Start(call.started.attempt + 1)
     return AskOutcome("owner_lost")
 
 
-def _after_unknown(thread_id: str, run: Run, call: Call, spec: ToolSpec | None) -> Step:
-    approval = call.approval
+def _after_unknown(case: Case) -> Step:
+    call, approval = case.call, case.call.approval
     if (
         approval is None
         or approval.request.kind != "outcome_unknown"
@@ -277,12 +246,11 @@ def _after_unknown(thread_id: str, run: Run, call: Call, spec: ToolSpec | None) 
     ):
         return AskOutcome("owner_lost")
     if approval.state is ApprovalState.EXPIRED:
-        return Settle("Its outcome is not known: nobody said in time.", "error", "timeout")
+        return Finish("error", "timeout", "Its outcome is not known: nobody said in time.")
     choice = approval.decision.choice if approval.decision else None
-    if choice == "retry" and spec is not None:
-        attempt = call.started.attempt + 1 if call.started else 2
-        return _approved(thread_id, run, call, approval, spec, attempt)
+    if choice == "retry" and case.spec is not None:
+        return _approved(case, approval, call.started.attempt + 1 if call.started else 2)
     if choice == "done":
         text = call.late_result or "Done: the user confirmed that it took effect."
-        return Settle(text, "ok", "human")
-    return Settle("Its outcome is not known and the user gave up on it.", "error", "human")
+        return Finish("ok", "human", text)
+    return Finish("error", "human", "Its outcome is not known and the user gave up on it.")

@@ -82,19 +82,9 @@ def _spelt(value: Any) -> str:
 
 
 def _sorted(value: Mapping[Any, Any]) -> list[str]:
-    """By code units, which for ASCII is as Python sorts them."""
-    for key in value:
-        if not isinstance(key, str):
-            raise InvalidInput("an object's key is not a string")
-        if not key.isascii():
-            return sorted(value, key=_code_units)
-    return sorted(value)
-
-
-def _code_units(key: Any) -> bytes:
-    if not isinstance(key, str):
+    if not all(isinstance(key, str) for key in value):
         raise InvalidInput("an object's key is not a string")
-    return key.encode("utf-16-be", "surrogatepass")
+    return sorted(value, key=lambda key: key.encode("utf-16-be", "surrogatepass"))
 
 
 def _number(value: float) -> str:

@@ -1,11 +1,53 @@
-"""The one way to change a thread: a conditional commit. `admission.py` holds its rules."""
+"""The one way to change a thread: a conditional commit, and the rules by which it is admitted.
+
+The rules are pure and shared by every store, so that all of them refuse the same commits for the
+same reasons. A store reads the head, asks `admit`, and writes what it returns, all or nothing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
-from sk_agents.engine.events import Event
-from sk_agents.engine.models import Entry, NewThread, Thread
+from sk_agents.engine.events import (
+    Answered,
+    ApprovalDecided,
+    ApprovalRequested,
+    BranchChanged,
+    CancelRequested,
+    Event,
+    GrantChanged,
+    Imported,
+    RunEnded,
+    RunQueued,
+    RunStarted,
+    Thinking,
+    ThreadChanged,
+    ToolFinished,
+    ToolProposed,
+    ToolStarted,
+    numbered,
+)
+from sk_agents.engine.log.state import merge_metadata
+from sk_agents.engine.models import (
+    STATUS_AFTER,
+    Entry,
+    EntryKind,
+    NewThread,
+    Thread,
+    ThreadStatus,
+)
+from sk_agents.exceptions import (
+    ApprovalAlreadyDecided,
+    ApprovalExpired,
+    ApprovalNotFound,
+    LeaseHeld,
+    LeaseLost,
+    SequenceConflict,
+    ThreadExists,
+    ThreadNotFound,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +80,7 @@ class Quiet:
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """Nothing was appended, whoever holds the thread."""
+    """Nothing was appended, whether the thread has an owner or not."""
 
     next_seq: int
 
@@ -48,9 +90,9 @@ class Pending:
     """The approval is undecided and in time; with `overdue`, undecided and past its time.
 
     `next_seq` is how far the sender has read, as in `Owned`; with `exact`, nothing was appended
-    since. Who decides several approvals names the one that is due first: then none is late, and
-    each is as its sender has read. With `in_time`, the sender has seen on a better clock than the
-    wall's that its time is not up.
+    since. A sender that decides several approvals names the one that is due first: then none is
+    late, and each is as its sender has read. With `in_time`, the sender has seen on a better clock
+    than the wall's that its time is not up.
     """
 
     approval_id: str
@@ -72,14 +114,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ClaimIfFree:
-    """Take the lease unless a live owner has it; the returned head says who does."""
+    """Take the lease unless a live owner has it; the returned head names the owner."""
 
     owner: str
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give up the lease: the run has ended, or somebody else shall drive it on."""
+    """Give up the lease: the run has ended, or another instance shall drive it on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +148,8 @@ class Commit:
     incarnation: str | None = None
 
     @property
-    def asks_who_leads(self) -> bool:
-        """Whether it matters if a live owner holds the thread; finding out costs a store time."""
+    def needs_lease_state(self) -> bool:
+        """Whether it matters if a live owner holds the thread; a store finds out only then."""
         return isinstance(self.guard, Quiet) or isinstance(self.lease, Claim | ClaimIfFree)
 
 
@@ -126,3 +168,217 @@ class Committed:
 
     thread: Thread
     events: tuple[Event, ...]
+
+
+# Most events of a run: they neither move a head nor are looked for across threads.
+_UNREMARKABLE = frozenset((Answered, Thinking, ToolFinished, ToolProposed, ToolStarted))
+# What its owner only commits when a run has come further. A start alone is none: the tool may be
+# what takes its owner down each time.
+_PROGRESS = frozenset((Answered, Thinking, ToolFinished, ToolProposed))
+
+
+def admit(
+    commit: Commit,
+    head: Thread | None,
+    *,
+    leased: bool,
+    approval: Entry | None,
+    now: datetime,
+) -> Admission:
+    """Check the guard and derive everything the commit changes.
+
+    `leased` says whether `head.owner` is a live owner and counts only if
+    `commit.needs_lease_state`; `approval` is the index row that a `Pending` guard names, if any.
+
+    Raises:
+        ThreadExists, ThreadNotFound, SequenceConflict, LeaseHeld, LeaseLost, ApprovalNotFound,
+        ApprovalAlreadyDecided, ApprovalExpired: the guard does not hold.
+    """
+    head = _checked(commit, head, leased=leased, approval=approval, now=now)
+    events = tuple(
+        [numbered(event, seq, now) for seq, event in enumerate(commit.events, head.next_seq)]
+    )
+    thread = _advanced(head, commit, events, leased=leased, now=now)
+    return Admission(thread, events, tuple(_entries(thread, events)))
+
+
+def claimed(head: Thread, owner: str, *, leased: bool, now: datetime) -> Thread:
+    """The head after `owner` takes the lease. Only what its last owner did not give back was lost.
+
+    Raises:
+        LeaseHeld: a live owner has it.
+    """
+    if leased:
+        raise LeaseHeld(thread_id=head.thread_id)
+    recoveries = head.recoveries + (head.owner is not None)
+    return head._replace(owner=owner, epoch=head.epoch + 1, recoveries=recoveries, updated_at=now)
+
+
+def _checked(
+    commit: Commit, head: Thread | None, *, leased: bool, approval: Entry | None, now: datetime
+) -> Thread:
+    guard = commit.guard
+    if isinstance(guard, Absent):
+        if head is not None:
+            raise ThreadExists(thread_id=commit.thread_id)
+        return _fresh(commit, guard.new, now)
+    head = same_thread(commit.thread_id, head, commit.incarnation)
+    match guard:
+        case Owned():
+            if (head.owner, head.epoch) != (guard.owner, guard.epoch):
+                raise LeaseLost(thread_id=head.thread_id, epoch=head.epoch)
+            if guard.exact:
+                _check_seq(head, guard.next_seq)
+        case Quiet():
+            _check_seq(head, guard.next_seq)
+            if leased:
+                raise LeaseHeld(thread_id=head.thread_id)
+        case Unchanged():
+            _check_seq(head, guard.next_seq)
+        case Pending():
+            if guard.exact:
+                _check_seq(head, guard.next_seq)
+            _check_pending(guard, head, approval, now)
+    return head
+
+
+def same_thread(thread_id: str, head: Thread | None, incarnation: str | None) -> Thread:
+    """The head, if the thread is there and the one that is meant.
+
+    Raises:
+        ThreadNotFound: there is none, or it was deleted and made again.
+    """
+    if head is None or incarnation not in (None, head.incarnation):
+        raise ThreadNotFound(thread_id=thread_id)
+    return head
+
+
+def _check_seq(head: Thread, expected: int) -> None:
+    if head.next_seq != expected:
+        raise SequenceConflict(thread_id=head.thread_id, next_seq=head.next_seq)
+
+
+def _check_pending(guard: Pending, head: Thread, approval: Entry | None, now: datetime) -> None:
+    if approval is None or approval.thread_id != head.thread_id:
+        raise ApprovalNotFound(approval_id=guard.approval_id)
+    if not approval.open:
+        raise ApprovalAlreadyDecided(approval_id=guard.approval_id)
+    overdue = approval.due_at is not None and approval.due_at <= now
+    if overdue and not guard.overdue and not guard.in_time:
+        raise ApprovalExpired(approval_id=guard.approval_id)
+    if guard.overdue and not overdue:
+        raise SequenceConflict("This approval is still in time.", approval_id=guard.approval_id)
+
+
+def _fresh(commit: Commit, new: NewThread, now: datetime) -> Thread:
+    return Thread(
+        thread_id=commit.thread_id,
+        user_id=new.user_id,
+        session_id=new.session_id,
+        wire_id=new.wire_id,
+        surface=new.surface,
+        agent=new.agent,
+        status=ThreadStatus.IDLE,
+        runnable=False,
+        epoch=0,
+        owner=None,
+        next_seq=1,
+        active_run=None,
+        head_run=None,
+        queued=0,
+        recoveries=0,
+        metadata=new.metadata,
+        created_at=now,
+        updated_at=now,
+        expires_at=new.expires_at,
+        incarnation=commit.commit_id,
+    )
+
+
+def _advanced(
+    head: Thread, commit: Commit, events: Sequence[Event], *, leased: bool, now: datetime
+) -> Thread:
+    """The head is a fold too, of just those events that move it."""
+    status, active, tip, queued = head.status, head.active_run, head.head_run, head.queued
+    runnable, recoveries, metadata = head.runnable, head.recoveries, head.metadata
+    for event in events:
+        if type(event) in _UNREMARKABLE:
+            continue
+        match event:
+            case RunStarted():
+                status, active, tip = ThreadStatus.RUNNING, event.run_id, event.run_id
+                runnable, recoveries = True, 0
+                queued -= event.message is None
+            case RunQueued():
+                queued += 1
+                runnable = runnable or active is None
+            case RunEnded() if event.run_id == active:
+                status, active = STATUS_AFTER[event.status], None
+                runnable, recoveries = queued > 0, 0
+            case RunEnded():
+                queued -= 1
+                runnable = runnable and (active is not None or queued > 0)
+            case ApprovalDecided() | CancelRequested() if event.run_id == active:
+                status, runnable, recoveries = ThreadStatus.RUNNING, True, 0
+            case BranchChanged():
+                tip = event.head_run
+            case ThreadChanged():
+                metadata = merge_metadata(dict(metadata), event.metadata)
+            case Imported() if active is None:
+                status = event.status or status
+            case _:
+                pass
+    if recoveries and isinstance(commit.guard, Owned):
+        recoveries *= _PROGRESS.isdisjoint(map(type, events))
+    owner, epoch = _holder(head, commit, leased=leased)
+    if isinstance(commit.lease, Park):
+        status, runnable = ThreadStatus.WAITING, False
+    elif epoch > head.epoch and owner is not None and active is not None:
+        status = ThreadStatus.RUNNING
+    return head._replace(
+        owner=owner,
+        epoch=epoch,
+        status=status,
+        active_run=active,
+        head_run=tip,
+        queued=queued,
+        runnable=runnable,
+        recoveries=recoveries,
+        metadata=metadata,
+        next_seq=head.next_seq + len(events),
+        updated_at=now,
+    )
+
+
+def _holder(head: Thread, commit: Commit, *, leased: bool) -> tuple[str | None, int]:
+    """The owner and the epoch after the commit."""
+    match commit.lease:
+        case Claim(owner) | ClaimIfFree(owner) if not leased:
+            return owner, head.epoch + 1
+        case Release() | Park():
+            return None, head.epoch
+        case _ if isinstance(commit.guard, Quiet):
+            return None, head.epoch + 1
+    return head.owner, head.epoch
+
+
+def _entries(thread: Thread, events: Sequence[Event]) -> Iterator[Entry]:
+    def entry(
+        kind: EntryKind, key: str, *, is_open: bool = True, due_at: datetime | None = None
+    ) -> Entry:
+        return Entry(kind, key, thread.thread_id, thread.user_id, event.run_id, is_open, due_at)
+
+    for event in events:
+        if type(event) in _UNREMARKABLE:
+            continue
+        match event:
+            case RunQueued() | RunStarted() if event.message is not None:
+                yield entry("run", event.run_id, is_open=False)
+            case ApprovalRequested():
+                yield entry("approval", event.approval_id, due_at=event.expires_at)
+            case ApprovalDecided():
+                yield entry("approval", event.approval_id, is_open=False)
+            case GrantChanged():
+                yield entry("grant", event.grant_id, is_open=event.granted)
+            case _:
+                pass

@@ -13,7 +13,6 @@ from typing import Any
 
 from sk_agents.engine.calls.call import Approval, Call, apply_to_calls
 from sk_agents.engine.events import (
-    OF_THREAD,
     Answered,
     BranchChanged,
     Cancelled,
@@ -31,17 +30,20 @@ from sk_agents.engine.events import (
     RunStarted,
     Thinking,
     ThreadChanged,
+    ThreadEvent,
     ToolFinished,
     ToolProposed,
 )
-from sk_agents.engine.log import transitions
 from sk_agents.engine.models import (
+    RUN_CHANGES,
     STATUS_AFTER,
+    TERMINAL,
     Message,
     RunStatus,
     ThreadStatus,
     Usage,
     UserInput,
+    checked_change,
 )
 from sk_agents.exceptions import StateCorrupt
 
@@ -76,19 +78,19 @@ class Run:
     completed_at: datetime | None = None
     first_seq: int = 0
     last_seq: int = 0
-    """Where its story begins and ends in the log; the latter once it has ended."""
-    # The user's message as a model is sent it: one object, so that it is encoded once.
-    said: Message | None = field(default=None, compare=False, repr=False)
-    # The same of the rounds whose calls have their results, and how many calls these are; while
-    # it runs, since each round sends them again.
-    told: list[Message] = field(default_factory=list, compare=False, repr=False)
-    told_calls: int = field(default=0, compare=False, repr=False)
+    """Its first and last event in the log; the latter once it has ended."""
+    # The user's message as a part of prompts: one object, so that it is encoded once.
+    user_message: Message | None = field(default=None, compare=False, repr=False)
+    # While it runs: the messages of rounds whose calls have results, and the number of these calls.
+    # Each further round sends them again.
+    round_messages: list[Message] = field(default_factory=list, compare=False, repr=False)
+    round_calls: int = field(default=0, compare=False, repr=False)
 
     @property
     def status(self) -> RunStatus:
         """Waiting is derived: every call without a result waits for a person.
 
-        A run that was asked to stop waits for nobody: its owner has to end it.
+        A run that was asked to stop does not wait: its owner has to end it.
         """
         if self.calls and self.phase is RunStatus.RUNNING and self.cancel_requested is None:
             if self.open_calls and all(call.waits for call in self.open_calls.values()):
@@ -97,11 +99,11 @@ class Run:
 
     @property
     def rounds(self) -> int:
-        """In how many rounds the model has asked for calls."""
+        """The number of rounds in which the model asked for calls."""
         return next(reversed(self.calls.values())).proposal.round if self.calls else 0
 
     def attempt(self, number: int) -> int:
-        """Which one to get an answer to this round is the last."""
+        """The number of the last attempt at this round."""
         return self.attempts.get(number, 1) if self.attempts else 1
 
     @property
@@ -115,7 +117,7 @@ class Run:
 
 @dataclass(slots=True)
 class ThreadState:
-    """A thread as its log tells it."""
+    """A thread as its log describes it."""
 
     next_seq: int = 1
     runs: dict[str, Run] = field(default_factory=dict)
@@ -166,7 +168,7 @@ class ThreadState:
             raise StateCorrupt(f"event {event.seq} stands where {self.next_seq} is due")
         self.next_seq += 1
         self.last_event = event
-        if type(event) not in OF_THREAD:
+        if not isinstance(event, ThreadEvent):
             _apply_step(self.run(event.run_id), event)
             return
         match event:
@@ -197,23 +199,18 @@ class ThreadState:
         known = self.runs.get(event.run_id)
         if self.active_run is not None:
             raise StateCorrupt(f"run {event.run_id} starts while another is active")
-        self._check_start(event, known)
+        # So that no chain of parents is endless.
+        if event.parent_run is not None and self.run(event.parent_run).phase not in TERMINAL:
+            raise StateCorrupt(f"run {event.run_id} follows a run that has not ended")
+        if (known is None) is (event.message is None):
+            raise StateCorrupt(f"run {event.run_id} starts with no message, or with two")
         if known is None:
             self._add(event, RunStatus.RUNNING, parent=event.parent_run, edits=event.edits)
         else:
-            known.phase = transitions.step(transitions.RUN, known.phase, RunStatus.RUNNING, "a run")
+            known.phase = checked_change(RUN_CHANGES, known.phase, RunStatus.RUNNING, "a run")
             known.parent_run = event.parent_run
             self.queue.remove(event.run_id)
         self.active_run = self.head_run = event.run_id
-
-    def _check_start(self, event: RunStarted, known: Run | None) -> None:
-        """Parents have ended, so that every chain of them does; a message is said once."""
-        if event.parent_run is not None:
-            parent = self.run(event.parent_run)
-            if parent.phase not in transitions.TERMINAL:
-                raise StateCorrupt(f"run {event.run_id} follows a run that has not ended")
-        if (known is None) is (event.message is None):
-            raise StateCorrupt(f"run {event.run_id} starts with no message, or with two")
 
     def _add(
         self,
@@ -223,7 +220,8 @@ class ThreadState:
         parent: str | None,
         edits: str | None = None,
     ) -> None:
-        transitions.step(transitions.RUN, self._phase(event.run_id), phase, "a run")
+        before = self.runs[event.run_id].phase if event.run_id in self.runs else None
+        checked_change(RUN_CHANGES, before, phase, "a run")
         self.runs[event.run_id] = Run(
             run_id=event.run_id,
             message=event.message,
@@ -242,9 +240,6 @@ class ThreadState:
         if event.idempotency_key is not None:
             self.keys[event.idempotency_key] = event.run_id
 
-    def _phase(self, run_id: str) -> RunStatus | None:
-        return self.runs[run_id].phase if run_id in self.runs else None
-
     def _end(self, event: RunEnded) -> None:
         run = self.run(event.run_id)
         if run.open_calls:
@@ -254,10 +249,10 @@ class ThreadState:
         else:
             self.active_run = None
             self.last_status = STATUS_AFTER[event.status]
-        run.phase = transitions.step(transitions.RUN, run.phase, event.status, "a run")
+        run.phase = checked_change(RUN_CHANGES, run.phase, event.status, "a run")
         run.usage = event.usage
         run.completed_at = event.at
-        run.told, run.told_calls = [], 0
+        run.round_messages, run.round_calls = [], 0
         run.last_seq = event.seq
 
 
@@ -296,18 +291,13 @@ def _apply_step(run: Run, event: Event) -> None:
             run.attempts = run.attempts if run.attempts is not None else {}
             run.attempts[event.round] = event.attempt
         case _:
-            if isinstance(event, ToolProposed) and event.usage is not None:
-                run.usage += event.usage
             apply_to_calls(run.calls, event)
-            _keep_open(run, event)
-
-
-def _keep_open(run: Run, event: Event) -> None:
-    if isinstance(event, ToolProposed):
-        run.open_calls[event.call_id] = run.calls[event.call_id]
-    elif isinstance(event, ToolFinished):
-        del run.open_calls[event.call_id]
-        run.is_refused = run.is_refused or (event.outcome, event.by) == ("refused", "human")
+            if isinstance(event, ToolProposed):
+                run.open_calls[event.call_id] = run.calls[event.call_id]
+                run.usage = run.usage if event.usage is None else run.usage + event.usage
+            elif isinstance(event, ToolFinished):
+                del run.open_calls[event.call_id]
+                run.is_refused |= (event.outcome, event.by) == ("refused", "human")
 
 
 def _is_possible_at_rest(run: Run, event: Event) -> bool:

@@ -1,6 +1,6 @@
-"""What a run is saying right now, before it is stored: previews, for readers in this process.
+"""The text of a run as it appears, before it is stored: deltas, for readers in this process.
 
-Readers pull, when they are told that there is more. Each remembers how far it has read; what it
+Readers pull when a listener of theirs was called. Each remembers how far it has read; what it
 missed while it was slow comes as one piece. So a slow or absent reader costs nothing, and one that
 attaches late gets the text so far.
 """
@@ -15,12 +15,19 @@ from sk_agents.engine.events import Answered, Event, ToolProposed
 
 # Of one call: what is beyond is in its result, as far as that is kept.
 MAX_OUTPUT = 1_048_576
+# A reader is given no more text than this at once, and one chunk.
+MOST_CHARACTERS = 32 * 1024
 
 DeltaKind = Literal["answer", "thinking", "tool_output"]
+StreamKey = tuple[DeltaKind, int, int, str | None]
+Listener = Callable[[], None]
+
+_NOTHING = (0, 0)
+_ROUND_ENDS = frozenset((Answered, ToolProposed))
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
+class LiveDelta:
     """A piece of text as it appears; void once a higher `attempt` of its round begins."""
 
     kind: DeltaKind
@@ -32,21 +39,14 @@ class Delta:
     call_id: str | None = None
 
 
-StreamKey = tuple[DeltaKind, int, int, str | None]
-Listener = Callable[[], None]
-
-_NOTHING = (0, 0)
-# A reader is given no more text than this at once, and one chunk.
-MOST_CHARACTERS = 32 * 1024
-
-
 @dataclass(slots=True)
 class _Stream:
     chunks: list[str] = field(default_factory=list)
     length: int = 0
 
     def end_of_piece(self, count: int, offset: int) -> int:
-        """Up to which chunk a reader is given, who has so many chunks and characters already."""
+        """The chunk before which the next piece ends, for a reader that has so many chunks and
+        characters."""
         if self.length - offset <= MOST_CHARACTERS:
             return len(self.chunks)
         size = 0
@@ -57,52 +57,49 @@ class _Stream:
         return len(self.chunks)
 
 
-# What a round comes to.
-_ROUND_ENDS = frozenset((Answered, ToolProposed))
-
-
 class LiveRun:
-    """The open round of one run: its text, its reasoning, its tools' output."""
+    """The open round of one run: its text, its reasoning, its tools' output.
+
+    `listeners` are called when there is more: those of readers that have read everything.
+    """
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
+        self.listeners: list[Listener] = []
         self._streams: dict[StreamKey, _Stream] = {}
         self._closed_calls: set[str] = set()
-        # Those who have read everything and wait for more.
-        self.listeners: list[Listener] = []
         self._round = 1
         self._attempt = 1
 
     def begin(self, number: int, attempt: int) -> None:
-        """A new round or attempt: what the last one said is stored by now, or void."""
+        """A new round or attempt: the text of the last one is stored by now, or void."""
         self._round, self._attempt = number, attempt
         self._streams = {key: s for key, s in self._streams.items() if key[0] == "tool_output"}
 
-    def say(self, kind: Literal["answer", "thinking"], text: str) -> None:
+    def add_text(self, kind: Literal["answer", "thinking"], text: str) -> None:
         self._append((kind, self._round, self._attempt, None), text)
 
-    def output(self, call_id: str, text: str) -> None:
+    def add_output(self, call_id: str, text: str) -> None:
         key: StreamKey = ("tool_output", 0, 1, call_id)
         shown = self._streams[key].length if key in self._streams else 0
         if call_id not in self._closed_calls and shown < MAX_OUTPUT:
             self._append(key, text[: MAX_OUTPUT - shown])
 
-    def tell(self) -> None:
-        """There is more to read."""
+    def call_listeners(self) -> None:
         for listener in self.listeners:
             listener()
 
     def stored(self, events: Sequence[Event]) -> None:
-        """These are about to be shown: no preview of what they hold may follow."""
+        """Readers are about to get these events: no delta of what they hold may follow."""
         if not _ROUND_ENDS.isdisjoint(map(type, events)):
             self.close_round()
 
     def close_round(self) -> None:
-        """No preview of it may follow."""
+        """No delta of it may follow."""
         self.begin(self._round, self._attempt)
 
     def close_call(self, call_id: str) -> None:
-        """As `close_round`; a tool that was left behind may go on talking."""
+        """No delta of it may follow, even if the tool was abandoned and goes on printing."""
         self._closed_calls.add(call_id)
         self._streams.pop(("tool_output", 0, 1, call_id), None)
 
@@ -116,8 +113,9 @@ class LiveRun:
                 return True
         return False
 
-    def since(self, seen: dict[StreamKey, tuple[int, int]]) -> Iterator[Delta]:
-        """What is new to a reader who has `seen` so many chunks and characters of each stream."""
+    def deltas_since(self, seen: dict[StreamKey, tuple[int, int]]) -> Iterator[LiveDelta]:
+        """What is new to a reader that has `seen` so many chunks and characters of each stream;
+        `seen` is moved on."""
         for key, stream in self._streams.items():
             count, offset = seen.get(key, _NOTHING)
             if count < len(stream.chunks):
@@ -125,7 +123,7 @@ class LiveRun:
                 end = stream.end_of_piece(count, offset)
                 content = "".join(stream.chunks[count:end])
                 seen[key] = (end, offset + len(content))
-                yield Delta(kind, self.run_id, content, offset, number, attempt, call_id)
+                yield LiveDelta(kind, self.run_id, content, offset, number, attempt, call_id)
 
     def _append(self, key: StreamKey, text: str) -> None:
         stream = self._streams.get(key)

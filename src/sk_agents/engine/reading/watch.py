@@ -1,20 +1,23 @@
-"""Reading a thread as it grows: what is stored, in order, and previews of what is not yet.
+"""Reading a thread as it grows: stored events in order, and deltas of what is not stored yet.
 
 A reader only reads. It can come and go, be slow, or read a run that another instance drives.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, Self
 
-from sk_agents.engine.events import Event, RunEnded
+from sk_agents.engine.events import Event, RunEnded, within
 from sk_agents.engine.failpoints import announced
-from sk_agents.engine.log.event_size import within
-from sk_agents.engine.log.transitions import TERMINAL
+from sk_agents.engine.log.state import Run
+from sk_agents.engine.models import SETTLED, TERMINAL
 from sk_agents.engine.ports import Subscription
-from sk_agents.engine.reading.live import Delta, LiveRun, StreamKey
+from sk_agents.engine.reading.live import LiveDelta, LiveRun, StreamKey
+from sk_agents.engine.reading.readers import Readers
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import RunNotFound, ShuttingDown, StoreUnavailable
@@ -27,97 +30,70 @@ PAGE = 500
 # A reader holds no more of a log than this at a time, and one event: many may be stuck at once.
 PAGE_BYTES = 64 * 1024
 
-Item = Event | Delta
-
-
-class RunReaders(Protocol):
-    """Who wants to know that a run is read."""
-
-    def joined(self, thread_id: str, run_id: str) -> None: ...
-
-    def left(self, thread_id: str, run_id: str) -> None: ...
+Item = Event | LiveDelta
 
 
 class Outlet(Protocol):
-    """Where previews may go at once while their reader waits, without waking it.
+    """Where deltas may go at once while their reader waits, without waking it.
 
-    It is asked whether it is open each time: one whose client is slow closes for a while.
+    `is_open` is asked each time: an outlet whose client is slow closes for a while.
     """
 
     @property
     def is_open(self) -> bool: ...
 
-    def take(self, previews: Sequence[Delta]) -> None: ...
+    def take(self, deltas: Sequence[LiveDelta]) -> None: ...
 
 
-class _Place:
-    """How far a reader has read. Called when there is more of what is not stored yet."""
+@dataclass(slots=True, eq=False)
+class _Position:
+    """How far a reader has read: the events up to `last`, and `seen` of the live text."""
 
-    __slots__ = (
-        "_outlet",
-        "_run_id",
-        "_seen_run",
-        "_services",
-        "_thread_id",
-        "incarnation",
-        "last",
-        "seen",
-    )
-
-    def __init__(
-        self,
-        services: Services,
-        thread_id: str,
-        run_id: str | None,
-        last: int,
-        outlet: Outlet | None,
-    ) -> None:
-        self._services = services
-        self._thread_id = thread_id
-        self._run_id = run_id
-        self._outlet = outlet
-        self.seen: dict[StreamKey, tuple[int, int]] = {}
-        self._seen_run = run_id
-        self.last = last
-        self.incarnation: str | None = None
+    services: Services
+    thread_id: str
+    run_id: str | None
+    last: int
+    incarnation: str | None
+    outlet: Outlet | None
+    seen: dict[StreamKey, tuple[int, int]] = field(default_factory=dict)
+    seen_run: str | None = None
 
     def known(self) -> KnownThread | None:
         """What is known here of the thread that is read, not of one that has its id by now."""
-        known = self._services.threads.known(self._thread_id)
+        known = self.services.threads.known(self.thread_id)
         return known if known is not None and known.incarnation == self.incarnation else None
 
     def live(self) -> LiveRun | None:
-        """The run that is driven here, for a reader who has read exactly what is known of it here.
+        """The run that is driven here, for a reader that has read exactly what is known of it here.
 
-        One who is behind reads what is stored first; one who is ahead, since a commit is readable
-        before its sender hears of it, may have read what the previews are of.
+        A reader that is behind reads what is stored first. One may also be ahead, since a commit is
+        readable before its sender has the answer: it may have read what the deltas are of.
         """
-        services, thread_id = self._services, self._thread_id
-        live, known = services.live.get(thread_id), self.known()
+        live, known = self.services.live.get(self.thread_id), self.known()
         if live is None or known is None or known.state.active_run != live.run_id:
             return None
-        is_wanted = self._run_id is None or self._run_id == live.run_id
+        is_wanted = self.run_id is None or self.run_id == live.run_id
         return live if is_wanted and known.state.next_seq == self.last + 1 else None
 
-    def previews(self, live: LiveRun) -> Iterator[Delta]:
-        """What this reader has not seen of them."""
-        if live.run_id != self._seen_run:
-            self._seen_run, self.seen = live.run_id, {}
-        return live.since(self.seen)
+    def new_deltas(self, live: LiveRun) -> Iterator[LiveDelta]:
+        if live.run_id != self.seen_run:
+            self.seen_run, self.seen = live.run_id, {}
+        return live.deltas_since(self.seen)
 
-    def __call__(self) -> None:
+    def on_live_text(self) -> None:
+        """Hand new deltas to the outlet, or wake the reader. A listener of `LiveRun`."""
         live = self.live()
         if live is None:
-            # The reader has been woken for what comes before it.
+            # The reader has been woken for the events that come first.
             return
-        outlet = self._outlet
+        outlet = self.outlet
         if outlet is None or not outlet.is_open:
-            self._services.signals.notify(self._thread_id, local=True)
-        elif previews := [*self.previews(live)]:
+            self.services.signals.notify(self.thread_id, local=True)
+        elif deltas := [*self.new_deltas(live)]:
             try:
-                outlet.take(previews)
-            except Exception:  # it is called by the run, which must outlive its readers
-                logger.exception("previews lost", extra={"run_id": live.run_id})
+                outlet.take(deltas)
+            except Exception:  # called by the run, which must outlive its readers
+                logger.exception("deltas lost", extra={"run_id": live.run_id})
 
 
 class Watch:
@@ -125,15 +101,14 @@ class Watch:
 
     With `run_id` only that run's, ending with its end; without, the whole thread's, endlessly.
     `incarnation` names the thread in which `after` is a place; without, it is the one that is there
-    when the reading begins.
-    `readers` are told of one who reads a run. What an `outlet` takes is not given here again.
-    No generator: one is registered with the event loop and taken off again, for every turn.
+    when the reading begins. `readers` count this reader of the run. What an `outlet` takes is not
+    given here again. No generator: the event loop would register and drop one for every turn.
 
     Raises:
         ThreadNotFound, StateCorrupt: as the store says, or the thread was deleted and made again.
         RunNotFound: the thread has no such run.
         ShuttingDown: this instance closes; another one, or this one restarted, has the rest.
-        StoreUnavailable: the run's driver has more to tell, which the store does not take now.
+        StoreUnavailable: the run's driver has more, which the store does not take now.
     """
 
     def __init__(
@@ -144,15 +119,14 @@ class Watch:
         after: int,
         run_id: str | None = None,
         incarnation: str | None = None,
-        readers: RunReaders | None = None,
+        readers: Readers | None = None,
         outlet: Outlet | None = None,
     ) -> None:
         self._services = services
         self._thread_id = thread_id
         self._run_id = run_id
         self._readers = readers
-        self._place = _Place(services, thread_id, run_id, after, outlet)
-        self._place.incarnation = incarnation
+        self._position = _Position(services, thread_id, run_id, after, incarnation, outlet)
         self._subscription = services.signals.subscribe(thread_id)
         self._changes: Subscription | None = None
         self._given: Sequence[Item] = ()
@@ -177,7 +151,7 @@ class Watch:
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Let go of the thread. To close it again does nothing."""
+        """May be called more than once."""
         self._has_ended = True
         if self._changes is None:
             return
@@ -199,9 +173,9 @@ class Watch:
 
     async def _begin(self) -> Subscription:
         services, thread_id = self._services, self._thread_id
-        if self._place.incarnation is None:
-            self._place.incarnation = await self._incarnation()
-        self._must_look = self._place.known() is None
+        if self._position.incarnation is None:
+            self._position.incarnation = await self._incarnation()
+        self._must_look = self._position.known() is None
         changes = self._changes = await self._subscription.__aenter__()
         services.threads.pin(thread_id)
         if self._readers is not None and self._run_id is not None:
@@ -211,29 +185,29 @@ class Watch:
     async def _incarnation(self) -> str:
         known = self._services.threads.known(self._thread_id)
         if known is None or self._thread_id not in self._services.live:
-            # Only what this process drives is known to be there still.
+            # What this process does not drive may have been deleted elsewhere.
             return (await self._services.store.thread(self._thread_id)).incarnation
         return known.incarnation
 
     async def _look(self) -> Sequence[Item]:
-        services, place, run_id = self._services, self._place, self._run_id
+        services, position, run_id = self._services, self._position, self._run_id
         events = None if self._must_look else self._remembered()
         if events is None:
             events = await services.store.events_after(
                 self._thread_id,
-                place.last,
+                position.last,
                 PAGE,
-                incarnation=place.incarnation,
+                incarnation=position.incarnation,
                 max_bytes=PAGE_BYTES,
             )
         events = within(events, PAGE_BYTES)
         if events:
-            place.last = events[-1].seq
+            position.last = events[-1].seq
         items: list[Item] = [event for event in events if run_id in (None, event.run_id)]
         self._has_ended = run_id is not None and any(type(item) is RunEnded for item in items)
-        live = place.live()
+        live = position.live()
         if live is not None:
-            items.extend(place.previews(live))
+            items.extend(position.new_deltas(live))
         self._found, self._has_looked = (bool(events), live is not None), True
         return items
 
@@ -248,12 +222,12 @@ class Watch:
         if self._thread_id in self._services.stuck:
             raise StoreUnavailable
         has_all = was_live or not had_events
-        self._must_look = has_all and not await _waited(changes, self._place)
+        self._must_look = has_all and not await _was_signalled(changes, self._position)
         return True
 
     async def _is_over(self, run_id: str) -> bool:
         """Whether the reader, having read so far, has nothing of this run left to wait for."""
-        known, last = self._place.known(), self._place.last
+        known, last = self._position.known(), self._position.last
         if known is None or known.state.next_seq <= last:
             known = await self._services.threads.load(self._thread_id)
         run = known.state.runs.get(run_id)
@@ -262,21 +236,72 @@ class Watch:
         return run.phase in TERMINAL and known.state.next_seq == last + 1
 
     def _remembered(self) -> Sequence[Event] | None:
-        """What is new, if this process drives the run or at least knows more than the reader."""
-        known = self._place.known()
-        events = known.after(self._place.last) if known is not None else None
+        """New events from memory; `None` if the store has to be asked."""
+        known = self._position.known()
+        events = known.after(self._position.last) if known is not None else None
         return events if events or self._thread_id in self._services.live else None
 
 
-async def _waited(changes: Subscription, place: _Place) -> bool:
-    """Whether there was a signal; until then, previews go to the place's outlet."""
-    live = place.live()
+async def _was_signalled(changes: Subscription, position: _Position) -> bool:
+    """Wait for a signal or the time to poll; until then, deltas go to the outlet."""
+    live = position.live()
     if live is None:
         return await changes.wait(POLL_SECONDS)
-    if live.is_ahead_of(place.seen):
+    if live.is_ahead_of(position.seen):
         return True
-    live.listeners.append(place)
+    live.listeners.append(position.on_live_text)
     try:
         return await changes.wait(POLL_SECONDS)
     finally:
-        live.listeners.remove(place)
+        live.listeners.remove(position.on_live_text)
+
+
+async def wait_until_settled(
+    services: Services, thread_id: str, run_id: str, seconds: float | None = None
+) -> Run:
+    """The run once it has ended or waits for a person, without reading along.
+
+    Raises:
+        TimeoutError: neither has come within `seconds`.
+        ThreadNotFound, StateCorrupt: as the store says.
+        RunNotFound: the thread has no such run.
+        ShuttingDown: this instance closes; another one, or this one restarted, has the rest.
+        StoreUnavailable: the run's driver has more, which the store does not take now.
+    """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds if seconds is not None else None
+    was_signalled = True
+    services.threads.pin(thread_id)
+    try:
+        async with services.signals.subscribe(thread_id) as changes:
+            while True:
+                run = await _up_to_date(services, thread_id, run_id, was_signalled)
+                if run.status in SETTLED:
+                    return run
+                if services.closing:
+                    raise ShuttingDown
+                if thread_id in services.stuck:
+                    raise StoreUnavailable
+                left = POLL_SECONDS if end is None else min(POLL_SECONDS, end - loop.time())
+                if left <= 0:
+                    raise TimeoutError
+                was_signalled = await changes.wait(left)
+    finally:
+        services.threads.unpin(thread_id)
+
+
+async def _up_to_date(services: Services, thread_id: str, run_id: str, was_signalled: bool) -> Run:
+    """The run as memory has it, if that is all there is: it has ended, or is driven here."""
+    known = services.threads.known(thread_id)
+    run = known.state.runs.get(run_id) if known is not None else None
+    if run is not None and was_signalled:
+        status = run.status
+        if status in TERMINAL or (thread_id in services.live and status not in SETTLED):
+            return run
+    known = await services.threads.load(thread_id)
+    if not was_signalled:
+        # Its driver may have failed at the log: one that cannot be read has no end either.
+        await services.store.events_after(thread_id, known.state.next_seq - 1, 1)
+    if run_id not in known.state.runs:
+        raise RunNotFound(run_id=run_id)
+    return known.state.runs[run_id]

@@ -14,16 +14,16 @@ from itertools import chain, repeat
 from typing import Literal, TypeVar
 
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.calls import sealing
 from sk_agents.engine.calls import steps as tool_steps
-from sk_agents.engine.calls.runs import ToolRuns
+from sk_agents.engine.calls.runner import CallRunner
 from sk_agents.engine.events import ApprovalDecided, Event, RunStarted
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.commits import Commit, Committed, Owned, Park, Release
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.reading.live import LiveRun
-from sk_agents.engine.run.deadline import Deadline
+from sk_agents.engine.run import lifecycle
 from sk_agents.engine.run.rounds import ModelRound, Reply
+from sk_agents.engine.run.run_context import RunContext, UserHeader
 from sk_agents.engine.services import STORE_TROUBLE, Services
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
@@ -42,6 +42,8 @@ T = TypeVar("T")
 
 # Between two tries of a commit that the store does not take, in seconds.
 PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
+# Who makes a run go on by deciding an approval.
+MOVERS = ("human", "timeout")
 
 
 class Driver:
@@ -50,34 +52,31 @@ class Driver:
         services: Services,
         known: KnownThread,
         agent_of: Callable[[KnownThread], Agent],
-        *,
-        authorization: str | None = None,
-        header_is_lost: bool = False,
+        header: UserHeader,
     ) -> None:
-        self.services = services
+        self._services = services
         self.known = known
         self.thread_id = known.head.thread_id
-        self.authorization = authorization
-        # Nobody came for a run that was given back to whoever holds its header.
-        self.header_is_lost = header_is_lost
+        self.header = header
         self.epoch = known.head.epoch
         self._run_id = known.state.active_run or ""
-        self.draining = False
-        # When somebody outside last made it go on.
+        self._draining = False
+        # When a person or another part of the system last made it go on.
         self.moved_at = services.clock.monotonic()
-        self.agent: Agent
-        self.live: LiveRun
+        self._agent: Agent
+        self._live: LiveRun
         self._agent_of = agent_of
         self._lock = asyncio.Lock()
-        self._tools: ToolRuns
+        self._context: RunContext
+        self._calls: CallRunner
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._interruptible = False
-        self._deadline: Deadline | None = None
+        self._timeout: asyncio.Timeout | None = None
 
     @property
     def run(self) -> Run:
-        """The one that is driven, also once another instance has ended it."""
+        """The run that is driven, also once another instance has ended it."""
         return self.known.state.run(self._run_id)
 
     def start(self) -> asyncio.Task[None]:
@@ -87,7 +86,7 @@ class Driver:
 
     def poke(self) -> None:
         """The thread has changed, or we are to stop: look again."""
-        self.moved_at = self.services.clock.monotonic()
+        self.moved_at = self._services.clock.monotonic()
         self._look_again()
 
     def _look_again(self) -> None:
@@ -97,13 +96,14 @@ class Driver:
             self._task.cancel()
 
     def drain(self) -> None:
-        self.draining = True
+        self._draining = True
         self.poke()
 
     def notice(self, events: Sequence[Event]) -> None:
         """The known thread has taken in these events, or that it was claimed or deleted."""
-        if any(map(_moves_it_on, events)):
-            self.moved_at = self.services.clock.monotonic()
+        # What a driver withdraws by itself does not count.
+        if any(isinstance(one, ApprovalDecided) and one.by in MOVERS for one in events):
+            self.moved_at = self._services.clock.monotonic()
         self._look_again()
 
     async def commit(
@@ -118,119 +118,135 @@ class Driver:
         """
         async with self._lock:
             state = self.known.state
-            guard = Owned(self.services.owner, self.epoch, state.next_seq, exact)
+            guard = Owned(self._services.owner, self.epoch, state.next_seq, exact)
             try:
-                commit = self.services.new_commit(self.known, guard, events, lease)
-                await self.services.learn(self.known, await self._send(commit))
+                commit = self._services.new_commit(self.known, guard, events, lease)
+                await self._services.learn(self.known, await self._send(commit))
             except SequenceConflict:
-                await self.services.threads.load(self.thread_id)
+                await self._services.threads.load(self.thread_id)
                 raise
             except ThreadNotFound as error:
-                self.known.lose()
+                self.known.mark_deleted()
                 raise LeaseLost(thread_id=self.thread_id) from error
 
     async def _send(self, commit: Commit) -> Committed:
         """Send it until the store takes it: what a model has said and a tool has done is not to be
         lost because a disk is full for a while. Another owner's claim ends that, and draining."""
-        try:
-            return await self.services.send(commit)
-        except (StoreBroken, SchemaTooNew):
-            raise
-        except STORE_TROUBLE as error:
-            if self.draining:
-                raise
-            name = type(error).__name__
-            extra = {"thread_id": self.thread_id, "error": name}
-            logger.warning("the store does not take a run's commit: trying again", extra=extra)
+        done = await self._try_to_send(commit)
+        if isinstance(done, Committed):
+            return done
+        extra = {"thread_id": self.thread_id, "error": type(done).__name__}
+        logger.warning("the store does not take a run's commit: trying again", extra=extra)
         with self._held_up():
             for pause in chain(PAUSES, repeat(PAUSES[-1])):
                 await asyncio.sleep(pause)
-                try:
-                    return await self.services.send(commit)
-                except (StoreBroken, SchemaTooNew):
-                    raise
-                except STORE_TROUBLE:
-                    if self.draining:
-                        raise
+                done = await self._try_to_send(commit)
+                if isinstance(done, Committed):
+                    return done
                 if pause == PAUSES[-1]:
-                    self.services.stuck.add(self.thread_id)
-                    self.services.signals.notify(self.thread_id, local=True)
+                    self._services.stuck.add(self.thread_id)
+                    self._services.signals.notify(self.thread_id, local=True)
         raise AssertionError("the pauses have no end")
+
+    async def _try_to_send(self, commit: Commit) -> Committed | Exception:
+        """The error if the store does not take it now."""
+        try:
+            return await self._services.send(commit)
+        except (StoreBroken, SchemaTooNew):
+            raise
+        except STORE_TROUBLE as error:
+            if self._draining:
+                raise
+            return error
 
     @contextmanager
     def _held_up(self) -> Iterator[None]:
         """While the store takes nothing. It does not count as the run's time."""
-        deadline, self._deadline = self._deadline, None
-        if deadline is not None:
-            deadline.pause()
+        loop, timeout = asyncio.get_running_loop(), self._timeout
+        due = timeout.when() if timeout is not None and not timeout.expired() else None
+        left = due - loop.time() if due is not None else 0.0
+        if timeout is not None and due is not None:
+            timeout.reschedule(None)
         try:
             yield
         finally:
-            self.services.stuck.discard(self.thread_id)
-            self._deadline = deadline
-            if deadline is not None:
-                deadline.resume()
+            self._services.stuck.discard(self.thread_id)
+            # A tool's commit may outlast the time that the driver had for the run.
+            if timeout is not None and due is not None and timeout is self._timeout:
+                timeout.reschedule(loop.time() + left)
 
     @property
     def is_outdated(self) -> bool:
         """Another owner has claimed the thread after us, or it was deleted."""
-        return self.known.head.epoch > self.epoch or self.known.is_gone
+        return self.known.head.epoch > self.epoch or self.known.is_deleted
 
     def _must_stop(self) -> bool:
         is_cancelled = self.run.cancel_requested is not None
-        return self.draining or is_cancelled or self.is_outdated
+        return self._draining or is_cancelled or self.is_outdated
 
     async def _drive(self) -> None:
-        self.services.threads.pin(self.thread_id)
+        self._services.threads.pin(self.thread_id)
         self.known.listeners.append(self.notice)
         try:
             while self.known.state.active_run is not None and not self.is_outdated:
                 self._run_id = self.known.state.active_run
-                if self.live.run_id != self._run_id:
+                if self._live.run_id != self._run_id:
                     self._announce()
-                with self.services.observer.driving(self.known.head, self.known.state):
+                with self._services.observer.driving(self.known.head, self.known.state):
                     has_ended = await self._drive_run()
                 if not has_ended:
                     break
         finally:
-            if self.services.live.get(self.thread_id) is self.live:
-                del self.services.live[self.thread_id]
+            if self._services.live.get(self.thread_id) is self._live:
+                del self._services.live[self.thread_id]
             self.known.listeners.remove(self.notice)
-            self.services.threads.unpin(self.thread_id)
+            self._services.threads.unpin(self.thread_id)
 
     def _announce(self) -> None:
-        """From now on readers here find all there is to know of this run in memory."""
-        self.live = self.services.live[self.thread_id] = LiveRun(self.run.run_id)
-        # Those who wait for it know of no run here that they could listen to.
-        self.services.signals.notify(self.thread_id, local=True)
+        """From now on readers in this process find the open round of this run in memory."""
+        self._live = self._services.live[self.thread_id] = LiveRun(self.run.run_id)
+        # Readers that wait for it know of no run here that they could listen to.
+        self._services.signals.notify(self.thread_id, local=True)
 
     async def _drive_run(self) -> bool:
-        """True when the run has ended, False when somebody else must drive it on."""
+        """True when the run has ended, False when another instance or a person is to go on."""
         try:
-            self.agent = self._agent_of(self.known)
+            self._agent = self._agent_of(self.known)
         except InvalidInput:
             # A run that was queued for an agent we do not have: another instance may.
             await self.commit(lease=Release())
             return False
-        self._tools = ToolRuns(self)
+        self._context = RunContext(
+            self._services,
+            self.known,
+            self._run_id,
+            self.epoch,
+            self._agent,
+            self._live,
+            self.header,
+            self.commit,
+            self.unless_stopped,
+        )
+        self._calls = CallRunner(self._context)
         try:
-            self._deadline = Deadline(self.agent.limits.run_seconds)
-            with self._deadline:
-                return await self._steps()
+            async with asyncio.timeout(self._agent.limits.run_seconds) as self._timeout:
+                try:
+                    return await self._steps()
+                finally:
+                    self._timeout = None
         except TimeoutError:
-            await self._tools.stop()
+            await self._calls.stop()
             await self._fail("run_timeout", "The run took longer than it may.")
         except ModelError as error:
             await self._fail(error.code, str(error))
         except LeaseLost:
-            await self._tools.let_go()
+            await self._calls.let_go()
             raise
         finally:
-            if self._tools.running:
-                await self._tools.abandon()
-            # It knows us and we know it: without this the two would live until the collector comes.
-            del self._tools
-            self._deadline = None
+            if self._calls.running:
+                await self._calls.abandon()
+            # They refer to us: without this they would live until the garbage collector comes.
+            del self._calls, self._context
         return True
 
     async def _steps(self) -> bool:
@@ -241,7 +257,7 @@ class Driver:
             if run.cancel_requested is not None:
                 await self._cancel()
                 return True
-            if self.draining:
+            if self._draining:
                 await self._hand_over()
                 return False
             if run.calls and self._is_rejected:
@@ -257,20 +273,20 @@ class Driver:
     async def _model_round(self) -> bool:
         """Ask the model once more; True if that ended the run."""
         run = self.run
-        model_round = ModelRound(self, run)
+        model_round = ModelRound(self._context)
         if model_round.number > 1:
             failpoint("next_round")
-        if model_round.number > self.agent.limits.model_rounds:
+        if model_round.number > self._agent.limits.model_rounds:
             await self._fail("max_rounds", "The model used tools too many times in one turn.")
             return True
-        if tool_steps.invalid_rounds(run) >= self.agent.limits.invalid_rounds:
+        if tool_steps.invalid_rounds(run) >= self._agent.limits.invalid_rounds:
             await self._fail("invalid_tool_call", "The model kept asking for calls it cannot make.")
             return True
         reply = await self.unless_stopped(model_round.ask)
         if reply is None or run.cancel_requested is not None:
             return False
         if reply.calls:
-            await self.commit(*await self._tools.proposed(reply))
+            await self.commit(*await self._calls.proposed(reply))
             failpoint("calls_proposed")
             return False
         failpoint("before_answer")
@@ -287,7 +303,9 @@ class Driver:
         except asyncio.CancelledError:
             if self._interruptible or not self._must_stop():
                 raise
-            self._task_was_interrupted()
+            # The cancellation was ours and has been seen to.
+            if self._task is not None:
+                self._task.uncancel()
             return None
         finally:
             self._interruptible = False
@@ -296,7 +314,7 @@ class Driver:
         """Unless a cancel was faster: then it is what had been said by then."""
         run = self.run
         while run.cancel_requested is None:
-            events = sealing.answered(run, reply.answer(), run.usage + reply.usage)
+            events = lifecycle.answered(run, reply.answer(), run.usage + reply.usage)
             try:
                 return await self._try_to_end(*reply.thoughts(), *events)
             except SequenceConflict:
@@ -307,53 +325,48 @@ class Driver:
         """Bring calls to their results; False when only people can do that."""
         while self.run.open_calls and not self._must_stop() and not self._is_rejected:
             self._changed.clear()
-            if await self._tools.advance():
+            if await self._calls.advance():
                 continue
-            if not self._tools.running and self._tools.hands_over:
+            if not self._calls.running and self._calls.hands_over:
                 await self._hand_over()
                 return False
-            if not self._tools.running and self.run.pending_approvals:
-                if await self._park():
-                    return False
-                continue
-            await self._tools.wait(self._changed)
+            if not self._calls.running and self.run.pending_approvals:
+                try:
+                    await self.commit(lease=Park(), exact=True)
+                except SequenceConflict:
+                    continue
+                return False
+            await self._calls.wait(self._changed)
         return True
 
     @property
     def _is_rejected(self) -> bool:
         """Whether a person's no ends this agent's run."""
-        return self.agent.on_reject == "cancel" and self.run.is_refused
-
-    async def _park(self) -> bool:
-        try:
-            await self.commit(lease=Park(), exact=True)
-        except SequenceConflict:
-            return False
-        return True
+        return self._agent.on_reject == "cancel" and self.run.is_refused
 
     async def _cancel(
         self, *, by: Literal["cancel", "human"] = "cancel", partial: str | None = None
     ) -> None:
-        partial = partial or self.live.text()
-        await self._tools.stop()
-        self.live.close_round()
-        await self._end(lambda run: sealing.cancelled(run, partial=partial, by=by))
+        partial = partial or self._live.text()
+        await self._calls.stop()
+        self._live.close_round()
+        await self._end(lambda run: lifecycle.cancelled(run, partial=partial, by=by))
 
     async def _fail(self, code: str, message: str) -> None:
-        self.live.close_round()
-        correlation_id = self.services.ids.new()
+        self._live.close_round()
+        correlation_id = self._services.ids.new()
         logger.warning(
             "run failed",
             extra={"run_id": self.run.run_id, "code": code, "correlation_id": correlation_id},
         )
         await self._end(
-            lambda run: sealing.failed(
+            lambda run: lifecycle.failed(
                 run, code=code, message=message, correlation_id=correlation_id
             )
         )
 
     async def _end(self, ending: Callable[[Run], Iterable[Event]]) -> None:
-        """End the run by what `ending` makes of it, anew if somebody else was faster."""
+        """End the run by what `ending` makes of it, again if another commit was faster."""
         while True:
             try:
                 return await self._try_to_end(*ending(self.run))
@@ -367,7 +380,7 @@ class Driver:
             SequenceConflict: something was appended that these events do not know of.
         """
         queue = self.known.state.queue
-        if queue and not self.draining:
+        if queue and not self._draining:
             following = RunStarted(run_id=queue[0], parent_run=self.run.run_id)
             await self.commit(*events, following, exact=True)
         else:
@@ -375,15 +388,5 @@ class Driver:
         failpoint("run_ended")
 
     async def _hand_over(self) -> None:
-        await self._tools.stop()
+        await self._calls.stop()
         await self.commit(lease=Release())
-
-    def _task_was_interrupted(self) -> None:
-        """The cancellation was ours and has been seen to."""
-        if self._task is not None:
-            self._task.uncancel()
-
-
-def _moves_it_on(event: Event) -> bool:
-    """Somebody outside has; what a driver withdraws by itself does not."""
-    return isinstance(event, ApprovalDecided) and event.by in ("human", "timeout")

@@ -1,4 +1,13 @@
-"""The runs this instance drives, and what happens when driving one goes wrong."""
+"""The runs this instance drives, and what other instances commit to their threads.
+
+A cancel or a decision may be committed at any instance. Signals need not reach the one that drives
+the run, so it looks by itself, about once a second, with one read for all of its threads.
+
+A header that a user lends to a call is held in memory by the instance that took the decision and is
+never stored. So it is the run that moves: its owner finishes what it has begun and gives the run
+back, and the instance with the header claims it. Should that one be gone, the header is asked for
+again after a while.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +18,25 @@ from contextlib import contextmanager
 from typing import Self
 
 from sk_agents.engine.agent import Agent
+from sk_agents.engine.models import Thread
 from sk_agents.engine.run.driver import Driver
-from sk_agents.engine.run.lent_headers import awaits_header
-from sk_agents.engine.services import STORE_TROUBLE, Services
+from sk_agents.engine.run.run_context import UserHeader
+from sk_agents.engine.services import STORE_TROUBLE, BackgroundTask, Services
 from sk_agents.engine.threads.known import KnownThread
-from sk_agents.exceptions import InvalidInput, LeaseLost, StateCorrupt, TealError
+from sk_agents.exceptions import (
+    Conflict,
+    InvalidInput,
+    LeaseLost,
+    NotFound,
+    StateCorrupt,
+    TealError,
+)
 
 logger = logging.getLogger(__name__)
 
+# How long a driver may take to hand its run over when the instance stops.
 GRACE_SECONDS = 8.0
+PERIOD_SECONDS = 1.0
 
 
 class Drivers:
@@ -50,7 +69,7 @@ class Drivers:
             await asyncio.gather(*late, return_exceptions=True)
 
     def drain(self) -> None:
-        """Drive nothing anew, and ask every driver to hand over."""
+        """Drive no further run, and ask every driver to hand over."""
         self.draining = True
         for driver in list(self._tasks):
             driver.drain()
@@ -87,12 +106,12 @@ class Drivers:
 
     @contextmanager
     def lending(self, known: KnownThread, authorization: str | None) -> Iterator[None]:
-        """Whoever drives the thread here meanwhile, or begins to, has its user's newest header."""
+        """A driver of the thread that is at work here, or begins to be, has this header."""
         thread_id = known.head.thread_id
         if authorization is not None:
             self._lent[thread_id] = authorization
             if thread_id in self._drivers:
-                self._drivers[thread_id].authorization = authorization
+                self._drivers[thread_id].header.value = authorization
         try:
             yield
             is_ours = known.head.owner == self._services.owner
@@ -123,20 +142,17 @@ class Drivers:
         driver = self._drivers.get(thread_id)
         head = known.head
         if driver is not None:
-            driver.authorization = authorization or driver.authorization
+            driver.header.value = authorization or driver.header.value
             driver.poke()
             if driver.epoch >= head.epoch and not driver.is_outdated:
                 return
-            # It was outrun and only waits for its last tools; the thread has come back to us.
+            # It lost the thread and only waits for its last tools; the thread has come back to us.
         if head.owner != self._services.owner or head.active_run is None or self.draining:
             return
         kept = self._kept_headers.pop(thread_id, None)
+        lent = authorization or self._lent.get(thread_id) or kept
         driver = Driver(
-            self._services,
-            known,
-            self.agent_of,
-            authorization=authorization or self._lent.get(thread_id) or kept,
-            header_is_lost=header_is_lost,
+            self._services, known, self.agent_of, UserHeader(lent, is_lost=header_is_lost)
         )
         task = driver.start()
         self._drivers[thread_id] = driver
@@ -155,7 +171,7 @@ class Drivers:
             self.abandoned.add(thread_id)
         elif driver.known.head.runnable:
             # Something was queued just before the last run ended.
-            self.drive(driver.known, authorization=driver.authorization)
+            self.drive(driver.known, authorization=driver.header.value)
             self.left.set()
         if error is None:
             return
@@ -168,3 +184,64 @@ class Drivers:
             extra={"thread_id": thread_id, "error": type(error).__name__},
             exc_info=None if isinstance(error, TealError) else error,
         )
+
+
+def awaits_header(known: KnownThread) -> bool:
+    """Whether a call of the active run has been lent a header."""
+    run = known.state.runs.get(known.state.active_run or "")
+    return run is not None and any(call.has_lent_header for call in run.unresolved_calls)
+
+
+class Follower(BackgroundTask):
+    def __init__(self, services: Services, drivers: Drivers) -> None:
+        self._services = services
+        self._drivers = drivers
+
+    async def look(self) -> None:
+        """Take over what others have committed; each driver hears of it from its thread."""
+        await self._look_at_driven()
+        for thread_id in self._drivers.kept_headers:
+            await self._reclaim(thread_id)
+
+    async def _look_at_driven(self) -> None:
+        driven = {driver.thread_id: driver.known for driver in self._drivers.active}
+        if not driven:
+            return
+        for head in await self._services.store.heads(driven):
+            known = driven[head.thread_id]
+            if head.incarnation != known.incarnation:
+                known.mark_deleted()
+            elif head.next_seq > known.state.next_seq or head.epoch > known.head.epoch:
+                await self._take_over(known, head)
+
+    async def _take_over(self, known: KnownThread, head: Thread) -> None:
+        try:
+            await self._services.threads.catch_up(known, head)
+        except (NotFound, StateCorrupt):
+            # Its driver meets the same at its next commit.
+            return
+        self._services.signals.notify(head.thread_id, local=True)
+
+    async def _reclaim(self, thread_id: str) -> None:
+        """Claim a run that another instance has given back to us, who hold its user's header."""
+        try:
+            known = await self._services.threads.load(thread_id)
+            if not awaits_header(known):
+                self._drivers.drop_header(thread_id)
+            elif known.head.owner is None and not self._drivers.draining:
+                await self._services.claim(known)
+                self._drivers.drive(known)
+        except Conflict:
+            # Another instance was faster: it gives the run back as the first one did.
+            pass
+        except (NotFound, StateCorrupt):
+            self._drivers.drop_header(thread_id)
+
+    async def _work(self) -> None:
+        while True:
+            await asyncio.sleep(PERIOD_SECONDS)
+            try:
+                await self.look()
+            except STORE_TROUBLE as error:
+                self._services.look_at(error)
+                logger.warning("driven runs not looked at", extra={"error": type(error).__name__})

@@ -1,7 +1,8 @@
 """Keeps this instance's leases alive from a thread of its own.
 
-The event loop may stall for a while without losing its runs, but not for ever: when it has not
-ticked for too long, the leases are left to run out and another instance takes over.
+The event loop may stall for a while without losing its runs, but not without
+limit: when it has not ticked for too long, the leases are left to run out and another instance
+takes over.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ class LeaseKeeper:
         self._thread: threading.Thread | None = None
         self._timer: asyncio.TimerHandle | None = None
         # Called on the event loop once the store says that it is broken.
-        self.on_broken: Callable[[StoreBroken], None] = _ignore
+        self.on_broken: Callable[[StoreBroken], None] = lambda error: None
 
     @property
     def is_fresh(self) -> bool:
-        """Whether nobody can have taken a lease of ours yet: a tool may be dispatched."""
+        """Whether no other instance can have taken a lease of ours yet: a tool may start."""
         return self._clock.monotonic() - self._renewed < self._ttl * 2 / 3
 
     def has_held_since(self, moment: float) -> bool:
@@ -62,7 +63,7 @@ class LeaseKeeper:
         self._tick(asyncio.get_running_loop())
         await asyncio.to_thread(self._renew)
         self._thread = threading.Thread(
-            target=self._renew_for_ever,
+            target=self._renew_repeatedly,
             args=(asyncio.get_running_loop(),),
             name="leases",
             daemon=True,
@@ -90,7 +91,7 @@ class LeaseKeeper:
         self._store.renew(self.owner, self._ttl)
         self._renewed = asked
 
-    def _renew_for_ever(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _renew_repeatedly(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._stop.wait(self._ttl / 3):
             if self._clock.monotonic() - self._ticked > STALL:
                 continue
@@ -105,7 +106,3 @@ class LeaseKeeper:
             loop.call_soon_threadsafe(self.on_broken, error)
         except TealError as error:
             logger.warning("lease renewal failed", extra={"error": type(error).__name__})
-
-
-def _ignore(error: StoreBroken) -> None:
-    """Nobody wants to know."""

@@ -3,10 +3,10 @@
 Everything goes through the same conditional commits as ordinary work, so any number of instances
 may sweep at once: one of them wins, the others move on. What an instance takes on at once is
 bounded and the sweeps of several instances drift apart, so that a fleet that was lost as a whole
-does not come back as a stampede.
+does not come back all at once.
 
 A run of an agent that this instance does not have is left, for a while, to one that does; then it
-fails with the code `agent_missing`, so that it does not stay open for ever. A damaged thread is
+fails with the code `agent_missing`, so that it does not stay open without end. A damaged thread is
 left as it is until the next start.
 """
 
@@ -18,18 +18,16 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Self, TypeVar
+from typing import TypeVar
 
-from sk_agents.engine.calls import sealing
-from sk_agents.engine.calls.deciding import asked_call
-from sk_agents.engine.calls.lifetimes import has_passed
-from sk_agents.engine.events import ApprovalDecided, ModelRestarted, RunStarted
+from sk_agents.engine.calls.decisions import asked_call, has_passed
+from sk_agents.engine.events import ModelRestarted, RunStarted
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.commits import Owned, Pending, Release
 from sk_agents.engine.models import Entry, Thread
-from sk_agents.engine.run.drivers import Drivers
-from sk_agents.engine.run.lent_headers import PATIENCE_SECONDS, awaits_header
-from sk_agents.engine.services import STORE_TROUBLE, Services
+from sk_agents.engine.run import lifecycle
+from sk_agents.engine.run.drivers import Drivers, awaits_header
+from sk_agents.engine.services import STORE_TROUBLE, BackgroundTask, Services
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
     Conflict,
@@ -46,7 +44,9 @@ BATCH = 50
 # How many threads are claimed and loaded at the same time.
 AT_ONCE = 8
 # How many sweeps a run is left to an instance that has its agent.
-AGENT_PATIENCE = 20
+AGENT_SWEEPS = 20
+# How long a run that was given back is left to the instance that holds its header.
+HEADER_SECONDS = 10.0
 
 LOST = "The run was lost several times and is not tried again."
 BROKEN = "The run could not go on."
@@ -55,30 +55,20 @@ NO_AGENT = "The agent of this run does not exist any more."
 T = TypeVar("T", str, Entry, Thread)
 
 
-class Sweeper:
+class Sweeper(BackgroundTask):
     def __init__(self, services: Services, drivers: Drivers, *, interval: float) -> None:
         self._services = services
         self._drivers = drivers
         self._interval = interval
         self._damaged: set[str] = set()
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.get_running_loop().create_task(self._sweep_for_ever())
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
     async def sweep(self) -> None:
         """Look once at everything."""
         self._drivers.left.clear()
         store = self._services.store
-        await self._each(self._settle, self._unsettled())
+        await self._each(self._resolve_lease, self._undriven_leases())
         if self._drivers.draining:
-            # What is claimed now would be driven by nobody until this instance has ended.
+            # What is claimed now would not be driven until this instance has ended.
             return
         await self._each(self._expire, await store.overdue("approval", BATCH))
         orphans = [
@@ -89,7 +79,7 @@ class Sweeper:
         random.shuffle(orphans)
         await self._each(self._recover, orphans)
 
-    async def _sweep_for_ever(self) -> None:
+    async def _work(self) -> None:
         while True:
             try:
                 await self.sweep()
@@ -132,12 +122,12 @@ class Sweeper:
         if not known.head.runnable or known.head.epoch != head.epoch:
             return
         lacks_agent = not self._drivers.has_agent_of(known)
-        if lacks_agent and not self._is_left(head, self._interval * AGENT_PATIENCE):
+        if lacks_agent and not self._is_left(head, self._interval * AGENT_SWEEPS):
             return
         is_given_back = head.owner is None and awaits_header(known)
         if is_given_back and head.thread_id in self._drivers.kept_headers:
             is_given_back = False
-        if is_given_back and not self._is_left(head, PATIENCE_SECONDS):
+        if is_given_back and not self._is_left(head, HEADER_SECONDS):
             return
         claimed = await self._services.claim(known)
         failpoint("claimed")
@@ -175,21 +165,18 @@ class Sweeper:
             return
         number = 1 + run.rounds
         restarted = ModelRestarted(
-            run_id=run.run_id,
-            round=number,
-            attempt=run.attempt(number) + 1,
-            reason="recovered",
+            run_id=run.run_id, round=number, attempt=run.attempt(number) + 1, reason="recovered"
         )
         guard = Owned(self._services.owner, head.epoch, known.state.next_seq)
         await self._services.commit(known, guard, restarted)
 
     async def _give_up(self, known: KnownThread, head: Thread, code: str, message: str) -> None:
-        """End a run that cannot go on: as asked for, if somebody asked for its end."""
+        """End a run that cannot go on: as cancelled, if that was requested."""
         run = known.state.run(known.state.active_run or "")
         if run.cancel_requested is not None:
-            events = sealing.cancelled(run)
+            events = lifecycle.cancelled(run)
         else:
-            events = sealing.failed(
+            events = lifecycle.failed(
                 run, code=code, message=message, correlation_id=self._services.ids.new()
             )
         guard = Owned(self._services.owner, head.epoch, known.state.next_seq, exact=True)
@@ -197,33 +184,27 @@ class Sweeper:
 
     async def _expire(self, entry: Entry) -> None:
         known = await self._services.threads.load(entry.thread_id)
-        run, call, approval = asked_call(known, entry)
+        *_, approval = asked_call(known, entry)
         if not has_passed(approval.request, self._services.clock):
             logger.warning(
                 "an approval is due by the wall clock only: it stays open",
                 extra={"approval_id": entry.key},
             )
             return
-        expired = ApprovalDecided(
-            run_id=run.run_id,
-            approval_id=entry.key,
-            call_id=call.proposal.call_id,
-            outcome="expired",
-            by="timeout",
-        )
+        expired = approval.closed("expired", "timeout")
         lease = self._services.claim_if_free()
         guard = Pending(entry.key, overdue=True, next_seq=known.state.next_seq)
         await self._services.commit(known, guard, expired, lease=lease)
         self._drivers.drive(known)
 
-    def _unsettled(self) -> list[str]:
+    def _undriven_leases(self) -> list[str]:
         now = self._services.clock.monotonic()
         for thread_id, until in list(self._services.claiming.items()):
             if until < now:
                 del self._services.claiming[thread_id]
         return [*self._drivers.abandoned, *self._services.claiming]
 
-    async def _settle(self, thread_id: str) -> None:
+    async def _resolve_lease(self, thread_id: str) -> None:
         """A lease that may be ours without a driver: drive, end the run, or give it up."""
         head = await self._services.store.thread(thread_id)
         abandoned = thread_id in self._drivers.abandoned

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from sk_agents.engine.events import Answered, Event, ModelRestarted, Thinking
 from sk_agents.engine.failpoints import failpoint
-from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import Usage
-from sk_agents.engine.run.context import Context, compaction, cut_to_fit, tokens
-from sk_agents.engine.run.transcript import conversation
+from sk_agents.engine.run.context_window import ContextWindow, compaction, cut_to_fit, tokens
+from sk_agents.engine.run.conversation import conversation
+from sk_agents.engine.run.run_context import RunContext
 from sk_agents.engine.turns import (
     CallRequested,
     ModelPiece,
@@ -29,9 +28,6 @@ from sk_agents.exceptions import (
     ReplyTooLarge,
     TealError,
 )
-
-if TYPE_CHECKING:
-    from sk_agents.engine.run.driver import Driver
 
 logger = logging.getLogger(__name__)
 
@@ -52,15 +48,14 @@ class Reply:
     text_bytes: int = 0
     argument_bytes: int = 0
 
-    def take_text(self, content: str) -> None:
+    def take(self, piece: TextDelta | ReasoningDelta) -> None:
         """Raises ReplyTooLarge."""
-        self._count_text(content)
-        self.text.append(content)
-
-    def take_reasoning(self, content: str) -> None:
-        """Raises ReplyTooLarge."""
-        self._count_text(content)
-        self.reasoning.append(content)
+        self.text_bytes += _bytes(piece.content)
+        if self.text_bytes > self.limits.text_bytes:
+            most = self.limits.text_bytes
+            raise ReplyTooLarge(f"The model's reply is larger than {most} bytes.")
+        into = self.text if isinstance(piece, TextDelta) else self.reasoning
+        into.append(piece.content)
 
     def take_call(self, call: CallRequested) -> None:
         """Raises ReplyTooLarge."""
@@ -71,12 +66,6 @@ class Reply:
             most = self.limits.argument_bytes
             raise ReplyTooLarge(f"The arguments of the model's calls are larger than {most} bytes.")
         self.calls.append(call)
-
-    def _count_text(self, content: str) -> None:
-        self.text_bytes += _bytes(content)
-        if self.text_bytes > self.limits.text_bytes:
-            most = self.limits.text_bytes
-            raise ReplyTooLarge(f"The model's reply is larger than {most} bytes.")
 
     def answer(self) -> Answered:
         return Answered(
@@ -102,25 +91,25 @@ def _bytes(text: str) -> int:
 
 
 class ModelRound:
-    def __init__(self, driver: Driver, run: Run) -> None:
-        self._driver = driver
-        self._run = run
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        run = context.run
         self.number = 1 + run.rounds
         self._attempt = run.attempt(self.number)
 
     async def ask(self) -> Reply:
-        """The whole reply, previewed to readers as it comes.
+        """The whole reply, streamed to readers as it comes.
 
         Raises:
             ModelError: there is none to be had.
         """
-        driver = self._driver
-        await self._compact(driver.agent.context)
+        context = self._context
+        await self._compact(context.agent.context_window)
         last = self._attempt + ATTEMPTS - 1
         while True:
             try:
-                with driver.services.observer.model_call(
-                    driver.known.head, self._run, driver.agent.name, self.number
+                with context.services.observer.model_call(
+                    context.known.head, context.run, context.agent.name, self.number
                 ) as replied:
                     reply = await self._stream()
                     replied(reply.usage, reply.finish_reason)
@@ -131,38 +120,38 @@ class ModelRound:
                 if isinstance(error, ContextTooLong) and not await self._compact_harder():
                     raise
                 self._attempt += 1
-                await self._driver.commit(
+                await context.commit(
                     ModelRestarted(
-                        run_id=self._run.run_id,
+                        run_id=context.run_id,
                         round=self.number,
                         attempt=self._attempt,
                         reason=error.code,
                     )
                 )
 
-    async def _compact(self, context: Context) -> bool:
+    async def _compact(self, window: ContextWindow) -> bool:
         """Leave out old turns if the prompt would not fit; False if nothing was left out."""
-        driver = self._driver
-        known = driver.known
-        event = compaction(known.state, known.transcript, context, driver.agent.instruction_tokens)
+        known, agent = self._context.known, self._context.agent
+        event = compaction(known.state, known.transcript, window, agent.instruction_tokens)
         if event is None:
             return False
-        await driver.commit(event)
+        await self._context.commit(event)
         return True
 
     async def _compact_harder(self) -> bool:
         """The provider counts otherwise than we do: aim for half of what we sent."""
-        return await self._compact(Context(self._driver.known.transcript.tokens // 2, reserve=0))
+        sent = self._context.known.transcript.tokens
+        return await self._compact(ContextWindow(sent // 2, reserve=0))
 
     async def _stream(self) -> Reply:
-        driver = self._driver
-        live = driver.live
+        context = self._context
+        agent, live = context.agent, context.live
         live.begin(self.number, self._attempt)
-        reply = Reply(self._run.run_id, self.number, limits=driver.agent.limits.reply)
+        reply = Reply(context.run_id, self.number, limits=agent.limits.reply)
         prompt = self._prompt()
         failpoint("model_called")
         try:
-            stream = driver.agent.model.stream(prompt)
+            stream = agent.model.stream(prompt)
             try:
                 async for pieces in stream:
                     failpoint("model_streaming")
@@ -170,7 +159,7 @@ class ModelRound:
                     is_whole = self._take(reply, pieces)
                     if len(reply.text) + len(reply.reasoning) > said:
                         # Also of the last pieces: readers see them while they are being stored.
-                        live.tell()
+                        live.call_listeners()
                     if is_whole:
                         return reply
             finally:
@@ -183,41 +172,40 @@ class ModelRound:
         raise ModelInterrupted
 
     def _take(self, reply: Reply, pieces: Sequence[ModelPiece]) -> bool:
-        """Add the pieces to the reply and the preview; True with the last one.
+        """Add the pieces to the reply and the live text; True with the last one.
 
         Raises:
             ReplyTooLarge: there is no use in reading on.
         """
-        live = self._driver.live
+        live = self._context.live
         for piece in pieces:
             match piece:
                 case TextDelta():
-                    reply.take_text(piece.content)
-                    live.say("answer", piece.content)
+                    reply.take(piece)
+                    live.add_text("answer", piece.content)
                 case ReasoningDelta():
-                    reply.take_reasoning(piece.content)
-                    live.say("thinking", piece.content)
+                    reply.take(piece)
+                    live.add_text("thinking", piece.content)
                 case CallRequested():
                     reply.take_call(piece)
                 case TurnFinished():
-                    price = self._driver.agent.price
+                    price = self._context.agent.price
                     reply.usage = price.applied(piece.usage) if price else piece.usage
                     reply.finish_reason = piece.finish_reason
                     return True
         return False
 
     def _prompt(self) -> Prompt:
-        agent = self._driver.agent
-        known = self._driver.known
+        agent, known = self._context.agent, self._context.known
         messages = conversation(known.state, known.transcript, agent.instructions)
         size = known.transcript.tokens + agent.instruction_tokens + tokens(messages.now)
-        fits = size <= agent.context.budget
+        fits = size <= agent.context_window.budget
         return Prompt(
-            messages=messages if fits else cut_to_fit(messages, agent.context),
+            messages=messages if fits else cut_to_fit(messages, agent.context_window),
             tools=agent.toolbox.specs(),
             temperature=agent.temperature,
             max_tokens=agent.max_tokens,
             reasoning_effort=agent.reasoning_effort,
-            response_schema=self._run.response_schema,
+            response_schema=self._context.run.response_schema,
             limits=agent.limits.reply,
         )

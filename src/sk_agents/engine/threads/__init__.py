@@ -1,1 +1,1 @@
-"""Threads as a whole: what is known of each, and the list of them."""
+"""Threads as a whole: those kept in memory, and each user's catalog of them."""

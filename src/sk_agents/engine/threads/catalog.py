@@ -1,13 +1,14 @@
 """A user's threads as a whole: made, listed, named, switched, removed, and what waits in them.
 
 Nothing here drives a run: each method is one read, or one conditional commit that is tried again
-when somebody else was faster.
+when another writer was faster.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -15,10 +16,9 @@ from sk_agents.engine.calls.call import Approval, Call
 from sk_agents.engine.events import BranchChanged, Event, GrantChanged, ThreadChanged
 from sk_agents.engine.log.commits import Absent, Commit, Committed, Unchanged
 from sk_agents.engine.log.state import Run, ThreadState, fold
-from sk_agents.engine.log.transitions import TERMINAL
-from sk_agents.engine.models import Entry, EntryKind, NewThread, Thread
+from sk_agents.engine.models import TERMINAL, Entry, EntryKind, NewThread, Thread
 from sk_agents.engine.ports import ThreadPage, ThreadQuery
-from sk_agents.engine.run import starting
+from sk_agents.engine.run import lifecycle
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
@@ -35,7 +35,7 @@ from sk_agents.exceptions import (
 
 T = TypeVar("T")
 
-# Each lost race means that somebody else's commit succeeded.
+# Each lost race means that another commit succeeded.
 RACES = 100
 
 
@@ -65,7 +65,9 @@ class Page(Generic[T]):
     after: str | None
 
 
-class Shelf:
+class ThreadCatalog:
+    """What takes a thread and a user raises `ThreadNotFound` if it is no thread of this user."""
+
     def __init__(self, services: Services) -> None:
         self._services = services
 
@@ -73,12 +75,8 @@ class Shelf:
         return await self._services.store.threads(query)
 
     async def head(self, thread_id: str, user_id: str, *, lasting: bool = False) -> Thread:
-        """The thread's head, without its log. With `lasting` what we remember will do, for those
-        who only look at what never changes; that it was deleted the next commit finds out.
-
-        Raises:
-            ThreadNotFound: no such thread of this user.
-        """
+        """The thread's head, without its log. With `lasting` what is kept in memory will do, for
+        callers that only look at what never changes; a deletion is found by the next commit."""
         known = self._services.threads.known(thread_id) if lasting else None
         head = known.head if known is not None else await self._services.store.thread(thread_id)
         if head.user_id != user_id:
@@ -88,7 +86,7 @@ class Shelf:
     async def events(
         self, thread: Thread, after: int, limit: int, *, max_bytes: int | None = None
     ) -> Sequence[Event]:
-        """A part of the log of this very thread. The caller has checked whose thread it is.
+        """A part of this thread's log. The caller has checked whose thread it is.
 
         Raises:
             ThreadNotFound: it was deleted since.
@@ -98,11 +96,7 @@ class Shelf:
         )
 
     async def make(self, thread_id: str, new: NewThread) -> Thread:
-        """An empty thread.
-
-        Raises:
-            ThreadExists: this id is taken.
-        """
+        """An empty thread. Raises `ThreadExists` if this id is taken."""
         done = await self._made(thread_id, new, (ThreadChanged(metadata=dict(new.metadata)),))
         await self._services.learn(KnownThread(done.thread), done)
         return done.thread
@@ -120,11 +114,7 @@ class Shelf:
         return (await self._made(thread_id, new, past)).thread
 
     async def label(self, thread_id: str, user_id: str, metadata: Mapping[str, Any]) -> Thread:
-        """Change the thread's title and free metadata; `None` removes a key.
-
-        Raises:
-            ThreadNotFound: no such thread of this user.
-        """
+        """Change the thread's title and free metadata; `None` removes a key."""
         changed = ThreadChanged(metadata=dict(metadata))
         return (await self._commit(thread_id, user_id, lambda known: changed)).head
 
@@ -132,12 +122,12 @@ class Shelf:
         """Show the branch this run is on, down to its newest end.
 
         Raises:
-            ThreadNotFound, RunNotFound: no such thread of this user, or no such run in it.
+            RunNotFound: no such run in it, or it has not ended.
             ThreadBusy: a run is active or waits for its turn.
         """
 
         def switched(known: KnownThread) -> Event:
-            starting.refuse_busy(known)
+            lifecycle.refuse_busy(known)
             run = known.state.runs.get(run_id)
             if run is None or run.phase not in TERMINAL:
                 raise RunNotFound(run_id=run_id)
@@ -148,11 +138,7 @@ class Shelf:
     async def remove(
         self, thread_id: str, user_id: str, stop: Callable[[str], Awaitable[object]]
     ) -> None:
-        """Delete the thread and all that was said in it; `stop` ends a run of it.
-
-        Raises:
-            ThreadNotFound: no such thread of this user.
-        """
+        """Delete the thread with its log; `stop` ends a run of it."""
         for _ in range(RACES):
             known = await self._owned(thread_id, user_id)
             for run_id in (*reversed(known.state.queue), known.state.active_run):
@@ -182,7 +168,7 @@ class Shelf:
         """One approval as it stands.
 
         Raises:
-            ApprovalNotFound: no such approval of this user, or its call is asked about anew.
+            ApprovalNotFound: no such approval of this user, or its call has a newer one.
         """
         asked = await self._asked(await self.approval(approval_id, user_id))
         if asked is None:
@@ -190,18 +176,14 @@ class Shelf:
         return asked
 
     async def approval(self, approval_id: str, user_id: str) -> Entry:
-        """Where an approval lies.
-
-        Raises:
-            ApprovalNotFound: no such approval of this user.
-        """
+        """Where an approval lies. Raises `ApprovalNotFound` if the user has no such approval."""
         entry = await self._services.store.find("approval", approval_id)
         if entry is None or entry.user_id != user_id:
             raise ApprovalNotFound(approval_id=approval_id)
         return entry
 
     async def run(self, run_id: str) -> Entry | None:
-        """Where a run lies; whose it is, the caller checks."""
+        """Where a run lies. The caller checks whose it is."""
         return await self._services.store.find("run", run_id)
 
     async def grants(self, user_id: str, *, after: str | None, limit: int) -> Page[Granted]:
@@ -255,7 +237,7 @@ class Shelf:
     async def _commit(
         self, thread_id: str, user_id: str, change: Callable[[KnownThread], Event]
     ) -> KnownThread:
-        """Commit what `change` makes of the thread as it is, anew if that was out of date."""
+        """Commit what `change` makes of the thread, again if the thread was out of date."""
         for _ in range(RACES):
             known = await self._owned(thread_id, user_id)
             guard = Unchanged(known.state.next_seq)
@@ -268,7 +250,7 @@ class Shelf:
 
     async def _owned(self, thread_id: str, user_id: str) -> KnownThread:
         known = await self._services.threads.load(thread_id)
-        starting.check_owner(known, user_id)
+        lifecycle.check_owner(known, user_id)
         return known
 
     async def _asked(self, entry: Entry) -> Asked | None:
@@ -292,10 +274,9 @@ class Shelf:
         return Granted(known.head, grant)
 
     async def _loaded(self, entry: Entry) -> KnownThread | None:
-        try:
+        with suppress(NotFound):
             return await self._services.threads.load(entry.thread_id)
-        except NotFound:
-            return None
+        return None
 
 
 def _whole_past(events: Sequence[Event]) -> tuple[Event, ...]:

@@ -1,4 +1,4 @@
-"""The threads this process knows by heart: their heads and folded states, bounded in size.
+"""The threads this process keeps in memory: their heads and folded states, bounded in size.
 
 A cached thread may be out of date; every commit made on it is conditional, so being wrong costs
 a reload, never a wrong write.
@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sk_agents.engine.events import Event
-from sk_agents.engine.log.admission import same_thread
-from sk_agents.engine.log.event_size import EVENT_BYTES, size_of
+from sk_agents.engine.events import EVENT_BYTES, Event, size_of
+from sk_agents.engine.log.commits import same_thread
 from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Store
-from sk_agents.engine.run.transcript import Transcript
+from sk_agents.engine.run.conversation import Transcript
 from sk_agents.exceptions import ThreadNotFound
 
 PAGE = 500
@@ -26,7 +25,6 @@ TAIL = 128
 THREAD_BYTES = 2_800
 MAX_BYTES = 25 * 1024 * 1024
 
-
 Listener = Callable[[Sequence[Event]], None]
 
 
@@ -34,8 +32,8 @@ Listener = Callable[[Sequence[Event]], None]
 class KnownThread:
     """`tail` holds the last events, so that readers in this process need not ask the store.
 
-    `listeners` are told of everything that is new, whichever part of this process read it: a
-    driver must hear of a cancel also when a reader's look was the first to find it.
+    `listeners` are called with everything that is new, whichever part of this process read it: a
+    driver must learn of a cancel also when a reader found it first.
     """
 
     head: Thread
@@ -44,7 +42,7 @@ class KnownThread:
     transcript: Transcript = field(default_factory=Transcript)
     weight: int = THREAD_BYTES
     listeners: list[Listener] = field(default_factory=list)
-    is_gone: bool = False
+    is_deleted: bool = False
 
     @property
     def incarnation(self) -> str:
@@ -64,14 +62,14 @@ class KnownThread:
         if head.next_seq > self.head.next_seq or _age(head) >= _age(self.head):
             self.head = head
         if self.listeners and (self.state.next_seq, self.head.epoch) != known:
-            self._tell([event for event in events if event.seq >= known[0]])
+            self._call_listeners([event for event in events if event.seq >= known[0]])
 
-    def lose(self) -> None:
+    def mark_deleted(self) -> None:
         """The thread was deleted; another may have its id."""
-        self.is_gone = True
-        self._tell(())
+        self.is_deleted = True
+        self._call_listeners(())
 
-    def _tell(self, events: Sequence[Event]) -> None:
+    def _call_listeners(self, events: Sequence[Event]) -> None:
         for listener in tuple(self.listeners):
             listener(events)
 
@@ -84,7 +82,7 @@ class KnownThread:
         return [self.tail[at] for at in range(seq + 1 - self.state.next_seq, 0)]
 
 
-class Threads:
+class KnownThreads:
     def __init__(self, store: Store, max_bytes: int = MAX_BYTES) -> None:
         self._store = store
         self._max_bytes = max_bytes
@@ -105,13 +103,13 @@ class Threads:
         try:
             head = await self._store.thread(thread_id)
         except ThreadNotFound:
-            self._lose(thread_id)
+            self._forget_deleted(thread_id)
             raise
         known = self._known_as(head) or KnownThread(head)
         await self.catch_up(known, head)
         kept = self._known_as(head)
         if kept is not None and kept is not known:
-            # Another task has loaded it too: all must share one, or a driver's goes stale.
+            # Another task has loaded it too. All must share one, or a driver's goes stale.
             known = kept
             await self.catch_up(known, head)
         self.keep(known)
@@ -125,27 +123,23 @@ class Threads:
         """
         same_thread(head.thread_id, head, known.incarnation)
         while known.state.next_seq < head.next_seq:
-            known.take(head, await self._read(known))
+            events = await self._store.events_after(
+                head.thread_id, known.state.next_seq - 1, PAGE, incarnation=known.incarnation
+            )
+            known.take(head, events)
         known.take(head, ())
 
-    async def _read(self, known: KnownThread) -> Sequence[Event]:
-        return await self._store.events_after(
-            known.head.thread_id, known.state.next_seq - 1, PAGE, incarnation=known.incarnation
-        )
-
     def _known_as(self, head: Thread) -> KnownThread | None:
-        """What is known of this very thread; one that had its id before is given up."""
+        """What is known of this very thread; another one that had its id is forgotten."""
         known = self._known.get(head.thread_id)
         if known is not None and known.incarnation != head.incarnation:
-            self._lose(head.thread_id)
+            self._forget_deleted(head.thread_id)
             return None
         return known
 
-    def _lose(self, thread_id: str) -> None:
-        """The thread was deleted: tell those who still hold what was known of it."""
-        known = self._known.get(thread_id)
-        if known is not None:
-            known.lose()
+    def _forget_deleted(self, thread_id: str) -> None:
+        if (known := self._known.get(thread_id)) is not None:
+            known.mark_deleted()
             self.forget(thread_id)
 
     def keep(self, known: KnownThread) -> None:
@@ -178,11 +172,10 @@ class Threads:
         self._pinned[thread_id] -= 1
         if not self._pinned[thread_id]:
             del self._pinned[thread_id]
-            known = self._known.get(thread_id)
-            if known is not None:
+            if (known := self._known.get(thread_id)) is not None:
                 known.tail.clear()
 
 
 def _age(head: Thread) -> tuple[int, int, datetime]:
-    """Reads may overtake each other, and a claim or a release adds no event."""
+    """To compare heads: reads may overtake each other, and a claim or release adds no event."""
     return head.next_seq, head.epoch, head.updated_at

@@ -21,10 +21,17 @@ from typing import Self, TypeVar
 import orjson
 
 from sk_agents import exceptions as errors
-from sk_agents.engine.clock import SystemClock
+from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.events import Event, RunEnded
-from sk_agents.engine.log.admission import admit, claimed, same_thread
-from sk_agents.engine.log.commits import Admission, Commit, Committed, Pending
+from sk_agents.engine.log.commits import (
+    Admission,
+    Commit,
+    Committed,
+    Pending,
+    admit,
+    claimed,
+    same_thread,
+)
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
 from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
 from sk_agents.persistence.encoding import check_replay, encode_events
@@ -267,7 +274,7 @@ class FileStore:
             approval = None
             if isinstance(commit.guard, Pending):
                 approval = log.known.entries.get(("approval", commit.guard.approval_id))
-            leased = commit.asks_who_leads and self._heartbeats.is_leased(head)
+            leased = commit.needs_lease_state and self._heartbeats.is_leased(head)
             admission = admit(commit, head, leased=leased, approval=approval, now=now)
             self._index.add(admission.entries)
             log.append(fd, commit.commit_id, admission.thread, admission.entries, body)

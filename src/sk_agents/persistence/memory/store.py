@@ -13,11 +13,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Self
 
-from sk_agents.engine.clock import SystemClock
-from sk_agents.engine.events import Event
-from sk_agents.engine.log.admission import admit, claimed, same_thread
-from sk_agents.engine.log.commits import Admission, Commit, Committed, Pending
-from sk_agents.engine.log.event_size import within
+from sk_agents.engine.defaults import SystemClock
+from sk_agents.engine.events import Event, within
+from sk_agents.engine.log.commits import (
+    Admission,
+    Commit,
+    Committed,
+    Pending,
+    admit,
+    claimed,
+    same_thread,
+)
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
 from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
 from sk_agents.exceptions import StoreFull, ThreadNotFound

@@ -10,7 +10,7 @@ import apsw
 import orjson
 
 from sk_agents.engine.events import Event
-from sk_agents.engine.log.admission import same_thread
+from sk_agents.engine.log.commits import same_thread
 from sk_agents.engine.models import Entry, EntryKind, Thread
 from sk_agents.engine.ports import ThreadPage, ThreadQuery
 from sk_agents.exceptions import SchemaTooNew, StateCorrupt, ThreadNotFound

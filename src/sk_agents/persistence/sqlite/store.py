@@ -17,10 +17,17 @@ from typing import Self, TypeVar
 
 import apsw
 
-from sk_agents.engine.clock import SystemClock
+from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.events import Event
-from sk_agents.engine.log.admission import admit, claimed
-from sk_agents.engine.log.commits import Absent, Admission, Commit, Committed, Pending
+from sk_agents.engine.log.commits import (
+    Absent,
+    Admission,
+    Commit,
+    Committed,
+    Pending,
+    admit,
+    claimed,
+)
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
 from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
 from sk_agents.exceptions import StoreBroken, StoreFull, StoreUnavailable
@@ -276,7 +283,7 @@ class SqliteStore:
         approval = None
         if isinstance(guard, Pending):
             approval = rows.entry(db, "approval", guard.approval_id)
-        leased = commit.asks_who_leads and head is not None and self._is_leased(db, head)
+        leased = commit.needs_lease_state and head is not None and self._is_leased(db, head)
         return admit(commit, head, leased=leased, approval=approval, now=now)
 
     def _is_leased(self, db: apsw.Connection, head: Thread) -> bool:

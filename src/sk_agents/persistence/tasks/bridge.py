@@ -26,9 +26,16 @@ from pydantic import ValidationError
 
 from sk_agents import exceptions as errors
 from sk_agents.engine.events import Event
-from sk_agents.engine.log.admission import admit, claimed
-from sk_agents.engine.log.commits import Absent, Admission, Commit, Committed, Unchanged
-from sk_agents.engine.models import Document, Durability, Entry, EntryKind, Thread
+from sk_agents.engine.log.commits import (
+    Absent,
+    Admission,
+    Commit,
+    Committed,
+    Unchanged,
+    admit,
+    claimed,
+)
+from sk_agents.engine.models import Durability, Entry, EntryKind, StoredModel, Thread
 from sk_agents.engine.ports import Clock
 from sk_agents.persistence.encoding import (
     decode_head,
@@ -55,14 +62,14 @@ IMPORT_ID = "import"
 LOOKUP = "load_by_request_id"
 
 
-class SealedRecord(Document):
+class SealedRecord(StoredModel):
     commit_id: str
     first_seq: int
     body: str
     check: int
 
 
-class LogDocument(Document):
+class LogDocument(StoredModel):
     """What lies under `KEY`. The bytes of a head or record are kept as text."""
 
     version: int = FORMAT

@@ -1,6 +1,6 @@
 """An answer as the type that the configuration asks for.
 
-The model is told the type's schema. If its answer does not fit, a second model turns the answer
+The prompt has the type's schema. If its answer does not fit, a second model turns the answer
 into the type; that model only rewrites, so it gets neither tools nor the conversation.
 """
 
@@ -20,8 +20,8 @@ from sk_agents.engine.models import Message, Usage
 from sk_agents.engine.ports import Model
 from sk_agents.engine.turns import Prompt, TextDelta, TurnFinished
 from sk_agents.exceptions import ConfigurationError, ModelError, ModelInterrupted
-from sk_agents.skagents.models import Failure
-from sk_agents.skagents.turn import failure
+from sk_agents.skagents.models import InvokeFailure
+from sk_agents.skagents.turn import run_failure
 
 TRANSFORM_SECONDS = 120.0
 DEMAND = (
@@ -37,7 +37,7 @@ FENCE = re.compile(r"```[a-z]*\s*\n(.*)\n\s*```", re.DOTALL | re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The answer as the type, and what it took to make it fit."""
+    """The answer as the type, and the tokens used to make it fit."""
 
     value: BaseModel
     usage: Usage
@@ -47,7 +47,7 @@ class StructuredOutput:
     def __init__(
         self, output_type: type[BaseModel], transformer: Model | None, *, is_held: bool = True
     ) -> None:
-        """`is_held`: the agent's own model can be held to a schema.
+        """`is_held`: the provider can hold the agent's own model to a schema.
 
         Raises:
             ConfigurationError: the type has no JSON schema.
@@ -64,24 +64,24 @@ class StructuredOutput:
 
     @property
     def demand(self) -> str:
-        """What is added to a message that the type is the answer to."""
+        """Added to the message whose answer must be of the type."""
         return DEMAND + self._schema_text
 
-    async def fit(self, text: str) -> Fitted | Failure:
+    async def fit(self, text: str) -> Fitted | InvokeFailure:
         value = self._parsed(text)
         if value is not None:
             return Fitted(value, Usage())
         if self._transformer is None:
-            return _misfit(self._type)
+            return _does_not_fit(self._type)
         try:
             async with asyncio.timeout(TRANSFORM_SECONDS):
                 rewritten, usage = await _reply(self._transformer, self._prompt(text))
         except ModelError as error:
-            return failure(error.code, str(error))
+            return run_failure(error.code, str(error))
         except TimeoutError:
-            return failure("run_timeout", "Turning the answer into its type took too long.")
+            return run_failure("run_timeout", "Turning the answer into its type took too long.")
         value = self._parsed(rewritten)
-        return _misfit(self._type) if value is None else Fitted(value, usage)
+        return _does_not_fit(self._type) if value is None else Fitted(value, usage)
 
     def _parsed(self, text: str) -> BaseModel | None:
         fenced = FENCE.fullmatch(text.strip())
@@ -96,15 +96,15 @@ class StructuredOutput:
 
 
 async def _reply(model: Model, prompt: Prompt) -> tuple[str, Usage]:
-    said: list[str] = []
+    texts: list[str] = []
     async with aclosing(model.stream(prompt)) as stream:
         async for pieces in stream:
             for piece in pieces:
                 match piece:
                     case TextDelta():
-                        said.append(piece.content)
+                        texts.append(piece.content)
                     case TurnFinished():
-                        return "".join(said), piece.usage
+                        return "".join(texts), piece.usage
     raise ModelInterrupted
 
 
@@ -117,6 +117,6 @@ def _schema(output_type: type[BaseModel]) -> dict[str, Any]:
         ) from error
 
 
-def _misfit(output_type: type[BaseModel]) -> Failure:
+def _does_not_fit(output_type: type[BaseModel]) -> InvokeFailure:
     message = f"The model's answer could not be turned into {output_type.__name__}."
-    return Failure("output_invalid", message, 502)
+    return InvokeFailure("output_invalid", message, 502)

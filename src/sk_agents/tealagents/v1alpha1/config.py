@@ -1,6 +1,6 @@
-"""What this API reads of an agent file: its address, what it says of itself, and nothing else.
+"""What this API reads of an agent file: its address and its description.
 
-The agent inside `spec` is built elsewhere; here only its place is checked, by this API's own rules.
+The agent inside `spec` is built elsewhere; here only its place is checked.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from sk_agents.exceptions import ConfigurationError
 from sk_agents.http.sse import KEEPALIVE_SECONDS
 
 API_VERSION = "tealagents/v1alpha1"
+# What its threads are called in the store.
+SURFACE = "tealagents"
 REQUEST_WAIT = 300.0
 
 
@@ -63,12 +65,12 @@ class TealAgentConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedTealAgent:
     """One agent as it is served: `agent` is its name in the engine.
 
-    `names_task` says that the store finds a request only through its task, so that addresses of
-    requests must name both. `request_wait` and `keepalive` are seconds: until a call that waits for
-    its answer is told that it takes longer, and until a stream's silence is broken.
+    `names_task`: the store finds a request only through its task, so URLs of requests name both.
+    `request_wait`: seconds until a client that waits for an answer gets 504. `keepalive`: seconds
+    of silence after which a stream sends a keepalive.
     """
 
     agent: str

@@ -1,4 +1,4 @@
-"""From a resume to the decisions it stands for. Pure: decides nothing itself."""
+"""From a resume request to the decisions it asks for. Pure: the engine decides."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from sk_agents.exceptions import (
     Conflict,
     InvalidInput,
 )
-from sk_agents.tealagents.models import Action, Decision, ResumeRequest
-from sk_agents.tealagents.v1alpha1.progress import Progress
+from sk_agents.tealagents.models import Action, CallDecision, ResumeRequest
+from sk_agents.tealagents.v1alpha1.agent import Progress
 
-Wanted = tuple[Approval, Decision]
+Wanted = tuple[Approval, CallDecision]
 
 
 def wanted_decisions(progress: Progress, resume: ResumeRequest, key: str | None) -> list[Wanted]:
-    """What to decide; nothing if this very request, known by its key, has decided it before.
+    """What to decide; nothing if the same request, known by its key, has decided it before.
 
     Raises:
         InvalidInput: neither an action nor decisions, or both; or the key was another request's.
         ApprovalNotFound: a named call is not of this request.
-        ApprovalAlreadyDecided, ApprovalMismatch: nothing of this waits, or another pause does.
-        Conflict: with the code `pause_required`: which pause is meant is not clear.
+        ApprovalAlreadyDecided, ApprovalMismatch: none of the calls waits, or another pause does.
+        Conflict: with the code `pause_required`: the resume must say which pause it means.
     """
     if not resume.is_complete:
         raise InvalidInput("Give either an action or decisions.")
     if key is not None and (earlier := _decided_with(progress, key)):
-        # One resume is one commit: what it has not decided then, it was not about.
+        # One resume is one commit: it has decided everything that it was about.
         _check_repeated(resume, earlier)
         return []
     if resume.pause is not None and resume.pause != progress.pause:
         raise ApprovalMismatch(
             "This request waits for something else by now, or for nothing.",
-            decisions=recorded(progress),
+            decisions=recorded_decisions(progress),
         )
     if resume.decisions is None:
         if resume.pause is None and progress.pauses > 1:
@@ -45,7 +45,7 @@ def wanted_decisions(progress: Progress, resume: ResumeRequest, key: str | None)
                 "This request has paused more than once: say which pause is meant.",
                 code="pause_required",
                 pause=progress.pause,
-                decisions=recorded(progress),
+                decisions=recorded_decisions(progress),
             )
         waiting = list(progress.waiting_calls)
     else:
@@ -55,7 +55,7 @@ def wanted_decisions(progress: Progress, resume: ResumeRequest, key: str | None)
     return _matched(waiting, resume)
 
 
-def recorded(progress: Progress) -> list[dict[str, Any]]:
+def recorded_decisions(progress: Progress) -> list[dict[str, Any]]:
     """What has been decided in this request so far."""
     return [
         {
@@ -71,13 +71,13 @@ def recorded(progress: Progress) -> list[dict[str, Any]]:
 
 
 def already_decided(progress: Progress) -> Conflict:
-    decisions = recorded(progress)
+    decisions = recorded_decisions(progress)
     if not decisions:
-        return Conflict("This request waits for nobody.")
+        return Conflict("This request waits for no decision.")
     return ApprovalAlreadyDecided(decisions=decisions)
 
 
-def _named(progress: Progress, decisions: Iterable[Decision]) -> list[tuple[Call, Approval]]:
+def _named(progress: Progress, decisions: Iterable[CallDecision]) -> list[tuple[Call, Approval]]:
     named: list[tuple[Call, Approval]] = []
     for decision in decisions:
         call = progress.calls.get(decision.tool_call_id)
@@ -96,7 +96,7 @@ def _matched(calls: Iterable[tuple[Call, Approval]], resume: ResumeRequest) -> l
         call_id = call.proposal.call_id
         decision = by_call.get(call_id)
         if decision is None and resume.action is not None:
-            decision = Decision(tool_call_id=call_id, action=resume.action)
+            decision = CallDecision(tool_call_id=call_id, action=resume.action)
         if decision is not None:
             matched.append((approval, decision))
     return matched

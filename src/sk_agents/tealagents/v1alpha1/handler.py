@@ -1,7 +1,7 @@
-"""Requests to one agent: who asks, for which task, and what becomes of it.
+"""Requests to one agent: started, resumed, cancelled and read, each for its caller.
 
-Identity, ids and ownership are settled before any history is read or a model called. Everything
-that happens afterwards happens in the engine: a caller who stops listening stops nothing.
+Identity, ids and ownership are checked before any history is read or a model called. Everything
+after that happens in the engine: a client that leaves stops nothing.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from sk_agents.engine.commands import Admit, CancelRun, DecideApproval, OnDisconnect, StartRun
+from sk_agents.engine.commands import CancelRun, DecideApproval, OnDisconnect, StartRun
+from sk_agents.engine.defaults import RandomIds
 from sk_agents.engine.engine import Engine
-from sk_agents.engine.ids import RandomIds
 from sk_agents.engine.log.canonical import digest
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import NewThread, Part, UserInput
-from sk_agents.engine.ports import Ids, ThreadQuery
+from sk_agents.engine.ports import Ids, Quota, ThreadQuery
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
     AlreadyTerminal,
@@ -37,13 +37,11 @@ from sk_agents.tealagents.models import (
     TealAgentsPartialResponse,
     UserMessage,
 )
-from sk_agents.tealagents.v1alpha1.agent import AgentLoop, Turn
-from sk_agents.tealagents.v1alpha1.config import Served
+from sk_agents.tealagents.v1alpha1.access import TaskAccess
+from sk_agents.tealagents.v1alpha1.agent import AcceptedRequest, AgentLoop, Progress
+from sk_agents.tealagents.v1alpha1.config import SURFACE, ServedTealAgent
 from sk_agents.tealagents.v1alpha1.decisions import already_decided, wanted_decisions
-from sk_agents.tealagents.v1alpha1.owned import Owned
-from sk_agents.tealagents.v1alpha1.progress import Progress
-from sk_agents.tealagents.v1alpha1.render import STATUSES, Renderer
-from sk_agents.tealagents.v1alpha1.tasks import SURFACE, summary_of, task_of
+from sk_agents.tealagents.v1alpha1.render import STATUSES, RequestRenderer, summary_of, task_of
 
 SESSION_PAGE = 100
 # For ids made of an idempotency key.
@@ -51,11 +49,11 @@ _NAMESPACE = uuid.UUID("5a7c3c1e-6c7f-5b52-9d0e-6f1f0a1c2b3d")
 
 
 class TealAgentsV1Alpha1Handler:
-    def __init__(self, engine: Engine, served: Served, *, ids: Ids | None = None) -> None:
+    def __init__(self, engine: Engine, served: ServedTealAgent, *, ids: Ids | None = None) -> None:
         self._engine = engine
         self._served = served
         self._ids = ids or RandomIds()
-        self._owned = Owned(engine, served)
+        self._access = TaskAccess(engine, served)
         self.loop = AgentLoop(engine)
 
     async def invoke(
@@ -64,18 +62,18 @@ class TealAgentsV1Alpha1Handler:
         """The answer, or the calls that wait for a person, or why there is neither.
 
         Raises:
-            TealError: see `begin` and `settle`.
+            TealError: see `begin` and `outcome`.
         """
-        turn = await self.begin(caller, message, key=key, on_disconnect="continue")
-        return self.renderer(turn.ids, root).outcome(await self.settle(turn))
+        request = await self.begin(caller, message, key=key, on_disconnect="continue")
+        return self.renderer(request.ids, root).outcome(await self.outcome(request))
 
     async def invoke_stream(
         self, caller: Caller, message: UserMessage, *, key: str | None = None, root: str = ""
     ) -> AsyncGenerator[TealAgentsPartialResponse | Content, None]:
-        """The same as it appears: pieces of the answer, then what `invoke` would reply."""
-        turn = await self.begin(caller, message, key=key)
-        renderer = self.renderer(turn.ids, root)
-        async with aclosing(self.loop.follow(turn)) as batches:
+        """The same as it appears: pieces of the answer, then what `invoke` returns."""
+        request = await self.begin(caller, message, key=key)
+        renderer = self.renderer(request.ids, root)
+        async with aclosing(self.loop.follow(request)) as batches:
             async for pieces in batches:
                 for piece in pieces:
                     yield renderer.piece(piece)
@@ -90,16 +88,16 @@ class TealAgentsV1Alpha1Handler:
         task_id: str | None = None,
         root: str = "",
     ) -> Content:
-        """What `invoke` would say of a paused request, now that it goes on.
+        """Decide what a paused request waits for; then the same as `invoke`.
 
         Raises:
-            TealError: see `decide` and `settle`.
+            TealError: see `decide` and `outcome`.
         """
-        turn = await self.decide(caller, request_id, resume, key=key, task_id=task_id)
-        return self.renderer(turn.ids, root).outcome(await self.settle(turn))
+        request = await self.decide(caller, request_id, resume, key=key, task_id=task_id)
+        return self.renderer(request.ids, root).outcome(await self.outcome(request))
 
-    def renderer(self, ids: StateIds, root: str = "") -> Renderer:
-        return Renderer(self._served, ids, root)
+    def renderer(self, ids: StateIds, root: str = "") -> RequestRenderer:
+        return RequestRenderer(self._served, ids, root)
 
     async def begin(
         self,
@@ -108,9 +106,9 @@ class TealAgentsV1Alpha1Handler:
         *,
         key: str | None = None,
         on_disconnect: OnDisconnect | None = None,
-        admit: Admit | None = None,
-    ) -> Turn:
-        """Take on a request; it is stored when this returns.
+        quota: Quota | None = None,
+    ) -> AcceptedRequest:
+        """Start a request; it is stored when this returns.
 
         Raises:
             Unauthenticated, ThreadNotFound: the task is another's, or there is none.
@@ -119,7 +117,7 @@ class TealAgentsV1Alpha1Handler:
         """
         head = None
         if message.task_id is not None:
-            head = await self._owned.head(caller, message.task_id)
+            head = await self._access.head(caller, message.task_id)
             if message.session_id not in (None, head.session_id):
                 raise Conflict("This task belongs to another session.")
         task_id = message.task_id or self._new_task_id(caller, key)
@@ -137,26 +135,26 @@ class TealAgentsV1Alpha1Handler:
             on_busy=message.on_busy,
             on_disconnect=on_disconnect,
             authorization=caller.authorization,
-            admit=admit,
+            quota=quota,
         )
         accepted = await self._engine.start(command)
         if accepted.repeated and head is None:
-            session_id = (await self._owned.head(caller, task_id)).session_id
+            session_id = (await self._access.head(caller, task_id)).session_id
         ids = StateIds(session_id, task_id, accepted.run_id)
-        return Turn(ids, caller.user_id, accepted.after)
+        return AcceptedRequest(ids, caller.user_id, accepted.after)
 
-    async def settle(self, turn: Turn) -> Progress:
-        """The request once it has ended or waits for a person.
+    async def outcome(self, request: AcceptedRequest) -> Progress:
+        """The request as soon as it has ended or waits for a person.
 
         Raises:
             StillRunning: it takes longer than a request may wait; it goes on.
         """
         try:
-            return await self.loop.settled(turn, self._served.request_wait)
+            return await self.loop.outcome(request, self._served.request_wait)
         except TimeoutError:
-            raise StillRunning(ids=turn.ids) from None
+            raise StillRunning(ids=request.ids) from None
         except TealError as error:
-            error.attributes.setdefault("ids", turn.ids)
+            error.attributes.setdefault("ids", request.ids)
             raise
 
     async def decide(
@@ -167,49 +165,49 @@ class TealAgentsV1Alpha1Handler:
         *,
         key: str | None = None,
         task_id: str | None = None,
-    ) -> Turn:
-        """Decide all that a resume is about, or nothing; the request goes on when this returns.
+    ) -> AcceptedRequest:
+        """Decide everything that a resume asks for, or nothing; then the request goes on.
 
         Raises:
             Unauthenticated, RunNotFound: the request is another's, or there is none.
             TealError: see `wanted_decisions` and `Engine.decide`.
         """
-        known, run = await self._owned.request(caller, request_id, task_id)
-        turn = self._turn(known, run)
+        known, run = await self._access.request(caller, request_id, task_id)
+        request = self._accepted(known, run)
         try:
             await self._decide(caller, known, run, resume, key)
         except TealError as error:
-            error.attributes.setdefault("ids", turn.ids)
+            error.attributes.setdefault("ids", request.ids)
             raise
-        return turn
+        return request
 
     async def cancel(
         self, caller: Caller, request_id: str, task_id: str | None = None
-    ) -> tuple[Turn, Progress]:
-        """Stop a request; what became of it.
+    ) -> tuple[AcceptedRequest, Progress]:
+        """Cancel a request, and wait for its end.
 
         Raises:
             AlreadyTerminal: it had ended by itself.
         """
-        known, run = await self._owned.request(caller, request_id, task_id)
-        turn = self._turn(known, run)
+        known, run = await self._access.request(caller, request_id, task_id)
+        request = self._accepted(known, run)
         try:
-            await self._engine.cancel(CancelRun(turn.ids.task_id, caller.user_id, request_id))
+            await self._engine.cancel(CancelRun(request.ids.task_id, caller.user_id, request_id))
         except AlreadyTerminal as error:
             status = STATUSES[error.attributes["status"]]
-            raise AlreadyTerminal(ids=turn.ids, status=status) from None
-        return turn, await self.settle(turn)
+            raise AlreadyTerminal(ids=request.ids, status=status) from None
+        return request, await self.outcome(request)
 
     async def request(
         self, caller: Caller, request_id: str, task_id: str | None = None, root: str = ""
     ) -> dict[str, Any]:
-        known, run = await self._owned.request(caller, request_id, task_id)
+        known, run = await self._access.request(caller, request_id, task_id)
         progress = await self.loop.progress(known, run)
         times = {"created_at": run.created_at, "completed_at": run.completed_at}
-        return self.renderer(self._turn(known, run).ids, root).state(progress) | times
+        return self.renderer(self._accepted(known, run).ids, root).state(progress) | times
 
     async def task(self, caller: Caller, task_id: str) -> AgentTask:
-        await self._owned.head(caller, task_id)
+        await self._access.head(caller, task_id)
         known = await self._engine.thread(task_id, caller.user_id)
         head, state = known.head, known.state
         status, end = state.status, state.next_seq - 1
@@ -220,14 +218,14 @@ class TealAgentsV1Alpha1Handler:
         query = ThreadQuery(
             caller.user_id, SURFACE, session_id=session_id, after=after, limit=SESSION_PAGE
         )
-        page = await self._engine.shelf.threads(query)
-        tasks = [summary_of(head) for head in page.threads if self._owned.is_ours(head)]
+        page = await self._engine.catalog.threads(query)
+        tasks = [summary_of(head) for head in page.threads if self._access.is_ours(head)]
         if not tasks and after is None and page.after is None:
             raise NotFound(f"There is no session {session_id}.")
         return Session(session_id=session_id, user_id=caller.user_id, tasks=tasks, next=page.after)
 
     async def delete(self, caller: Caller, task_id: str) -> None:
-        await self._owned.head(caller, task_id)
+        await self._access.head(caller, task_id)
         await self._engine.delete(task_id, caller.user_id)
 
     async def _decide(
@@ -255,13 +253,13 @@ class TealAgentsV1Alpha1Handler:
         try:
             await self._engine.decide(*commands)
         except ApprovalAlreadyDecided:
-            known, run = await self._owned.request(caller, run.run_id, known.head.thread_id)
+            known, run = await self._access.request(caller, run.run_id, known.head.thread_id)
             raise already_decided(await self.loop.progress(known, run)) from None
 
-    def _turn(self, known: KnownThread, run: Run) -> Turn:
+    def _accepted(self, known: KnownThread, run: Run) -> AcceptedRequest:
         head = known.head
         ids = StateIds(head.session_id, head.thread_id, run.run_id)
-        return Turn(ids, head.user_id, run.first_seq - 1)
+        return AcceptedRequest(ids, head.user_id, run.first_seq - 1)
 
     def _new_task_id(self, caller: Caller, key: str | None) -> str:
         """A request that is sent again with its key finds the task it has made before."""

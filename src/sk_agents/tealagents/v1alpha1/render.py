@@ -1,35 +1,46 @@
-"""From a request's progress to this API's words, and from those to bytes. Pure."""
+"""From a request's progress and a thread's events to this API's models, and to bytes. Pure."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlencode
 
 import orjson
 from pydantic import BaseModel
 
 from sk_agents.engine.calls.call import Approval, Call
-from sk_agents.engine.models import RunStatus
+from sk_agents.engine.events import Answered, Event, Imported, RunQueued, RunStarted
+from sk_agents.engine.models import RunStatus, Thread, ThreadStatus, UserInput
 from sk_agents.exceptions import TealError
 from sk_agents.http.sse import frame
-from sk_agents.ska_types import ExtraData, ExtraDataElement, TaskStatus
+from sk_agents.ska_types import (
+    AgentTask,
+    AgentTaskItem,
+    ExtraData,
+    ExtraDataElement,
+    MultiModalItem,
+    TaskStatus,
+)
 from sk_agents.tealagents.models import (
     Content,
     HitlResponse,
     RejectedToolResponse,
     RequestFailure,
     StateIds,
+    TaskSummary,
     TealAgentsPartialResponse,
     TealAgentsResponse,
     ToolCallContent,
 )
-from sk_agents.tealagents.v1alpha1.agent import Piece
-from sk_agents.tealagents.v1alpha1.config import Served
-from sk_agents.tealagents.v1alpha1.progress import Progress
+from sk_agents.tealagents.v1alpha1.agent import Piece, Progress
+from sk_agents.tealagents.v1alpha1.config import ServedTealAgent
 
+# The key of a thread's metadata for tasks that were made through the four-method interface.
+LABEL = "task"
 STATUSES: dict[RunStatus, TaskStatus] = {
     RunStatus.QUEUED: "Running",
     RunStatus.RUNNING: "Running",
@@ -38,23 +49,29 @@ STATUSES: dict[RunStatus, TaskStatus] = {
     RunStatus.FAILED: "Failed",
     RunStatus.CANCELLED: "Canceled",
 }
+TASK_STATUSES: dict[ThreadStatus, TaskStatus] = {
+    ThreadStatus.IDLE: "Running",
+    ThreadStatus.RUNNING: "Running",
+    ThreadStatus.WAITING: "Paused",
+    ThreadStatus.COMPLETED: "Completed",
+    ThreadStatus.FAILED: "Failed",
+    ThreadStatus.CANCELLED: "Canceled",
+}
 CANCELED = "The request was canceled."
 UNKNOWN_FAILURE = "The request could not go on."
 
 
-class Renderer:
-    """Speaks of one request."""
-
-    def __init__(self, served: Served, ids: StateIds, root: str = "") -> None:
+class RequestRenderer:
+    def __init__(self, served: ServedTealAgent, ids: StateIds, root: str = "") -> None:
         self._served = served
         self._ids = ids
         self._root = root
 
     def content(self, progress: Progress) -> Content | None:
-        """What there is to say of it now; nothing while it runs."""
-        said = _said(progress)
-        if said is not None:
-            return TealAgentsResponse(**self._answer(progress, said))
+        """The answer, the question or the failure; `None` while it runs."""
+        text = _answer_text(progress)
+        if text is not None:
+            return TealAgentsResponse(**self._answer(progress, text))
         match progress.status:
             case RunStatus.WAITING:
                 return self._question(progress)
@@ -71,7 +88,7 @@ class Renderer:
         return known[:-1] + b',"output_partial":'
 
     def state(self, progress: Progress) -> dict[str, Any]:
-        """The envelope, with what is in it repeated beside it."""
+        """The envelope, with the fields of its content repeated beside it."""
         content = self._fields(progress)
         return {
             **self._ids.fields(),
@@ -81,15 +98,15 @@ class Renderer:
         }
 
     def _fields(self, progress: Progress) -> dict[str, Any] | None:
-        """What the content is made of. Of an answer it is known without making the content."""
-        said = _said(progress)
-        if said is not None:
-            return self._answer(progress, said)
+        """The content as a dict. An answer's is made without building the model first."""
+        text = _answer_text(progress)
+        if text is not None:
+            return self._answer(progress, text)
         content = self.content(progress)
         return content.model_dump() if content is not None else None
 
     def outcome(self, progress: Progress) -> Content:
-        """What is said last: of a request that has ended, or waits for a person."""
+        """The content of a request that has ended, or waits for a person."""
         content = self.content(progress)
         assert content is not None, "a request is followed to its end or its next question"
         return content
@@ -100,13 +117,13 @@ class Renderer:
             return TealAgentsPartialResponse(
                 **self._ids.fields(), source=source, output_partial=piece
             )
-        return self._canceled() if _is_stopped(piece) else self.outcome(piece)
+        return self._canceled() if _is_cancelled(piece) else self.outcome(piece)
 
     def frames(self, pieces: Sequence[Piece]) -> list[bytes]:
         return [self._frame(piece) for piece in pieces]
 
     def error_frame(self, error: TealError, correlation_id: str) -> bytes:
-        """The reading failed; the request itself may well go on."""
+        """Reading the request failed; the request itself may go on."""
         failure = self._failed(str(type(error)()), error.code, correlation_id)
         return frame("error", _json(failure))
 
@@ -124,7 +141,7 @@ class Renderer:
                 return frame("error", _json(content))
         return frame("final-response", _json(content))
 
-    def _answer(self, progress: Progress, said: str) -> dict[str, Any]:
+    def _answer(self, progress: Progress, text: str) -> dict[str, Any]:
         """The fields of a `TealAgentsResponse`, all of them."""
         usage = progress.usage
         extra = extra_data(progress.calls.values()) if progress.calls else None
@@ -132,7 +149,7 @@ class Renderer:
             "task_id": self._ids.task_id,
             "session_id": self._ids.session_id,
             "request_id": self._ids.request_id,
-            "output": said,
+            "output": text,
             "source": self._served.config.source,
             "token_usage": {
                 "completion_tokens": usage.completion_tokens,
@@ -164,7 +181,7 @@ class Renderer:
         return self._failed(failure.message, failure.code, failure.correlation_id)
 
     def _canceled(self) -> RequestFailure:
-        """To one who reads along it is no answer, however much was said."""
+        """In a stream a cancelled request is no answer, however much text it had."""
         return self._failed(CANCELED, "canceled", None)
 
     def _failed(self, text: str, code: str, correlation_id: str | None) -> RequestFailure:
@@ -177,7 +194,7 @@ _IDS = frozenset(StateIds.__slots__)
 
 
 def extra_data(calls: Iterable[Call]) -> ExtraData | None:
-    """What all tools of a request hand to its client, in the order of their calls."""
+    """What all tools of a request give its client, in the order of their calls."""
     items: list[ExtraDataElement] = []
     for call in calls:
         given = call.finished.extra_data if call.finished is not None else None
@@ -211,18 +228,81 @@ def _shown(call: Call, approval: Approval) -> ToolCallContent:
     )
 
 
-def _said(progress: Progress) -> str | None:
-    """The answer, or as much of one as there was when the request was stopped."""
+def _answer_text(progress: Progress) -> str | None:
+    """The answer, or the part of it that there was when the request was cancelled."""
     if progress.status is RunStatus.COMPLETED:
         return progress.answer.content if progress.answer else ""
-    if _is_stopped(progress):
+    if _is_cancelled(progress):
         return (progress.cancelled.partial if progress.cancelled else None) or ""
     return None
 
 
-def _is_stopped(progress: Progress) -> bool:
+def _is_cancelled(progress: Progress) -> bool:
     return progress.status is RunStatus.CANCELLED and not progress.is_rejected
 
 
 def _json(content: BaseModel) -> bytes:
     return content.model_dump_json().encode()
+
+
+def summary_of(head: Thread) -> TaskSummary:
+    return TaskSummary(
+        task_id=head.thread_id,
+        status=TASK_STATUSES[head.status],
+        created_at=_created_at(head),
+        last_updated_at=head.updated_at,
+    )
+
+
+def task_of(head: Thread, status: ThreadStatus, events: Iterable[Event]) -> AgentTask:
+    """The task; `status` is that of its events: a head shows a pause a moment later."""
+    return AgentTask(
+        task_id=head.thread_id,
+        session_id=head.session_id,
+        user_id=head.user_id,
+        items=list(_items(head.thread_id, events)),
+        created_at=_created_at(head),
+        last_updated_at=head.updated_at,
+        status=TASK_STATUSES[status],
+        metadata=_label(head).get("metadata", {}),
+        expires_at=head.expires_at,
+    )
+
+
+def _items(task_id: str, events: Iterable[Event]) -> Iterator[AgentTaskItem]:
+    def item(
+        role: Literal["user", "assistant"], piece: MultiModalItem, request_id: str, at: datetime
+    ) -> AgentTaskItem:
+        return AgentTaskItem(
+            task_id=task_id, role=role, item=piece, request_id=request_id, updated=at
+        )
+
+    queued: dict[str, UserInput] = {}
+    for event in events:
+        match event:
+            case RunQueued():
+                queued[event.run_id] = event.message
+            case RunStarted():
+                message = event.message or queued.get(event.run_id)
+                for part in message.parts if message is not None else ():
+                    kind: Literal["text", "image"] = "image" if part.kind == "image" else "text"
+                    piece = MultiModalItem(content_type=kind, content=part.content)
+                    yield item("user", piece, event.run_id, event.at)
+            case Answered():
+                yield item(
+                    "assistant", MultiModalItem(content=event.content), event.run_id, event.at
+                )
+            case Imported():
+                for old in event.items:
+                    piece = MultiModalItem(content_type=old.content_type, content=old.content)
+                    yield item(old.role, piece, old.run_id, old.at)
+
+
+def _created_at(head: Thread) -> datetime:
+    given = _label(head).get("created_at")
+    return head.created_at if given is None else datetime.fromisoformat(given)
+
+
+def _label(head: Thread) -> dict[str, Any]:
+    label: dict[str, Any] = head.metadata.get(LABEL, {})
+    return label

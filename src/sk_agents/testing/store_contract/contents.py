@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from sk_agents.engine import events
-from sk_agents.engine.events import Event, ImportedItem, ThreadChanged, Unrecognised
+from sk_agents.engine.events import EVENT_TYPES, Event, ImportedItem, ThreadChanged, Unrecognised
 from sk_agents.engine.log.state import fold
-from sk_agents.engine.log.stored_events import EVENT_TYPES
 from sk_agents.engine.models import Effect, Part, RunStatus, ThreadStatus, Usage, UserInput
 from sk_agents.engine.ports import Store
 from sk_agents.exceptions import InvalidInput

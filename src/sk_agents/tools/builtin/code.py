@@ -11,12 +11,11 @@ from typing import Annotated
 
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
 from sk_agents.exceptions import ToolError
-from sk_agents.tools.builtin.function_tool import Offer
+from sk_agents.tools.builtin.function_tool import BuiltinFunction
 from sk_agents.tools.builtin.workspace import Workspaces
-from sk_agents.tools.sandbox.plans import Limits, tightened
-from sk_agents.tools.sandbox.session import Ended, Language, Source
-from sk_agents.tools.sandbox.walls import Sandbox
-from sk_agents.tools.threads import CallThreads
+from sk_agents.tools.sandbox.plans import ProgramLimits, tightened
+from sk_agents.tools.sandbox.sandbox import Language, ProgramEnd, Sandbox, SourceCode
+from sk_agents.worker_threads import WorkerThreads
 
 PLUGIN = "Code"
 # Waiting for a place, starting and ending, beside the program's own time.
@@ -27,16 +26,20 @@ Seconds = Annotated[float | None, "Stop it after this time, if that is less than
 
 class CodeTools:
     def __init__(
-        self, workspaces: Workspaces, limits: Limits, sandbox: Sandbox, threads: CallThreads
+        self,
+        workspaces: Workspaces,
+        limits: ProgramLimits,
+        sandbox: Sandbox,
+        threads: WorkerThreads,
     ) -> None:
         self._workspaces, self._limits = workspaces, limits
         self._sandbox, self._threads = sandbox, threads
 
-    def offers(self) -> Iterator[Offer]:
+    def offers(self) -> Iterator[BuiltinFunction]:
         place = [str(self._workspaces.path), self._workspaces.shared_by, asdict(self._limits)]
         timeout = self._limits.seconds + MARGIN_SECONDS
         for function in (self.run_python, self.run_shell):
-            yield Offer(PLUGIN, function, timeout=timeout, bound_to=place)
+            yield BuiltinFunction(PLUGIN, function, timeout=timeout, bound_to=place)
 
     async def run_python(
         self,
@@ -71,10 +74,10 @@ class CodeTools:
         folder = await self._threads.run(lambda: self._workspaces.folder(context))
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         output: list[str] = []
-        program = self._sandbox.run(Source(language, text), folder, limits)
+        program = self._sandbox.run(SourceCode(language, text), folder, limits)
         async with aclosing(program):
             async for piece in program:
-                if isinstance(piece, Ended):
+                if isinstance(piece, ProgramEnd):
                     output.append(decoder.decode(b"", final=True))
                     yield _result("".join(output), piece, limits)
                 elif shown := decoder.decode(piece):
@@ -82,7 +85,7 @@ class CodeTools:
                     yield ToolChunk(shown)
 
 
-def _result(output: str, ended: Ended, limits: Limits) -> ToolResult:
+def _result(output: str, ended: ProgramEnd, limits: ProgramLimits) -> ToolResult:
     """What it printed and how it ended.
 
     Raises:

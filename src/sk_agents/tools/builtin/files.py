@@ -5,20 +5,21 @@ Docstrings of the tools and notes on their parameters are what the model reads.
 
 from __future__ import annotations
 
+import codecs
 import fnmatch
+import io
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Annotated, Any
 
 from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import ToolContext
 from sk_agents.exceptions import ToolError
-from sk_agents.tools.builtin.differences import unified_diff
-from sk_agents.tools.builtin.function_tool import Offer
-from sk_agents.tools.builtin.text_files import decoded, edited, lines_of, read_bytes
+from sk_agents.tools.builtin.function_tool import BuiltinFunction
 from sk_agents.tools.builtin.workspace import Workspace, Workspaces, kind_of, parts_of
 
 PLUGIN = "Files"
@@ -29,6 +30,22 @@ MOST_LINE = 300
 FilePath = Annotated[str, "The file's path relative to the workspace, such as notes/today.txt"]
 FolderPath = Annotated[str, "The folder's path relative to the workspace"]
 Glob = Annotated[str, "Only files whose name matches, such as *.py"]
+
+# UTF-32 begins as UTF-16 does, so it is looked for first.
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+CONTEXT = 3
+# Old lines times new ones. Texts that differ in more are not compared line by line: the time for
+# that grows with the product, and a preview is made before anything was allowed.
+MOST_COMPARED = 4_000_000
+
+Opcode = tuple[str, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +68,19 @@ class FileTools:
     def __init__(self, workspaces: Workspaces, limits: FileLimits) -> None:
         self._workspaces, self._limits = workspaces, limits
 
-    def offers(self) -> Iterator[Offer]:
+    def offers(self) -> Iterator[BuiltinFunction]:
         place = [str(self._workspaces.path), self._workspaces.shared_by]
         for function in (self.read_file, self.list_files, self.search_files):
-            yield Offer(PLUGIN, function, Effect.READ_ONLY, asks=None, timeout=30, bound_to=place)
-        yield Offer(
-            PLUGIN,
-            self.write_file,
-            Effect.IDEMPOTENT,
-            bound_to=place,
-            preview=self._preview_write,
+            yield BuiltinFunction(
+                PLUGIN, function, Effect.READ_ONLY, asks=None, timeout=30, bound_to=place
+            )
+        yield BuiltinFunction(
+            PLUGIN, self.write_file, Effect.IDEMPOTENT, bound_to=place, preview=self._preview_write
         )
-        yield Offer(PLUGIN, self.edit_file, bound_to=place, preview=self._preview_edit)
-        yield Offer(PLUGIN, self.delete_file, bound_to=place, preview=self._preview_delete)
+        yield BuiltinFunction(PLUGIN, self.edit_file, bound_to=place, preview=self._preview_edit)
+        yield BuiltinFunction(
+            PLUGIN, self.delete_file, bound_to=place, preview=self._preview_delete
+        )
 
     def read_file(
         self,
@@ -108,7 +125,7 @@ class FileTools:
                 if len(listed) == self._limits.entries:
                     listed.append(f"[cut: the first {self._limits.entries} entries]")
                     break
-                listed.append(_line(found))
+                listed.append(_listed(found))
         return "\n".join(listed) or "(nothing)"
 
     def search_files(
@@ -244,7 +261,7 @@ def _fitting(lines: list[str], most: int) -> tuple[str, int]:
     return "".join(lines), len(lines)
 
 
-def _line(found: _Found) -> str:
+def _listed(found: _Found) -> str:
     mode = found.known.st_mode
     if stat.S_ISREG(mode):
         return f"{found.path}  {found.known.st_size}"
@@ -280,3 +297,154 @@ def _stat(folder: int, name: str) -> os.stat_result | None:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    text: str
+    encoding: str = "utf-8"
+
+    @property
+    def newline(self) -> str:
+        return "\r\n" if "\r\n" in self.text else "\n"
+
+    def encoded(self, text: str) -> bytes:
+        """New text as the file spells it.
+
+        Raises:
+            ToolError: the file's encoding has no such characters.
+        """
+        try:
+            return text.encode(self.encoding)
+        except UnicodeEncodeError:
+            raise ToolError(f"The text has characters that {self.encoding} cannot spell.") from None
+
+
+def decoded(content: bytes, path: str) -> TextFile:
+    """UTF-8, or what a byte order mark says; other text is read as Latin-1.
+
+    Raises:
+        ToolError: it is not text.
+    """
+    for mark, encoding in _MARKS:
+        if content.startswith(mark):
+            try:
+                return TextFile(content.decode(encoding), encoding)
+            except UnicodeDecodeError:
+                break
+    if b"\0" in content:
+        raise ToolError(f"{ascii(path)} is a binary file of {len(content)} bytes, not text.")
+    try:
+        return TextFile(content.decode())
+    except UnicodeDecodeError:
+        return TextFile(content.decode("latin-1"), "latin-1")
+
+
+def read_bytes(workspace: Workspace, path: str, most: int) -> bytes:
+    """All of a file.
+
+    Raises:
+        ToolError: it cannot be read, or is larger than `most`.
+    """
+    with workspace.file(path) as (descriptor, known):
+        if known.st_size > most:
+            raise ToolError(
+                f"{ascii(path)} has {known.st_size} bytes; at most {most} are read at once."
+            )
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read(most + 1)
+    if len(content) > most:
+        raise ToolError(f"{ascii(path)} grows while it is read.")
+    return content
+
+
+def edited(file: TextFile, old: str, new: str, *, everywhere: bool, path: str) -> str:
+    """The text with `old` replaced; written with the file's own line ends if it has others.
+
+    Raises:
+        ToolError: `old` is not there, or not exactly once.
+    """
+    if not old:
+        raise ToolError("old_text is empty: use write_file to write a whole file.")
+    if old not in file.text and file.newline != "\n":
+        old, new = (text.replace("\n", file.newline) for text in (old, new))
+    count = file.text.count(old)
+    if count == 0:
+        raise ToolError(
+            f"old_text is not in {ascii(path)}. It must match exactly, blanks included: read the "
+            "file first."
+        )
+    if count > 1 and not everywhere:
+        raise ToolError(
+            f"old_text is {count} times in {ascii(path)}: give more of the lines around it, or "
+            "set replace_all."
+        )
+    return file.text.replace(old, new)
+
+
+def lines_of(text: str) -> list[str]:
+    """Its lines with their ends. Only a line feed ends one; `splitlines` knows many others."""
+    return io.StringIO(text, newline="\n").readlines()
+
+
+def unified_diff(before: str, after: str, path: str) -> str:
+    old, new = lines_of(before), lines_of(after)
+    if old == new:
+        return "(no change)\n"
+    return "".join([f"--- a/{path}\n", f"+++ b/{path}\n", *_hunks(old, new)])
+
+
+def _hunks(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
+    first, left = _equal_ends(old, new)
+    start, end = max(0, first - CONTEXT), max(0, left - CONTEXT)
+    old, new = old[start : len(old) - end], new[start : len(new) - end]
+    for group in _groups(old, new, first - start, left - end):
+        (_, old_from, _, new_from, _), (_, _, old_to, _, new_to) = group[0], group[-1]
+        ranges = _range(start + old_from, start + old_to), _range(start + new_from, start + new_to)
+        yield "@@ -{} +{} @@\n".format(*ranges)
+        for kind, old_at, old_end, new_at, new_end in group:
+            if kind == "equal":
+                yield from (_diff_line(" ", line) for line in old[old_at:old_end])
+                continue
+            yield from (_diff_line("-", line) for line in old[old_at:old_end])
+            yield from (_diff_line("+", line) for line in new[new_at:new_end])
+
+
+def _equal_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
+    """How many lines at the start and at the end are the same; no line counts twice."""
+    most = min(len(old), len(new))
+    first = 0
+    while first < most and old[first] == new[first]:
+        first += 1
+    last = 0
+    while last < most - first and old[-1 - last] == new[-1 - last]:
+        last += 1
+    return first, last
+
+
+def _groups(
+    old: Sequence[str], new: Sequence[str], above: int, below: int
+) -> Iterator[Sequence[Opcode]]:
+    """Changes with their surroundings; `above` and `below` lines are known to be the same."""
+    if len(old) * len(new) <= MOST_COMPARED:
+        yield from SequenceMatcher(None, old, new).get_grouped_opcodes(CONTEXT)
+        return
+    old_end, new_end = len(old) - below, len(new) - below
+    yield [
+        ("equal", 0, above, 0, above),
+        ("replace", above, old_end, above, new_end),
+        ("equal", old_end, len(old), new_end, len(new)),
+    ]
+
+
+def _range(start: int, end: int) -> str:
+    """Lines are counted from 1; of none at all, the one before is named."""
+    length = end - start
+    if length == 1:
+        return f"{start + 1}"
+    return f"{start + 1 if length else start},{length}"
+
+
+def _diff_line(sign: str, line: str) -> str:
+    ending = "" if line.endswith("\n") else "\n\\ No newline at end of file\n"
+    return f"{sign}{line}{ending}"

@@ -12,15 +12,15 @@ from sk_agents.engine.log.canonical import digest
 from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
 from sk_agents.exceptions import ToolError
-from sk_agents.tools.member import Tool, tool_spec
-from sk_agents.tools.schema import parameters_of
-from sk_agents.tools.threads import CallThreads
+from sk_agents.tools.base_tool import Tool, tool_spec
+from sk_agents.tools.parameters import parameters_of
+from sk_agents.worker_threads import WorkerThreads
 
 Preview = Callable[[Mapping[str, Any], ToolContext], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class BuiltinFunction:
     """What is said about a function beside its signature and its docstring.
 
     `asks` is left open only where nothing is written, deleted, executed or sent. `bound_to` is
@@ -40,7 +40,7 @@ class Offer:
 class FunctionTool(Tool):
     """A plain function runs in a thread, a coroutine and a generator of pieces on the loop."""
 
-    def __init__(self, offer: Offer, threads: CallThreads) -> None:
+    def __init__(self, offer: BuiltinFunction, threads: WorkerThreads) -> None:
         function, name = offer.function, offer.function.__name__
         self.origin = f"built-in {name}"
         self.requires_approval = offer.asks

@@ -1,33 +1,140 @@
-"""From an agent's `builtin` block to its tools: everything that needs the block's words."""
+"""The `builtin` block of an agent, and the tools that it switches on.
+
+An unknown key, tool or value stops start-up: a typo must not open a gate.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from sk_agents.exceptions import ConfigurationError
-from sk_agents.tools.builtin.block import CODE_TOOLS, BuiltinBlock, HttpBlock, read_builtin
+from sk_agents.tools.builtin.basic_tools import ClockTools, MathTools, UserTools
 from sk_agents.tools.builtin.code import CodeTools
 from sk_agents.tools.builtin.files import FileLimits, FileTools
-from sk_agents.tools.builtin.function_tool import FunctionTool, Offer
-from sk_agents.tools.builtin.plain import ClockTools, MathTools, UserTools
-from sk_agents.tools.builtin.workspace import Workspaces
-from sk_agents.tools.sandbox.plans import Limits
-from sk_agents.tools.sandbox.walls import Sandbox
-from sk_agents.tools.threads import CallThreads
+from sk_agents.tools.builtin.function_tool import BuiltinFunction, FunctionTool
+from sk_agents.tools.builtin.workspace import SharedBy, Workspaces
+from sk_agents.tools.sandbox.plans import ProgramLimits
+from sk_agents.tools.sandbox.sandbox import Sandbox
+from sk_agents.worker_threads import WorkerThreads
+
+ToolName = Literal[
+    "read_file",
+    "list_files",
+    "search_files",
+    "write_file",
+    "edit_file",
+    "delete_file",
+    "run_python",
+    "run_shell",
+    "calculate",
+    "current_time",
+    "http_get",
+    "ask_user",
+]
+TOOL_NAMES: tuple[ToolName, ...] = get_args(ToolName)
+FILE_TOOLS = frozenset(TOOL_NAMES[:6])
+CODE_TOOLS = frozenset({"run_python", "run_shell"})
+
+_HOST = (
+    r"(?:https?://)?(?:\*|(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?)(?::[0-9]{1,5})?"
+)
+Host = Annotated[str, StringConstraints(pattern=rf"^{_HOST}$")]
+PrivateHost = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.:-]+$")]
+Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 
 
-class Loader:
-    """`keep_out` are resolved paths that no workspace may hold."""
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    def __init__(self, threads: CallThreads, keep_out: Sequence[Path]) -> None:
-        self._threads, self._keep_out = threads, keep_out
+
+class CodeBlock(_Strict):
+    """Limits of one program; see `sandbox.plans.ProgramLimits`."""
+
+    seconds: Seconds = 30.0
+    cpu_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
+    memory_mb: Annotated[int, Field(ge=64, le=1 << 20)] = 1024
+    file_mb: Annotated[int, Field(ge=1, le=1 << 20)] = 64
+    output_kb: Annotated[int, Field(ge=1, le=8192)] = 1024
+    processes: Annotated[int, Field(ge=1, le=4096)] = 64
+
+
+class FilesBlock(_Strict):
+    file_kb: Annotated[int, Field(ge=1, le=1 << 16)] = 4096
+    result_kb: Annotated[int, Field(ge=1, le=8192)] = 128
+    entries: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    matches: Annotated[int, Field(ge=1, le=100_000)] = 200
+
+
+class HttpBlock(_Strict):
+    allow: Annotated[tuple[Host, ...], Field(min_length=1)]
+    private: tuple[PrivateHost, ...] = ()
+    seconds: Seconds = 20.0
+    max_kb: Annotated[int, Field(ge=1, le=8192)] = 256
+
+
+class BuiltinBlock(_Strict):
+    """`workspace` is relative to the agent file; `workspace_for` says who shares one folder."""
+
+    tools: tuple[ToolName, ...]
+    workspace: Annotated[str, Field(min_length=1)] | None = None
+    workspace_for: SharedBy = "user"
+    files: FilesBlock = FilesBlock()
+    code: CodeBlock = CodeBlock()
+    http: HttpBlock | None = None
+
+
+def read_builtin(block: Any, *, path: Path, field: str) -> BuiltinBlock:
+    """The block as it stands in the file.
+
+    Raises:
+        ConfigurationError: names the file, the field and what is wrong with it.
+    """
+    try:
+        read = BuiltinBlock.model_validate(block)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = "".join(
+            f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]
+        )
+        raise _fault(path, f"{field}{place}", first["msg"]) from None
+    if len(set(read.tools)) < len(read.tools):
+        raise _fault(path, f"{field}.tools", "names a tool twice")
+    if read.workspace is None and (FILE_TOOLS | CODE_TOOLS) & set(read.tools):
+        raise _fault(path, f"{field}.workspace", "is missing: files and code need a folder")
+    if read.http is None and "http_get" in read.tools:
+        raise _fault(path, f"{field}.http", "is missing: http_get needs a list of allowed hosts")
+    return read
+
+
+def _fault(path: Path, field: str, reason: str) -> ConfigurationError:
+    return ConfigurationError(f"{path}: {field}: {reason}", path=str(path), field=field)
+
+
+class BuiltinTools:
+    """What all agents of one process share: threads, and places in the sandbox.
+
+    `keep_out` are files of the server's own, such as its store: a workspace must not hold them.
+    """
+
+    def __init__(self, threads: WorkerThreads, *, keep_out: Sequence[Path] = ()) -> None:
+        self._threads = threads
+        self._keep_out = tuple(file.resolve() for file in keep_out)
         self._sandbox = Sandbox()
 
-    def load(self, block: Any, *, path: Path, field: str) -> list[FunctionTool]:
-        """As `BuiltinTools.load`."""
+    def load(self, block: Any, *, path: Path, field: str = "builtin") -> list[FunctionTool]:
+        """The tools that an agent's block names, in our order; none for an absent block.
+
+        Raises:
+            ConfigurationError: the block cannot be used: file and field; or it wants code to be
+                run where no sandbox holds.
+        """
+        if block is None:
+            return []
         read = read_builtin(block, path=path, field=field)
         if CODE_TOOLS & set(read.tools):
             try:
@@ -41,10 +148,12 @@ class Loader:
             if offer.function.__name__ in read.tools
         ]
 
-    def _offers(self, block: BuiltinBlock, workspaces: Workspaces | None) -> Iterator[Offer]:
+    def _offers(
+        self, block: BuiltinBlock, workspaces: Workspaces | None
+    ) -> Iterator[BuiltinFunction]:
         if workspaces is not None:
             yield from FileTools(workspaces, FileLimits(**block.files.model_dump())).offers()
-            limits = Limits(**block.code.model_dump())
+            limits = ProgramLimits(**block.code.model_dump())
             yield from CodeTools(workspaces, limits, self._sandbox, self._threads).offers()
         yield from MathTools().offers()
         yield from ClockTools().offers()
@@ -71,7 +180,7 @@ class Loader:
         return Workspaces(resolved, block.workspace_for)
 
 
-def _web_offers(block: HttpBlock) -> Iterator[Offer]:
+def _web_offers(block: HttpBlock) -> Iterator[BuiltinFunction]:
     # aiohttp takes a fifth of a second to import, which agents without http_get save.
     from sk_agents.tools.builtin.web import WebLimits, WebTools  # noqa: PLC0415
 

@@ -18,14 +18,14 @@ from yarl import URL
 from sk_agents.engine.models import Effect
 from sk_agents.exceptions import ToolError
 from sk_agents.tools.addresses import (
-    Allowed,
+    AllowedUrls,
     CheckedAddress,
     PinnedResolver,
     Resolve,
     checked_address,
     system_addresses,
 )
-from sk_agents.tools.builtin.function_tool import Offer
+from sk_agents.tools.builtin.function_tool import BuiltinFunction
 
 MOST_REDIRECTS = 5
 MARGIN_SECONDS = 5.0
@@ -54,8 +54,8 @@ class WebTools:
     def __init__(self, limits: WebLimits, resolve: Resolve = system_addresses) -> None:
         self._limits, self._resolve = limits, resolve
 
-    def offers(self) -> Iterator[Offer]:
-        yield Offer(
+    def offers(self) -> Iterator[BuiltinFunction]:
+        yield BuiltinFunction(
             "Web",
             self.http_get,
             Effect.READ_ONLY,
@@ -83,7 +83,7 @@ class WebTools:
     async def _checked(self, url: str) -> CheckedAddress:
         """Raises: ToolError, if the URL may not be asked for."""
         rule = self._rule(url)
-        allow = Allowed(
+        allow = AllowedUrls(
             schemes=frozenset({"http", "https"} if rule.plain else {"https"}),
             ports=frozenset({rule.port} if rule.port else {80, 443} if rule.plain else {443}),
             hosts=frozenset(self._limits.private),

@@ -1,4 +1,4 @@
-"""The call of an MCP tool that is under way, and what its server asks the user meanwhile."""
+"""The call of an MCP tool that is under way, and what its server asks the user during it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from sk_agents.engine.turns import Question, ToolContext
 from sk_agents.exceptions import ToolError
-from sk_agents.tools.mcp.schema import Arguments, UnusableSchema
+from sk_agents.tools.json_schema import ArgumentSchema, UnusableSchema
 
 MOST_QUESTIONS = 5
 MOST_TEXT = 2_000
@@ -21,20 +21,20 @@ class ServerRefused(Exception):
     """What this server offers is not usable, and will not be the next time either."""
 
 
-class LinkLost(Exception):
-    """The connection ended before the answer came."""
+class SessionLost(Exception):
+    """The session ended before the answer came."""
 
 
-class SessionGone(LinkLost):
-    """The server does not know this connection any more, and took nothing of it."""
+class SessionUnknown(SessionLost):
+    """The server does not know this session any more, and did not take the call."""
 
 
 @dataclass(eq=False, slots=True)
 class LiveCall:
-    """`user` is who the server is told it works for, if it is told at all.
+    """`user` is the user whose id the server gets, if it gets one.
 
-    Its transport says whether the server may have got the call, and whether it has answered that
-    it does not know the session the call came in.
+    The transport sets `is_sent` once the server may have got the call, and `is_disowned` if the
+    server has answered that it does not know the session.
     """
 
     server: str
@@ -55,31 +55,23 @@ class LiveCall:
         if self.context.ask is None or self.asked >= MOST_QUESTIONS:
             return None
         try:
-            form = Arguments(schema)
+            form = ArgumentSchema(schema)
         except UnusableSchema:
             return None
         async with self._turn:
             self.asked += 1
-            self._hold()
+            shown = f"The MCP server '{self.server}' asks: {text[:MOST_TEXT]}"
+            question = Question(shown, choices=_choices(form), schema=form.schema)
+            self._reschedule(None)
             try:
-                return _filled(form, await self.context.ask(self._question(text, form)))
+                return _filled(form, await self.context.ask(question))
             except ToolError:
                 return None
             finally:
-                self._go_on()
-
-    def _question(self, text: str, form: Arguments) -> Question:
-        shown = f"The MCP server '{self.server}' asks: {text[:MOST_TEXT]}"
-        return Question(shown, choices=_choices(form), schema=form.schema)
-
-    def _hold(self) -> None:
-        self._reschedule(None)
-
-    def _go_on(self) -> None:
-        self._reschedule(asyncio.get_running_loop().time() + self.seconds)
+                self._reschedule(asyncio.get_running_loop().time() + self.seconds)
 
     def _reschedule(self, when: float | None) -> None:
-        # The call may be over by now: its question outlives it until somebody notices.
+        # The call may be over by now: its question may outlive it for a moment.
         with suppress(RuntimeError):
             if self.limit is not None:
                 self.limit.reschedule(when)
@@ -87,10 +79,10 @@ class LiveCall:
 
 # Whose call the running code belongs to: the library carries it to the request that is sent, and
 # from the stream that answers it back to what the server asks there.
-CURRENT: ContextVar[LiveCall | None] = ContextVar("mcp_call", default=None)
+CURRENT_CALL: ContextVar[LiveCall | None] = ContextVar("mcp_call", default=None)
 
 
-def _choices(form: Arguments) -> tuple[str, ...]:
+def _choices(form: ArgumentSchema) -> tuple[str, ...]:
     """Those of a form with one field and nothing else to say."""
     fields = list(form.schema["properties"].values())
     if len(fields) != 1 or not isinstance(fields[0], Mapping):
@@ -99,7 +91,7 @@ def _choices(form: Arguments) -> tuple[str, ...]:
     return tuple(found) if all(isinstance(choice, str) for choice in found) else ()
 
 
-def _filled(form: Arguments, answer: Any) -> dict[str, Any]:
+def _filled(form: ArgumentSchema, answer: Any) -> dict[str, Any]:
     """Raises ToolError: the answer does not fit the form."""
     fields = list(form.schema["properties"])
     if not isinstance(answer, Mapping):

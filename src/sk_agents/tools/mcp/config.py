@@ -1,6 +1,6 @@
 """What an agent file says about the MCP servers its agent uses.
 
-Strict: a key nobody knows stops start-up, because a misspelt one could open a gate.
+Strict: an unknown key stops start-up, because a misspelt one could open a gate.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Strict(BaseModel):
     )
 
 
-class Governance(_Strict):
+class ToolGovernance(_Strict):
     """What the operator says about one tool, whatever its server claims."""
 
     requires_hitl: StrictBool | None = None
@@ -67,7 +67,7 @@ class McpServer(_Strict):
     sse_read_timeout: Seconds = 300.0
     verify_ssl: StrictBool = True
     trust_level: Literal["trusted", "sandboxed", "untrusted"] = "untrusted"
-    tool_governance_overrides: dict[str, Governance] = {}
+    tool_governance_overrides: dict[str, ToolGovernance] = {}
     request_timeout: Seconds = 60.0
     protocol_version: str | None = None
     user_id_header: str | None = None
@@ -168,11 +168,7 @@ class ServerSpec:
 
 
 def read_mcp_servers(
-    entries: Sequence[Mapping[str, Any]],
-    *,
-    path: Path,
-    field_name: str,
-    environ: Mapping[str, str],
+    entries: Sequence[Mapping[str, Any]], *, path: Path, field_name: str, environ: Mapping[str, str]
 ) -> list[ServerSpec]:
     """The servers of one agent, checked.
 
@@ -191,11 +187,8 @@ def read_mcp_servers(
 
 
 def _mode(version: str) -> str:
-    # Only who names a version pays for the library that knows them.
-    from mcp_types.version import (  # noqa: PLC0415
-        HANDSHAKE_PROTOCOL_VERSIONS,
-        MODERN_PROTOCOL_VERSIONS,
-    )
+    # Only a file that names a version pays for the library that knows them.
+    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS  # noqa: PLC0415
 
     if version in HANDSHAKE_PROTOCOL_VERSIONS:
         return "legacy"

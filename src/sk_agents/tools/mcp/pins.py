@@ -28,7 +28,7 @@ Why = Literal["changed", "added"]
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """A tool whose definition, as it was `seen`, nobody has agreed to yet."""
+    """A tool whose definition, as it was `seen`, the operator has not agreed to yet."""
 
     server: str
     tool: str
@@ -74,7 +74,7 @@ class Pins:
         self._lock = threading.Lock()
 
     def stamp(self) -> tuple[int, int] | None:
-        """Changes when anybody changes the pins."""
+        """Changes when the pins change."""
         if self.path is None:
             return None
         try:
@@ -147,7 +147,7 @@ class Pins:
 
     @contextmanager
     def _changing(self) -> Iterator[_Document]:
-        with self._lock, self._only_us():
+        with self._lock, self._locked():
             document = self._read()
             before = document.model_dump_json()
             yield document
@@ -156,8 +156,8 @@ class Pins:
                 self._write(document, after)
 
     @contextmanager
-    def _only_us(self) -> Iterator[None]:
-        """No other process of this host changes the file meanwhile."""
+    def _locked(self) -> Iterator[None]:
+        """No other process of this host changes the file at the same time."""
         if self.path is None:
             yield
             return

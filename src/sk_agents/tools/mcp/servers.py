@@ -1,23 +1,291 @@
-"""MCP servers of a process: one connection each, whichever agents use them."""
+"""MCP servers of a process: one connection each, whichever agents use them.
+
+A server that goes away is connected again. Its tools stay known in between: a run in the middle of
+its work hears that the server cannot be reached, not that its tools never existed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from sk_agents.config.settings import environment
+from sk_agents.engine.models import Effect
+from sk_agents.engine.turns import ToolContext
+from sk_agents.exceptions import ToolError, ToolInterrupted
+from sk_agents.tools.base_tool import Tool
+from sk_agents.tools.mcp.calls import (
+    CURRENT_CALL,
+    LiveCall,
+    ServerRefused,
+    SessionLost,
+    SessionUnknown,
+)
 from sk_agents.tools.mcp.config import ServerSpec, read_mcp_servers
-from sk_agents.tools.mcp.connection import CONNECT_SECONDS, McpConnection
 from sk_agents.tools.mcp.pins import Pins, Withheld
-from sk_agents.tools.member import Tool
+from sk_agents.tools.mcp.tools import (
+    McpTool,
+    OfferedTools,
+    ProgressMessages,
+    ToolDefinition,
+    withheld_text,
+)
+
+if TYPE_CHECKING:
+    import mcp_types
+
+    from sk_agents.tools.mcp.session import McpSession
 
 logger = logging.getLogger(__name__)
 
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 30.0
+# A connection that lasted this long was a good one: the next pause is short again.
+GOOD_SECONDS = 10.0
+# A program may take longer to start than any call to it.
+CONNECT_SECONDS = 30.0
+# Changes of the list that come faster than this are one change.
+DEBOUNCE_SECONDS = 0.5
+PINS_SECONDS = 2.0
+# How long a call waits for a server that is being connected again, and for its list. It must know
+# that nothing was run before the engine has to ask whether something was.
+WAIT_SECONDS = 10.0
+# How much longer than the engine a call waits whose outcome would be unknown: the engine must be
+# the one that gives up.
+MARGIN_SECONDS = 5.0
+USER_KEY = "sk-agents/user_id"
+IDEMPOTENCY_KEY = "sk-agents/idempotency_key"
+
+Status = Literal["connecting", "up", "down", "refused"]
+
 # How long start-up waits for servers to come up; those that need longer come later.
 START_SECONDS = 10.0
+
+
+class McpConnection:
+    """The connection of this process to one server, for all agents that name it."""
+
+    def __init__(
+        self, spec: ServerSpec, pins: Pins, *, connect_seconds: float = CONNECT_SECONDS
+    ) -> None:
+        self.spec = spec
+        self._connect_seconds = connect_seconds
+        self.status: Status = "connecting"
+        self.reason: str | None = None
+        self.tried = asyncio.Event()
+        """Set once it is known whether the server could be reached."""
+        self._wait_seconds = min(WAIT_SECONDS, spec.server.request_timeout / 4)
+        self._session: McpSession | None = None
+        self._is_up = asyncio.Event()
+        self._news = asyncio.Event()
+        self._is_broken = False
+        self._is_closing = False
+        self._has_changed = False
+        self._logged: tuple[Status, str] | None = None
+        self._listing = asyncio.Lock()
+        self.offered = OfferedTools(spec, pins, self)
+        self._calls: set[LiveCall] = set()
+
+    async def run(self) -> None:
+        """Keep the server in reach until `close` or a cancellation."""
+        pause = FIRST_PAUSE
+        clock = asyncio.get_running_loop().time
+        while not self._is_closing:
+            began = clock()
+            try:
+                await self._serve()
+                self._gone("down", self.reason or "the connection ended")
+            except Exception as error:
+                # The library, the server and the network may raise anything here.
+                self._gone(*_meaning(error))
+            if self._is_closing:
+                return
+            if clock() - began > GOOD_SECONDS:
+                pause = FIRST_PAUSE
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+            pause = LONGEST_PAUSE if self.status == "refused" else min(pause * 2, LONGEST_PAUSE)
+
+    def close(self) -> None:
+        """Before the cancellation, which a connection that breaks in this moment can swallow."""
+        self._is_closing = True
+
+    async def call(
+        self,
+        tool: McpTool,
+        arguments: dict[str, Any],
+        context: ToolContext,
+        progress: ProgressMessages,
+    ) -> mcp_types.CallToolResult:
+        """What the server answers.
+
+        Raises:
+            ToolInterrupted: the connection was lost after the call was sent.
+            ToolError: it cannot be reached, its definition has changed, or the call failed.
+        """
+        session = await self._reached()
+        if not self.spec.server.is_trusted:
+            # It may not say that its list has changed.
+            await self._list_again(session)
+        if not self.offered.has(tool):
+            raise ToolError(withheld_text(tool.spec.name))
+        live = self._live(tool, context)
+        token = CURRENT_CALL.set(live)
+        self._calls.add(live)
+        try:
+            return await self._send(session, tool, arguments, live, progress)
+        finally:
+            self._calls.discard(live)
+            CURRENT_CALL.reset(token)
+
+    def broken(self, reason: str) -> None:
+        if not self._is_broken:
+            self._is_broken, self.status, self.reason = True, "down", reason
+        self._news.set()
+
+    def tools_changed(self) -> None:
+        self._has_changed = True
+        self._news.set()
+
+    def only_call(self) -> LiveCall | None:
+        return next(iter(self._calls)) if len(self._calls) == 1 else None
+
+    async def _serve(self) -> None:
+        # The library takes a third of a second to import, which servers without MCP tools save.
+        from sk_agents.tools.mcp.session import open_session  # noqa: PLC0415
+
+        self._is_broken = self._has_changed = False
+        self.reason = None
+        self._news.clear()
+        opening = asyncio.timeout(self._connect_seconds)
+        async with opening, open_session(self.spec, self) as session:
+            await self._list(session)
+            opening.reschedule(None)
+            self._came_up(session)
+            following = asyncio.create_task(session.follow(self))
+            try:
+                await self._watch(session)
+            finally:
+                self._session = None
+                self._is_up.clear()
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+
+    async def _watch(self, session: McpSession) -> None:
+        while not self._is_broken:
+            try:
+                async with asyncio.timeout(PINS_SECONDS):
+                    await self._news.wait()
+            except TimeoutError:
+                await self.offered.look_at_pins()
+                continue
+            self._news.clear()
+            if self._has_changed:
+                await asyncio.sleep(DEBOUNCE_SECONDS)
+                self._has_changed = False
+                async with asyncio.timeout(self.spec.server.request_timeout):
+                    await self._list(session)
+
+    async def _list(self, session: McpSession) -> None:
+        async with self._listing:
+            tools = await session.tools()
+            await self.offered.take([ToolDefinition.of(tool) for tool in tools])
+
+    async def _list_again(self, session: McpSession) -> None:
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                await self._list(session)
+        except (SessionLost, ServerRefused, TimeoutError) as error:
+            self.broken(f"its tools could not be listed: {error}")
+            raise ToolError(self._away()) from error
+
+    async def _reached(self) -> McpSession:
+        if self._session is not None and not self._is_broken:
+            return self._session
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                while self._session is None or self._is_broken:
+                    self._is_up.clear()
+                    await self._is_up.wait()
+                return self._session
+        except TimeoutError:
+            raise ToolError(self._away()) from None
+
+    async def _send(
+        self,
+        session: McpSession,
+        tool: McpTool,
+        arguments: dict[str, Any],
+        live: LiveCall,
+        progress: ProgressMessages,
+    ) -> mcp_types.CallToolResult:
+        meta = {IDEMPOTENCY_KEY: live.context.idempotency_key}
+        if live.user is not None:
+            meta[USER_KEY] = live.user
+        live.limit = asyncio.timeout(live.seconds)
+        try:
+            async with live.limit:
+                return await session.call(
+                    tool.remote_name, arguments, meta=meta, progress=progress.add
+                )
+        except SessionLost as error:
+            self.broken(str(error))
+            if isinstance(error, SessionUnknown) or not live.is_sent:
+                raise ToolError(self._away()) from error
+            doubt = " Whether it took effect is not known: check before you repeat it."
+            raise ToolInterrupted(
+                "The connection to the server was lost while the tool ran."
+                + (doubt if tool.spec.effect is not Effect.READ_ONLY else "")
+            ) from error
+        except TimeoutError:
+            raise ToolError(f"The server did not answer within {live.seconds:g} seconds.") from None
+
+    def _live(self, tool: McpTool, context: ToolContext) -> LiveCall:
+        server = self.spec.server
+        sends_user = server.user_id_source is not None or server.user_id_header is not None
+        user = self.spec.fixed_user or (context.user_id if sends_user else None)
+        harmless = tool.spec.effect is not Effect.AT_MOST_ONCE
+        seconds = server.request_timeout + (0 if harmless else MARGIN_SECONDS)
+        return LiveCall(server.name, context, seconds, user)
+
+    def _came_up(self, session: McpSession) -> None:
+        self._session, self.status, self.reason, self._logged = session, "up", None, None
+        self._is_up.set()
+        self.tried.set()
+        logger.info(
+            "mcp server is up",
+            extra={"server": self.spec.server.name, "tools": len(self.offered.tools)},
+        )
+
+    def _gone(self, status: Status, reason: str) -> None:
+        if self._logged != (status, reason):
+            self._logged = status, reason
+            logger.warning(
+                "mcp server is %s",
+                status,
+                extra={"server": self.spec.server.name, "reason": reason},
+            )
+        self.status, self.reason = status, reason
+        self.tried.set()
+
+    def _away(self) -> str:
+        return f"The MCP server '{self.spec.server.name}' cannot be reached now. Nothing was run."
+
+
+def _meaning(error: Exception) -> tuple[Status, str]:
+    """A status and a reason without anything the server wrote."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, ServerRefused):
+        return "refused", str(error)
+    if isinstance(error, TimeoutError):
+        return "down", "no answer in time"
+    if isinstance(error, FileNotFoundError):
+        return "down", "no such program"
+    return "down", type(error).__name__
 
 
 class McpSource:
@@ -30,7 +298,7 @@ class McpSource:
         self._tools: tuple[Tool, ...] = ()
 
     def tools(self) -> Sequence[Tool]:
-        offers = tuple([connection.offer.tools for connection in self._connections])
+        offers = tuple([connection.offered.tools for connection in self._connections])
         if offers != self._offers:
             self._offers = offers
             self._tools = tuple(tool for offer in offers for tool in offer)
@@ -38,7 +306,7 @@ class McpSource:
 
     def refusal(self, name: str) -> str | None:
         for connection in self._connections:
-            if reason := connection.offer.refusal(name):
+            if reason := connection.offered.refusal(name):
                 return reason
         return None
 
@@ -116,8 +384,8 @@ class McpServers:
                 "server": one.spec.server.name,
                 "status": one.status,
                 "reason": one.reason,
-                "tools": len(one.offer.tools),
-                "withheld": len(one.offer.withheld),
+                "tools": len(one.offered.tools),
+                "withheld": len(one.offered.withheld),
             }
             for one in self._connections.values()
         ]
@@ -126,5 +394,5 @@ class McpServers:
         """Agree to changed definitions, as `Pins.repin`; they are offered when this returns."""
         agreed = await asyncio.to_thread(self.pins.repin, server, tool)
         for connection in self._connections.values():
-            await connection.offer.judge()
+            await connection.offered.judge()
         return agreed

@@ -15,7 +15,7 @@ from yarl import URL
 
 from sk_agents.exceptions import ToolError, ToolInterrupted
 from sk_agents.tools.addresses import redirect_target
-from sk_agents.tools.openapi.operation import Request
+from sk_agents.tools.openapi.operations import ServiceRequest
 
 SAFE_METHODS = {"GET", "HEAD"}
 REDIRECTS = {301, 302, 303, 307, 308}
@@ -33,7 +33,7 @@ UNKNOWN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class RequestBounds:
     """`hosts` are those that a redirect may lead to besides the service's own."""
 
     seconds: float
@@ -42,7 +42,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ServiceAnswer:
     """`is_cut` says that there was more than may be read."""
 
     status: int
@@ -77,7 +77,9 @@ class RemoteHttp:
         await self._reading.close()
         await self._writing.close()
 
-    async def send(self, request: Request, headers: Mapping[str, str], bounds: Bounds) -> Answer:
+    async def send(
+        self, request: ServiceRequest, headers: Mapping[str, str], bounds: RequestBounds
+    ) -> ServiceAnswer:
         """The service's answer, whatever its status.
 
         Raises:
@@ -99,7 +101,9 @@ class RemoteHttp:
         except (aiohttp.ClientError, OSError, ValueError):
             raise ToolInterrupted("The service broke off." if is_safe else UNKNOWN) from None
 
-    async def _follow(self, request: Request, headers: Mapping[str, str], bounds: Bounds) -> Answer:
+    async def _follow(
+        self, request: ServiceRequest, headers: Mapping[str, str], bounds: RequestBounds
+    ) -> ServiceAnswer:
         is_safe = request.method in SAFE_METHODS
         session = self._reading if is_safe else self._writing
         url, sent = request.url, {**COMMON_HEADERS, **request.headers, **headers}
@@ -125,7 +129,7 @@ class RemoteHttp:
         raise ToolError("The service redirects too often.")
 
 
-async def fetched(url: str, headers: Mapping[str, str], bounds: Bounds) -> Answer:
+async def fetched(url: str, headers: Mapping[str, str], bounds: RequestBounds) -> ServiceAnswer:
     """What a GET of this URL answers, over a connection of its own.
 
     Raises:
@@ -133,7 +137,7 @@ async def fetched(url: str, headers: Mapping[str, str], bounds: Bounds) -> Answe
     """
     http = RemoteHttp()
     try:
-        return await http.send(Request("GET", url, {}, None), headers, bounds)
+        return await http.send(ServiceRequest("GET", url, {}, None), headers, bounds)
     finally:
         await http.close()
 
@@ -166,7 +170,7 @@ def _session(
     )
 
 
-async def _answer(response: aiohttp.ClientResponse, max_bytes: int) -> Answer:
+async def _answer(response: aiohttp.ClientResponse, max_bytes: int) -> ServiceAnswer:
     encoding = response.headers.get("Content-Encoding", "identity").lower()
     if encoding != "identity":
         response.close()
@@ -177,7 +181,7 @@ async def _answer(response: aiohttp.ClientResponse, max_bytes: int) -> Answer:
         if len(body) > max_bytes:
             response.close()
             break
-    return Answer(
+    return ServiceAnswer(
         response.status,
         response.reason or "",
         response.content_type.lower(),

@@ -16,22 +16,19 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StrictBool,
-    ValidationError,
-    field_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, field_validator
 
 from sk_agents.config.settings import Settings, environment
 from sk_agents.config.strict_yaml import read_yaml
 from sk_agents.exceptions import ConfigurationError, ToolError
-from sk_agents.tools.openapi.clients import RemoteClients
-from sk_agents.tools.openapi.document import MAX_BYTES, Document, parsed_document, read_document
+from sk_agents.tools.openapi.document import (
+    MAX_BYTES,
+    OpenApiDocument,
+    parsed_document,
+    read_document,
+)
 from sk_agents.tools.openapi.operations import operations_of
-from sk_agents.tools.openapi.tool import RemoteTool, Service
+from sk_agents.tools.openapi.tool import RemoteClients, RemoteService, RemoteTool
 
 VARIABLE = "TA_REMOTE_PLUGIN_PATH"
 FETCH_SECONDS = 20.0
@@ -139,7 +136,7 @@ def _tools(
 ) -> list[RemoteTool]:
     place = f"plugin '{plugin.plugin_name}'"
     headers = _headers(plugin, path, environment([path, agent_file]))
-    service = Service(
+    service = RemoteService(
         headers=headers,
         timeout=plugin.timeout,
         max_bytes=plugin.max_bytes,
@@ -172,13 +169,13 @@ def _tools(
     return list(tools.values())
 
 
-def _document(plugin: RemotePlugin, path: Path, service: Service) -> Document:
+def _document(plugin: RemotePlugin, path: Path, service: RemoteService) -> OpenApiDocument:
     source = plugin.openapi_json_path
     if "://" not in source:
         return read_document(_file(Path(source).expanduser(), path))
     if _origin(source) is None:
         raise ConfigurationError(f"openapi_json_path: {_shown(source)} is not a usable URL")
-    # A key for the service is not for whoever keeps its document.
+    # A key for the service is not for another host that keeps its document.
     is_same = plugin.server_url is None or _origin(plugin.server_url) == _origin(source)
     data = _fetch(source, service.headers if is_same else {}, service)
     return parsed_document(data, _shown(source), url=source)
@@ -201,13 +198,13 @@ def _file(named: Path, catalog: Path) -> Path:
     return here
 
 
-def _fetch(url: str, headers: Mapping[str, str], service: Service) -> bytes:
+def _fetch(url: str, headers: Mapping[str, str], service: RemoteService) -> bytes:
     # aiohttp takes a fifth of a second to import, which servers without remote tools save.
-    from sk_agents.tools.openapi.http import Bounds, fetched  # noqa: PLC0415
+    from sk_agents.tools.openapi.http import RequestBounds, fetched  # noqa: PLC0415
 
     seconds = min(FETCH_SECONDS, service.timeout)
-    bounds = Bounds(seconds, MAX_BYTES, service.redirect_hosts)
-    # In a thread: whoever starts the server may have an event loop running already.
+    bounds = RequestBounds(seconds, MAX_BYTES, service.redirect_hosts)
+    # In a thread: an event loop may be running already.
     with ThreadPoolExecutor(1) as threads:
         work = threads.submit(lambda: asyncio.run(fetched(url, headers, bounds)))
         try:
@@ -234,7 +231,7 @@ def _headers(plugin: RemotePlugin, path: Path, environ: Mapping[str, str]) -> di
     return filled
 
 
-def _refuse_elsewhere(document: Document, server: str, plugin: RemotePlugin) -> None:
+def _refuse_elsewhere(document: OpenApiDocument, server: str, plugin: RemotePlugin) -> None:
     if plugin.server_url is not None:
         return
     origin = _origin(server)

@@ -1,23 +1,24 @@
-"""An operation of a remote service as a tool."""
+"""An operation of a remote service as a tool, and the connections that all of them share."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sk_agents.engine.log.canonical import digest
 from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
 from sk_agents.exceptions import ConfigurationError, ToolError
-from sk_agents.tools.member import Tool, tool_spec
-from sk_agents.tools.openapi.clients import RemoteClients
-from sk_agents.tools.openapi.operation import Operation, request_of
-from sk_agents.tools.schema import MOST_TEXT
-from sk_agents.tools.schema_check import SchemaCheck
+from sk_agents.tools.base_tool import Tool, tool_spec
+from sk_agents.tools.json_schema import SchemaCheck, UnusableSchema
+from sk_agents.tools.openapi.operations import ServiceOperation, ServiceRequest, request_of
+from sk_agents.tools.parameters import MOST_TEXT
 
 if TYPE_CHECKING:
-    from sk_agents.tools.openapi.http import Answer
+    from sk_agents.tools.openapi.http import RemoteHttp, RequestBounds, ServiceAnswer
+
+T = TypeVar("T")
 
 READING = {"GET", "HEAD"}
 # How much longer than the request the tool may take, so that it is the request that gives up.
@@ -26,8 +27,55 @@ MOST_EXPLANATION = 500
 _TEXTS = ("text/", "application/json", "application/xml", "application/yaml")
 
 
+class RemoteClients:
+    """Entered once per process; nothing is connected before the first call."""
+
+    def __init__(self, *, trace: Callable[[], str | None] | None = None) -> None:
+        """`trace` gives the `traceparent` of the call that is being made."""
+        self._trace = trace
+        self._http: RemoteHttp | None = None
+        self._is_open = False
+        self._known: dict[Hashable, Any] = {}
+
+    async def __aenter__(self) -> Self:
+        self._is_open = True
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._is_open = False
+        http, self._http = self._http, None
+        if http is not None:
+            await http.close()
+
+    async def send(
+        self, request: ServiceRequest, headers: Mapping[str, str], bounds: RequestBounds
+    ) -> ServiceAnswer:
+        """As `RemoteHttp.send`.
+
+        Raises:
+            ToolError: as there, or this is not open.
+        """
+        if not self._is_open:
+            raise ToolError("The server is shutting down.")
+        if self._http is None:
+            # aiohttp takes a fifth of a second to import, which servers without remote tools save.
+            from sk_agents.tools.openapi.http import RemoteHttp  # noqa: PLC0415
+
+            self._http = RemoteHttp()
+        if self._trace is not None and (trace := self._trace()) is not None:
+            headers = {**headers, "traceparent": trace}
+        return await self._http.send(request, headers, bounds)
+
+    def once(self, key: Hashable, read: Callable[[], T]) -> T:
+        """What `read` gave the first caller that asked for this key."""
+        if key not in self._known:
+            self._known[key] = read()
+        known: T = self._known[key]
+        return known
+
+
 @dataclass(frozen=True, slots=True)
-class Service:
+class RemoteService:
     """What the operator says about one remote service."""
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -43,7 +91,12 @@ class RemoteTool(Tool):
     """Only what asks and changes nothing (GET, HEAD) is taken for read-only."""
 
     def __init__(
-        self, name: str, operation: Operation, service: Service, clients: RemoteClients, origin: str
+        self,
+        name: str,
+        operation: ServiceOperation,
+        service: RemoteService,
+        clients: RemoteClients,
+        origin: str,
     ) -> None:
         self.origin = f"{origin}: {operation.place}"
         self.requires_approval = service.requires_approval
@@ -56,7 +109,10 @@ class RemoteTool(Tool):
             for entry in operation.parameters
             if isinstance(entry.schema, Mapping) and entry.schema.get("default") is not None
         }
-        self._check = SchemaCheck(schema, _validator(schema, self.origin), defaults)
+        try:
+            self._check = SchemaCheck(schema, defaults)
+        except UnusableSchema as error:
+            raise ConfigurationError(f"{self.origin}: {error.problem[:MOST_TEXT]}") from None
         spec = tool_spec(
             name=name,
             description=operation.description,
@@ -78,7 +134,7 @@ class RemoteTool(Tool):
         self, arguments: dict[str, Any], context: ToolContext
     ) -> AsyncGenerator[ToolChunk | ToolResult]:
         # Imported with the first call, as aiohttp is.
-        from sk_agents.tools.openapi.http import Bounds  # noqa: PLC0415
+        from sk_agents.tools.openapi.http import RequestBounds  # noqa: PLC0415
 
         service = self._service
         headers = dict(service.headers)
@@ -89,30 +145,12 @@ class RemoteTool(Tool):
             headers["Authorization"] = context.authorization
         reads = self._operation.method in READING
         seconds = service.timeout + (0 if reads else MARGIN_SECONDS)
-        bounds = Bounds(seconds, service.max_bytes, service.redirect_hosts)
+        bounds = RequestBounds(seconds, service.max_bytes, service.redirect_hosts)
         request = request_of(self._operation, arguments)
         yield ToolResult(_content(await self._clients.send(request, headers, bounds)))
 
 
-def _validator(schema: Mapping[str, Any], origin: str) -> Any:
-    # Only servers with remote tools need it. It brings no types.
-    import jsonschema  # type: ignore[import-untyped]  # noqa: PLC0415
-
-    draft = jsonschema.Draft202012Validator
-    try:
-        draft.check_schema(schema)
-    except jsonschema.SchemaError as error:
-        place = ".".join(map(str, error.absolute_path))
-        raise ConfigurationError(f"{origin}: {place}: {error.message[:MOST_TEXT]}") from None
-    # Patterns are left to the service: matching some of them takes for ever.
-    return jsonschema.validators.extend(draft, {"pattern": _unchecked})(schema)
-
-
-def _unchecked(*_: object) -> None:
-    """No error."""
-
-
-def _content(answer: Answer) -> str:
+def _content(answer: ServiceAnswer) -> str:
     """The answer as a result.
 
     Raises:

@@ -73,7 +73,7 @@ def first(plan: dict[str, Any]) -> None:
 
 
 def watch(run: Callable[[], object], *, group: bool = True) -> None:
-    """Run it in a child until that ends or somebody says stop; then nothing of it is left."""
+    """Run it in a child until that ends or SIGTERM comes; then nothing of it is left."""
     child = os.fork()
     if child == 0:
         try:
@@ -143,7 +143,7 @@ def separate(plan: dict[str, Any]) -> None:
 
 
 def _into_user_namespace(flags: int) -> None:
-    """A helper that stays outside writes the id maps: who has left may not map more than itself."""
+    """A helper that stays outside writes the id maps: from inside only the own id may be mapped."""
     own, uid, gid = os.getpid(), os.geteuid(), os.getegid()
     wait, go = os.pipe()
     helper = os.fork()
@@ -188,7 +188,7 @@ def become(plan: dict[str, Any]) -> None:
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (soft + more, hard + more))
     done("prctl", libc.prctl(NO_NEW_PRIVS, 1, 0, 0, 0))
     _drop_rights(plan["user"], plan["capabilities"])
-    # Whoever changes its rights has to ask for this anew.
+    # A change of rights clears it, so it is set again.
     done("prctl", libc.prctl(SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
     if plan["landlock"] is not None:
         _confine(bytes.fromhex(plan["landlock"]), plan["rules"])

@@ -12,8 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from sk_agents.tools.sandbox import landlock
-from sk_agents.tools.sandbox.filters import system_call_filter
+from sk_agents.tools.sandbox.kernel_rules import (
+    LANDLOCK_DEVICE,
+    LANDLOCK_READ,
+    landlock_accesses,
+    landlock_attributes,
+    landlock_rule,
+    landlock_version,
+    system_call_filter,
+)
 
 Wall = Literal["bubblewrap", "namespaces", "landlock"]
 
@@ -36,7 +43,7 @@ _OWN_PROCESSES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProgramLimits:
     """Of one program. Memory and file size are those of each process and each file."""
 
     seconds: float = 30.0
@@ -60,7 +67,7 @@ class Limits:
             "MSGQUEUE": 0,
         }
         found = {name: _at_most(name, limit) for name, limit in limits.items()}
-        # A second between the signal that tells the reason and the one that cannot be ignored.
+        # A second between the signal that names the reason and the one that cannot be ignored.
         later = {name: limit + (name == "CPU") for name, limit in found.items()}
         return {name: (limit, later[name]) for name, limit in found.items()}
 
@@ -104,9 +111,11 @@ def launch_command(plan: dict[str, Any]) -> list[str]:
     return [*_LAUNCH, marshal.dumps(plan).hex()]
 
 
-def build_plan(wall: Wall, program: Program, limits: Limits, *, bwrap: str) -> dict[str, Any]:
+def build_plan(
+    wall: Wall, program: Program, limits: ProgramLimits, *, bwrap: str
+) -> dict[str, Any]:
     is_root = os.geteuid() == 0
-    found = landlock.version()
+    found = landlock_version()
     plan: dict[str, Any] = {
         "inside": False,
         "parent": os.getpid(),
@@ -117,7 +126,7 @@ def build_plan(wall: Wall, program: Program, limits: Limits, *, bwrap: str) -> d
         "shared_count": wall == "landlock",
         "user": _user(wall) if is_root else None,
         "capabilities": _kept_capabilities(wall) if is_root else [],
-        "landlock": landlock.attributes(found).hex() if found else None,
+        "landlock": landlock_attributes(found).hex() if found else None,
         "rules": list(_rules(program, found)) if found else [],
         "seccomp": system_call_filter(has_namespaces=wall != "landlock").hex(),
         "folder": str(program.folder),
@@ -137,8 +146,8 @@ def build_plan(wall: Wall, program: Program, limits: Limits, *, bwrap: str) -> d
 
 
 def _user(wall: Wall) -> int:
-    """Who runs it when root may choose. Processes are counted by user, unless namespaces part them,
-    so each program is then another one, of those that systemd also gives to whoever needs one."""
+    """The user that runs it when root may choose. Processes are counted by user, unless namespaces
+    separate them, so each program then gets one of the users that systemd also gives out."""
     return FIRST_USER + secrets.randbelow(USERS) if wall == "landlock" else NOBODY
 
 
@@ -147,7 +156,7 @@ def _kept_capabilities(wall: Wall) -> list[int]:
     return [_DAC_OVERRIDE] if wall == "landlock" else [_DAC_OVERRIDE, _FOWNER]
 
 
-def tightened(limits: Limits, seconds: float | None) -> Limits:
+def tightened(limits: ProgramLimits, seconds: float | None) -> ProgramLimits:
     """With less time, if less is asked for."""
     if seconds is None or seconds >= limits.seconds:
         return limits
@@ -156,11 +165,11 @@ def tightened(limits: Limits, seconds: float | None) -> Limits:
 
 def _rules(program: Program, found: int) -> Iterator[tuple[str, int]]:
     readable = [*_SYSTEM, *_SETTINGS, *_LINKS, *_interpreter(), str(LAUNCHER)]
-    yield from (landlock.rule(path, landlock.READ, found) for path in readable)
-    yield from (landlock.rule(path, landlock.DEVICE, found) for path in _DEVICES)
-    every = landlock.everything(found)
+    yield from (landlock_rule(path, LANDLOCK_READ, found) for path in readable)
+    yield from (landlock_rule(path, LANDLOCK_DEVICE, found) for path in _DEVICES)
+    every = landlock_accesses(found)
     for path in (program.folder, program.private):
-        yield landlock.rule(str(path), every, found)
+        yield landlock_rule(str(path), every, found)
 
 
 def _interpreter() -> list[str]:
@@ -180,12 +189,12 @@ def _bubblewrap(program: Program, bwrap: str, *, is_root: bool) -> list[str]:
             mounts += ["--ro-bind-try", path, path]
     for folder in (program.folder, program.private):
         mounts += ["--bind", str(folder), str(folder)]
-    # What holds the rest together is memory: nobody may fill it.
+    # What holds the rest together is memory, which a program must not fill.
     mounts += ["--remount-ro", "/dev", "--remount-ro", "/"]
     return [bwrap, "--die-with-parent", *spaces, *mounts, "--chdir", "/", "--", *_LAUNCH]
 
 
 def _at_most(name: str, wanted: int) -> int:
-    """Nobody but root may raise what the server itself was given."""
+    """Only root may raise what the server itself was given."""
     _, hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))
     return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

@@ -1,0 +1,116 @@
+"""Microsoft Entra ID: access tokens of version 1 and 2 for one or several tenants."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from sk_agents.authorization.issuer import Issuer, check_url
+from sk_agents.authorization.request_authorizer import Principal
+from sk_agents.authorization.token_authorizer import (
+    Claims,
+    TokenAuthorizer,
+    require_scopes,
+    text_claim,
+    words,
+)
+from sk_agents.config.settings import Settings
+from sk_agents.exceptions import (
+    AuthorizerUnavailable,
+    ConfigurationError,
+    Forbidden,
+    InsufficientScope,
+    Unauthenticated,
+)
+
+ALGORITHMS = ("RS256",)
+_GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# The place of a tenant's discovery document, by the version of the tokens it describes.
+_CONFIGURATION = {
+    "1.0": "{authority}/{tenant}/.well-known/openid-configuration",
+    "2.0": "{authority}/{tenant}/v2.0/.well-known/openid-configuration",
+}
+
+
+class EntraAuthorizer(TokenAuthorizer):
+    """A person is `tid:oid`. A program, which has no user, needs one of `TA_ENTRA_ROLES`."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(ALGORITHMS)
+        client_id = settings.entra_client_id
+        if not settings.entra_tenant_id or not client_id:
+            raise ConfigurationError("TA_ENTRA_TENANT_ID and TA_ENTRA_CLIENT_ID must be set")
+        check_url(settings.entra_authority, "TA_ENTRA_AUTHORITY")
+        self._audiences = settings.entra_audience or (client_id, f"api://{client_id}")
+        self._scopes = settings.entra_scopes or ()
+        self._roles = frozenset(settings.entra_roles or ())
+        self._clients = settings.entra_allowed_clients
+        self._issuers: dict[tuple[str, str], Issuer] = {
+            (tenant, version): Issuer(
+                place.format(authority=settings.entra_authority.rstrip("/"), tenant=tenant)
+            )
+            for tenant in map(_tenant, settings.entra_tenant_id)
+            for version, place in _CONFIGURATION.items()
+            if version in settings.entra_token_versions
+        }
+
+    async def ping(self) -> None:
+        reasons = []
+        for issuer in self._issuers.values():
+            try:
+                await issuer.ping()
+            except AuthorizerUnavailable as error:
+                reasons.append(error)
+        if reasons:
+            raise reasons[0]
+
+    def issuer_of(self, claims: Claims) -> Issuer:
+        tenant, version = claims.get("tid"), claims.get("ver")
+        if not isinstance(tenant, str) or not isinstance(version, str):
+            raise Unauthenticated("The token names no tenant or version.")
+        try:
+            return self._issuers[tenant, version]
+        except KeyError:
+            raise Unauthenticated("The token's tenant or version is not accepted.") from None
+
+    def accepts_audience(self, audience: object) -> bool:
+        # A list would make this server one of several that may use the token.
+        return isinstance(audience, str) and audience in self._audiences
+
+    def principal_of(self, claims: Claims) -> Principal:
+        client = text_claim(claims, "azp", "appid")
+        tenant, person = text_claim(claims, "tid"), text_claim(claims, "oid")
+        if client is None:
+            raise Unauthenticated("This is not an access token: it names no client.")
+        if person is None or not _GUID.fullmatch(person.lower()):
+            raise Unauthenticated("The token names no user.")
+        if self._clients is not None and client not in self._clients:
+            raise Forbidden("This client may not use the server.")
+        scopes, roles = words(claims.get("scp")), words(claims.get("roles"))
+        if _is_program(claims):
+            if roles.isdisjoint(self._roles):
+                names = " ".join(sorted(self._roles))
+                raise InsufficientScope("Programs need a role that this token lacks.", scope=names)
+        else:
+            require_scopes(self._scopes, scopes)
+        return Principal(
+            user_id=f"{tenant}:{person}",
+            name=text_claim(claims, "name", "preferred_username", "upn", "app_displayname"),
+            tenant=tenant,
+            groups=words(claims.get("groups")),
+            roles=roles,
+            scopes=scopes,
+        )
+
+
+def _is_program(claims: Mapping[str, object]) -> bool:
+    return claims.get("idtyp") == "app" or "scp" not in claims
+
+
+def _tenant(value: str) -> str:
+    if not _GUID.fullmatch(value.lower()):
+        raise ConfigurationError(
+            "TA_ENTRA_TENANT_ID must be the directory's id, such as "
+            "aaaabbbb-0000-cccc-1111-dddd2222eeee; names and 'common' are not accepted"
+        )
+    return value.lower()

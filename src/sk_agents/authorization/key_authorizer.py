@@ -1,0 +1,38 @@
+"""Access keys for scripts and small teams, made by `teal keys add`."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from typing import ClassVar
+
+from sk_agents.authorization.access_keys import KeysFile, default_keys_file
+from sk_agents.authorization.request_authorizer import Principal, RequestAuthorizer
+from sk_agents.authorization.token_authorizer import bearer_token
+from sk_agents.config.settings import Settings
+from sk_agents.exceptions import AuthorizerUnavailable, ConfigurationError, Unauthenticated
+
+
+class KeyAuthorizer(RequestAuthorizer):
+    """The file is looked at for each request, so a new or revoked key counts at the next one."""
+
+    is_immediate: ClassVar[bool] = True
+
+    def __init__(self, settings: Settings) -> None:
+        self._file = KeysFile(settings.keys_file or default_keys_file(os.environ))
+
+    async def authorize_request(self, auth_header: str) -> Principal:
+        text = bearer_token(auth_header)
+        try:
+            key = self._file.find(text, datetime.now(UTC))
+        except ConfigurationError as error:
+            raise AuthorizerUnavailable(str(error)) from error
+        if key is None:
+            raise Unauthenticated("This access key is unknown, revoked or expired.")
+        return Principal(key.name, name=key.name)
+
+    async def ping(self) -> None:
+        try:
+            self._file.keys()
+        except ConfigurationError as error:
+            raise AuthorizerUnavailable(str(error)) from error

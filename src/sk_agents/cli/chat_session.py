@@ -1,0 +1,450 @@
+"""`teal chat` at a terminal: prompt, answers, questions about calls, and commands like `/help`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import subprocess
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from sk_agents.cli.event_printer import EventPrinter, pretty, print_approval, print_past
+from sk_agents.cli.interaction_reader import InteractionReader, UserLeft
+from sk_agents.cli.options import Exit, ServerAccess
+from sk_agents.cli.safe_text import one_line
+from sk_agents.cli.server_connection import print_error, unopened_client
+from sk_agents.cli.terminal import BAD, DIM, Keyboard, Screen
+from sk_agents.client import (
+    AgentInfo,
+    ApprovalRequired,
+    Chat,
+    ClientError,
+    Event,
+    Interaction,
+    PendingApproval,
+    TealClient,
+    TealServerError,
+)
+from sk_agents.client.teal_client import DecisionOptions, MessageOptions
+from sk_agents.wire.events import Choice
+
+T = TypeVar("T")
+
+PROMPT = "you> "
+# How many past interactions are shown when a chat is continued.
+TAIL = 5
+EXCERPT = 60
+# Another decision can be accepted after these statuses.
+UNACCEPTABLE = {403, 422}
+CALL = ("yes", "no", "edit", "always")
+UNKNOWN = ("done", "retry", "give up")
+LENT = ("yes", "no", "wait")
+CHOICES: dict[str, Choice] = {"d": "done", "r": "retry", "g": "give_up"}
+
+
+class _RetryNotice(logging.Handler):
+    """Shows the user that the server does not answer and is called again."""
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__(logging.WARNING)
+        self._screen = screen
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._screen.note("the server does not answer; trying again")
+
+
+def run_chat(
+    access: ServerAccess, chat_id: str | None, agent: str | None, *, fold_thinking: bool
+) -> Exit:
+    """Talk until the user leaves."""
+    screen = Screen()
+    handler = _RetryNotice(screen)
+    logger = logging.getLogger("sk_agents.client")
+    logger.addHandler(handler)
+    try:
+        with asyncio.Runner() as runner:
+            agents = runner.run(_first_contact(access))
+            client = runner.run(unopened_client(access).__aenter__())
+            try:
+                session = ChatSession(runner, client, screen, agents, fold_thinking=fold_thinking)
+                session.agent = agent
+                return session.run(chat_id)
+            finally:
+                runner.run(client.__aexit__(None, None, None))
+    except (ClientError, ValueError) as error:
+        return print_error(error, access.server)
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    finally:
+        logger.removeHandler(handler)
+
+
+async def _first_contact(access: ServerAccess) -> tuple[AgentInfo, ...]:
+    """A server that is missing at the start is an error at once; later the session waits for it."""
+    async with unopened_client(access, give_up_after=0) as client:
+        return await client.agents()
+
+
+@dataclass(frozen=True, slots=True)
+class UserDecision:
+    approved: bool
+    verdict: DecisionOptions = field(default_factory=DecisionOptions)
+
+
+class ApprovalPrompt:
+    """Asks the user about calls. It only returns the decision: the server may refuse it."""
+
+    def __init__(self, screen: Screen, keyboard: Keyboard) -> None:
+        self._screen = screen
+        self._keyboard = keyboard
+
+    def ask(self, approval: ApprovalRequired) -> UserDecision | None:
+        """`None`: not decided now."""
+        match approval.kind:
+            case "tool":
+                return self._ask_about_call(approval)
+            case "outcome_unknown":
+                key = self._key("What happened? [d]one / [r]etry / [g]ive up: ", UNKNOWN)
+                return UserDecision(True, {"choice": CHOICES[key]})
+            case "question":
+                return self._ask_question(approval)
+            case "auth":
+                key = self._key("Run it as you? [y]es / [n]o / [w]ait: ", LENT)
+                return None if key == "w" else UserDecision(key == "y")
+
+    def _ask_about_call(self, approval: ApprovalRequired) -> UserDecision:
+        while True:
+            key = self._key("Run it? [y]es / [n]o / [e]dit / [a]lways in this chat: ", CALL)
+            match key:
+                case "y":
+                    return UserDecision(True)
+                case "a":
+                    return UserDecision(True, {"remember": "thread"})
+                case "n":
+                    reason = self._line("Why not? (empty: no reason) ").strip()
+                    return UserDecision(False, {"message": reason} if reason else {})
+            if (arguments := self._edited(approval.tool_input)) is not None:
+                return UserDecision(True, {"edited_arguments": arguments})
+
+    def _edited(self, tool_input: str) -> dict[str, Any] | None:
+        """Other arguments; `None` if they did not change or are not a JSON object."""
+        before = pretty(tool_input)
+        try:
+            text = self._keyboard.text("Arguments as JSON: ", before, suffix=".json")
+            arguments = json.loads(text)
+        except ValueError as error:
+            self._screen.line(f"This is not JSON: {error}", BAD)
+            return None
+        except (OSError, subprocess.CalledProcessError) as error:
+            self._screen.line(f"The editor failed: {error}", BAD)
+            return None
+        if not isinstance(arguments, dict):
+            self._screen.line("Arguments must be a JSON object.", BAD)
+            return None
+        if arguments == json.loads(before):
+            self._screen.note("nothing was changed")
+            return None
+        return arguments
+
+    def _ask_question(self, approval: ApprovalRequired) -> UserDecision:
+        schema = approval.answer_schema or {}
+        if schema:
+            self._screen.line(f"  {json.dumps(schema, ensure_ascii=False)}", DIM)
+        while True:
+            text = self._line("Your answer (empty: none) ").strip()
+            if not text:
+                return UserDecision(False)
+            if schema.get("type", "string") == "string":
+                return UserDecision(True, {"answer": text})
+            try:
+                return UserDecision(True, {"answer": json.loads(text)})
+            except ValueError as error:
+                self._screen.line(f"This is not JSON: {error}", BAD)
+
+    def _key(self, prompt: str, words: tuple[str, ...]) -> str:
+        """The first letter of the chosen word. Whole sentences decide nothing."""
+        while True:
+            typed = self._line(prompt).strip().lower()
+            for word in words:
+                if typed in (word[0], word):
+                    return word[0]
+
+    def _line(self, prompt: str) -> str:
+        self._screen.end_line()
+        return self._keyboard.answer(prompt)
+
+
+class ChatSession:
+    """`agent` answers the next messages instead of the chat's own, if it is set."""
+
+    def __init__(
+        self,
+        runner: asyncio.Runner,
+        client: TealClient,
+        screen: Screen,
+        agents: tuple[AgentInfo, ...],
+        *,
+        fold_thinking: bool,
+    ) -> None:
+        self.client = client
+        self.screen = screen
+        self.keyboard = Keyboard()
+        self.agents = agents
+        self.agent: str | None = None
+        self.chat: Chat = client.chat(new_chat_id())
+        self.is_over = False
+        self._runner = runner
+        self._fold = fold_thinking
+        self._prompt = ApprovalPrompt(screen, self.keyboard)
+
+    def run(self, chat_id: str | None) -> Exit:
+        names = ", ".join(one_line(agent.name) for agent in self.agents)
+        self.screen.line(
+            f"Agents: {names or 'none'}. /help lists the commands, Ctrl-D leaves.", DIM
+        )
+        if chat_id is not None:
+            self._resume(chat_id)
+        while not self.is_over:
+            try:
+                typed = self.keyboard.line(PROMPT).strip()
+            except EOFError:
+                break
+            except KeyboardInterrupt:
+                self.screen.note("Ctrl-D or /quit leaves")
+                continue
+            if typed:
+                self._handle(typed)
+        self.screen.line(f"Continue with: teal chat {self.chat.id}", DIM)
+        return Exit.DONE
+
+    def wait(self, work: Awaitable[T]) -> T:
+        async def awaited() -> T:
+            return await work
+
+        return self._runner.run(awaited())
+
+    def run_interaction(self, events: AsyncGenerator[Event, None]) -> None:
+        """Print an interaction to its end, and ask the user whenever it needs a decision."""
+        printer = EventPrinter(self.screen, fold_thinking=self._fold)
+        reader = InteractionReader(self.chat, printer.print, self._print_stopping)
+        try:
+            self._runner.run(reader.read(events))
+            while reader.open_approvals:
+                self._ask_all(reader)
+                self._runner.run(reader.read_on())
+        except UserLeft:
+            self.screen.note("left before its end")
+        except EOFError:
+            self.is_over = True
+            self.screen.note("it waits for your decision")
+        except KeyboardInterrupt:
+            self._stop(reader)
+
+    def _handle(self, typed: str) -> None:
+        try:
+            if typed.startswith("/"):
+                _run_command(self, typed)
+            else:
+                options: MessageOptions = {"agent": self.agent} if self.agent else {}
+                self.run_interaction(self.chat.say(typed, **options))
+        except TealServerError as error:
+            self._print_refusal(error)
+        except (ClientError, ValueError) as error:
+            self.screen.line(f"✗ {one_line(str(error))}", BAD)
+        except EOFError:
+            self.is_over = True
+        except KeyboardInterrupt:
+            self.screen.line()
+
+    def _resume(self, chat_id: str) -> None:
+        """Show the last messages of a chat, then read on what runs or waits in it."""
+        self.chat = self.client.chat(chat_id)
+        try:
+            history = self.wait(self.chat.history(state=False))
+        except TealServerError as error:
+            if error.status != 404:
+                raise
+            self.screen.line(f"A new chat: {self.chat.id}", DIM)
+            return
+        still_open = {"RUNNING", "WAITING_APPROVAL"}
+        for interaction in [i for i in history.interactions if i.status not in still_open][-TAIL:]:
+            print_past(self.screen, interaction)
+        for interaction in history.interactions:
+            if interaction.status in still_open:
+                self.screen.line(f"> {interaction.user_message}")
+                self.run_interaction(self.chat.watch(interaction.id))
+
+    def _ask_all(self, reader: InteractionReader) -> None:
+        for approval in reader.open_approvals:
+            print_approval(self.screen, self._with_late_result(approval))
+            while True:
+                decision = self._prompt.ask(approval)
+                if decision is None or self._decide(approval, decision):
+                    break
+            reader.mark_decided(approval)
+
+    def _with_late_result(self, approval: ApprovalRequired) -> ApprovalRequired | PendingApproval:
+        if approval.kind != "outcome_unknown":
+            return approval
+        try:
+            return self.wait(self.client.approval(approval.approval_id))
+        except TealServerError:
+            return approval
+
+    def _decide(self, approval: ApprovalRequired, decision: UserDecision) -> bool:
+        """False if the user must be asked again."""
+        decide = self.chat.approve if decision.approved else self.chat.reject
+        try:
+            self.wait(decide(approval, **decision.verdict))
+        except TealServerError as error:
+            self._print_refusal(error)
+            return error.status not in UNACCEPTABLE
+        return True
+
+    def _stop(self, reader: InteractionReader) -> None:
+        """After Ctrl-C at a question: cancel the interaction, and print its end."""
+        self.screen.line()
+        if not reader.reply.interaction_id:
+            return
+        self.wait(reader.stop())
+        for approval in reader.open_approvals:
+            reader.mark_decided(approval)
+        with suppress(UserLeft):
+            self._runner.run(reader.read_on())
+
+    def _print_stopping(self) -> None:
+        self.screen.note("stopping; Ctrl-C again leaves at once")
+
+    def _print_refusal(self, error: TealServerError) -> None:
+        self.screen.line(f"✗ {one_line(error.detail)} ({error.code})", BAD)
+
+
+def new_chat_id() -> str:
+    return f"chat_{uuid4().hex}"
+
+
+def _run_command(session: ChatSession, typed: str) -> None:
+    """Raises ClientError: the server refused."""
+    name, _, rest = typed[1:].partition(" ")
+    command = COMMANDS.get(name.lower())
+    if command is None:
+        session.screen.line(f"There is no /{one_line(name)}; /help lists the commands.", BAD)
+        return
+    command.run(session, rest.strip())
+
+
+def _help(session: ChatSession, rest: str) -> None:
+    session.screen.table(
+        ["command", ""], [[command.form, command.help] for command in COMMANDS.values()]
+    )
+
+
+def _history(session: ChatSession, rest: str) -> None:
+    count = int(rest) if rest.isdecimal() else None
+    interactions = session.wait(session.chat.history(state=False)).interactions
+    for interaction in interactions if count is None else interactions[-count:]:
+        print_past(session.screen, interaction)
+
+
+def _edit(session: ChatSession, rest: str) -> None:
+    last = _last(session)
+    if last is None:
+        return
+    message = rest or session.keyboard.line("new message: ", last.user_message).strip()
+    if not message:
+        session.screen.note("nothing was changed")
+        return
+    session.run_interaction(session.chat.edit(last.id, message))
+
+
+def _regenerate(session: ChatSession, rest: str) -> None:
+    last = _last(session)
+    if last is not None:
+        session.run_interaction(session.chat.regenerate(last.id))
+
+
+def _branches(session: ChatSession, rest: str) -> None:
+    branches = session.wait(session.chat.branches()).branches
+    if not rest:
+        session.screen.table(
+            ["", "message", "status", "shown"],
+            [
+                [
+                    str(number),
+                    each.user_message[:EXCERPT],
+                    each.status,
+                    "yes" if each.visible else "",
+                ]
+                for number, each in enumerate(branches, 1)
+            ],
+        )
+        session.screen.line("/branches N shows the branch that message N is on.", DIM)
+        return
+    number = int(rest) if rest.isdecimal() else 0
+    if not 1 <= number <= len(branches):
+        session.screen.line("There is no message with this number; /branches lists them.", BAD)
+        return
+    session.wait(session.chat.switch(branches[number - 1].interaction_id))
+    _history(session, "")
+
+
+def _agent(session: ChatSession, rest: str) -> None:
+    if not rest:
+        rows = [
+            [agent.name, agent.model or "", agent.description or ""] for agent in session.agents
+        ]
+        session.screen.table(["agent", "model", "description"], rows)
+        return
+    if rest not in {agent.name for agent in session.agents}:
+        session.screen.line("There is no agent with this name; /agent lists them.", BAD)
+        return
+    session.agent = rest
+    session.screen.note(f"{rest} answers from now on")
+
+
+def _title(session: ChatSession, rest: str) -> None:
+    if rest:
+        session.wait(session.chat.rename(rest))
+    title = session.wait(session.chat.history(state=False)).title
+    session.screen.line(f"Title: {one_line(title or '')}")
+
+
+def _new(session: ChatSession, rest: str) -> None:
+    session.chat = session.client.chat(new_chat_id())
+    session.screen.line(f"A new chat: {session.chat.id}", DIM)
+
+
+def _quit(session: ChatSession, rest: str) -> None:
+    session.is_over = True
+
+
+def _last(session: ChatSession) -> Interaction | None:
+    interactions = session.wait(session.chat.history(state=False)).interactions
+    if not interactions:
+        session.screen.note("this chat has no messages yet")
+        return None
+    return interactions[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    run: Callable[[ChatSession, str], None]
+    form: str
+    help: str
+
+
+COMMANDS: Mapping[str, Command] = {
+    "help": Command(_help, "/help", "show this list"),
+    "history": Command(_history, "/history [N]", "show all messages, or the last N"),
+    "edit": Command(_edit, "/edit [TEXT]", "replace your last message"),
+    "regenerate": Command(_regenerate, "/regenerate", "get a new answer to your last message"),
+    "branches": Command(_branches, "/branches [N]", "list all messages, also edited ones; show N"),
+    "agent": Command(_agent, "/agent [NAME]", "list the agents, or choose the one that answers"),
+    "title": Command(_title, "/title [TEXT]", "show or change the chat's title"),
+    "new": Command(_new, "/new", "begin a new chat"),
+    "quit": Command(_quit, "/quit", "leave; a running answer is not lost"),
+}

@@ -1,0 +1,189 @@
+"""The doctor's checks in their order: machine, configuration, store, models, a running server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import platform
+import re
+import shutil
+import socket
+from collections.abc import AsyncIterator, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from sk_agents import __version__
+from sk_agents.cli.doctor.findings import Finding, report
+from sk_agents.cli.doctor.remote_checks import check_models, check_server, is_teal_server
+from sk_agents.cli.options import Exit, ServerAccess
+from sk_agents.cli.serve import served_agents
+from sk_agents.cli.server_connection import silence_client_log
+from sk_agents.config.settings import Settings, load_settings
+from sk_agents.config.store_url import store_url, without_secrets
+from sk_agents.exceptions import ConfigurationError, StoreError
+from sk_agents.http.caller import check_bind_address
+from sk_agents.wiring import ServerParts, build_authorizer, build_parts
+
+CONFIGURATION = "configuration"
+DISTRIBUTION = "teal-agents"
+SHOWN_PACKAGES = ("fastapi", "uvicorn", "pydantic", "aiohttp", "apsw")
+MB = 1024**2
+LITTLE_DISK = 1024 * MB
+TOO_LITTLE_DISK = 100 * MB
+
+
+def run_checks(
+    config: Sequence[Path],
+    *,
+    store: str | None,
+    model_timeout: float | None,
+    access: ServerAccess | None,
+    as_json: bool,
+) -> Exit:
+    """Check everything, but no model without a `model_timeout` and no server without `access`."""
+
+    async def checks() -> AsyncIterator[Finding]:
+        version = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+        yield Finding("python", "ok", version)
+        yield check_packages()
+        try:
+            settings = load_settings(config, store=store)
+        except ConfigurationError as error:
+            yield _misconfigured("settings", error)
+        else:
+            async for finding in _local_checks(config, settings, model_timeout):
+                yield finding
+        if access is not None:
+            async for finding in check_server(access):
+                yield finding
+
+    silence_client_log()
+    # The findings say it in a line; the log of the server that is tried out would say it again.
+    logging.getLogger("sk_agents").setLevel(logging.CRITICAL)
+    try:
+        return asyncio.run(report(checks(), as_json=as_json))
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+
+
+async def _local_checks(
+    config: Sequence[Path], settings: Settings, model_timeout: float | None
+) -> AsyncIterator[Finding]:
+    yield _check_authorizer(settings)
+    try:
+        settings, offer = await served_agents(config, settings)
+        parts = build_parts(settings, offer.files)
+    except ConfigurationError as error:
+        yield _misconfigured(CONFIGURATION, error)
+        return
+    yield _configured(parts)
+    yield await _check_store(settings, parts)
+    yield check_disk(store_url(settings))
+    yield await check_port(settings.host, settings.port)
+    if model_timeout is None:
+        yield Finding("models", "ok", "not called, because of --offline")
+        return
+    async for finding in check_models(settings, offer.files, parts, seconds=model_timeout):
+        yield finding
+
+
+def check_packages() -> Finding:
+    """Whether everything is installed that this package needs without extras."""
+    missing = [name for name in _required() if _version(name) is None]
+    shown = ", ".join(f"{name} {_version(name)}" for name in SHOWN_PACKAGES)
+    detail = f"teal-agents {__version__}, {shown}"
+    if missing:
+        names = " ".join(missing)
+        return Finding("packages", "fail", f"{detail}; missing: {names}", f"pip install {names}")
+    return Finding("packages", "ok", detail)
+
+
+def _required() -> list[str]:
+    try:
+        requirements = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return []
+    plain = (entry for entry in requirements if "extra ==" not in entry)
+    return [match[0] for entry in plain if (match := re.match(r"[A-Za-z0-9._-]+", entry))]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _check_authorizer(settings: Settings) -> Finding:
+    try:
+        authorizer = build_authorizer(settings)
+        check_bind_address(settings.host, authorizer, settings.allow_insecure_auth)
+    except ConfigurationError as error:
+        return _misconfigured("callers", error)
+    name = type(authorizer).__name__
+    if authorizer.insecure:
+        return Finding(
+            "callers",
+            "warn",
+            f"{name} checks no tokens, at {settings.host}",
+            "for more than development set TA_AUTHORIZER_MODULE and TA_AUTHORIZER_CLASS",
+        )
+    return Finding("callers", "ok", name)
+
+
+def _configured(parts: ServerParts) -> Finding:
+    """Models, plugins, rules and the catalog were all read before this."""
+    if not parts.agents:
+        return Finding(CONFIGURATION, "warn", "no agent is configured", "teal init writes one")
+    agents = ", ".join(f"{name} on {served.model}" for name, served in parts.agents.items())
+    return Finding(CONFIGURATION, "ok", agents)
+
+
+async def _check_store(settings: Settings, parts: ServerParts) -> Finding:
+    place = without_secrets(store_url(settings))
+    try:
+        for store in {parts.stores.main, parts.stores.tasks}:
+            async with store:
+                await store.ping()
+    except (ConfigurationError, StoreError) as error:
+        hint = "choose another place with --store or TA_STORE"
+        return Finding("store", "fail", f"{place}: {error}", hint)
+    if place.startswith(("memory:", "ephemeral:")):
+        hint = "use sqlite:///path or file:///folder to keep conversations"
+        return Finding("store", "warn", f"{place} loses everything when the server stops", hint)
+    durability = parts.stores.main.durability
+    return Finding("store", "ok", f"{place} can be opened and written, durability {durability}")
+
+
+def check_disk(store: str) -> Finding:
+    scheme, _, rest = store.partition("://")
+    if scheme not in {"sqlite", "file"}:
+        return Finding("disk", "ok", "this store keeps nothing on this machine's disk")
+    folder = Path(rest)
+    while not folder.is_dir():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    detail = f"{free // MB} MB free in {folder}"
+    if free >= LITTLE_DISK:
+        return Finding("disk", "ok", detail)
+    hint = "free some space, or keep conversations elsewhere with --store"
+    return Finding("disk", "fail" if free < TOO_LITTLE_DISK else "warn", detail, hint)
+
+
+async def check_port(host: str, port: int) -> Finding:
+    """A port that a Teal server has is not a fault."""
+    place = f"{host} port {port}"
+    try:
+        address = (await asyncio.get_running_loop().getaddrinfo(host, port))[0]
+        with socket.create_server(address[4][:2], family=address[0]):
+            return Finding("port", "ok", f"{place} is free")
+    except OSError as error:
+        name = f"[{host}]" if ":" in host else host
+        if await is_teal_server(ServerAccess(f"http://{name}:{port}")):
+            return Finding("port", "ok", f"a Teal server is running at {place}")
+        hint = "teal serve --port 0 picks a free one"
+        return Finding("port", "warn", f"{place} cannot be used: {error.strerror}", hint)
+
+
+def _misconfigured(check: str, error: ConfigurationError) -> Finding:
+    return Finding(check, "fail", str(error), "teal serve would stop with exit code 78")

@@ -1,0 +1,216 @@
+"""Prints the events of an interaction as they come, and what a call that waits would run.
+
+A preview is printed as it grows. The stored event that follows completes it, or prints the whole
+text if the preview was different.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Literal
+
+from sk_agents.cli.safe_text import one_line
+from sk_agents.cli.terminal import BAD, DIM, GOOD, STRONG, WARN, Screen
+from sk_agents.client import (
+    Answer,
+    AnswerDelta,
+    Answering,
+    ApprovalRequired,
+    Approved,
+    Cancelled,
+    Complete,
+    Event,
+    Failed,
+    Interaction,
+    PendingApproval,
+    Queued,
+    Rejected,
+    Thinking,
+    ThinkingDelta,
+    ToolCall,
+    ToolOutput,
+    ToolResult,
+)
+
+Kind = Literal["answer", "thinking"]
+
+STYLES: dict[Kind, str] = {"answer": "", "thinking": DIM}
+MAX_RESULT_LINES = 20
+MAX_RESULT_CHARS = 4000
+DIGEST_LENGTH = 12
+# More than a screen of a difference is for the page.
+PREVIEW_LINES = 60
+PREVIEW_STYLES = {"+": GOOD, "-": BAD}
+APPROVAL_TITLES = {
+    "tool": "wants to run",
+    "outcome_unknown": "was cut off: it is unknown whether it took effect",
+    "question": "asks",
+    "auth": "acts in your name and needs your token again",
+}
+
+
+class EventPrinter:
+    """`fold_thinking`: a thought is one line. Long results are cut unless `whole_results`."""
+
+    def __init__(
+        self, screen: Screen, *, fold_thinking: bool = False, whole_results: bool = False
+    ) -> None:
+        self._screen = screen
+        self._fold = fold_thinking
+        self._whole = whole_results
+        self._answering = Answering()
+        self._shown: dict[Kind, str] = {"answer": "", "thinking": ""}
+        self._open: Kind | None = None
+        self._outputs: dict[str, str] = {}
+
+    def print(self, event: Event) -> None:
+        self._answering.add(event)
+        match event:
+            case AnswerDelta():
+                self._grow("answer", self._answering.text)
+            case ThinkingDelta() if not self._fold:
+                self._grow("thinking", self._answering.thinking)
+            case Thinking():
+                self._print_thought(event.content)
+            case Answer():
+                self._complete("answer", event.content)
+            case ToolCall() | ToolOutput() | ToolResult():
+                self._print_tool(event)
+            case ApprovalRequired():
+                self._clear()
+            case Approved() | Rejected():
+                self._print_decision(event)
+            case Queued():
+                self._screen.note(f"waits in the queue, number {event.position}")
+            case Cancelled():
+                self._screen.note("cancelled")
+            case Failed():
+                self._screen.line(f"✗ {one_line(event.message or event.code)}", BAD)
+                self._screen.line(f"  {event.code} {event.correlation_id or ''}".rstrip(), DIM)
+            case Complete():
+                self._screen.end_line()
+            case _:
+                pass
+
+    def _print_tool(self, event: ToolCall | ToolOutput | ToolResult) -> None:
+        match event:
+            case ToolCall():
+                self._clear()
+                self._screen.line(f"→ {one_line(event.tool_name)}", STRONG)
+                self._indented(pretty(event.tool_input), DIM)
+            case ToolOutput():
+                self._outputs[event.call_id] = self._outputs.get(event.call_id, "") + event.chunk
+                self._screen.write(event.chunk, DIM)
+            case ToolResult():
+                seen = self._outputs.pop(event.id, "")
+                self._screen.line(f"← {one_line(event.tool_name)}", STRONG)
+                if not seen or seen != event.tool_output:
+                    output = event.tool_output
+                    self._indented(output if self._whole else _shortened(output), DIM)
+
+    def _grow(self, kind: Kind, text: str) -> None:
+        if self._open != kind:
+            self._screen.end_line()
+            self._open = kind
+        shown = self._shown[kind]
+        if not text.startswith(shown):
+            self._screen.note("the model starts its answer again")
+            shown = ""
+        self._screen.write(text[len(shown) :], STYLES[kind])
+        self._shown[kind] = text
+
+    def _complete(self, kind: Kind, text: str) -> None:
+        if text != self._shown[kind]:
+            self._grow(kind, text)
+        self._screen.end_line()
+        self._shown[kind] = ""
+        self._open = None
+
+    def _print_thought(self, content: str) -> None:
+        if content == self._shown["answer"]:
+            # The text beside a tool call; it was printed as an answer already.
+            self._complete("answer", content)
+        elif self._fold:
+            self._screen.note(f"thought, {len(content.split())} words")
+        else:
+            self._complete("thinking", content)
+
+    def _print_decision(self, event: Approved | Rejected) -> None:
+        tool = one_line(event.tool_name)
+        who = event.by if event.decided_by is None else f"{event.by} {one_line(event.decided_by)}"
+        reason = f": {one_line(event.message)}" if event.message else ""
+        if isinstance(event, Approved):
+            edited = " with other arguments" if event.edited_arguments is not None else ""
+            self._screen.line(f"✓ {tool} approved by {who}{edited}{reason}", GOOD)
+        else:
+            self._screen.line(f"✗ {tool} refused by {who}{reason}", WARN)
+
+    def _clear(self) -> None:
+        self._screen.end_line()
+        self._shown = {"answer": "", "thinking": ""}
+        self._open = None
+
+    def _indented(self, text: str, style: str) -> None:
+        for line in text.splitlines():
+            self._screen.line(f"  {line}", style)
+
+
+def print_past(screen: Screen, interaction: Interaction) -> None:
+    """The message and the answer of an interaction that is over, without its tools."""
+    screen.line(f"> {interaction.user_message}", STRONG)
+    if interaction.answer is not None:
+        screen.line(interaction.answer)
+    if interaction.status != "COMPLETED":
+        reason = f": {one_line(interaction.error.message)}" if interaction.error else ""
+        screen.note(f"{interaction.status.lower()}{reason}")
+
+
+def print_approval(screen: Screen, approval: ApprovalRequired | PendingApproval) -> None:
+    """Exactly what will run, and how long it can be decided."""
+    screen.line(f"⚠ {one_line(approval.tool_name)} {APPROVAL_TITLES[approval.kind]}", WARN)
+    for line in pretty(approval.tool_input).splitlines():
+        screen.line(f"  {line}")
+    preview = (approval.preview or "").splitlines()
+    for line in preview[:PREVIEW_LINES]:
+        screen.line(f"  {line}", PREVIEW_STYLES.get(line[:1], DIM))
+    if len(preview) > PREVIEW_LINES:
+        screen.note(f"{len(preview) - PREVIEW_LINES} more lines would change")
+    facts = [f"digest {approval.digest[:DIGEST_LENGTH]}"] if approval.digest else []
+    if expiry := time_left(approval.expires_at):
+        facts.append(expiry)
+    if facts:
+        screen.line(f"  {', '.join(facts)}", DIM)
+    if isinstance(approval, PendingApproval) and approval.late_result is not None:
+        screen.line(f"  its result came late: {one_line(approval.late_result)}", DIM)
+
+
+def time_left(expires_at: str | None) -> str | None:
+    if expires_at is None:
+        return None
+    try:
+        seconds = (datetime.fromisoformat(expires_at) - datetime.now(UTC)).total_seconds()
+    except (TypeError, ValueError):
+        return None
+    minutes = int(seconds // 60)
+    if minutes < 0:
+        return "expired"
+    if minutes < 60:
+        return f"expires in {minutes} min"
+    return f"expires in {minutes // 60} h {minutes % 60} min"
+
+
+def pretty(tool_input: str) -> str:
+    """JSON with line breaks and indents; any other text stays as it is."""
+    try:
+        return json.dumps(json.loads(tool_input), indent=2, ensure_ascii=False)
+    except ValueError:
+        return tool_input
+
+
+def _shortened(text: str) -> str:
+    lines = text[:MAX_RESULT_CHARS].splitlines()
+    if len(lines) <= MAX_RESULT_LINES and len(text) <= MAX_RESULT_CHARS:
+        return text
+    rest = f"… {len(text)} characters in total; teal chats show prints them all"
+    return "\n".join([*lines[:MAX_RESULT_LINES], rest])

@@ -1,0 +1,207 @@
+"""What a server keeps: chats, approvals, grants and agents, listed, shown, decided and copied."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, TypeVar
+
+import typer
+
+from sk_agents.cli.event_printer import EventPrinter, print_approval, print_past
+from sk_agents.cli.options import Exit
+from sk_agents.cli.safe_text import one_line
+from sk_agents.cli.terminal import DIM, Screen, print_json
+from sk_agents.client import Answer, Chat, TealClient
+from sk_agents.client.teal_client import DecisionOptions
+from sk_agents.wire.events import Choice, WireModel
+from sk_agents.wire.requests import Remember
+
+Record = TypeVar("Record", bound=WireModel)
+
+
+async def list_chats(client: TealClient, text: str | None, limit: int, *, as_json: bool) -> None:
+    _print(
+        await _first(client.chats(text), limit),
+        ["chat", "title", "agent", "status", "changed"],
+        lambda chat: [chat.id, chat.title, chat.agent, chat.status, _when(chat.updated_at)],
+        as_json=as_json,
+    )
+
+
+async def list_approvals(client: TealClient, limit: int, *, as_json: bool) -> None:
+    _print(
+        await _first(client.approvals(), limit),
+        ["approval", "chat", "kind", "tool", "arguments", "expires"],
+        lambda a: [
+            *(a.approval_id, a.chat_id, a.kind, a.tool_name, a.tool_input, _when(a.expires_at))
+        ],
+        as_json=as_json,
+    )
+
+
+async def list_grants(client: TealClient, limit: int, *, as_json: bool) -> None:
+    _print(
+        await _first(client.grants(), limit),
+        ["grant", "chat", "tool", "scope", "given"],
+        lambda grant: [
+            *(grant.grant_id, grant.chat_id, grant.tool, grant.scope, _when(grant.granted_at))
+        ],
+        as_json=as_json,
+    )
+
+
+async def list_agents(client: TealClient, *, as_json: bool) -> None:
+    def tools(each: Sequence[Any]) -> str:
+        return ", ".join(str(tool.get("name")) for tool in each if isinstance(tool, dict))
+
+    _print(
+        await client.agents(),
+        ["agent", "model", "tools", "description"],
+        lambda agent: [agent.name, agent.model, tools(agent.tools), agent.description],
+        as_json=as_json,
+    )
+
+
+async def _first(records: AsyncGenerator[Record, None], limit: int) -> list[Record]:
+    found: list[Record] = []
+    async with aclosing(records):
+        async for record in records:
+            found.append(record)
+            if len(found) == limit:
+                break
+    return found
+
+
+def _print(
+    records: Sequence[Record],
+    headings: list[str],
+    cells: Callable[[Record], list[str | None]],
+    *,
+    as_json: bool,
+) -> None:
+    if as_json:
+        print_json([record.model_dump(mode="json", by_alias=True) for record in records])
+        return
+    Screen().table(headings, [[cell or "" for cell in cells(record)] for record in records])
+
+
+def _when(moment: str | None) -> str:
+    """To the second; a reader of a list does not need the fraction and the zone."""
+    return (moment or "")[:19].replace("T", " ")
+
+
+async def show_chat(chat: Chat, *, superseded: bool, as_json: bool) -> None:
+    interactions = [i async for i in chat.interactions(superseded=superseded)][::-1]
+    history = await chat.history(state=False)
+    if as_json:
+        whole = history.model_copy(update={"interactions": tuple(interactions), "next": None})
+        print_json(whole.model_dump(mode="json", by_alias=True))
+        return
+    screen = Screen()
+    screen.line(f"{history.title or chat.id} ({history.agent}, {history.status})", DIM)
+    for interaction in interactions:
+        print_past(screen, interaction.model_copy(update={"agent_events": ()}))
+        printer = EventPrinter(screen, whole_results=True)
+        for event in interaction.agent_events:
+            printer.print(event)
+            if isinstance(event, Answer):
+                screen.line()
+        for approval in interaction.approvals:
+            print_approval(screen, approval)
+
+
+async def show_approval(client: TealClient, approval_id: str, *, as_json: bool) -> None:
+    approval = await client.approval(approval_id)
+    if as_json:
+        print_json(approval.model_dump(mode="json", by_alias=True))
+        return
+    screen = Screen()
+    print_approval(screen, approval)
+    screen.line(f"  {approval.state}, in chat {approval.chat_id}")
+
+
+async def decide(
+    client: TealClient, approval_id: str, approved: bool, verdict: DecisionOptions, *, as_json: bool
+) -> None:
+    # The decision carries the digest of what was fetched, so it is valid for nothing else.
+    approval = await client.approval(approval_id)
+    send = client.approve if approved else client.reject
+    decided = await send(approval, **verdict)
+    if as_json:
+        print_json(decided.model_dump(mode="json"))
+    else:
+        word = "approved" if approved else "rejected"
+        typer.echo(f"{word}: {one_line(approval.tool_name)} {one_line(approval.tool_input)}")
+
+
+def verdict_of(
+    *, edit: str | None, choice: Choice | None, answer: str | None, remember: Remember | None
+) -> DecisionOptions:
+    """Raises typer.BadParameter: the arguments are not a JSON object."""
+    verdict: DecisionOptions = {"choice": choice, "remember": remember}
+    if edit is not None:
+        try:
+            arguments = json.loads(edit)
+        except ValueError as error:
+            raise typer.BadParameter(f"--edit is not JSON: {error}") from None
+        if not isinstance(arguments, dict):
+            raise typer.BadParameter("--edit must be a JSON object")
+        verdict["edited_arguments"] = arguments
+    if answer is not None:
+        try:
+            verdict["answer"] = json.loads(answer)
+        except ValueError:
+            verdict["answer"] = answer
+    return verdict
+
+
+def write_document(document: dict[str, Any], path: Path | None) -> Exit:
+    """A crash leaves the old file or the new one, never a part of it."""
+    if path is None:
+        print_json(document)
+        return Exit.DONE
+    text = json.dumps(document, indent=2)
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"
+        ) as file:
+            file.write(text)
+        os.replace(file.name, path)
+    except OSError as error:
+        return _unusable(path, error)
+    return Exit.DONE
+
+
+def read_document(path: Path) -> dict[str, Any] | None:
+    """The document; `None`, after a line that says why, if the file has none."""
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+        document = json.loads(text)
+    except (OSError, ValueError) as error:
+        _unusable(path, error)
+        return None
+    if not isinstance(document, dict):
+        _unusable(path, "it is not a JSON object")
+        return None
+    return document
+
+
+async def import_document(
+    client: TealClient, document: dict[str, Any], chat_id: str | None, *, as_json: bool
+) -> None:
+    made = await client.import_chat(document, chat_id=chat_id)
+    if as_json:
+        print_json(made.model_dump(mode="json"))
+    else:
+        typer.echo(made.id)
+
+
+def _unusable(path: Path, reason: object) -> Exit:
+    typer.echo(f"teal: {path} cannot be used: {reason}", err=True)
+    return Exit.FAILED

@@ -1,0 +1,287 @@
+"""A person's decisions about calls: checked, bound to what was shown, made once and together.
+
+A decision counts until its approval expires. A wall clock can be wrong on one machine, or be moved
+by a day while everything runs; then it would end every approval there is. So an approval expires
+only when its lifetime has also passed on the host's own clock, which starts with the machine and is
+the same for all of its processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+
+from sk_agents.engine.agent import Agent
+from sk_agents.engine.calls import steps
+from sk_agents.engine.calls.call import Approval, Call, effective_call
+from sk_agents.engine.commands import DecideApproval
+from sk_agents.engine.events import ApprovalDecided, ApprovalRequested, Event, GrantChanged
+from sk_agents.engine.log.commits import Pending
+from sk_agents.engine.log.state import Run
+from sk_agents.engine.models import ApprovalState, Entry
+from sk_agents.engine.ports import Clock, Ids, Store
+from sk_agents.engine.services import Services
+from sk_agents.engine.threads.catalog import RACES, ThreadCatalog
+from sk_agents.engine.threads.known import KnownThread
+from sk_agents.exceptions import (
+    ApprovalAlreadyDecided,
+    ApprovalExpired,
+    ApprovalMismatch,
+    ApprovalNotFound,
+    ApprovalWithdrawn,
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    SequenceConflict,
+    ToolError,
+)
+
+Asked = tuple[DecideApproval, Entry]
+AgentOf = Callable[[KnownThread], Agent]
+Lend = Callable[[KnownThread, str | None], AbstractContextManager[None]]
+
+
+async def decide(
+    services: Services,
+    catalog: ThreadCatalog,
+    commands: Sequence[DecideApproval],
+    agent_of: AgentOf,
+    lend: Lend,
+) -> KnownThread | None:
+    """Decide approvals of one run in one commit; `None` if this same request did so before.
+
+    Raises:
+        ApprovalNotFound: no such approval of this user, or not of the run it is said to be of.
+        ApprovalAlreadyDecided, ApprovalExpired, ApprovalWithdrawn, Conflict: one of them, and
+            nothing was changed.
+        ApprovalMismatch, InvalidInput, Forbidden: as `decision_events`, or one is named twice;
+            nothing was changed.
+    """
+    asked = [(one, await catalog.approval(one.approval_id, one.user_id)) for one in commands]
+    _check_places(asked)
+    for _ in range(RACES):
+        try:
+            return await _decide(services, asked, agent_of, lend)
+        except SequenceConflict:
+            continue
+        except ApprovalAlreadyDecided:
+            # Another decision was faster, or it was asked again since: the log has the outcome.
+            past = [await past_approval(services.store, entry) for _, entry in asked]
+            asked = [one for one, was in zip(asked, past, strict=True) if check_open(was, one[0])]
+            if not asked:
+                return None
+    raise Conflict(thread_id=asked[0][1].thread_id)
+
+
+def _check_places(asked: Sequence[Asked]) -> None:
+    """All in one run, each once, and in the run that is named, if one is."""
+    first = asked[0][1]
+    if len({entry.key for _, entry in asked}) < len(asked):
+        raise InvalidInput("An approval can only be decided once.")
+    for command, entry in asked:
+        named = command.thread_id or first.thread_id, command.run_id or first.run_id
+        if named != (entry.thread_id, entry.run_id):
+            raise ApprovalNotFound(approval_id=command.approval_id)
+
+
+async def _decide(
+    services: Services, asked: Sequence[Asked], agent_of: AgentOf, lend: Lend
+) -> KnownThread | None:
+    known = await services.threads.load(asked[0][1].thread_id)
+    found = [(command, *asked_call(known, entry)) for command, entry in asked]
+    for (command, entry), (*_, approval) in zip(asked, found, strict=True):
+        # A yes counts until the moment that was shown: the log and the index must agree on it.
+        if command.approved and entry.open and entry.due_at != approval.request.expires_at:
+            raise ApprovalMismatch(approval_id=entry.key)
+    still_open = [one for one in found if check_open(one[3], one[0])]
+    if not still_open:
+        return None
+    if still_open[0][1].cancel_requested is not None:
+        # Its owner is about to withdraw them: nothing may be promised that never runs.
+        raise ApprovalWithdrawn(approval_id=still_open[0][0].approval_id)
+    agent = agent_of(known)
+    events = [
+        event
+        for command, run, call, _ in still_open
+        for event in decision_events(known, run, call, command, agent, services.ids)
+    ]
+    first_due = min((approval.request for *_, approval in still_open), key=_due)
+    guard = Pending(
+        first_due.approval_id,
+        in_time=not any(has_passed(one[3].request, services.clock) for one in still_open),
+        next_seq=known.state.next_seq,
+        exact=True,
+    )
+    with lend(known, asked[0][0].authorization):
+        await services.commit(known, guard, *events, lease=services.claim_if_free())
+    return known
+
+
+def _due(request: ApprovalRequested) -> float:
+    return request.expires_at.timestamp() if request.expires_at is not None else float("inf")
+
+
+def asked_call(known: KnownThread, entry: Entry) -> tuple[Run, Call, Approval]:
+    """The call this approval is about.
+
+    Raises:
+        ApprovalAlreadyDecided: it is about another approval by now.
+        ApprovalNotFound: the entry dangles, or its user is not the thread's.
+    """
+    if entry.user_id != known.head.user_id:
+        raise ApprovalNotFound(approval_id=entry.key)
+    run = known.state.runs.get(entry.run_id)
+    for call in run.calls.values() if run is not None else ():
+        if call.approval is not None and call.approval.request.approval_id == entry.key:
+            assert run is not None
+            return run, call, call.approval
+    if entry.open:
+        raise ApprovalNotFound(approval_id=entry.key)
+    raise ApprovalAlreadyDecided(approval_id=entry.key)
+
+
+async def past_approval(store: Store, entry: Entry) -> Approval:
+    """The approval as it was left, from the log: a call knows only its last one.
+
+    Raises:
+        ApprovalNotFound: the log does not know it.
+    """
+    approval, seq = None, 0
+    while events := await store.events_after(entry.thread_id, seq):
+        seq = events[-1].seq
+        for event in events:
+            if isinstance(event, ApprovalRequested) and event.approval_id == entry.key:
+                approval = Approval(event)
+            if isinstance(event, ApprovalDecided) and event.approval_id == entry.key and approval:
+                approval.decision = approval.decision or event
+                approval.state = ApprovalState(event.outcome)
+    if approval is None:
+        raise ApprovalNotFound(approval_id=entry.key)
+    return approval
+
+
+def check_open(approval: Approval, command: DecideApproval) -> bool:
+    """True if it is still to be decided, False if this same request has decided it before.
+
+    Raises:
+        ApprovalAlreadyDecided, ApprovalExpired: it was decided otherwise.
+    """
+    if approval.state is ApprovalState.PENDING:
+        return True
+    decision = approval.decision
+    if decision is not None and command.idempotency_key is not None:
+        if decision.idempotency_key == command.idempotency_key:
+            return False
+    if approval.state is ApprovalState.EXPIRED:
+        raise ApprovalExpired(approval_id=command.approval_id)
+    outcome = decision.outcome if decision is not None else "decided"
+    if approval.state is ApprovalState.WITHDRAWN:
+        outcome = "withdrawn"
+    raise ApprovalAlreadyDecided(approval_id=command.approval_id, outcome=outcome)
+
+
+def decision_events(
+    known: KnownThread, run: Run, call: Call, command: DecideApproval, agent: Agent, ids: Ids
+) -> Iterator[Event]:
+    """The deciding commit's events.
+
+    Raises:
+        ApprovalMismatch: the caller echoes another digest than the one that was shown.
+        InvalidInput: the verb does not fit the kind, or edited arguments or an answer break
+            their schema.
+        Forbidden: policy denies the edited call.
+    """
+    approval = call.approval
+    assert approval is not None
+    request = approval.request
+    if command.digest is not None and command.digest != request.digest:
+        raise ApprovalMismatch(approval_id=request.approval_id)
+    _check_verb(command, request.kind)
+    if request.kind == "question" and command.approved:
+        _check_answer(request, command.answer, agent)
+    edited = command.edited_arguments if command.approved else None
+    digest = None
+    if edited is not None:
+        edited, digest = _checked_edit(known, run, call, edited, agent)
+    yield ApprovalDecided(
+        run_id=run.run_id,
+        approval_id=request.approval_id,
+        call_id=request.call_id,
+        outcome="approved" if command.approved else "rejected",
+        by="human",
+        decided_by=command.user_id,
+        message=command.message,
+        edited_arguments=edited,
+        digest=digest,
+        choice=command.choice if command.approved else None,
+        answer=command.answer,
+        idempotency_key=command.idempotency_key,
+    )
+    if command.approved and command.remember is not None:
+        yield GrantChanged(
+            run_id=run.run_id,
+            grant_id=f"grant_{ids.new()}",
+            tool=effective_call(call).name,
+            scope=command.remember,
+            granted=True,
+            changed_by=command.user_id,
+        )
+
+
+def _check_verb(command: DecideApproval, kind: str) -> None:
+    if kind == "tool" or not command.approved:
+        return
+    if kind == "outcome_unknown" and command.choice is None:
+        raise InvalidInput("Say what happened: choice is one of done, retry, give_up.")
+    if kind == "question" and command.answer is None:
+        raise InvalidInput("A question needs an answer.")
+    if kind == "auth" and command.authorization is None:
+        raise InvalidInput(
+            "This tool acts in your name: send the decision with your Authorization header."
+        )
+    if command.edited_arguments is not None or command.remember is not None:
+        raise InvalidInput("Only a tool call can be edited or remembered.")
+
+
+def _check_answer(request: ApprovalRequested, answer: object, agent: Agent) -> None:
+    """Where there are choices, one of them is all it takes."""
+    if request.choices is not None:
+        if answer not in request.choices:
+            raise InvalidInput(f"answer: must be one of: {', '.join(request.choices)}.")
+    elif request.answer_schema is not None:
+        try:
+            agent.toolbox.check_answer(request.answer_schema, answer)
+        except ToolError as error:
+            raise InvalidInput(str(error)) from error
+
+
+def _checked_edit(
+    known: KnownThread, run: Run, call: Call, edited: dict[str, object], agent: Agent
+) -> tuple[dict[str, object], str]:
+    wanted = effective_call(call).model_copy(update={"arguments": edited})
+    spec = next((spec for spec in agent.toolbox.specs() if spec.name == wanted.name), None)
+    try:
+        checked = dict(agent.toolbox.check(wanted))
+    except ToolError as error:
+        raise InvalidInput(str(error)) from error
+    if spec is None:
+        raise InvalidInput(f"There is no tool named {wanted.name} any more.")
+    wanted = wanted.model_copy(update={"arguments": checked})
+    if agent.policy.verdict(wanted, spec) == "deny":
+        raise Forbidden("Policy denies the call as edited.")
+    return checked, steps.digest_of(known.head.thread_id, run.run_id, wanted, spec)
+
+
+def has_passed(request: ApprovalRequested, clock: Clock) -> bool:
+    """Whether at least its lifetime has passed since it was asked, whatever the wall clock says.
+
+    An older one, that does not say when it was asked by the host's clock, is judged by the wall
+    clock alone.
+    """
+    if request.expires_at is None or request.asked_uptime is None:
+        return True
+    lifetime = (request.expires_at - request.at).total_seconds()
+    now = clock.monotonic()
+    # After a restart of the machine only the time since then has passed for sure.
+    passed = now - request.asked_uptime if now >= request.asked_uptime else now
+    return passed >= lifetime

@@ -1,0 +1,341 @@
+"""The calls of one run: proposed, asked about, started, brought to their results."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sk_agents.engine.calls import steps
+from sk_agents.engine.calls.call import Call, effective_call
+from sk_agents.engine.calls.execution import (
+    approval_request,
+    attach_late_result,
+    execute,
+    printable,
+)
+from sk_agents.engine.calls.proposals import proposals
+from sk_agents.engine.events import (
+    ApprovalRequested,
+    Event,
+    ToolFinished,
+    ToolOutcomeUnknown,
+    ToolStarted,
+)
+from sk_agents.engine.failpoints import failpoint
+from sk_agents.engine.log.canonical import digest
+from sk_agents.engine.models import ApprovalKind, CallState, Effect, ToolCall
+from sk_agents.engine.run.rounds import Reply
+from sk_agents.engine.run.run_context import RunContext
+from sk_agents.engine.turns import ToolContext, ToolSpec
+from sk_agents.exceptions import LeaseLost, SequenceConflict
+
+# How long a preview may keep its question waiting, and how much of it is shown.
+PREVIEW_SECONDS = 5.0
+PREVIEW_CHARACTERS = 65_536
+# How long the calls of a round may hold the event loop before others get their turn.
+SLICE_SECONDS = 0.01
+
+NextStep = tuple[Call, steps.Step, ToolSpec | None]
+
+
+class CallRunner:
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self.running: dict[str, asyncio.Task[None]] = {}
+        self._harmless: set[str] = set()
+        self.hands_over = False
+        """Whether a call waits for the instance that holds the header it was lent."""
+
+    async def proposed(self, reply: Reply) -> list[Event]:
+        """The events of a round that asks for calls."""
+        events: list[Event] = [*reply.thoughts()]
+        loop_slice = _LoopSlice()
+        for proposal in proposals(reply, self._context.agent, self._context.services.ids):
+            events.append(proposal)
+            await loop_slice.yield_if_used_up()
+        return events
+
+    async def advance(self) -> bool:
+        """Take the next step of every call that has one; True if anything was done."""
+        context, loop_slice = self._context, _LoopSlice()
+        next_steps: list[NextStep] = []
+        for one in self._next_steps():
+            next_steps.append(one)
+            await loop_slice.yield_if_used_up()
+        self.hands_over = any(isinstance(step, steps.HandOver) for _, step, _ in next_steps)
+        if context.agent.on_reject == "cancel" and any(map(_is_refusal, next_steps)):
+            # It ends the run: what was allowed beside it must not start any more.
+            next_steps = [one for one in next_steps if _is_refusal(one)]
+        events: list[Event] = []
+        for one in next_steps:
+            events.extend(self._events(*one))
+            await loop_slice.yield_if_used_up()
+        starting = [
+            (call, spec)
+            for call, step, spec in next_steps
+            if isinstance(step, steps.Start) and spec is not None
+        ]
+        if not events:
+            return False
+        shown = await context.unless_stopped(lambda: _with_previews(context, events))
+        if shown is None:
+            # The driver looks at why.
+            return True
+        checked = context.services.clock.monotonic()
+        if starting:
+            await self._check_lease(checked)
+        try:
+            # Exactly as seen: after a cancel no tool starts, after a decision none stays behind.
+            await context.commit(*shown, exact=True)
+        except SequenceConflict:
+            return True
+        if any(isinstance(event, ApprovalRequested) for event in events):
+            failpoint("approval_requested")
+        for call, spec in starting:
+            self._dispatch(call, spec, checked)
+        return True
+
+    async def wait(self, changed: asyncio.Event) -> None:
+        """Until a tool has its result or the thread has changed."""
+        waker = asyncio.ensure_future(changed.wait())
+        try:
+            await asyncio.wait([waker, *self.running.values()], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waker.cancel()
+        for call_id, task in list(self.running.items()):
+            if task.done():
+                del self.running[call_id]
+                task.result()
+
+    async def stop(self) -> None:
+        """Cancel what can be cancelled; wait for the rest, for a limited time."""
+        self._cancel_harmless()
+        if self.running:
+            grace = self._context.agent.limits.cancel_grace_seconds
+            await asyncio.wait(self.running.values(), timeout=grace)
+        await self.abandon()
+
+    async def let_go(self) -> None:
+        """Another instance has the run: what cannot be cancelled ends, and its result is late."""
+        self._cancel_harmless()
+        await asyncio.gather(*self.running.values(), return_exceptions=True)
+
+    def _cancel_harmless(self) -> None:
+        for call_id in self._harmless & self.running.keys():
+            self.running[call_id].cancel()
+
+    async def abandon(self) -> None:
+        """Leave the rest behind: their outcome stays unknown."""
+        for task in self.running.values():
+            task.cancel()
+        await asyncio.gather(*self.running.values(), return_exceptions=True)
+        self.running.clear()
+
+    def _next_steps(self) -> Iterator[NextStep]:
+        """Of the calls that neither run nor wait for a person."""
+        idle = [
+            call
+            for call in self._context.run.unresolved_calls
+            if call.proposal.call_id not in self.running and not call.waits
+        ]
+        if not idle:
+            return
+        specs = {spec.name: spec for spec in self._context.agent.toolbox.specs()}
+        for call in idle:
+            spec = specs.get(effective_call(call).name)
+            yield call, self._step(call, spec), spec
+
+    def _step(self, call: Call, spec: ToolSpec | None) -> steps.Step:
+        context = self._context
+        agent, header = context.agent, context.header
+        verdict, lacks_authorization = "deny", False
+        if spec is not None:
+            verdict = agent.policy.verdict(effective_call(call), spec)
+            # Where no person can be asked for it, the tool itself says so to the model.
+            needs_header = spec.requires_authorization and agent.is_attended
+            lacks_authorization = needs_header and header.value is None
+        return steps.next_step(
+            steps.Case(
+                context.thread_id,
+                context.known.state,
+                context.run,
+                call,
+                spec,
+                verdict,
+                lacks_authorization,
+                may_hand_over=not header.is_lost,
+            )
+        )
+
+    def _events(self, call: Call, step: steps.Step, spec: ToolSpec | None) -> Iterator[Event]:
+        run_id, call_id = self._context.run_id, call.proposal.call_id
+        match step:
+            case steps.Start():
+                yield self._started(call, step, spec)
+            case steps.Ask(kind):
+                yield self._asked(call, kind, spec)
+            case steps.AskAgain(approval):
+                yield approval.closed("withdrawn", "policy")
+            case steps.AskOutcome(reason):
+                if call.state is not CallState.UNKNOWN:
+                    yield ToolOutcomeUnknown(run_id=run_id, call_id=call_id, reason=reason)
+                yield self._asked(call, "outcome_unknown", spec)
+            case steps.Finish(outcome, by, text):
+                yield ToolFinished(
+                    run_id=run_id, call_id=call_id, outcome=outcome, by=by, result=text
+                )
+            case steps.Wait() | steps.HandOver():
+                pass
+
+    def _started(self, call: Call, step: steps.Start, spec: ToolSpec | None) -> ToolStarted:
+        thread_id, run_id = self._context.thread_id, self._context.run_id
+        wanted = effective_call(call)
+        return ToolStarted(
+            run_id=run_id,
+            call_id=wanted.id,
+            attempt=step.attempt,
+            digest=steps.digest_of(thread_id, run_id, wanted, spec),
+            idempotency_key=digest([thread_id, run_id, wanted.id]),
+            approval_id=step.approval_id,
+            grant_id=step.grant_id,
+        )
+
+    def _asked(self, call: Call, kind: ApprovalKind, spec: ToolSpec | None) -> ApprovalRequested:
+        wanted = effective_call(call)
+        choices, schema = _answers(kind, wanted)
+        shown = steps.shown_call(wanted)
+        return approval_request(self._context, wanted, spec, kind, shown, choices, schema)
+
+    def _dispatch(self, call: Call, spec: ToolSpec, checked: float) -> None:
+        failpoint("tool_started")
+        wanted = effective_call(call)
+        if spec.effect is not Effect.AT_MOST_ONCE:
+            self._harmless.add(wanted.id)
+        task = asyncio.get_running_loop().create_task(self._run(call, wanted, spec, checked))
+        self.running[wanted.id] = task
+
+    async def _run(self, call: Call, wanted: ToolCall, spec: ToolSpec, checked: float) -> None:
+        await self._check_lease(checked)
+        context = self._context
+        with context.services.observer.tool_call(
+            context.known.head, context.run, context.agent.name, wanted
+        ) as ended:
+            event = await execute(context, call, wanted, spec)
+            ended(_observed_outcome(event))
+        if isinstance(event, ToolFinished):
+            context.live.close_call(wanted.id)
+            try:
+                await self._conclude(call, event)
+            except LeaseLost:
+                await attach_late_result(context.services, context.thread_id, event)
+                raise
+            failpoint("tool_finished")
+        elif event is not None:
+            await self._conclude(call, event, self._asked(call, "outcome_unknown", spec))
+        else:
+            # Without a result it is one that `advance` starts again.
+            await self._conclude(call)
+
+    async def _check_lease(self, since: float) -> None:
+        """Nothing may be started under a lease that another instance may have taken."""
+        context = self._context
+        if not await context.services.holds(context.known, context.epoch, since=since):
+            raise LeaseLost(thread_id=context.thread_id)
+
+    async def _conclude(self, call: Call, *events: Event) -> None:
+        """Commit these events, and withdraw what the tool has asked and will get no answer to."""
+        while True:
+            withdrawn: list[Event] = []
+            if call.waits and call.approval is not None:
+                withdrawn = [call.approval.closed("withdrawn", "cancel")]
+            elif not events:
+                return
+            try:
+                # What is withdrawn may be answered at the same time.
+                await self._context.commit(*withdrawn, *events, exact=bool(withdrawn))
+                return
+            except SequenceConflict:
+                continue
+
+
+class _LoopSlice:
+    """One piece of work on the event loop, so that others need not wait for all of it."""
+
+    __slots__ = ("_loop", "_until")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._until = self._loop.time() + SLICE_SECONDS
+
+    async def yield_if_used_up(self) -> None:
+        if self._loop.time() >= self._until:
+            await asyncio.sleep(0)
+            self._until = self._loop.time() + SLICE_SECONDS
+
+
+async def _with_previews(context: RunContext, events: Sequence[Event]) -> Sequence[Event]:
+    """The same events; where a tool has a preview, the question about its call shows it.
+
+    A preview helps to decide and binds no one: the digest of an approval stands for the arguments,
+    and what they are about may be another by the time the call runs.
+    """
+    if not any(isinstance(event, ApprovalRequested) for event in events):
+        return events
+    return await asyncio.gather(*(_with_preview(context, event) for event in events))
+
+
+async def _with_preview(context: RunContext, event: Event) -> Event:
+    if not isinstance(event, ApprovalRequested) or event.kind != "tool":
+        return event
+    tool_context = ToolContext(
+        thread_id=context.thread_id,
+        run_id=context.run_id,
+        call_id=event.call_id,
+        user_id=context.known.head.user_id,
+        idempotency_key="",
+    )
+    call = effective_call(context.run.calls[event.call_id])
+    try:
+        async with asyncio.timeout(PREVIEW_SECONDS):
+            text = await context.agent.toolbox.preview(call, tool_context)
+    except TimeoutError:
+        return event
+    if text is None:
+        return event
+    preview = printable(text)
+    if len(preview) > PREVIEW_CHARACTERS:
+        left = len(preview) - PREVIEW_CHARACTERS
+        preview = f"{preview[:PREVIEW_CHARACTERS]}\n[cut: {left} more characters]\n"
+    return event.model_copy(update={"shown": {**event.shown, "preview": preview}})
+
+
+def _observed_outcome(event: ToolFinished | ToolOutcomeUnknown | None) -> str:
+    """The outcome in an observer's words; breaking off is an error of the attempt."""
+    match event:
+        case ToolFinished():
+            return event.outcome
+        case ToolOutcomeUnknown():
+            return "unknown"
+        case None:
+            return "error"
+
+
+def _is_refusal(one: NextStep) -> bool:
+    """A person said no."""
+    return isinstance(one[1], steps.Finish) and (one[1].outcome, one[1].by) == ("refused", "human")
+
+
+def _answers(
+    kind: ApprovalKind, wanted: ToolCall
+) -> tuple[tuple[str, ...] | None, dict[str, Any] | None]:
+    """What may be answered: the choices there are, or the schema to follow."""
+    if kind == "outcome_unknown":
+        return ("done", "retry", "give_up"), None
+    if kind != "question":
+        return None, None
+    choices, schema = wanted.arguments.get("choices"), wanted.arguments.get("schema")
+    return (
+        tuple(map(str, choices)) if isinstance(choices, list) and choices else None,
+        schema if isinstance(schema, dict) else None,
+    )

@@ -1,0 +1,68 @@
+"""The ports an engine has unless it is given others: real time, random ids, no observer.
+
+Tests hand in a clock they can set and ids they know.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from sk_agents.engine.events import Event
+from sk_agents.engine.log.state import Run, ThreadState
+from sk_agents.engine.models import Thread, ToolCall, Usage
+
+# Boot time is one for all processes of a host, goes on while a laptop sleeps and does not move
+# when the wall clock is set.
+_LEASE_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class SystemClock:
+    """Wall time for people, boot time for leases."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.clock_gettime(_LEASE_CLOCK)
+
+
+class RandomIds:
+    def new(self) -> str:
+        return str(uuid4())
+
+
+def _ignore(*values: object) -> None:
+    pass
+
+
+# They hold nothing, so that one serves all, also at the same time.
+_BLOCK: AbstractContextManager[None] = nullcontext()
+_BLOCK_WITH_REPORT: AbstractContextManager[Callable[..., None]] = nullcontext(_ignore)
+
+
+class NoObserver:
+    def trace(self) -> str | None:
+        return None
+
+    def stored(self, thread: Thread, state: ThreadState, events: Sequence[Event]) -> None:
+        pass
+
+    def recovered(self) -> None:
+        pass
+
+    def driving(self, thread: Thread, state: ThreadState) -> AbstractContextManager[None]:
+        return _BLOCK
+
+    def model_call(
+        self, thread: Thread, run: Run, agent: str, round_number: int
+    ) -> AbstractContextManager[Callable[[Usage, str], None]]:
+        return _BLOCK_WITH_REPORT
+
+    def tool_call(
+        self, thread: Thread, run: Run, agent: str, call: ToolCall
+    ) -> AbstractContextManager[Callable[[str], None]]:
+        return _BLOCK_WITH_REPORT

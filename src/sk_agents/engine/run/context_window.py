@@ -1,0 +1,135 @@
+"""Keeping a prompt inside the model's window. Pure.
+
+Old runs are left out whole, so a call is never parted from its result, and a summary takes their
+place; the log keeps everything. Tool output that is too large even so is cut in the prompt only,
+with a note of where the rest is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from sk_agents.engine.events import Compacted
+from sk_agents.engine.log.state import Run, ThreadState
+from sk_agents.engine.models import Message
+from sk_agents.engine.run.conversation import Transcript, rough_tokens, run_messages
+
+# How much of the window is left for new turns after compacting.
+FILL_AFTER = 0.5
+SAID_CHARACTERS = 240
+SUMMARY_CHARACTERS = 8_000
+KEPT_CHARACTERS = 2_000
+# What a message counts beside its text, with room to spare.
+SHORTEST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ContextWindow:
+    """How large a prompt may be: the window less what the answer may need."""
+
+    window: int = 128_000
+    reserve: int = 4_000
+
+    @property
+    def budget(self) -> int:
+        return max(self.window - self.reserve, 1)
+
+
+def tokens(messages: Iterable[Message]) -> int:
+    return sum(map(rough_tokens, messages))
+
+
+def compaction(
+    state: ThreadState, transcript: Transcript, context: ContextWindow, overhead: int
+) -> Compacted | None:
+    """The event that makes the prompt fit again, if one is needed and can help.
+
+    `overhead` counts what is in every prompt: the instructions.
+    """
+    transcript.follow(state)
+    if not transcript.runs:
+        return None
+    active = state.run(state.active_run) if state.active_run is not None else None
+    if 2 * (transcript.tokens + overhead) <= context.budget and _is_short(active, context):
+        return None
+    rest = overhead + (tokens(run_messages(active)) if active is not None else 0)
+    if transcript.tokens + rest <= context.budget:
+        return None
+    target = int(context.budget * FILL_AFTER) - rest
+    runs, left, through = transcript.runs, transcript.tokens, 0
+    last = len(runs) if active is not None else len(runs) - 1
+    while through < last and left > target:
+        left -= tokens(run_messages(runs[through]))
+        through += 1
+    if not through:
+        return None
+    return Compacted(
+        run_id=(active or runs[-1]).run_id,
+        through_run=runs[through - 1].run_id,
+        # As many characters as tokens: about a quarter of the budget.
+        summary=summary(_earlier(state), runs[:through], min(SUMMARY_CHARACTERS, context.budget)),
+    )
+
+
+def _is_short(run: Run | None, context: ContextWindow) -> bool:
+    """Surely less than half of the budget, seen without counting: no character is two tokens."""
+    if run is None or run.calls or run.message is None:
+        return run is None
+    said = run.user_message or next(run_messages(run))
+    size = len(said.content) + sum(len(part.content) for part in said.parts)
+    return 2 * size < context.budget - SHORTEST
+
+
+def cut_to_fit(messages: Sequence[Message], context: ContextWindow) -> Sequence[Message]:
+    """The messages with their tool output cut, the largest ones only as far as needed.
+
+    The limit is halved until they fit, so that each message is looked at a few times at most.
+    """
+    if tokens(messages) <= context.budget:
+        return messages
+    sizes = (len(message.content) for message in messages if message.role == "tool")
+    limit = max(sizes, default=0)
+    while True:
+        limit = max(limit // 2, KEPT_CHARACTERS)
+        kept = [_cut(message, limit) for message in messages]
+        if limit == KEPT_CHARACTERS or tokens(kept) <= context.budget:
+            return kept
+
+
+def summary(earlier: str | None, runs: Sequence[Run], limit: int = SUMMARY_CHARACTERS) -> str:
+    """What was said, a line a turn, the newest kept if there is not room for all."""
+    lines = [earlier] if earlier else []
+    for run in runs:
+        said = run.message.text if run.message is not None else ""
+        answer = run.answer.content if run.answer is not None else f"({run.phase})"
+        lines.append(f"- User: {_short(said)}\n  Assistant: {_short(answer)}")
+    text = "\n".join(lines)
+    if len(text) <= limit:
+        return text
+    return "(earlier turns are left out)\n" + text[-limit:]
+
+
+def _earlier(state: ThreadState) -> str | None:
+    visible = {run.run_id for run in state.branch()}
+    for compaction in reversed(state.compactions):
+        if compaction.through_run in visible:
+            return compaction.summary
+    return None
+
+
+def _cut(message: Message, limit: int) -> Message:
+    if message.role != "tool" or len(message.content) <= limit:
+        return message
+    half = limit // 2
+    note = (
+        f"\n[... {len(message.content) - 2 * half} characters are left out here; "
+        f"the whole output of {message.tool_call_id} is in the log ...]\n"
+    )
+    content = message.content[:half] + note + message.content[-half:]
+    return replace(message, content=content)
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= SAID_CHARACTERS else text[:SAID_CHARACTERS] + " ..."

@@ -1,0 +1,71 @@
+"""Which of this agent's tasks and requests are the caller's own."""
+
+from __future__ import annotations
+
+from sk_agents.engine.engine import Engine
+from sk_agents.engine.log.state import Run
+from sk_agents.engine.models import Thread
+from sk_agents.engine.threads.known import KnownThread
+from sk_agents.exceptions import (
+    NotFound,
+    RunNotFound,
+    TealError,
+    ThreadNotFound,
+    Unauthenticated,
+)
+from sk_agents.http.caller import Caller
+from sk_agents.tealagents.v1alpha1.config import SURFACE, ServedTealAgent
+
+
+class TaskAccess:
+    """Looks up tasks and requests for a caller.
+
+    Another user's raises `Unauthenticated`, or where existence is hidden the same `NotFound`, with
+    the same message, as one that does not exist.
+    """
+
+    def __init__(self, engine: Engine, served: ServedTealAgent) -> None:
+        self._engine = engine
+        self._served = served
+
+    async def head(self, caller: Caller, task_id: str) -> Thread:
+        """The task's head; of it only owner, session and agent, which never change, are current."""
+        try:
+            head = await self._engine.catalog.head(task_id, caller.user_id, lasting=True)
+        except ThreadNotFound as error:
+            raise self._refusal(error, _no_task(task_id)) from None
+        if not self.is_ours(head):
+            raise _no_task(task_id)
+        return head
+
+    async def request(
+        self, caller: Caller, request_id: str, task_id: str | None
+    ) -> tuple[KnownThread, Run]:
+        """The request and its task; `task_id` helps a store that cannot find it otherwise."""
+        missing = RunNotFound(f"There is no request {request_id}.")
+        if task_id is None:
+            entry = await self._engine.catalog.run(request_id)
+            if entry is None:
+                raise missing
+            task_id = entry.thread_id
+        try:
+            known = await self._engine.thread(task_id, caller.user_id)
+        except ThreadNotFound as error:
+            raise self._refusal(error, missing) from None
+        run = known.state.runs.get(request_id)
+        if run is None or not self.is_ours(known.head):
+            raise missing
+        return known, run
+
+    def is_ours(self, head: Thread) -> bool:
+        """A task made through the four-method interface has no agent: any of ours may go on."""
+        return head.surface == SURFACE and head.agent in ("", self._served.agent)
+
+    def _refusal(self, error: ThreadNotFound, missing: NotFound) -> TealError:
+        if "owner" in error.attributes and not self._served.hide_existence:
+            return Unauthenticated("This belongs to another user.")
+        return missing
+
+
+def _no_task(task_id: str) -> ThreadNotFound:
+    return ThreadNotFound(f"There is no task {task_id}.")

@@ -1,0 +1,461 @@
+"""One session with one MCP server. Only this file imports the MCP library, by its public names.
+
+It is imported with the first server that is configured: the library takes a third of a second. A
+server may ask one thing of us: a question to the user whose call it works on. What it sends is
+bounded in size. The library's own transport for programs reads lines of any length, so there is
+another one here: a message that is too long, or no message at all, ends the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol, Self
+from urllib.parse import quote
+
+import anyio
+import httpx2
+import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp import Client, MCPError
+from mcp.client import Transport
+from mcp.client.session import ClientRequestContext, IncomingMessage
+from mcp.client.stdio import get_default_environment
+from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
+from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from sk_agents import __version__
+from sk_agents.exceptions import ToolError
+from sk_agents.tools.mcp.calls import (
+    CURRENT_CALL,
+    LiveCall,
+    ServerRefused,
+    SessionLost,
+    SessionUnknown,
+)
+from sk_agents.tools.mcp.config import McpServer, ServerSpec
+
+logger = logging.getLogger(__name__)
+
+MOST_TOOLS = 512
+MOST_PAGES = 32
+
+MOST_BYTES = 4 * 1024 * 1024
+# Of these it is certain that no byte of the request has left.
+NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+# Left as it is in a user's id; the rest is percent-encoded, since a header is ASCII.
+_PLAIN = "!#$&'()*+,/:;=?@[] "
+MOST_LOGGED = 500
+# How long a server may take to end once its input is closed, and after each signal.
+LEAVE_SECONDS = 2.0
+LOOK_SECONDS = 0.01
+
+Ended = Callable[[str], None]
+_Sent = tuple[LiveCall | None, SessionMessage]
+_Inbound = MemoryObjectSendStream[SessionMessage | Exception]
+
+
+class SessionListener(Protocol):
+    """What is called when something happens in a session."""
+
+    def broken(self, reason: str) -> None: ...
+
+    def tools_changed(self) -> None: ...
+
+    def only_call(self) -> LiveCall | None:
+        """The call under way, if there is exactly one."""
+        ...
+
+
+class McpSession:
+    """An open session."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def tools(self) -> list[types.Tool]:
+        """All tools the server has.
+
+        Raises:
+            ServerRefused: too many, or the list has no end or makes no sense.
+            SessionLost: it ended.
+        """
+        found: list[types.Tool] = []
+        cursor: str | None = None
+        for _ in range(MOST_PAGES):
+            try:
+                page = await self._client.list_tools(cursor=cursor)
+            except MCPError as error:
+                raise SessionLost(error.message) from error
+            except ValueError as error:
+                raise ServerRefused("a list that breaks the protocol") from error
+            found += page.tools
+            if len(found) > MOST_TOOLS:
+                raise ServerRefused(f"more than {MOST_TOOLS} tools")
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+        raise ServerRefused(f"a list of more than {MOST_PAGES} pages")
+
+    async def call(
+        self, name: str, arguments: dict[str, Any], *, meta: dict[str, Any], progress: ProgressFnT
+    ) -> types.CallToolResult:
+        """What the tool returned.
+
+        Raises:
+            SessionUnknown: the server did not take the call.
+            SessionLost: it ended; if the call was sent, it is not known what the tool did.
+            ToolError: the server refused the call, or answered something else than it promised.
+        """
+        try:
+            return await self._client.call_tool(
+                name,
+                arguments,
+                progress_callback=progress,
+                meta=types.RequestParamsMeta(**meta),  # type: ignore[typeddict-item]  # open keys
+            )
+        except MCPError as error:
+            call = CURRENT_CALL.get()
+            if call is not None and call.is_disowned:
+                raise SessionUnknown(error.message) from error
+            if error.code == types.CONNECTION_CLOSED:
+                raise SessionLost(error.message) from error
+            raise ToolError(f"The server refused the call: {error.message[:500]}") from error
+        except (ValueError, RuntimeError) as error:
+            # Of the library: a result that is not what the protocol or the tool's schema says.
+            logger.warning(
+                "mcp result is not usable", extra={"tool": name, "error": type(error).__name__}
+            )
+            raise ToolError(
+                "The server's answer does not make sense. Whether the tool took effect is not "
+                "known: check before you repeat it."
+            ) from error
+
+    async def follow(self, listener: SessionListener) -> None:
+        """Pass changes on until the server ends its stream; older servers send them unasked."""
+        tools = self._client.server_capabilities.tools
+        if tools is None or not tools.list_changed:
+            return
+        try:
+            async with self._client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    listener.tools_changed()
+        except (ListenNotSupportedError, MCPError):
+            return
+        except SubscriptionLost:
+            listener.broken("the server's stream of changes ended")
+
+
+@asynccontextmanager
+async def open_session(spec: ServerSpec, listener: SessionListener) -> AsyncGenerator[McpSession]:
+    """Connect in the newest way the server knows.
+
+    Raises:
+        Exception: whatever the library raises; nothing is left open.
+    """
+    server = spec.server
+    callbacks = _Callbacks(server.name, listener)
+    client = Client(
+        _transport(spec, listener),
+        mode=server.mode,
+        client_info=types.Implementation(name="teal-agents", version=__version__),
+        elicitation_callback=callbacks.elicit,
+        message_handler=callbacks.notice,
+        cache=None,
+    )
+    async with client:
+        yield McpSession(client)
+
+
+def _transport(spec: ServerSpec, listener: SessionListener) -> Transport:
+    if spec.server.transport == "stdio":
+        return stdio_transport(spec.server, spec.folder, listener.broken)
+    return http_transport(spec.server)
+
+
+class _Callbacks:
+    def __init__(self, server: str, listener: SessionListener) -> None:
+        self._server = server
+        self._listener = listener
+
+    async def elicit(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult:
+        """A question to the user whose call this is; none where that is not certain."""
+        call = CURRENT_CALL.get() or self._listener.only_call()
+        if call is None or not isinstance(params, types.ElicitRequestFormParams):
+            logger.warning("mcp question declined", extra={"server": self._server})
+            return types.ElicitResult(action="decline")
+        answer = await call.ask(params.message, params.requested_schema)
+        if answer is None:
+            return types.ElicitResult(action="decline")
+        return types.ElicitResult(action="accept", content=answer)
+
+    async def notice(self, message: IncomingMessage) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._listener.tools_changed()
+        elif isinstance(message, Exception):
+            self._listener.broken("a message that cannot be read")
+
+
+@asynccontextmanager
+async def http_transport(server: McpServer) -> AsyncGenerator[Any]:
+    """Yields the library's pair of streams, whose type has no public name."""
+    assert server.url is not None
+    header = server.user_id_header
+
+    async def add_user(request: httpx2.Request) -> None:
+        call = CURRENT_CALL.get()
+        if header is not None and call is not None and call.user is not None:
+            request.headers[header] = quote(call.user, safe=_PLAIN)
+
+    client = httpx2.AsyncClient(
+        # What is compressed could be any size.
+        headers={**server.headers, "Accept-Encoding": "identity"},
+        timeout=httpx2.Timeout(server.timeout, read=server.sse_read_timeout),
+        transport=_BoundedTransport(httpx2.AsyncHTTPTransport(verify=server.verify_ssl)),
+        event_hooks={"request": [add_user]},
+    )
+    async with (
+        client,
+        streamable_http_client(
+            server.url, http_client=client, max_sse_event_size=MOST_BYTES
+        ) as streams,
+    ):
+        yield streams
+
+
+class _BoundedTransport(httpx2.AsyncBaseTransport):
+    """Whole answers end at a bound; of streams each event has its own."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = await self._sent(request)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            raise httpx2.RemoteProtocolError("the answer is compressed, unasked")
+        kind = response.headers.get("content-type", "")
+        if not kind.lower().startswith("text/event-stream"):
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = _BoundedStream(response.stream)
+        return response
+
+    async def _sent(self, request: httpx2.Request) -> httpx2.Response:
+        call = CURRENT_CALL.get()
+        if call is None:
+            return await self._inner.handle_async_request(request)
+        before, call.is_sent = call.is_sent, True
+        try:
+            response = await self._inner.handle_async_request(request)
+        except NOT_SENT:
+            call.is_sent = before
+            raise
+        if response.status_code == 404 and MCP_SESSION_ID in request.headers:
+            call.is_disowned = True
+        return response
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = MOST_BYTES
+        async for part in self._inner:
+            left -= len(part)
+            if left < 0:
+                raise httpx2.StreamError(f"the answer has more than {MOST_BYTES} bytes")
+            yield part
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _Outbound:
+    """The library's end of the way to a server's input. It sends in the context of the caller, so
+    each message is passed on with the call that it belongs to."""
+
+    def __init__(self, queue: MemoryObjectSendStream[_Sent]) -> None:
+        self._queue = queue
+
+    async def send(self, item: SessionMessage, /) -> None:
+        await self._queue.send((CURRENT_CALL.get(), item))
+
+    async def aclose(self) -> None:
+        await self._queue.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aclose()
+
+
+@asynccontextmanager
+async def stdio_transport(
+    server: McpServer, folder: Path, ended: Ended
+) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[SessionMessage | Exception], _Outbound]]:
+    """`ended` is called with the reason when the connection is over.
+
+    Raises:
+        OSError: the program cannot be started.
+    """
+    process = await _started(server, folder)
+    to_us, inbound = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    queue, from_us = anyio.create_memory_object_stream[_Sent](0)
+    tasks = [
+        asyncio.create_task(_read(process, to_us, ended)),
+        asyncio.create_task(_write(process, from_us, ended)),
+        asyncio.create_task(_log(process, server.name)),
+    ]
+    try:
+        yield inbound, _Outbound(queue)
+    finally:
+        inbound.close()
+        queue.close()
+        try:
+            await _stopped(process)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            to_us.close()
+            from_us.close()
+            _close(process)
+
+
+async def _started(server: McpServer, folder: Path) -> Process:
+    assert server.command is not None
+    environ = get_default_environment() | server.env
+    if "PATH" not in server.env:
+        # `python` is the one that runs this server, and scripts installed with it are found.
+        environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environ.get('PATH', '')}"
+    return await asyncio.create_subprocess_exec(
+        _program(server.command, folder, environ["PATH"]),
+        *server.args,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        env=environ,
+        cwd=folder,
+        limit=MOST_BYTES,
+        start_new_session=True,
+    )
+
+
+def _program(command: str, folder: Path, path: str) -> str:
+    """Raises FileNotFoundError: there is none. A relative path begins where the agent file is."""
+    if os.sep in command:
+        command = str(folder / Path(command).expanduser())
+    program = shutil.which(command, path=path)
+    if program is None:
+        raise FileNotFoundError("no such program")
+    return program
+
+
+async def _read(process: Process, to_us: _Inbound, ended: Ended) -> None:
+    assert process.stdout is not None
+    reason = "the server closed its output"
+    async with to_us:
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+            while True:
+                try:
+                    line = await process.stdout.readline()
+                except ValueError:
+                    reason = f"a message of more than {MOST_BYTES} bytes"
+                    break
+                if not line:
+                    break
+                if not line.strip():
+                    continue
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError:
+                    reason = "output that is no message"
+                    break
+                await to_us.send(SessionMessage(message))
+    ended(reason)
+
+
+async def _write(process: Process, from_us: MemoryObjectReceiveStream[_Sent], ended: Ended) -> None:
+    assert process.stdin is not None
+    try:
+        async with from_us:
+            async for call, item in from_us:
+                if call is not None:
+                    call.is_sent = True
+                text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+                process.stdin.write(text.encode() + b"\n")
+                await process.stdin.drain()
+    except OSError:
+        ended("the server closed its input")
+
+
+async def _log(process: Process, name: str) -> None:
+    """What the server writes for its operator, at debug level."""
+    assert process.stderr is not None
+    while True:
+        try:
+            line = await process.stderr.readline()
+        except ValueError:
+            continue
+        if not line:
+            return
+        text = line.decode(errors="replace").rstrip()[:MOST_LOGGED]
+        logger.debug("mcp server says", extra={"server": name, "line": text})
+
+
+async def _stopped(process: Process) -> None:
+    """Also if this is cancelled: otherwise the process would stay behind."""
+    stopping = asyncio.ensure_future(_stop(process))
+    try:
+        await asyncio.shield(stopping)
+    except asyncio.CancelledError:
+        await asyncio.wait({stopping})
+        raise
+
+
+async def _stop(process: Process) -> None:
+    """Close its input, give it a moment, then end it with everything it has started."""
+    assert process.stdin is not None
+    with suppress(OSError):
+        process.stdin.close()
+    if await _has_left(process):
+        return
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        if await _has_left(process):
+            return
+
+
+async def _has_left(process: Process) -> bool:
+    """Not by `wait`, which also waits for every process that has inherited the pipes."""
+    for _ in range(int(LEAVE_SECONDS / LOOK_SECONDS)):
+        if process.returncode is not None:
+            return True
+        await asyncio.sleep(LOOK_SECONDS)
+    return process.returncode is not None
+
+
+def _close(process: Process) -> None:
+    """The pipes too, which a grandchild may hold open. Nothing public reaches them."""
+    transport = getattr(process, "_transport", None)
+    if transport is not None:
+        transport.close()

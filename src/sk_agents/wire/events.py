@@ -1,0 +1,330 @@
+"""The events of a stream, and what they share with the answers of `views.py`.
+
+Reading is forgiving: unknown fields are ignored, and a field that an older server does not send has
+a default. What the server sends is exact: every field but those marked `Sometimes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    computed_field,
+)
+from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema, WithJsonSchema
+from pydantic_core import CoreSchema
+
+T = TypeVar("T")
+SOMETIMES = "sometimes"
+IN_CHAT = "in a chat"
+
+Sometimes = Annotated[T | None, SOMETIMES]
+"""Left out when there is nothing to say."""
+InChat = Annotated[T | None, SkipJsonSchema(), IN_CHAT]
+"""Sent on a chat's own stream only."""
+
+
+def _is_absent(value: Any) -> bool:
+    return value is None or value == ""
+
+
+class WireModel(BaseModel):
+    # Checks are built when a model is first used: a server starts without them.
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """A default is for reading only: what the server sends has the field."""
+        reference = handler(core_schema)
+        schema = handler.resolve_ref_schema(reference)
+        if handler.mode == "serialization" and "properties" in schema:
+            optional = {
+                field.alias or name
+                for name, field in cls.model_fields.items()
+                if SOMETIMES in field.metadata
+            }
+            schema["required"] = [name for name in schema["properties"] if name not in optional]
+            for name in schema["required"]:
+                schema["properties"][name].pop("default", None)
+        return reference
+
+
+class EventType(StrEnum):
+    TOOL_CALL = "TOOL_CALL"
+    TOOL_RESULT = "TOOL_RESULT"
+    THINKING = "THINKING"
+    ANSWER = "ANSWER"
+
+
+class InteractionStatus(StrEnum):
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    WAITING_APPROVAL = "WAITING_APPROVAL"
+
+
+Decider = Literal["human", "policy", "timeout", "cancel", "failure"]
+ApprovalKind = Literal["tool", "outcome_unknown", "question", "auth"]
+Choice = Literal["done", "retry", "give_up"]
+
+
+class UsageView(WireModel):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorated property
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+
+class CostView(WireModel):
+    """By the price that the agent's file gave when the model was asked."""
+
+    amount: float
+    currency: str
+
+
+class AskedCall(WireModel):
+    """What a person must see to decide: `tool_input` is exactly what will run, and `digest` stands
+    for all of it. `preview` is what the call would have changed when it was asked about, as a
+    unified diff."""
+
+    approval_id: str
+    interaction_id: str = ""
+    kind: ApprovalKind = "tool"
+    call_id: str
+    tool_name: str
+    tool_input: str = ""
+    digest: str = ""
+    expires_at: str | None = None
+    choices: Sometimes[tuple[str, ...]] = None
+    answer_schema: Sometimes[dict[str, Any]] = Field(None, alias="schema")
+    preview: Sometimes[str] = None
+
+
+class StreamEvent(WireModel):
+    """An event with a `seq` is stored and final. One without is a preview: text as it appears,
+    which the stored event that follows confirms, completes or corrects.
+
+    `seq`, the event's place in the chat's log, and `event_id`, what a stream can go on from, travel
+    as the frame's id.
+    """
+
+    seq: SkipJsonSchema[int | None] = Field(None, exclude_if=_is_absent)
+    event_id: SkipJsonSchema[str | None] = Field(None, exclude_if=_is_absent)
+    at: InChat[str] = Field(None, exclude_if=_is_absent)
+    interaction_id: str = ""
+
+
+class InteractionStarted(StreamEvent):
+    chat_id: str = ""
+    status: InteractionStatus = InteractionStatus.RUNNING
+    created_at: str = ""
+    user_message: InChat[str] = Field(None, exclude_if=_is_absent)
+    agent: InChat[str] = Field(None, exclude_if=_is_absent)
+    parent_id: InChat[str] = Field(None, exclude_if=_is_absent)
+    edits: InChat[str] = Field(None, exclude_if=_is_absent)
+
+
+class InteractionQueued(StreamEvent):
+    """The chat is busy: the interaction starts when its turn comes."""
+
+    position: int = Field(1, ge=1)
+    user_message: InChat[str] = Field(None, exclude_if=_is_absent)
+    agent: InChat[str] = Field(None, exclude_if=_is_absent)
+
+
+class _AgentEvent(StreamEvent):
+    """A step of an interaction, on a stream and in the stored interaction. Its `type` is fixed:
+    only that tells a thought from an answer."""
+
+    interaction_id: Annotated[str, SkipJsonSchema(), IN_CHAT] = Field("", exclude_if=_is_absent)
+
+
+class ThinkingEvent(_AgentEvent):
+    type: Literal[EventType.THINKING] = EventType.THINKING
+    content: str
+
+
+class ToolCallEvent(_AgentEvent):
+    """A tool is called; `tool_input` is JSON."""
+
+    type: Literal[EventType.TOOL_CALL] = EventType.TOOL_CALL
+    id: str
+    tool_name: str
+    tool_input: str
+
+
+class ToolResultEvent(_AgentEvent):
+    type: Literal[EventType.TOOL_RESULT] = EventType.TOOL_RESULT
+    id: str
+    tool_name: str
+    tool_output: str
+
+
+class AnswerEvent(_AgentEvent):
+    """The whole answer; it replaces all previews."""
+
+    type: Literal[EventType.ANSWER] = EventType.ANSWER
+    content: str
+
+
+AgentEvent = Annotated[
+    ToolCallEvent | ToolResultEvent | ThinkingEvent | AnswerEvent, Field(discriminator="type")
+]
+
+
+class ApprovalRequired(AskedCall, StreamEvent):
+    """A person must decide about a call."""
+
+
+class DecisionMade(StreamEvent):
+    """`approval_id` is null for a call that policy refused: no person was asked."""
+
+    approval_id: str | None = None
+    call_id: str
+    tool_name: str = ""
+    by: Decider
+    decided_by: str | None = None
+    message: Sometimes[str] = None
+    edited_arguments: Sometimes[dict[str, Any]] = None
+    choice: Sometimes[Choice] = None
+    answer: Annotated[Any, SOMETIMES] = None
+
+
+class Approved(DecisionMade):
+    pass
+
+
+class Rejected(DecisionMade):
+    pass
+
+
+class InteractionCancelled(StreamEvent):
+    pass
+
+
+class InteractionError(StreamEvent):
+    """The interaction cannot go on; `code` is stable, `message` is for people."""
+
+    code: str
+    message: str = ""
+    correlation_id: str | None = None
+
+
+class InteractionComplete(StreamEvent):
+    """The last event of every interaction, however it ended."""
+
+    status: InteractionStatus
+    usage: UsageView = Field(default_factory=UsageView)
+    cost: Sometimes[CostView] = None
+
+
+class TextPreview(StreamEvent):
+    """Text as it appears, from character `offset` of its round on; void once a higher `attempt` of
+    the round begins."""
+
+    round: int
+    attempt: int = 1
+    offset: int
+    content: str
+
+
+class AnswerDelta(TextPreview):
+    """What the agent says."""
+
+
+class ThinkingDelta(TextPreview):
+    """What the agent thinks."""
+
+
+class ToolOutput(StreamEvent):
+    """What a tool prints while it runs, from character `offset` on; again from 0 with each
+    `tool_call`."""
+
+    call_id: str
+    offset: Annotated[int | None, WithJsonSchema({"type": "integer"})] = None
+    chunk: str
+
+
+class BranchSwitched(StreamEvent):
+    """Another interaction is the last one of the branch that is shown."""
+
+    interaction_id: Annotated[
+        str,
+        BeforeValidator(lambda value: value or ""),
+        WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}]}),
+    ] = ""
+
+
+class ChatChanged(_AgentEvent):
+    """The chat was renamed."""
+
+    title: str | None = None
+
+
+class StreamEnd(WireModel):
+    """The stream ends early; the interaction does not. Go on at `resume_url`."""
+
+    reason: str
+    resume_url: str
+
+
+class Unknown(StreamEvent):
+    """An event of a newer server, as it came."""
+
+    name: str
+    data: str
+
+
+Event = (
+    InteractionStarted
+    | InteractionQueued
+    | AnswerDelta
+    | ThinkingDelta
+    | ToolOutput
+    | ThinkingEvent
+    | AnswerEvent
+    | ToolCallEvent
+    | ToolResultEvent
+    | ApprovalRequired
+    | Approved
+    | Rejected
+    | InteractionCancelled
+    | InteractionError
+    | InteractionComplete
+    | BranchSwitched
+    | ChatChanged
+    | Unknown
+)
+
+EVENTS: Mapping[str, type[Event]] = {
+    "interaction_started": InteractionStarted,
+    "interaction_queued": InteractionQueued,
+    "thinking": ThinkingEvent,
+    "tool_call": ToolCallEvent,
+    "tool_result": ToolResultEvent,
+    "answer": AnswerEvent,
+    "approval_required": ApprovalRequired,
+    "approved": Approved,
+    "rejected": Rejected,
+    "cancelled": InteractionCancelled,
+    "error": InteractionError,
+    "interaction_complete": InteractionComplete,
+    "answer_delta": AnswerDelta,
+    "thinking_delta": ThinkingDelta,
+    "tool_output": ToolOutput,
+    "branch_changed": BranchSwitched,
+    "chat_changed": ChatChanged,
+}

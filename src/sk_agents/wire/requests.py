@@ -1,0 +1,115 @@
+"""What clients of the chats API send. Unknown fields are refused: a typo must not pass silently."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, model_validator
+
+from sk_agents.wire.events import Choice
+from sk_agents.wire.images import checked_image
+
+MAX_TEXT_BYTES = 256 * 1024
+MAX_ITEMS = 32
+MAX_TITLE = 200
+MAX_NAME = 255
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
+    # A code point has at most four bytes, so most texts need no encoding to be counted.
+    if len(text) * 4 > MAX_TEXT_BYTES and len(text.encode()) > MAX_TEXT_BYTES:
+        raise ValueError(f"must have at most {MAX_TEXT_BYTES} bytes")
+    return text
+
+
+MessageText = Annotated[str, AfterValidator(_not_blank)]
+Title = Annotated[str, Field(min_length=1, max_length=MAX_TITLE), AfterValidator(_not_blank)]
+ChatId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+AgentName = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
+OnBusy = Literal["reject", "enqueue", "interrupt"]
+OnDisconnect = Literal["cancel", "continue"]
+Remember = Literal["run", "thread"]
+
+
+class RequestBody(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True
+    )
+
+
+class Item(RequestBody):
+    """Something sent along with a message: an image as a data URI, or a text file."""
+
+    content_type: Literal["text", "image"]
+    content: str
+    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME)] | None = None
+
+    @model_validator(mode="after")
+    def _content_fits_its_type(self) -> Item:
+        if self.content_type == "image":
+            checked_image(self.content)
+        else:
+            _not_blank(self.content)
+        return self
+
+
+Items = Annotated[tuple[Item, ...], Field(max_length=MAX_ITEMS)]
+
+
+class StartInteraction(RequestBody):
+    user_message: MessageText
+    items: Items = ()
+    agent: AgentName | None = None
+    on_busy: OnBusy = "reject"
+    on_disconnect: OnDisconnect | None = None
+
+
+class EditInteraction(RequestBody):
+    new_user_message: MessageText
+    items: Items = ()
+    agent: AgentName | None = None
+    on_busy: OnBusy = "reject"
+    on_disconnect: OnDisconnect | None = None
+
+
+class Regenerate(RequestBody):
+    on_busy: OnBusy = "reject"
+    on_disconnect: OnDisconnect | None = None
+
+
+class ApprovalDecision(RequestBody):
+    """Yes or no to what was shown; `digest` echoes it, so that nothing else can be meant."""
+
+    approved: StrictBool
+    message: Annotated[str, Field(max_length=4000)] | None = None
+    edited_arguments: dict[str, Any] | None = None
+    remember: Remember | None = None
+    digest: Annotated[str, Field(max_length=128)] | None = None
+    choice: Choice | None = None
+    answer: Any = None
+
+    @model_validator(mode="after")
+    def _only_what_runs_is_changed(self) -> Self:
+        if not self.approved and (self.edited_arguments is not None or self.remember is not None):
+            raise ValueError("edited_arguments and remember go with approved: true")
+        return self
+
+
+class NamedDecision(ApprovalDecision):
+    approval_id: Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class NewChat(RequestBody):
+    chat_id: ChatId | None = None
+    agent: AgentName | None = None
+    title: Title | None = None
+
+
+class ChatChange(RequestBody):
+    title: Title
+
+
+class BranchChoice(RequestBody):
+    interaction_id: Annotated[str, Field(min_length=1, max_length=128)]

@@ -1,0 +1,214 @@
+"""What the server answers: chats, interactions, branches, approvals, grants, agents."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+
+from sk_agents.wire.events import (
+    AgentEvent,
+    AskedCall,
+    CostView,
+    Decider,
+    InteractionStatus,
+    Sometimes,
+    UsageView,
+    WireModel,
+)
+
+
+class ErrorView(WireModel):
+    """Why an interaction failed."""
+
+    code: str
+    message: str = ""
+    correlation_id: str | None = None
+
+
+class ItemView(WireModel):
+    content_type: Literal["text", "image"]
+    content: str
+    name: str | None
+
+
+class DecisionView(WireModel):
+    """How an approval was decided."""
+
+    approved: bool
+    by: Decider
+    decided_by: str | None
+    decided_at: str
+    message: str | None
+    edited_arguments: dict[str, Any] | None
+    choice: str | None
+
+
+class ApprovalView(AskedCall):
+    """An approval, in whichever chat it was asked."""
+
+    chat_id: str
+    agent: str = ""
+    state: str = "pending"
+    requested_at: str = ""
+    late_result: Sometimes[str] = None
+    decision: Sometimes[DecisionView] = None
+
+
+class ChatMessage(WireModel):
+    """A chat message in OpenAI's form: what it does not have, it does not show."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | list[dict[str, Any]]
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_absent_fields(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in plain(self).items() if value is not None}
+
+
+class AgentState(WireModel):
+    messages: list[ChatMessage]
+
+
+class Interaction(WireModel):
+    """One message and everything the agent did about it."""
+
+    id: str
+    status: InteractionStatus
+    user_message: str
+    agent_events: list[AgentEvent] = []
+    final_agent_state: AgentState | None = None
+    """Everything said up to and including this interaction; None until it has ended."""
+    created_at: str
+    completed_at: str | None = None
+
+
+class InteractionView(Interaction):
+    agent: str = ""
+    items: tuple[ItemView, ...] = ()
+    parent_id: str | None = None
+    edits: str | None = None
+    """The interaction it was made from by an edit."""
+    superseded: bool = False
+    usage: UsageView = Field(default_factory=UsageView)
+    cost: CostView | None = None
+    error: ErrorView | None = None
+    partial: str | None = None
+    """What it had said when it was stopped."""
+    approvals: tuple[ApprovalView, ...] = ()
+    """Those that wait for a decision."""
+
+
+class StoredChat(WireModel):
+    """A chat as an `InteractionStore` keeps it."""
+
+    id: str
+    interactions: list[Interaction]
+    created_at: str
+
+
+class ChatSummary(WireModel):
+    id: str
+    title: str = ""
+    agent: str = ""
+    status: str = ""
+    created_at: str = ""
+    updated_at: str = ""
+
+
+class ChatView(WireModel):
+    """A chat as it stands, or its newest part if it is very long."""
+
+    id: str
+    interactions: tuple[InteractionView, ...]
+    created_at: str
+    title: str = ""
+    agent: str = ""
+    status: str = ""
+    updated_at: str = ""
+    last_seq: int = 0
+    last_event_id: str = ""
+    """A cursor for the chat's stream: everything after what is here."""
+    truncated: bool = False
+    """True if older interactions are left out: ask for those with `next` as `before`."""
+    next: str | None = None
+
+
+class ChatPage(WireModel):
+    chats: list[ChatSummary]
+    next: str | None
+
+
+class ApprovalPage(WireModel):
+    approvals: list[ApprovalView]
+    next: str | None
+
+
+class GrantView(WireModel):
+    """A standing approval for a tool."""
+
+    grant_id: str
+    chat_id: str
+    tool: str
+    scope: Literal["run", "thread"]
+    granted_at: str = ""
+    granted_by: str | None = None
+
+
+class GrantPage(WireModel):
+    grants: list[GrantView]
+    next: str | None
+
+
+class BranchView(WireModel):
+    """An interaction in the tree of a chat; `edits` names the one it was made from."""
+
+    interaction_id: str
+    parent_id: str | None = None
+    edits: str | None = None
+    status: InteractionStatus
+    user_message: str = ""
+    created_at: str = ""
+    visible: bool
+
+
+class BranchList(WireModel):
+    """`head` is the last interaction of the branch that is shown."""
+
+    head: str | None = None
+    branches: tuple[BranchView, ...]
+
+
+class ToolView(WireModel):
+    name: str
+    description: str
+    effect: str
+    parameters: dict[str, Any]
+
+
+class AgentView(WireModel):
+    name: str
+    description: str | None = None
+    model: str = ""
+    examples: list[str] = []
+    tools: list[ToolView] = []
+
+
+class AgentList(WireModel):
+    agents: list[AgentView]
+
+
+class Processed(WireModel):
+    """The server's receipt for a decision."""
+
+    status: Literal["processed"] = "processed"
+    approval_id: str
+    approved: bool
+
+
+class Cancelling(WireModel):
+    status: Literal["cancelling"] = "cancelling"
+    interaction_id: str
+    message: str = "Interaction will stop at next checkpoint"

@@ -1,0 +1,143 @@
+"""Access keys: made and revoked on the command line, counted by a running server at once."""
+
+from __future__ import annotations
+
+import json
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from sk_agents.authorization.access_keys import KeysFile
+from sk_agents.authorization.key_authorizer import KeyAuthorizer
+from sk_agents.cli import app
+from sk_agents.config.settings import Settings
+from sk_agents.exceptions import AuthorizerUnavailable, Unauthenticated
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TA_KEYS_FILE", str(tmp_path / "kept" / "keys.json"))
+    return tmp_path / "kept" / "keys.json"
+
+
+def teal(*words: str) -> Result:
+    return CliRunner().invoke(app, ["keys", *words])
+
+
+def made(*words: str) -> str:
+    result = teal("add", *words)
+    assert result.exit_code == 0, result.output
+    return result.stdout.strip()
+
+
+async def user_of(path: Path, key: str) -> str:
+    authorizer = KeyAuthorizer(Settings(keys_file=path))
+    return (await authorizer.authorize_request(f"Bearer {key}")).user_id
+
+
+async def test_key_is_its_users_until_it_is_revoked_without_a_restart(path: Path) -> None:
+    server = KeyAuthorizer(Settings(keys_file=path))
+    alice, bob = made("alice"), made("bob")
+    assert (await server.authorize_request(f"Bearer {alice}")).user_id == "alice"
+    assert (await server.authorize_request(f"bearer {bob}")).user_id == "bob"
+    assert teal("revoke", "alice").exit_code == 0
+    with pytest.raises(Unauthenticated):
+        await server.authorize_request(f"Bearer {alice}")
+    assert (await server.authorize_request(f"Bearer {bob}")).user_id == "bob"
+
+
+def test_file_has_no_key_in_it_and_is_the_users_alone(path: Path) -> None:
+    key = made("alice")
+    secret = key.rpartition("_")[2]
+    assert secret not in path.read_text()
+    assert secret not in teal("list").output
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda key: "",
+        lambda key: key[:-1],
+        lambda key: key + "x",
+        lambda key: key.upper(),
+        lambda key: key.replace("teal_", "meal_"),
+        lambda key: "teal_000000000000_" + "A" * 43,
+        lambda key: "é" * 20,
+    ],
+)
+async def test_wrong_key_is_refused(path: Path, change: Any) -> None:
+    key = made("alice")
+    with pytest.raises(Unauthenticated):
+        await user_of(path, change(key))
+
+
+async def test_key_ends_when_it_was_said_to(path: Path) -> None:
+    keys = KeysFile(path)
+    _, over = keys.add("alice", expires_at=datetime.now(UTC) - timedelta(seconds=1))
+    _, lasts = keys.add("alice", expires_at=datetime.now(UTC) + timedelta(hours=1))
+    assert await user_of(path, lasts) == "alice"
+    with pytest.raises(Unauthenticated):
+        await user_of(path, over)
+    assert [line.count("expired") for line in teal("list").stdout.splitlines()] == [1, 0]
+
+
+def test_list_tells_when_keys_were_made_and_end(path: Path) -> None:
+    made("alice", "--expires", "90d")
+    made("nightly report")
+    (alice, report) = json.loads(teal("list", "--json").stdout)
+    assert (alice["name"], report["name"]) == ("alice", "nightly report")
+    days = datetime.fromisoformat(alice["expires_at"]) - datetime.now(UTC)
+    assert timedelta(days=89) < days < timedelta(days=91)
+    assert report["expires_at"] is None
+    assert "secret_hash" not in alice
+
+
+def test_keys_made_at_the_same_time_are_all_kept(path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: KeysFile(path).add(f"user {n}"), range(40)))
+    assert sorted(key.name for key in KeysFile(path).keys()) == sorted(
+        f"user {n}" for n in range(40)
+    )
+
+
+@pytest.fixture
+def damaged(path: Path) -> tuple[Path, str]:
+    key = made("alice")
+    path.write_text('{"keys": [{}]}')
+    return path, key
+
+
+async def test_damaged_file_lets_no_key_in_and_is_not_ready(damaged: tuple[Path, str]) -> None:
+    path, key = damaged
+    with pytest.raises(AuthorizerUnavailable, match=r"keys\.json"):
+        await user_of(path, key)
+    with pytest.raises(AuthorizerUnavailable):
+        await KeyAuthorizer(Settings(keys_file=path)).ping()
+
+
+def test_damaged_file_is_named_and_left_alone(damaged: tuple[Path, str]) -> None:
+    path, _ = damaged
+    assert teal("list").exit_code == 78
+    assert teal("add", "bob").exit_code == 78
+    assert path.read_text() == '{"keys": [{}]}'
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("add", ""), 2),
+        (("add", "x" * 300), 2),
+        (("add", "alice", "--expires", "soon"), 2),
+        (("add", "alice", "--expires", "0d"), 2),
+        (("revoke", "nobody"), 1),
+    ],
+)
+def test_bad_usage_is_told(path: Path, words: tuple[str, ...], code: int) -> None:
+    assert teal(*words).exit_code == code

@@ -1,0 +1,145 @@
+"""Tokens of any OpenID Connect issuer."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from sk_agents.app import create_app
+from sk_agents.authorization.oidc_authorizer import OidcAuthorizer
+from sk_agents.authorization.request_authorizer import Principal
+from sk_agents.config.settings import Settings, load_settings
+from sk_agents.exceptions import ConfigurationError, InsufficientScope, Unauthenticated
+from tests.authorization.issuer import TestIssuer, running_issuer
+
+
+@pytest.fixture
+async def issuer() -> AsyncIterator[TestIssuer]:
+    async with running_issuer() as issuer:
+        yield issuer
+
+
+def settings(issuer: TestIssuer, **changed: Any) -> Settings:
+    given = {"oidc_issuer": f"{issuer.url}/realm", "oidc_audience": "teal", **changed}
+    return Settings(authorizer="oidc", store="memory:", **given)
+
+
+def token(issuer: TestIssuer, **changed: Any) -> str:
+    now = int(time.time())
+    claims = {
+        "iss": f"{issuer.url}/realm",
+        "aud": "teal",
+        "sub": "alice-1",
+        "scope": "openid teal.use",
+        "email": "alice@example.com",
+        "groups": ["finance"],
+        "iat": now,
+        "exp": now + 300,
+        **changed,
+    }
+    return issuer.signed({name: value for name, value in claims.items() if value is not None})
+
+
+async def ask(issuer: TestIssuer, sent: str, **changed: Any) -> Principal:
+    return await OidcAuthorizer(settings(issuer, **changed)).authorize_request(f"Bearer {sent}")
+
+
+async def test_user_is_the_chosen_claim(issuer: TestIssuer) -> None:
+    by_subject = await ask(issuer, token(issuer))
+    assert (by_subject.user_id, by_subject.name) == ("alice-1", "alice@example.com")
+    assert by_subject.groups == {"finance"}
+    by_mail = await ask(issuer, token(issuer), oidc_user_claim="email")
+    assert by_mail.user_id == "alice@example.com"
+    in_roles = await ask(issuer, token(issuer, roles=["x"]), oidc_groups_claim="roles")
+    assert in_roles.groups == {"x"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"aud": "other"},
+        {"aud": ["other"]},
+        {"iss": "https://issuer.example.com"},
+        {"sub": None},
+        {"email": None},
+        {"token_use": "id"},
+        {"typ": "ID"},
+        {"nonce": "n"},
+        {"at_hash": "h"},
+    ],
+)
+async def test_token_that_is_not_for_this_server_is_refused(
+    issuer: TestIssuer, changed: dict[str, Any]
+) -> None:
+    with pytest.raises(Unauthenticated):
+        await ask(issuer, token(issuer, **changed), oidc_user_claim="email")
+
+
+async def test_one_of_several_audiences_is_enough(issuer: TestIssuer) -> None:
+    await ask(issuer, token(issuer, aud=["account", "teal"]))
+
+
+async def test_every_listed_scope_is_needed(issuer: TestIssuer) -> None:
+    await ask(issuer, token(issuer), oidc_scopes="openid,teal.use")
+    with pytest.raises(InsufficientScope) as refusal:
+        await ask(issuer, token(issuer), oidc_scopes="openid,teal.admin")
+    assert refusal.value.scope == "teal.admin"
+    await ask(issuer, token(issuer, scope=None, scp=["teal.use"]), oidc_scopes="teal.use")
+
+
+async def test_algorithm_counts_only_if_it_is_listed(issuer: TestIssuer) -> None:
+    curve = ec.generate_private_key(ec.SECP256R1())
+    public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(curve.public_key()))
+    issuer.keys.append({**public, "kid": "curve"})
+    claims = jwt.decode(token(issuer), options={"verify_signature": False})
+    sent = jwt.encode(claims, curve, "ES256", headers={"kid": "curve"})
+    with pytest.raises(Unauthenticated):
+        await ask(issuer, sent)
+    assert (await ask(issuer, sent, oidc_algorithms="RS256,ES256")).user_id == "alice-1"
+    mixed = jwt.encode(claims, curve, "ES256", headers={"kid": "key-0"})
+    with pytest.raises(Unauthenticated):
+        await ask(issuer, mixed, oidc_algorithms="RS256,ES256")
+
+
+def test_algorithms_with_a_shared_secret_cannot_be_chosen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TA_OIDC_ALGORITHMS", "RS256,HS256")
+    with pytest.raises(ConfigurationError, match="TA_OIDC_ALGORITHMS"):
+        load_settings()
+
+
+async def test_verified_token_is_remembered_until_it_expires(issuer: TestIssuer) -> None:
+    now = time.time()
+    authorizer = OidcAuthorizer(settings(issuer), now=lambda: now)
+    sent = f"Bearer {token(issuer)}"
+    first = await authorizer.authorize_request(sent)
+    issuer.keys, issuer.is_down = [], True
+    assert await authorizer.authorize_request(sent) is first
+    now += 361
+    with pytest.raises(Unauthenticated):
+        await authorizer.authorize_request(sent)
+
+
+async def test_server_is_ready_once_the_issuer_was_reached(issuer: TestIssuer) -> None:
+    issuer.is_down = True
+    app = create_app(settings(issuer))
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
+    ):
+        before = await client.get("/health/ready")
+        refused = await client.get("/chats", headers={"Authorization": f"Bearer {token(issuer)}"})
+        assert before.json()["dependencies"]["authorizer"]["status"] != "up"
+    assert (before.status_code, refused.status_code) == (503, 503)
+    assert "Retry-After" in refused.headers
