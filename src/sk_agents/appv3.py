@@ -28,7 +28,7 @@ class AppV3:
             names_task=settings.persistence_module is not None and own_class_url(settings) is None,
             request_wait=settings.request_wait,
         )
-        store = app.state.house.stores.tasks
+        store = app.state.parts.stores.tasks
         health = Health()
         health.watch("store", store.ping, durability=store.durability)
         app.add_operations(teal_operations(served, health))

@@ -26,11 +26,10 @@ from sk_agents.http.caller import RequestCaller, caller_of
 from sk_agents.http.errors import DETAIL_JSON, Problem, run_failure_status
 from sk_agents.http.health import Health, agent_health_operations
 from sk_agents.http.ids import MAX_KEY_LENGTH, canonical_uuid, correlation_id_of, idempotency_key
-from sk_agents.http.limits import limits_of, quota_of
+from sk_agents.http.limits import HeldStream, limits_of, quota_of
 from sk_agents.http.operations import Events, Operation, OperationRoute, openapi_document
 from sk_agents.http.page import reference_operations
-from sk_agents.http.sse import DirectLine, EventStream, Frames
-from sk_agents.http.streams import HeldStream
+from sk_agents.http.sse import EventStream, Frames, LiveWriter
 from sk_agents.tealagents import handle
 from sk_agents.tealagents.models import (
     UUID_PATTERN,
@@ -126,14 +125,14 @@ class _StreamOutlet:
 
     def __init__(self, renderer: RequestRenderer) -> None:
         self._renderer = renderer
-        self.line = DirectLine()
+        self.live = LiveWriter()
 
     @property
     def is_open(self) -> bool:
-        return self.line.is_open
+        return self.live.is_open
 
     def write(self, text: str) -> None:
-        self.line.write(b"".join(self._renderer.frames([text])))
+        self.live.write(b"".join(self._renderer.frames([text])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +164,7 @@ class _Endpoint:
             frames(),
             idle_frame=renderer.keepalive(),
             keepalive=self.served.keepalive,
-            line=outlet.line,
+            live=outlet.live,
         )
 
 
