@@ -40,7 +40,7 @@ def create_app(
     agents: Sequence[AgentFile] = (),
     *,
     authorizer: RequestAuthorizer | None = None,
-) -> FastAPI:
+) -> TealApp:
     """The application for these agents; its lifespan opens and closes the resources.
 
     Raises:
@@ -115,7 +115,7 @@ def _limits(settings: Settings, parts: ServerParts, *, is_everybody: bool) -> Li
     )
 
 
-def _add_agent_routes(app: FastAPI, file: AgentFile, settings: Settings) -> None:
+def _add_agent_routes(app: TealApp, file: AgentFile, settings: Settings) -> None:
     """By the API that the file names. Each is imported by the first file that needs it: together
     they would take a seventh of a start."""
     match file.api_version:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 
-from fastapi import FastAPI
-
 from sk_agents.agent_assembly import agent_address, build_named_model
 from sk_agents.config.agent_file import AgentFile
 from sk_agents.config.settings import Settings, variable
 from sk_agents.engine.ports import Model
 from sk_agents.exceptions import ConfigurationError
+from sk_agents.http.front import TealApp
 from sk_agents.skagents.models import Handler
-from sk_agents.skagents.routes import mount
+from sk_agents.skagents.routes import serve_agent_file
 from sk_agents.skagents.v1.config import ChatConfig, SequentialConfig, read_config
 from sk_agents.skagents.v1.handlers import ChatHandler, SequentialHandler
 from sk_agents.skagents.v1.structured import StructuredOutput
@@ -25,7 +24,7 @@ TRANSFORMER = "structured_output_transformer_model"
 
 class AppV1:
     @staticmethod
-    def run(app: FastAPI, file: AgentFile, settings: Settings) -> None:
+    def run(app: TealApp, file: AgentFile, settings: Settings) -> None:
         """Mount the routes of one file.
 
         Raises:
@@ -46,7 +45,7 @@ class AppV1:
                     lambda agent: agent_address(file, agent),
                     _output(file, config, settings, app.state.parts),
                 )
-        mount(app, file, handler, input_type=config.input_type, output_type=output_type)
+        serve_agent_file(app, file, handler, input_type=config.input_type, output_type=output_type)
 
 
 def _output(

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
-
 from sk_agents.agent_assembly import agent_address
 from sk_agents.config.agent_file import AgentFile
 from sk_agents.config.settings import Settings
 from sk_agents.config.store_url import own_class_url
+from sk_agents.http.front import TealApp
 from sk_agents.http.health import Health
-from sk_agents.tealagents.routes import (
-    get_document_routes,
-    get_resume_routes,
-    get_stateful_routes,
-)
+from sk_agents.tealagents.routes import teal_operations
 from sk_agents.tealagents.v1alpha1.config import ServedTealAgent, read_config
 
 
 class AppV3:
     @staticmethod
-    def run(app: FastAPI, file: AgentFile, settings: Settings) -> None:
+    def run(app: TealApp, file: AgentFile, settings: Settings) -> None:
         """Add the routes of one file's agent.
 
         Raises:
@@ -36,6 +31,4 @@ class AppV3:
         store = app.state.parts.stores.tasks
         health = Health()
         health.watch("store", store.ping, durability=store.durability)
-        operations = [*get_stateful_routes(served, health), *get_resume_routes(served, health)]
-        app.router.routes.extend(operation.route for operation in operations)
-        app.router.routes.extend(get_document_routes(config, operations))
+        app.add_operations(teal_operations(served, health))

@@ -5,7 +5,7 @@
     │   └── LoadError                  a class named by configuration cannot be used
     │       └── ModuleMissing, ModuleBroken, ClassUnusable
     ├── Unauthenticated                who is calling is not known
-    │   └── TokenExpired
+    │   └── TokenExpired, NotOwner
     ├── AuthorizerUnavailable          who is calling cannot be found out now
     ├── Forbidden                      known, but not allowed
     │   └── InsufficientScope
@@ -29,6 +29,7 @@
     │   ├── ApprovalExpired
     │   ├── ApprovalMismatch
     │   ├── ApprovalWithdrawn
+    │   ├── PauseRequired              it has paused more than once
     │   ├── AlreadyTerminal
     │   └── CommitReused
     ├── ShuttingDown                   this instance takes no new work
@@ -113,6 +114,12 @@ class Unauthenticated(TealError):
 
 class TokenExpired(Unauthenticated):
     """The token has expired."""
+
+
+class NotOwner(Unauthenticated):
+    """This belongs to another user."""
+
+    code = "unauthenticated"
 
 
 class AuthorizerUnavailable(TealError):
@@ -223,6 +230,10 @@ class ApprovalMismatch(Conflict):
 
 class ApprovalWithdrawn(Conflict):
     """This approval was withdrawn."""
+
+
+class PauseRequired(Conflict):
+    """This request has paused more than once: say which pause is meant."""
 
 
 class AlreadyTerminal(Conflict):

@@ -19,11 +19,12 @@ from sk_agents.agent_assembly import agent_address
 from sk_agents.app import create_app
 from sk_agents.config.agent_file import AgentFile, load_agent_files
 from sk_agents.config.settings import Settings
+from sk_agents.http.front import TealApp
 from sk_agents.http.health import Health
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.persistence.tasks.view import StoreTasks
 from sk_agents.ska_types import AgentTask
-from sk_agents.tealagents.routes import get_resume_routes, get_stateful_routes
+from sk_agents.tealagents.routes import teal_operations
 from sk_agents.tealagents.v1alpha1.config import ServedTealAgent, read_config
 from sk_agents.testing import HeaderAuthorizer, ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn
@@ -117,7 +118,7 @@ class Place:
         """Everything in the store's files."""
         return b"".join(path.read_bytes() for path in self.folder.glob("teal.sqlite*"))
 
-    def app(self) -> FastAPI:
+    def app(self) -> TealApp:
         for name in self.names:
             folder = self.folder / name
             folder.mkdir(exist_ok=True)
@@ -135,14 +136,12 @@ class Place:
                 self._serve_otherwise(app, file, path)
         return app
 
-    def _serve_otherwise(self, app: FastAPI, file: AgentFile, path: str) -> None:
+    def _serve_otherwise(self, app: TealApp, file: AgentFile, path: str) -> None:
         """The routes with other bounds than a server has."""
         routes = app.router.routes
         routes[:] = [one for one in routes if not getattr(one, "path", "").startswith(path)]
         served = ServedTealAgent(agent_address(file), read_config(file), **self.served)
-        health = Health()
-        operations = [*get_stateful_routes(served, health), *get_resume_routes(served, health)]
-        routes.extend(operation.route for operation in operations)
+        app.add_operations(teal_operations(served, Health()))
 
     async def stored(self, task_id: str) -> AgentTask | None:
         """The task as a second connection to the file finds it."""

@@ -236,9 +236,9 @@ async def test_health_and_description_of_one_file(tmp_path: Path) -> None:
         assert set(document["paths"]) == {P, f"{P}/sse", f"{P}/health", f"{P}/health/live"}
         invoke = document["paths"][P]["post"]
         assert invoke["description"].strip() == "Helps with mail."
-        schema = invoke["requestBody"]["content"]["application/json"]["schema"]
-        assert "chat_history" in schema["properties"]
-        assert "$ref" not in str(schema)
+        reference = invoke["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+        assert reference == "#/components/schemas/BaseInput"
+        assert "chat_history" in document["components"]["schemas"]["BaseInput"]["properties"]
         assert list(invoke["responses"]["200"]["content"]) == ["application/json"]
         stream = document["paths"][f"{P}/sse"]["post"]
         assert list(stream["responses"]["200"]["content"]) == ["text/event-stream"]

@@ -23,6 +23,7 @@ from sk_agents.exceptions import (
     Forbidden,
     InvalidInput,
     NotFound,
+    NotOwner,
     TealError,
     Unauthenticated,
 )
@@ -191,12 +192,12 @@ def require_owner(
     """Pass the owner only.
 
     Raises:
-        Unauthenticated: somebody else's, and its existence may be known.
-        NotFound: somebody else's, reported as `missing` so that it looks like an unknown one.
+        NotOwner: it is another user's, and its existence may be known.
+        NotFound: it is another user's, reported as `missing` so that it looks like an unknown one.
     """
     if owned_by(caller, owner_user_id):
         return
-    raise missing() if hide_existence else Unauthenticated("This belongs to another user.")
+    raise missing() if hide_existence else NotOwner()
 
 
 def check_bind_address(host: str, authorizer: RequestAuthorizer, allow_insecure: bool) -> None:

@@ -22,7 +22,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Scope
 
 from sk_agents import exceptions
-from sk_agents.exceptions import InsufficientScope, TealError, Unauthenticated
+from sk_agents.exceptions import InsufficientScope, NotOwner, TealError, Unauthenticated
 from sk_agents.http.ids import correlation_id_of
 
 logger = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ STATUS_OF: Mapping[type[TealError], HTTPStatus] = {
     exceptions.StoreError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 DEFAULT_RETRY_AFTER = 1
+RUN_TIMEOUTS = frozenset({"llm_timeout", "run_timeout"})
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 # A long list of wrong items would make a longer list of errors.
 MAX_ERRORS = 20
@@ -146,6 +147,40 @@ PROBLEM_JSON = ErrorStyle(
 )
 
 
+def detail_json(scope: Scope, problem: Problem) -> Response:
+    """The problem as FastAPI's clients know errors: `detail` first, here with our `code`."""
+    members = dict(problem.members)
+    body = {
+        "detail": members.pop("errors", problem.detail),
+        "code": problem.code,
+        "correlation_id": correlation_id_of(scope),
+        **members,
+    }
+    return Response(
+        orjson.dumps(body), problem.status, headers=problem.headers, media_type="application/json"
+    )
+
+
+DETAIL_JSON = ErrorStyle(
+    detail_json,
+    "application/json",
+    "Error",
+    {
+        "type": "object",
+        "description": "Why there is no answer.",
+        "required": ["detail", "code", "correlation_id"],
+        "properties": {
+            "detail": {
+                "description": "What is wrong: a sentence, or a list of wrong fields.",
+                "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}],
+            },
+            "code": {"type": "string"},
+            "correlation_id": {"type": "string"},
+        },
+    },
+)
+
+
 def problem_of(error: Exception, scope: Scope) -> Problem:
     """The client's view of any error that a request raised; failures of the server are logged."""
     match error:
@@ -187,7 +222,21 @@ def _teal_problem(error: TealError, scope: Scope) -> Problem:
         # The message may name hosts and files; the class's own sentence does not.
         detail = str(type(error)())
         _log(scope, error, str(error))
-    return Problem(status, error.code, detail, headers=_headers(status, error), error=error)
+    return Problem(
+        status,
+        error.code,
+        detail,
+        headers=_headers(status, error),
+        members=error.attributes.get("members"),
+        error=error,
+    )
+
+
+def run_failure_status(code: str) -> HTTPStatus:
+    """What a run that failed with this code means over HTTP."""
+    if code in RUN_TIMEOUTS:
+        return HTTPStatus.GATEWAY_TIMEOUT
+    return HTTPStatus.BAD_GATEWAY if code.startswith("llm_") else HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _headers(status: HTTPStatus, error: TealError) -> dict[str, str]:
@@ -208,7 +257,7 @@ def _challenge(error: TealError) -> str | None:
         scope = f', scope="{error.scope}"' if error.attributes.get("scope") else ""
         return f'Bearer error="insufficient_scope", error_description="{_quoted(error)}"{scope}'
     if isinstance(error, Unauthenticated):
-        if str(error) == str(Unauthenticated()):
+        if isinstance(error, NotOwner) or str(error) == str(Unauthenticated()):
             return "Bearer"
         return f'Bearer error="invalid_token", error_description="{_quoted(error)}"'
     return None

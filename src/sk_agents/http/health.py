@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -113,6 +114,15 @@ def health_operations(health: Health, *, streams: int = BEATING_AT_ONCE) -> list
             errors=(429,),
             **about,
         ),
+    ]
+
+
+def agent_health_operations(prefix: str, health: Health, tag: str) -> list[Operation]:
+    """The same for one agent: `{prefix}/health` and `{prefix}/health/live`."""
+    live, ready, *_ = health_operations(health)
+    return [
+        replace(ready, path=f"{prefix}/health", tag=tag, summary="Can it serve?"),
+        replace(live, path=f"{prefix}/health/live", tag=tag, summary="Is it there?"),
     ]
 
 

@@ -31,8 +31,8 @@ from sk_agents.http.body import checked_body
 from sk_agents.http.caller import Identify, current_caller, identify_caller
 from sk_agents.http.errors import PROBLEM_JSON, ErrorStyle
 
-# By the event's name: the model of its data, and an example.
-Events = Mapping[str, tuple[type[BaseModel], Any]]
+# By the event's name: the model of its data, or a union of models, and an example.
+Events = Mapping[str, tuple[Any, Any]]
 _SCHEMAS = "#/components/schemas/"
 _STREAM = "text/event-stream"
 # FastAPI's own shape of a validation error, which no route sends.
@@ -53,6 +53,8 @@ class Operation:
     path: str
     endpoint: Callable[..., Any]
     summary: str | None = None
+    # In the place of the endpoint's docstring.
+    description: str | None = None
     tag: str | None = None
     who: Identify | None = current_caller
     body: type[BaseModel] | None = None
@@ -125,6 +127,7 @@ class OperationRoute(Route):
             operation.endpoint if operation.is_typed else _stub(operation),
             methods=[operation.method],
             summary=operation.summary,
+            description=operation.description,
             tags=[operation.tag] if operation.tag else None,
             dependencies=[Depends(one) for one in operation.depends],
             status_code=operation.status,
@@ -263,7 +266,11 @@ def _describe_events(
             "id": {"type": "string"}
             | ({"pattern": operation.event_id} if operation.event_id else {}),
             "event": {"enum": list(events)},
-            "data": {"type": "string", "contentMediaType": "application/json"},
+            "data": {
+                "type": "string",
+                "contentMediaType": "application/json",
+                "contentSchema": {"anyOf": list(models.values())},
+            },
             "retry": {"type": "integer"},
         },
     }

@@ -10,10 +10,12 @@ import gzip
 import mimetypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
 
+import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -121,6 +123,24 @@ def page_operations(agents: Sequence[str], store: str, built: Path = BUILT) -> l
         Operation(method=method, path=path, endpoint=endpoint, who=None, is_described=False)
         for path, endpoint in paths.items()
         for method in ("GET", "HEAD")
+    ]
+
+
+def reference_operations(prefix: str, document: Callable[[], dict[str, Any]]) -> list[Operation]:
+    """`openapi.json` under this prefix, made when it is first asked for, and its page."""
+    made = cache(document)
+
+    async def openapi() -> Response:
+        return Response(orjson.dumps(made()), media_type="application/json")
+
+    async def docs(request: Request) -> Response:
+        return reference_page(request)
+
+    return [
+        Operation(
+            method="GET", path=f"{prefix}{path}", endpoint=endpoint, who=None, is_described=False
+        )
+        for path, endpoint in (("/openapi.json", openapi), ("/docs", docs))
     ]
 
 

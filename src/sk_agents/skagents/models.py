@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from pydantic import BaseModel
 
@@ -44,10 +44,10 @@ class PartialResponse(BaseModel):
     output_partial: str
 
 
-class ErrorResponse(BaseModel):
-    """Why there is no answer; for an input that does not fit, what is wrong where."""
+class ErrorEvent(BaseModel):
+    """Why a stream ends without an answer."""
 
-    detail: str | list[dict[str, Any]]
+    error: str
     code: str
     correlation_id: str
 

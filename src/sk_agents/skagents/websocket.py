@@ -71,7 +71,11 @@ async def serve_websocket(
             await _close(websocket, BAD_INPUT, _first_problem(error))
             return
         except TealError as error:
-            await _close(websocket, CODES.get(type(error), FAILED), failure_of(error).message)
+            await _close(
+                websocket,
+                CODES.get(type(error), FAILED),
+                failure_of(error, websocket.scope).message,
+            )
             return
         end = await while_connected(websocket.receive, _sent(websocket, outputs))
         if end is not None:

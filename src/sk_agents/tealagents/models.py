@@ -31,6 +31,7 @@ __all__ = [
     "RejectedToolResponse",
     "Request",
     "RequestFailure",
+    "RequestIds",
     "ResumeRequest",
     "Session",
     "StateIds",
@@ -56,7 +57,7 @@ NO_TOKENS = TokenUsage(completion_tokens=0, prompt_tokens=0, total_tokens=0)
 
 @dataclass(frozen=True, slots=True)
 class StateIds:
-    """The three ids that every reply and every event carries."""
+    """The ids of a request as they are passed around."""
 
     session_id: str
     task_id: str
@@ -147,24 +148,26 @@ class Outgoing(BaseModel):
     model_config = ConfigDict(defer_build=True)
 
 
-class TealAgentsResponse(Outgoing):
+class RequestIds(Outgoing):
+    """The three ids that every reply and every event carries."""
+
+    session_id: str
+    task_id: str
+    request_id: str
+
+
+class TealAgentsResponse(RequestIds):
     """A finished request's answer."""
 
-    task_id: str
-    session_id: str
-    request_id: str
     output: str
     source: str | None = None
     token_usage: TokenUsage = NO_TOKENS
     extra_data: ExtraData | None = None
 
 
-class TealAgentsPartialResponse(Outgoing):
+class TealAgentsPartialResponse(RequestIds):
     """A piece of an answer as it appears."""
 
-    session_id: str
-    task_id: str
-    request_id: str
     output_partial: str
     source: str | None = None
 
@@ -184,33 +187,24 @@ class ToolCallContent(Outgoing):
     choices: list[str] | None = None
 
 
-class HitlResponse(Outgoing):
+class HitlResponse(RequestIds):
     """A request that waits for a person. Both addresses take a POST, with or without a body."""
 
-    task_id: str
-    session_id: str
-    request_id: str
     message: str = "Human intervention required."
     approval_url: str
     rejection_url: str
     tool_calls: list[ToolCallContent]
 
 
-class RejectedToolResponse(Outgoing):
+class RejectedToolResponse(RequestIds):
     """A request that ended because a person said no."""
 
-    task_id: str
-    session_id: str
-    request_id: str
     message: str = "Tool execution rejected."
 
 
-class RequestFailure(Outgoing):
+class RequestFailure(RequestIds):
     """A request that could not go on; `correlation_id` finds it in the logs."""
 
-    session_id: str
-    task_id: str
-    request_id: str
     error: str
     code: str
     correlation_id: str | None = None
@@ -219,14 +213,11 @@ class RequestFailure(Outgoing):
 Content = TealAgentsResponse | HitlResponse | RejectedToolResponse | RequestFailure
 
 
-class StateResponse(Outgoing):
+class StateResponse(RequestIds):
     """Every reply to a request. The fields of `content` are repeated beside it."""
 
     model_config = ConfigDict(extra="allow")
 
-    session_id: str
-    task_id: str
-    request_id: str
     status: TaskStatus
     content: Content | None = None
 

@@ -1,353 +1,429 @@
-"""One agent's routes as a table, from which the server and its OpenAPI document are both made."""
+"""One agent's operations: from HTTP to the handler and back.
+
+Asking and reading streams run all the time, and messages may hold images: plain endpoints that
+read bytes once. The others are ordinary, typed endpoints.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
-from http import HTTPStatus
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
-from starlette.requests import Request as HttpRequest
+import orjson
+from fastapi import Body, Depends, Header, Path, Query
+from pydantic import AfterValidator, TypeAdapter
+from pydantic.json_schema import SkipJsonSchema
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from sk_agents.http import operations
-from sk_agents.http.health import Health
-from sk_agents.http.operations import OperationRoute
-from sk_agents.http.page import reference_page
-from sk_agents.tealagents.endpoints import Endpoint, Endpoints, JsonResponse, guarded
+from sk_agents.engine.commands import OnDisconnect
+from sk_agents.engine.engine import Engine
+from sk_agents.engine.models import RunStatus
+from sk_agents.exceptions import InvalidInput, TealError
+from sk_agents.http.body import body_of
+from sk_agents.http.caller import RequestCaller, caller_of
+from sk_agents.http.errors import DETAIL_JSON, Problem, run_failure_status
+from sk_agents.http.health import Health, agent_health_operations
+from sk_agents.http.ids import MAX_KEY_LENGTH, canonical_uuid, correlation_id_of, idempotency_key
+from sk_agents.http.limits import HeldStream, limits_of, quota_of
+from sk_agents.http.operations import Events, Operation, OperationRoute, openapi_document
+from sk_agents.http.page import reference_operations
+from sk_agents.http.sse import EventStream, Frames, LiveWriter
+from sk_agents.tealagents import handle
 from sk_agents.tealagents.models import (
     UUID_PATTERN,
     AgentTask,
     HitlResponse,
     RejectedToolResponse,
-    Request,
+    RequestFailure,
+    RequestIds,
     ResumeRequest,
     Session,
+    StateIds,
     StateResponse,
     TealAgentsPartialResponse,
     TealAgentsResponse,
     UserMessage,
 )
-from sk_agents.tealagents.v1alpha1.config import ServedTealAgent, TealAgentConfig
+from sk_agents.tealagents.models import Request as RequestState
+from sk_agents.tealagents.v1alpha1.agent import AcceptedRequest, Progress
+from sk_agents.tealagents.v1alpha1.config import SURFACE, ServedTealAgent
+from sk_agents.tealagents.v1alpha1.handler import TealAgentsV1Alpha1Handler
+from sk_agents.tealagents.v1alpha1.render import RequestRenderer
 
-Model = type[BaseModel]
-STREAMED = (TealAgentsPartialResponse, TealAgentsResponse, HitlResponse, RejectedToolResponse)
-
-REFERENCE = "#/components/schemas/{model}"
-EVENTS = "text/event-stream"
-JSON = "application/json"
-ANSWER_EVENTS = ("partial-response", "final-response", "hitl-response")
-OTHER_EVENTS = ("error", "keepalive")
-_PARAMETER = re.compile(r"\{(\w+)\}")
-_ERROR = {
-    "type": "object",
-    "required": ["detail", "code", "correlation_id"],
-    "properties": {
-        "detail": {"description": "What is wrong: a sentence, or a list of wrong fields."},
-        "code": {"type": "string"},
-        "correlation_id": {"type": "string"},
-    },
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _EndpointApp:
-    """An endpoint as a plain ASGI application: errors are answered by the endpoint itself."""
-
-    endpoint: Endpoint
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self.endpoint(HttpRequest(scope, receive))
-        await response(scope, receive, send)
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """A route and what can be said about it; `errors` are the statuses besides the good one."""
-
-    method: str
-    path: str
-    endpoint: Endpoint
-    summary: str
-    takes: Model | None = None
-    returns: tuple[Model, ...] = ()
-    streams: bool = False
-    query: Mapping[str, str] = field(default_factory=dict)
-    errors: Sequence[int] = ()
-    good: int = 200
-
-    @property
-    def route(self) -> Route:
-        return OperationRoute(
-            operations.Operation(
-                method=self.method,
-                path=self.path,
-                endpoint=_EndpointApp(guarded(self.endpoint)),
-                # The endpoint finds out by itself.
-                who=None,
-                is_described=False,
-            )
-        )
-
-
-_TASK = {"task_id": "The request's task; only stores that cannot find a request alone need it."}
-_RESUME = {"action": "approve or reject.", "pause": "Which pause is meant.", **_TASK}
+VERSION = "v1alpha1"
+_MESSAGE: TypeAdapter[UserMessage] = TypeAdapter(UserMessage)
 _ASKING = (400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 502, 503, 504)
 _READING = (401, 404, 422, 500, 503)
 
 
-def get_stateful_routes(served: ServedTealAgent, health: Health) -> list[Operation]:
-    """Invoking the agent, and looking at its tasks, sessions and requests."""
-    do, at = Endpoints(served, health), served.config.path
-    return [*_asking(do, at), *_looking(do, at), *_health(do, at)]
+def _optional_uuid(text: str | None) -> str | None:
+    return canonical_uuid(text) if text is not None else None
 
 
-def _asking(do: Endpoints, at: str) -> list[Operation]:
-    return [
-        Operation(
+Optional = str | SkipJsonSchema[None]
+Uuid = Annotated[
+    str, AfterValidator(canonical_uuid), Path(json_schema_extra={"pattern": UUID_PATTERN})
+]
+TaskQuery = Annotated[
+    Optional,
+    AfterValidator(_optional_uuid),
+    Query(
+        alias="task_id",
+        description="The request's task; only stores that cannot find a request alone need it.",
+    ),
+]
+
+
+async def _key_parameter(
+    request: Request,
+    key: Annotated[
+        Optional,
+        Header(
+            alias="Idempotency-Key",
+            description="A request sent again with its key is not done again.",
+            json_schema_extra={"minLength": 1, "maxLength": MAX_KEY_LENGTH},
+        ),
+    ] = None,
+) -> str | None:
+    return idempotency_key(request.scope)
+
+
+async def _resume(
+    body: Annotated[ResumeRequest, Body(default_factory=ResumeRequest)],
+    action: Annotated[Optional, Query(description="approve or reject.")] = None,
+    pause: Annotated[Optional, Query(description="Which pause is meant.")] = None,
+) -> ResumeRequest:
+    """The body together with the query: `?action=approve&pause=7`.
+
+    Raises:
+        InvalidInput: body and query differ, or the query is not valid.
+    """
+    given: dict[str, Any] = {}
+    if action is not None:
+        if body.decisions is not None:
+            raise InvalidInput("Give either an action or decisions.")
+        if action not in ("approve", "reject") or body.action not in (None, action):
+            raise InvalidInput("The action is approve or reject, the same wherever it is given.")
+        given["action"] = action
+    if pause is not None:
+        if not (pause.isascii() and pause.isdecimal() and len(pause) < 16):
+            raise InvalidInput("The pause is a number.")
+        if body.pause not in (None, int(pause)):
+            raise InvalidInput("The pause must be the same wherever it is given.")
+        given["pause"] = int(pause)
+    return body.model_copy(update=given) if given else body
+
+
+Key = Annotated[str | None, Depends(_key_parameter)]
+Resume = Annotated[ResumeRequest, Depends(_resume)]
+
+
+class _StreamOutlet:
+    """Writes the text of an answer into its stream as it appears."""
+
+    def __init__(self, renderer: RequestRenderer) -> None:
+        self._renderer = renderer
+        self.live = LiveWriter()
+
+    @property
+    def is_open(self) -> bool:
+        return self.live.is_open
+
+    def write(self, text: str) -> None:
+        self.live.write(b"".join(self._renderer.frames([text])))
+
+
+@dataclass(frozen=True, slots=True)
+class _Endpoint:
+    """What the endpoints of one agent share. The engine is the running application's."""
+
+    served: ServedTealAgent
+
+    def _handler(self, scope: Scope) -> TealAgentsV1Alpha1Handler:
+        return handle(VERSION, _engine(scope), self.served)
+
+    def _stream(
+        self, scope: Scope, handler: TealAgentsV1Alpha1Handler, accepted: AcceptedRequest
+    ) -> EventStream:
+        renderer = handler.renderer(accepted.ids, _root(scope))
+        outlet = _StreamOutlet(renderer)
+
+        async def frames() -> Frames:
+            batches = handler.loop.follow(accepted, outlet)
+            try:
+                async for pieces in batches:
+                    yield renderer.frames(pieces)
+            except TealError as error:
+                yield [renderer.error_frame(error, correlation_id_of(scope))]
+            finally:
+                await batches.aclose()
+
+        return EventStream(
+            frames(),
+            idle_frame=renderer.keepalive(),
+            keepalive=self.served.keepalive,
+            live=outlet.live,
+        )
+
+
+class Invoke(_Endpoint):
+    """Ask, and wait for the answer."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        handler = self._handler(scope)
+        accepted = await _begin(handler, Request(scope, receive), "continue")
+        response = _reply(scope, handler, accepted.ids, await handler.outcome(accepted))
+        await response(scope, receive, send)
+
+
+class InvokeStream(_Endpoint):
+    """Ask, and read the answer as it appears."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, handler = Request(scope, receive), self._handler(scope)
+        # Before anything is started: an answer that cannot be sent must not be given either.
+        with limits_of(request).slots.held(caller_of(scope).user_id):
+            stream = self._stream(scope, handler, await _begin(handler, request))
+            await stream(scope, receive, send)
+
+
+class Endpoints(_Endpoint):
+    async def resume(
+        self,
+        request: Request,
+        caller: RequestCaller,
+        request_id: Uuid,
+        resume: Resume,
+        key: Key,
+        task_id: TaskQuery = None,
+    ) -> Response:
+        """Decide what a paused request waits for, and wait for the answer."""
+        handler = self._handler(request.scope)
+        accepted = await handler.decide(caller, request_id, resume, key=key, task_id=task_id)
+        return _reply(request.scope, handler, accepted.ids, await handler.outcome(accepted))
+
+    async def resume_stream(
+        self,
+        request: Request,
+        caller: RequestCaller,
+        request_id: Uuid,
+        resume: Resume,
+        key: Key,
+        task_id: TaskQuery = None,
+    ) -> Response:
+        """Decide what a paused request waits for, and read the answer as it appears."""
+        handler, slots = self._handler(request.scope), limits_of(request).slots
+        slot = slots.held(caller.user_id)
+        try:
+            accepted = await handler.decide(caller, request_id, resume, key=key, task_id=task_id)
+            stream = self._stream(request.scope, handler, accepted)
+        except BaseException:
+            slot.release()
+            raise
+        return HeldStream(slots, caller.user_id, stream, slot)
+
+    async def cancel(
+        self,
+        request: Request,
+        caller: RequestCaller,
+        request_id: Uuid,
+        task_id: TaskQuery = None,
+    ) -> Response:
+        handler = self._handler(request.scope)
+        accepted, progress = await handler.cancel(caller, request_id, task_id)
+        return _reply(request.scope, handler, accepted.ids, progress)
+
+    async def request(
+        self,
+        request: Request,
+        caller: RequestCaller,
+        request_id: Uuid,
+        task_id: TaskQuery = None,
+    ) -> Response:
+        handler, root = self._handler(request.scope), _root(request.scope)
+        return _json(await handler.request(caller, request_id, task_id, root))
+
+    async def task(self, request: Request, caller: RequestCaller, task_id: Uuid) -> AgentTask:
+        return await self._handler(request.scope).task(caller, task_id)
+
+    async def delete_task(self, request: Request, caller: RequestCaller, task_id: Uuid) -> None:
+        await self._handler(request.scope).delete(caller, task_id)
+        limits_of(request).quotas[SURFACE].release_chat(caller.user_id)
+
+    async def session(
+        self,
+        request: Request,
+        caller: RequestCaller,
+        session_id: Uuid,
+        cursor: Annotated[
+            Optional, Query(description="Where to go on: `next` of the last reply.")
+        ] = None,
+    ) -> Session:
+        return await self._handler(request.scope).session(caller, session_id, cursor)
+
+
+def teal_operations(served: ServedTealAgent, health: Health) -> list[Operation]:
+    """Everything one agent is served by. Resuming has an older, longer path too."""
+    config, at = served.config, served.config.path
+    do = Endpoints(served)
+    # What the agent is for belongs to where it is asked.
+    asked: dict[str, Any] = {"description": config.description or None}
+    invoking = {**asked, "body": UserMessage, "depends": (_key_parameter,)}
+    streaming: dict[str, Any] = {"events": _events, "errors": _ASKING[:-1]}
+    read: dict[str, Any] = {"errors": _READING}
+    table: list[tuple[str, str, Any, str, dict[str, Any]]] = [
+        (
             "POST",
-            at,
-            do.invoke,
+            "",
+            Invoke(served),
             "Ask, and wait for the answer",
-            takes=UserMessage,
-            returns=(StateResponse,),
-            errors=_ASKING,
+            {**invoking, "answer": StateResponse, "errors": _ASKING},
         ),
-        Operation(
+        (
             "POST",
-            f"{at}/sse",
-            do.invoke_stream,
+            "/sse",
+            InvokeStream(served),
             "Ask, and read the answer as it appears",
-            takes=UserMessage,
-            returns=STREAMED,
-            streams=True,
-            errors=_ASKING[:-1],
+            {**invoking, **streaming},
         ),
-        Operation(
+        (
             "POST",
-            f"{at}/requests/{{request_id}}/cancel",
+            "/requests/{request_id}/cancel",
             do.cancel,
             "Stop a request",
-            returns=(StateResponse,),
-            query=_TASK,
-            errors=(401, 404, 409, 422, 500, 503, 504),
+            {"answer": StateResponse, "errors": (401, 404, 409, 422, 500, 503, 504)},
         ),
-    ]
-
-
-def _looking(do: Endpoints, at: str) -> list[Operation]:
-    return [
-        Operation(
+        (
             "GET",
-            f"{at}/tasks/{{task_id}}",
-            do.task,
-            "A task",
-            returns=(AgentTask,),
-            errors=_READING,
-        ),
-        Operation(
-            "DELETE",
-            f"{at}/tasks/{{task_id}}",
-            do.delete_task,
-            "Remove a task and all that was said in it",
-            errors=_READING,
-            good=204,
-        ),
-        Operation(
-            "GET",
-            f"{at}/sessions/{{session_id}}",
-            do.session,
-            "The tasks of a session",
-            returns=(Session,),
-            query={"cursor": "Where to go on: `next` of the last reply."},
-            errors=_READING,
-        ),
-        Operation(
-            "GET",
-            f"{at}/requests/{{request_id}}",
+            "/requests/{request_id}",
             do.request,
             "A request, at any time",
-            returns=(Request,),
-            query=_TASK,
-            errors=_READING,
+            {"answer": RequestState, **read},
         ),
+        ("GET", "/tasks/{task_id}", do.task, "A task", read),
+        (
+            "DELETE",
+            "/tasks/{task_id}",
+            do.delete_task,
+            "Remove a task and all that was said in it",
+            {"status": 204, **read},
+        ),
+        ("GET", "/sessions/{session_id}", do.session, "The tasks of a session", read),
     ]
-
-
-def _health(do: Endpoints, at: str) -> list[Operation]:
-    return [
-        Operation("GET", f"{at}/health", do.ready, "Can it serve?", errors=(503,)),
-        Operation("GET", f"{at}/health/live", do.live, "Is it there?"),
-    ]
-
-
-def get_resume_routes(served: ServedTealAgent, health: Health) -> list[Operation]:
-    """Deciding what a paused request waits for, under its address and its older, longer one."""
-    do, at = Endpoints(served, health), served.config.path
-    return [
-        operation
-        for path in (f"{at}/resume", f"{at}/tealagents/{Endpoints.version}/resume")
-        for operation in (
-            Operation(
+    for resume in ("/resume/{request_id}", f"/tealagents/{VERSION}/resume/{{request_id}}"):
+        table += [
+            (
                 "POST",
-                f"{path}/{{request_id}}",
+                resume,
                 do.resume,
                 "Decide, and wait for the answer",
-                takes=ResumeRequest,
-                returns=(StateResponse, RejectedToolResponse),
-                query=_RESUME,
-                errors=_ASKING,
+                {**asked, "answer": StateResponse | RejectedToolResponse, "errors": _ASKING},
             ),
-            Operation(
+            (
                 "POST",
-                f"{path}/{{request_id}}/sse",
+                f"{resume}/sse",
                 do.resume_stream,
                 "Decide, and read the answer as it appears",
-                takes=ResumeRequest,
-                returns=STREAMED,
-                streams=True,
-                query=_RESUME,
-                errors=_ASKING[:-1],
+                {**asked, **streaming},
             ),
+        ]
+    operations = [
+        Operation(
+            method=method,
+            path=f"{at}{path}",
+            endpoint=endpoint,
+            summary=summary,
+            tag=config.name,
+            errors_as=DETAIL_JSON,
+            **more,
         )
+        for method, path, endpoint, summary, more in table
     ]
+    operations += agent_health_operations(at, health, config.name)
 
-
-def get_document_routes(config: TealAgentConfig, operations: Sequence[Operation]) -> list[Route]:
-    """`openapi.json` and the page that shows it."""
-
-    @cache
     def document() -> dict[str, Any]:
-        return describe(config, operations)
+        described = openapi_document(
+            [OperationRoute(operation) for operation in operations],
+            title=config.name,
+            version=config.version,
+            description=config.description or None,
+        )
+        described["components"]["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer"}
+        }
+        return {**described, "security": [{"bearer": []}]}
 
-    async def openapi(request: HttpRequest) -> ASGIApp:
-        return JsonResponse(document())
-
-    async def docs(request: HttpRequest) -> Response:
-        return reference_page(request)
-
-    return [
-        Route(f"{config.path}/openapi.json", openapi, methods=["GET"]),
-        Route(f"{config.path}/docs", docs, methods=["GET"]),
-    ]
+    return [*operations, *reference_operations(at, document)]
 
 
-def describe(config: TealAgentConfig, operations: Sequence[Operation]) -> dict[str, Any]:
-    about = {"description": config.description} if config.description else {}
-    paths: dict[str, dict[str, Any]] = {}
-    for operation in operations:
-        method, described = operation.method.lower(), _described(operation)
-        if operation.takes is not None:
-            # What the agent is for belongs to where it is asked.
-            described |= about
-        paths.setdefault(operation.path, {})[method] = described
+def _events() -> Events:
+    ids = {"session_id": "5a7c3c1e-...", "task_id": "9d0e6f1f-...", "request_id": "0a1c2b3d-..."}
+    usage = {"completion_tokens": 4, "prompt_tokens": 12, "total_tokens": 16}
+    call = {"id": "call_1", "name": "Mail-send", "arguments": '{"to": "bob"}', "kind": "tool"}
+    urls = {
+        "approval_url": "/Helper/0.1/resume/0a1c2b3d-...?action=approve&pause=3",
+        "rejection_url": "/Helper/0.1/resume/0a1c2b3d-...?action=reject&pause=3",
+    }
     return {
-        "openapi": "3.1.0",
-        "info": {"title": config.name, "version": config.version, **about},
-        "paths": paths,
-        "components": {
-            "schemas": {"Error": _ERROR, **_schemas(operations)},
-            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
-        },
-        "security": [{"bearer": []}],
+        "partial-response": (TealAgentsPartialResponse, {**ids, "output_partial": "It is "}),
+        "final-response": (
+            TealAgentsResponse | RejectedToolResponse,
+            {**ids, "output": "It is sunny.", "source": "Helper:0.1", "token_usage": usage},
+        ),
+        "hitl-response": (HitlResponse, {**ids, **urls, "tool_calls": [call]}),
+        "error": (RequestFailure, {**ids, "error": "No answer came.", "code": "llm_unavailable"}),
+        "keepalive": (RequestIds, ids),
     }
 
 
-def _described(operation: Operation) -> dict[str, Any]:
-    described: dict[str, Any] = {
-        "summary": operation.summary,
-        "parameters": [*_parameters(operation)],
-        "responses": {
-            str(operation.good): _good(operation),
-            **{str(status): _bad(status) for status in operation.errors},
-        },
-    }
-    if operation.takes is not None:
-        described["requestBody"] = {
-            "required": "resume" not in operation.path,
-            "content": {JSON: {"schema": _reference(operation.takes)}},
-        }
-    return described
-
-
-def _parameters(operation: Operation) -> list[dict[str, Any]]:
-    in_path = [
-        {
-            "name": name,
-            "in": "path",
-            "required": True,
-            "schema": {"type": "string", "pattern": UUID_PATTERN},
-        }
-        for name in _PARAMETER.findall(operation.path)
-    ]
-    in_query = [
-        {"name": name, "in": "query", "description": text, "schema": {"type": "string"}}
-        for name, text in operation.query.items()
-    ]
-    in_header = [
-        {
-            "name": "Idempotency-Key",
-            "in": "header",
-            "description": "A request sent again with its key is not done again.",
-            "schema": {"type": "string", "minLength": 1, "maxLength": 255},
-        }
-    ]
-    return [*in_path, *in_query, *(in_header if operation.takes is not None else ())]
-
-
-def _good(operation: Operation) -> dict[str, Any]:
-    described: dict[str, Any] = {"description": HTTPStatus(operation.good).phrase}
-    if operation.returns:
-        schemas = [_reference(model) for model in operation.returns]
-        schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
-        if operation.streams:
-            described["content"] = {EVENTS: {"schema": _event(schema)}}
-        else:
-            described["content"] = {JSON: {"schema": schema}}
-    return described
-
-
-def _event(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of one event of a stream, as tools that read streams expect."""
-    return {
-        "type": "object",
-        "required": ["event", "data"],
-        "properties": {
-            "event": {"enum": [*ANSWER_EVENTS, *OTHER_EVENTS]},
-            "data": {
-                "type": "string",
-                "description": f"In {' and '.join(OTHER_EVENTS)} the request's ids at least.",
-                "contentMediaType": JSON,
-                "contentSchema": answer,
-            },
-        },
-    }
-
-
-def _bad(status: int) -> dict[str, Any]:
-    schema = {"$ref": REFERENCE.format(model="Error")}
-    return {"description": HTTPStatus(status).phrase, "content": {JSON: {"schema": schema}}}
-
-
-def _reference(model: Model) -> dict[str, str]:
-    return {"$ref": REFERENCE.format(model=model.__name__)}
-
-
-def _schemas(operations: Sequence[Operation]) -> Mapping[str, Any]:
-    taken = {operation.takes for operation in operations if operation.takes is not None}
-    returned = {model for operation in operations for model in operation.returns}
-    _, schema = models_json_schema(
-        [
-            *((model, "validation") for model in taken),
-            *((model, "serialization") for model in returned - taken),
-        ],
-        ref_template=REFERENCE,
+async def _begin(
+    handler: TealAgentsV1Alpha1Handler,
+    request: Request,
+    on_disconnect: OnDisconnect | None = None,
+) -> AcceptedRequest:
+    message = await body_of(request, _MESSAGE, images=True)
+    return await handler.begin(
+        caller_of(request.scope),
+        message,
+        key=idempotency_key(request.scope),
+        on_disconnect=on_disconnect,
+        quota=quota_of(request, _engine(request.scope), SURFACE),
     )
-    schemas: Mapping[str, Any] = schema.get("$defs", {})
-    return schemas
+
+
+def _reply(
+    scope: Scope, handler: TealAgentsV1Alpha1Handler, ids: StateIds, progress: Progress
+) -> Response:
+    """Raises a `Problem`: the request failed."""
+    renderer = handler.renderer(ids, _root(scope))
+    if progress.ended is RunStatus.FAILED or progress.is_rejected:
+        content = renderer.outcome(progress)
+        if isinstance(content, RequestFailure):
+            raise _failure(content)
+        return _json(content.model_dump())
+    return _json(renderer.state(progress))
+
+
+def _failure(failure: RequestFailure) -> Problem:
+    """A request that was started and ended without an answer."""
+    ids = failure.model_dump(include={"session_id", "task_id", "request_id"})
+    members = {**ids, "status": "Failed", "run_correlation_id": failure.correlation_id}
+    status = run_failure_status(failure.code)
+    return Problem(status, failure.code, failure.error, members=members)
+
+
+def _engine(scope: Scope) -> Engine:
+    engine: Engine = scope["app"].state.engines.tasks
+    return engine
+
+
+def _root(scope: Scope) -> str:
+    """The prefix that a proxy in front of the server puts before its paths."""
+    root: str = scope.get("root_path", "")
+    return root
+
+
+def _json(content: Any) -> Response:
+    return Response(orjson.dumps(content, option=orjson.OPT_UTC_Z), media_type="application/json")

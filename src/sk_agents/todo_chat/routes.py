@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
-from http import HTTPStatus
 from typing import Any
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
@@ -34,7 +33,7 @@ from sk_agents.engine.models import NewThread, Part, RunStatus, UserInput
 from sk_agents.engine.ports import Quota
 from sk_agents.exceptions import InvalidInput, StillRunning, ThreadBusy
 from sk_agents.http.caller import Caller, RequestCaller, acting_caller
-from sk_agents.http.errors import Problem
+from sk_agents.http.errors import Problem, run_failure_status
 from sk_agents.http.ids import idempotency_key
 from sk_agents.http.limits import quota_of
 from sk_agents.http.operations import Operation
@@ -47,7 +46,6 @@ AGENT = "TodoChatAgent"
 SURFACE = "chats"
 TITLE_LENGTH = 80
 BUSY_RETRY_SECONDS = "1"
-TIMEOUTS = frozenset({"llm_timeout", "run_timeout"})
 
 
 def todo_chat_operations(agents: Sequence[str]) -> list[Operation]:
@@ -155,13 +153,8 @@ def _failed(session_id: str, run: Run) -> Problem:
     """The message is kept: it can be sent again, or the turn repeated from among the chats."""
     failure = run.failure
     code = failure.code if failure is not None else "internal"
-    status = HTTPStatus.INTERNAL_SERVER_ERROR
-    if code in TIMEOUTS:
-        status = HTTPStatus.GATEWAY_TIMEOUT
-    elif code.startswith("llm_"):
-        status = HTTPStatus.BAD_GATEWAY
     return Problem(
-        status,
+        run_failure_status(code),
         code,
         failure.message if failure is not None else "The turn failed.",
         members={

@@ -8,10 +8,10 @@ from sk_agents.engine.models import Thread
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
     NotFound,
+    NotOwner,
     RunNotFound,
     TealError,
     ThreadNotFound,
-    Unauthenticated,
 )
 from sk_agents.http.caller import Caller
 from sk_agents.tealagents.v1alpha1.config import SURFACE, ServedTealAgent
@@ -20,7 +20,7 @@ from sk_agents.tealagents.v1alpha1.config import SURFACE, ServedTealAgent
 class TaskAccess:
     """Looks up tasks and requests for a caller.
 
-    Another user's raises `Unauthenticated`, or where existence is hidden the same `NotFound`, with
+    Another user's raises `NotOwner`, or where existence is hidden the same `NotFound`, with
     the same message, as one that does not exist.
     """
 
@@ -63,7 +63,7 @@ class TaskAccess:
 
     def _refusal(self, error: ThreadNotFound, missing: NotFound) -> TealError:
         if "owner" in error.attributes and not self._served.hide_existence:
-            return Unauthenticated("This belongs to another user.")
+            return NotOwner()
         return missing
 
 

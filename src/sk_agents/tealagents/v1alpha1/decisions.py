@@ -12,6 +12,7 @@ from sk_agents.exceptions import (
     ApprovalNotFound,
     Conflict,
     InvalidInput,
+    PauseRequired,
 )
 from sk_agents.tealagents.models import Action, CallDecision, ResumeRequest
 from sk_agents.tealagents.v1alpha1.agent import Progress
@@ -26,7 +27,7 @@ def wanted_decisions(progress: Progress, resume: ResumeRequest, key: str | None)
         InvalidInput: neither an action nor decisions, or both; or the key was another request's.
         ApprovalNotFound: a named call is not of this request.
         ApprovalAlreadyDecided, ApprovalMismatch: none of the calls waits, or another pause does.
-        Conflict: with the code `pause_required`: the resume must say which pause it means.
+        PauseRequired: the resume must say which pause it means.
     """
     if not resume.is_complete:
         raise InvalidInput("Give either an action or decisions.")
@@ -37,16 +38,12 @@ def wanted_decisions(progress: Progress, resume: ResumeRequest, key: str | None)
     if resume.pause is not None and resume.pause != progress.pause:
         raise ApprovalMismatch(
             "This request waits for something else by now, or for nothing.",
-            decisions=recorded_decisions(progress),
+            members={"decisions": recorded_decisions(progress)},
         )
     if resume.decisions is None:
         if resume.pause is None and progress.pauses > 1:
-            raise Conflict(
-                "This request has paused more than once: say which pause is meant.",
-                code="pause_required",
-                pause=progress.pause,
-                decisions=recorded_decisions(progress),
-            )
+            decisions = recorded_decisions(progress)
+            raise PauseRequired(members={"pause": progress.pause, "decisions": decisions})
         waiting = list(progress.waiting_calls)
     else:
         waiting = _named(progress, resume.decisions)
@@ -74,7 +71,7 @@ def already_decided(progress: Progress) -> Conflict:
     decisions = recorded_decisions(progress)
     if not decisions:
         return Conflict("This request waits for no decision.")
-    return ApprovalAlreadyDecided(decisions=decisions)
+    return ApprovalAlreadyDecided(members={"decisions": decisions})
 
 
 def _named(progress: Progress, decisions: Iterable[CallDecision]) -> list[tuple[Call, Approval]]:

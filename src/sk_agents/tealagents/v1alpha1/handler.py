@@ -152,9 +152,9 @@ class TealAgentsV1Alpha1Handler:
         try:
             return await self.loop.outcome(request, self._served.request_wait)
         except TimeoutError:
-            raise StillRunning(ids=request.ids) from None
+            raise StillRunning(members=request.ids.fields()) from None
         except TealError as error:
-            error.attributes.setdefault("ids", request.ids)
+            _name_request(error, request.ids)
             raise
 
     async def decide(
@@ -177,7 +177,7 @@ class TealAgentsV1Alpha1Handler:
         try:
             await self._decide(caller, known, run, resume, key)
         except TealError as error:
-            error.attributes.setdefault("ids", request.ids)
+            _name_request(error, request.ids)
             raise
         return request
 
@@ -195,7 +195,7 @@ class TealAgentsV1Alpha1Handler:
             await self._engine.cancel(CancelRun(request.ids.task_id, caller.user_id, request_id))
         except AlreadyTerminal as error:
             status = STATUSES[error.attributes["status"]]
-            raise AlreadyTerminal(ids=request.ids, status=status) from None
+            raise AlreadyTerminal(members={**request.ids.fields(), "status": status}) from None
         return request, await self.outcome(request)
 
     async def request(
@@ -278,6 +278,11 @@ class TealAgentsV1Alpha1Handler:
 
     def _digest(self, message: UserMessage) -> str:
         return digest([self._served.agent, message.model_dump(mode="json", exclude={"on_busy"})])
+
+
+def _name_request(error: TealError, ids: StateIds) -> None:
+    """Let the client see which request the error is about."""
+    error.attributes["members"] = {**error.attributes.get("members", {}), **ids.fields()}
 
 
 def _input(message: UserMessage) -> UserInput:
