@@ -21,7 +21,7 @@ from sk_agents.config.default_agents import FOLDER, tour_and_assistant
 from sk_agents.config.settings import Settings
 from sk_agents.engine.commands import StartRun
 from sk_agents.engine.models import NewThread, Part, RunStatus, UserInput
-from sk_agents.wiring import build_house, default_offer, open_house
+from sk_agents.wiring import build_parts, default_offer, open_engines
 from tests.patience import seconds
 
 ROOT = Path(__file__).parent.parent
@@ -48,7 +48,7 @@ async def test_assistant_answers_on_the_local_model_without_any_key(tmp_path: Pa
     settings = Settings(store=f"sqlite://{tmp_path}/teal.sqlite")
     message = UserInput(parts=(Part(content="Say hello."),))
     async with AsyncExitStack() as stack, asyncio.timeout(seconds(100)):
-        engine = (await open_house(stack, build_house(settings, offer.files))).main
+        engine = (await open_engines(stack, build_parts(settings, offer.files))).main
         new = NewThread("ada", agent="assistant")
         accepted = await engine.start(StartRun("t", "ada", "r", message, new=new))
         run = await engine.result(accepted.thread_id, accepted.run_id)

@@ -48,10 +48,9 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     }
     | WORDS,
     "app": FRONT | {"appv1", "appv2", "appv3", "chats", "todo_chat"} | AUTHORIZER,
-    "appv1": FRONT | {"routes", "skagents"},
-    "appv2": FRONT | {"routes", "skagents"},
-    "appv3": FRONT | {"routes", "tealagents"},
-    "routes": {"config", "engine", "http"} | SURFACES | WORDS,
+    "appv1": FRONT | {"skagents"},
+    "appv2": FRONT | {"skagents"},
+    "appv3": FRONT | {"tealagents"},
     "wiring": {"agent_assembly", "config", "engine", "telemetry"} | BACK_ROOMS | WORDS,
     "agent_assembly": {"config", "engine"} | BACK_ROOMS | WORDS,
     "plugin_catalog": {"tools.catalog"},

@@ -38,7 +38,7 @@ ALICE = Caller(Principal("alice"), "Bearer alice")
 
 
 def own_handler(at: Server) -> handler.TealAgentsV1Alpha1Handler:
-    served = next(iter(at.app.state.house.agents.values()))
+    served = next(iter(at.app.state.parts.agents.values()))
     config = ServedTealAgent(agent_address(served.file), read_config(served.file))
     return handle("v1alpha1", at.app.state.engines.tasks, config)
 

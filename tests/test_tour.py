@@ -24,7 +24,7 @@ from sk_agents.engine.models import Message, NewThread, Part, RunStatus, UserInp
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.turns import Prompt
 from sk_agents.llm.scripted import ScriptPlayer, load_script
-from sk_agents.wiring import build_house, open_house
+from sk_agents.wiring import build_parts, open_engines
 from tests.llm.loopback import text_of
 
 TOUR = FOLDER / "tour"
@@ -82,7 +82,7 @@ async def touring(folder: Path, user_id: str = "", pace: float = 0) -> AsyncIter
     """A visitor to the packaged tour, with a database in this folder."""
     settings = Settings(store=f"sqlite://{folder}/teal.sqlite", script_pace=pace)
     async with AsyncExitStack() as stack:
-        engines = await open_house(stack, build_house(settings, tour_alone().files))
+        engines = await open_engines(stack, build_parts(settings, tour_alone().files))
         yield Visitor(engines.main, user_id or uuid4().hex)
 
 

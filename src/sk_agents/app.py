@@ -23,13 +23,11 @@ from sk_agents.http.caller import CallerCheck
 from sk_agents.http.front import TealApp
 from sk_agents.http.health import Health, health_operations, metrics_operation
 from sk_agents.http.hosts import accepted_hosts
-from sk_agents.http.limits import Limits
+from sk_agents.http.limits import Limits, Quotas, StreamSlots
 from sk_agents.http.page import page_operations
-from sk_agents.http.quotas import Quotas
-from sk_agents.http.streams import StreamSlots
 from sk_agents.todo_chat.routes import todo_chat_operations
 from sk_agents.wire.views import AgentView, ToolView
-from sk_agents.wiring import House, build_authorizer, build_house, open_house
+from sk_agents.wiring import ServerParts, build_authorizer, build_parts, open_engines
 
 # Those whose conversations outlive a request, by their name in the store.
 KEPT_SURFACES = ("chats", "tealagents")
@@ -48,26 +46,26 @@ def create_app(
     Raises:
         ConfigurationError: the settings name a class or a store that cannot be used.
     """
-    house = build_house(settings, agents)
+    parts = build_parts(settings, agents)
     authorizer = build_authorizer(settings) if authorizer is None else authorizer
-    stores = house.stores
+    stores = parts.stores
     kind = str(stores.main).partition(":")[0]
     health = Health()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            engines = app.state.engines = await open_house(stack, house)
+            engines = app.state.engines = await open_engines(stack, parts)
             health.watch("store", engines.main.ping, kind=kind, durability=stores.main.durability)
             if stores.tasks is not stores.main:
                 health.watch("tasks", engines.tasks.ping, kind=str(settings.persistence_class))
             if type(authorizer).ping is not RequestAuthorizer.ping:
                 health.watch("authorizer", authorizer.ping, kind=type(authorizer).__name__)
-            if house.clients.mcp.is_used:
-                health.note("mcp", house.clients.mcp.statuses)
+            if parts.clients.mcp.is_used:
+                health.note("mcp", parts.clients.mcp.statuses)
             yield
 
-    telemetry = house.telemetry
+    telemetry = parts.telemetry
     app = TealApp(
         title="Teal Agents",
         version=__version__,
@@ -77,18 +75,18 @@ def create_app(
         requests=telemetry.requests if telemetry is not None else None,
     )
     app.state.settings = settings
-    app.state.house = house
-    app.state.limits = _limits(settings, house, is_everybody=authorizer.insecure)
+    app.state.parts = parts
+    app.state.limits = _limits(settings, parts, is_everybody=authorizer.insecure)
     app.state.caller_check = CallerCheck(
         authorizer,
         timeout=settings.authorizer_timeout,
         allow_insecure=settings.allow_insecure_auth,
     )
     chats = ChatResources(
-        lambda: [_agent_view(*item) for item in house.agents.items()], app.state.limits
+        lambda: [_agent_view(*item) for item in parts.agents.items()], app.state.limits
     )
     app.add_operations(chat_operations(chats))
-    app.add_operations(todo_chat_operations(list(house.agents)))
+    app.add_operations(todo_chat_operations(list(parts.agents)))
     for file in agents:
         _add_agent_routes(app, file, settings)
     app.add_operations(health_operations(health))
@@ -99,10 +97,10 @@ def create_app(
     return app
 
 
-def _limits(settings: Settings, house: House, *, is_everybody: bool) -> Limits:
+def _limits(settings: Settings, parts: ServerParts, *, is_everybody: bool) -> Limits:
     """With `is_everybody` all requests are one user's, and what one may take would lock all out."""
     pending = None if is_everybody else settings.max_pending_approvals
-    calls = max((one.agent.limits.calls_per_round for one in house.agents.values()), default=1)
+    calls = max((one.agent.limits.calls_per_round for one in parts.agents.values()), default=1)
     return Limits(
         StreamSlots(None if is_everybody else settings.streams_per_user),
         {

@@ -16,7 +16,7 @@ from sk_agents.skagents.routes import mount
 from sk_agents.skagents.v1.config import ChatConfig, SequentialConfig, read_config
 from sk_agents.skagents.v1.handlers import ChatHandler, SequentialHandler
 from sk_agents.skagents.v1.structured import StructuredOutput
-from sk_agents.wiring import House
+from sk_agents.wiring import ServerParts
 
 logger = logging.getLogger(__name__)
 
@@ -44,17 +44,17 @@ class AppV1:
                     config,
                     source,
                     lambda agent: agent_address(file, agent),
-                    _output(file, config, settings, app.state.house),
+                    _output(file, config, settings, app.state.parts),
                 )
         mount(app, file, handler, input_type=config.input_type, output_type=output_type)
 
 
 def _output(
-    file: AgentFile, config: SequentialConfig, settings: Settings, house: House
+    file: AgentFile, config: SequentialConfig, settings: Settings, parts: ServerParts
 ) -> StructuredOutput | None:
     if config.output_type is None:
         return None
-    transformer = _transformer(file, settings, house)
+    transformer = _transformer(file, settings, parts)
     try:
         # An operator who names a transformer has a model that cannot be held to a schema.
         is_held = TRANSFORMER not in settings.model_fields_set
@@ -63,11 +63,11 @@ def _output(
         raise ConfigurationError(f"{file.path}: output_type: {error}") from error
 
 
-def _transformer(file: AgentFile, settings: Settings, house: House) -> Model | None:
+def _transformer(file: AgentFile, settings: Settings, parts: ServerParts) -> Model | None:
     """The model that turns text into a type; the default one only where it can be reached."""
     name = settings.structured_output_transformer_model
     try:
-        return build_named_model(name, file, settings, house.clients)
+        return build_named_model(name, file, settings, parts.clients)
     except ConfigurationError as error:
         if TRANSFORMER in settings.model_fields_set:
             raise ConfigurationError(f"{variable(TRANSFORMER)}: {error}") from error

@@ -9,7 +9,11 @@ from sk_agents.config.agent_file import AgentFile
 from sk_agents.config.settings import Settings
 from sk_agents.config.store_url import own_class_url
 from sk_agents.http.health import Health
-from sk_agents.routes import get_document_routes, get_resume_routes, get_stateful_routes
+from sk_agents.tealagents.routes import (
+    get_document_routes,
+    get_resume_routes,
+    get_stateful_routes,
+)
 from sk_agents.tealagents.v1alpha1.config import ServedTealAgent, read_config
 
 
@@ -29,7 +33,7 @@ class AppV3:
             names_task=settings.persistence_module is not None and own_class_url(settings) is None,
             request_wait=settings.request_wait,
         )
-        store = app.state.house.stores.tasks
+        store = app.state.parts.stores.tasks
         health = Health()
         health.watch("store", store.ping, durability=store.durability)
         operations = [*get_stateful_routes(served, health), *get_resume_routes(served, health)]

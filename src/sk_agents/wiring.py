@@ -47,7 +47,7 @@ class Stores:
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class ServerParts:
     """`agents` are in the order of their files, by the name under which a chat asks for them."""
 
     stores: Stores
@@ -116,7 +116,7 @@ async def default_offer(settings: Settings) -> AgentOffer:
     return tour_and_assistant(chosen.agent_fields(), chosen.because)
 
 
-def build_house(settings: Settings, files: Sequence[AgentFile]) -> House:
+def build_parts(settings: Settings, files: Sequence[AgentFile]) -> ServerParts:
     """Everything the configuration asks for, checked.
 
     Raises:
@@ -127,7 +127,9 @@ def build_house(settings: Settings, files: Sequence[AgentFile]) -> House:
     clients = Clients(ModelClients(trace=trace), RemoteClients(trace=trace), mcp)
     agents = build_agents(files, settings, clients)
     telemetry = build_telemetry(settings, model_names(agents))
-    return House(build_stores(settings), clients, agents, settings.disconnect_grace, telemetry)
+    return ServerParts(
+        build_stores(settings), clients, agents, settings.disconnect_grace, telemetry
+    )
 
 
 def model_names(agents: Mapping[str, ServedAgent]) -> dict[str, str]:
@@ -140,37 +142,37 @@ def model_names(agents: Mapping[str, ServedAgent]) -> dict[str, str]:
     }
 
 
-async def open_house(stack: AsyncExitStack, house: House) -> Engines:
-    """Open it into the caller's stack; the engines drive runs until the stack is left.
+async def open_engines(stack: AsyncExitStack, parts: ServerParts) -> Engines:
+    """Open the parts into the caller's stack; the engines drive runs until the stack is left.
 
     Raises:
         StoreError: a store cannot be opened.
         ConfigurationError: the operator's own persistence class loses what it is given.
     """
-    if house.telemetry is not None:
-        await stack.enter_async_context(house.telemetry)
-    await stack.enter_async_context(house.clients.models)
-    await stack.enter_async_context(house.clients.remote)
-    await stack.enter_async_context(house.clients.mcp)
-    chats = {name: served.agent for name, served in house.agents.items()}
-    teal = {agent.name: agent for served in house.agents.values() if (agent := served.teal)}
-    alone = {agent.name: agent for served in house.agents.values() if (agent := served.unattended)}
-    stores = house.stores
+    if parts.telemetry is not None:
+        await stack.enter_async_context(parts.telemetry)
+    await stack.enter_async_context(parts.clients.models)
+    await stack.enter_async_context(parts.clients.remote)
+    await stack.enter_async_context(parts.clients.mcp)
+    chats = {name: served.agent for name, served in parts.agents.items()}
+    teal = {agent.name: agent for served in parts.agents.values() if (agent := served.teal)}
+    alone = {agent.name: agent for served in parts.agents.values() if (agent := served.unattended)}
+    stores = parts.stores
     if stores.tasks is stores.main:
-        main = tasks = await _open_engine(stack, house, stores.main, {**chats, **teal})
+        main = tasks = await _open_engine(stack, parts, stores.main, {**chats, **teal})
     else:
-        main = await _open_engine(stack, house, stores.main, chats)
-        tasks = await _open_engine(stack, house, stores.tasks, teal)
-    unattended = await _open_engine(stack, house, EphemeralStore(), alone) if alone else None
-    if house.telemetry is not None:
-        house.telemetry.watch_store("main", stores.main)
+        main = await _open_engine(stack, parts, stores.main, chats)
+        tasks = await _open_engine(stack, parts, stores.tasks, teal)
+    unattended = await _open_engine(stack, parts, EphemeralStore(), alone) if alone else None
+    if parts.telemetry is not None:
+        parts.telemetry.watch_store("main", stores.main)
         if stores.tasks is not stores.main:
-            house.telemetry.watch_store("tasks", stores.tasks)
+            parts.telemetry.watch_store("tasks", stores.tasks)
     return Engines(main, tasks, unattended)
 
 
 async def _open_engine(
-    stack: AsyncExitStack, house: House, store: Store, agents: Mapping[str, Agent]
+    stack: AsyncExitStack, parts: ServerParts, store: Store, agents: Mapping[str, Agent]
 ) -> Engine:
     await stack.enter_async_context(store)
     engine = Engine(
@@ -180,7 +182,7 @@ async def _open_engine(
         clock=SystemClock(),
         ids=RandomIds(),
         owner=new_owner(),
-        disconnect_grace=house.disconnect_grace,
-        observer=house.telemetry.observer if house.telemetry is not None else None,
+        disconnect_grace=parts.disconnect_grace,
+        observer=parts.telemetry.observer if parts.telemetry is not None else None,
     )
     return await stack.enter_async_context(engine)

@@ -22,12 +22,13 @@ from sk_agents.config.agent_file import load_agent_files
 from sk_agents.config.settings import Settings
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
-from sk_agents.http.connections import ConnectionLimits, bounded_by
+from sk_agents.http.connections import ConnectionLimits
 from sk_agents.persistence.liveness import new_owner
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn
 from tests.patience import seconds
+from tests.protocol import server_protocol
 
 TIMEOUT = seconds(20)
 PLUGINS = """
@@ -244,8 +245,8 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """One agent named `helper` on a SQLite file in `folder`, unless `store` says otherwise.
 
-    With `grace` a run of which nobody reads is given that many seconds; with `limits` it listens
-    as `teal serve` does.
+    With `grace` a run that has no reader is given that many seconds; `limits` are those of its
+    connections.
     """
     async with ScriptedModelServer(script) as model:
         path = write_agent(folder / "helper", model.base_url, **(agent or {}))
@@ -263,7 +264,7 @@ async def serving(
 @asynccontextmanager
 async def _impatient(app: FastAPI, grace: float) -> AsyncIterator[None]:
     """Another engine on the application's store, in the place of its own."""
-    house = app.state.house
+    house = app.state.parts
     engine = Engine(
         house.stores.main,
         {name: served.agent for name, served in house.agents.items()},
@@ -280,14 +281,14 @@ async def _impatient(app: FastAPI, grace: float) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def listening(app: FastAPI, limits: ConnectionLimits | None = None) -> AsyncIterator[str]:
-    """The application behind a real socket; its address. With `limits` on our own connections."""
+    """The application behind a real socket, as `teal serve` has it; its address."""
     # Only for a socket of this protocol does asyncio switch off the waiting for fuller packets.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     listener.listen(100)
     config = uvicorn.Config(
         app,
-        http="httptools" if limits is None else bounded_by(limits),
+        http=server_protocol(limits),
         lifespan="off",
         log_config=None,
         timeout_graceful_shutdown=1,

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from websockets.asyncio.client import connect
 
 from sk_agents.http.connections import OTHER_FILES, ConnectionLimits, affordable_connections
-from sk_agents.http.streams import StreamSlots
+from sk_agents.http.limits import StreamSlots
 from tests.http.toy import (
     MAX_BYTES,
     Wire,

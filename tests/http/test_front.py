@@ -19,6 +19,7 @@ from sk_agents.exceptions import InvalidInput, LimitExceeded, StateCorrupt
 from sk_agents.http.errors import PROBLEM_JSON, ErrorStyle, Problem
 from sk_agents.http.front import TealApp
 from sk_agents.http.operations import Operation
+from sk_agents.http.sse import EventStream, Frames, LastFrames, LiveWriter
 from tests.http.toy import inside, serving
 
 RAISED = {
@@ -140,6 +141,47 @@ def test_an_answer_that_breaks_off_is_not_taken_for_a_whole_one() -> None:
 def own_headers(response: httpx.Response) -> dict[str, str]:
     others = ("date", "server")
     return {name: value for name, value in response.headers.items() if name not in others}
+
+
+class Shouting:
+    """An operator's own layer that changes what is sent."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def shout(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                message["body"] = message["body"].upper()
+            await send(message)
+
+        await self.app(scope, receive, shout)
+
+
+@pytest.mark.parametrize("is_layered", [False, True])
+def test_nothing_is_written_past_an_operators_own_layer(is_layered: bool) -> None:
+    class Live:
+        """Writes past the application wherever it may."""
+
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            writer = LiveWriter()
+
+            async def frames() -> Frames:
+                yield [b"data: framed\n\n"]
+                if writer.is_open:
+                    writer.write(b"data: live\n\n")
+                yield LastFrames([b"data: last\n\n"])
+
+            await EventStream(frames(), live=writer)(scope, receive, send)
+
+    app = TealApp()
+    app.add_operations([Operation(method="GET", path="/live", endpoint=Live(), who=None)])
+    if is_layered:
+        app.add_middleware(Shouting)
+    with served(app) as client:
+        text = client.get("/live").text
+    plain, loud = ["data: framed", "data: live", "data: last"], ["DATA: FRAMED", "DATA: LAST"]
+    assert text.split() == " ".join(loud if is_layered else plain).split()
 
 
 class Thing(BaseModel):

@@ -6,7 +6,7 @@ from sk_agents.config.settings import Settings, load_settings
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.http.body import BODY_SECONDS, MAX_BYTES, MAX_BYTES_WITH_IMAGES
 from sk_agents.http.connections import ConnectionLimits
-from sk_agents.http.streams import PER_USER
+from sk_agents.http.limits import PER_USER
 
 
 def test_defaults_are_those_of_the_parts_that_use_them() -> None:

@@ -13,7 +13,7 @@ from sk_agents.engine.models import Entry
 from sk_agents.engine.ports import ThreadPage, ThreadQuery
 from sk_agents.engine.threads.catalog import ThreadCatalog
 from sk_agents.exceptions import LimitExceeded
-from sk_agents.http.quotas import Quotas
+from sk_agents.http.limits import Quotas
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import SequentialIds

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from sk_agents.exceptions import LimitExceeded
-from sk_agents.http.streams import PER_USER, StreamSlots
+from sk_agents.http.limits import PER_USER, StreamSlots
 from tests.http.toy import Wire, eventually, request, serving, status, toy_app
 
 

@@ -9,8 +9,8 @@ import pytest
 from starlette.types import Message
 
 from sk_agents.http.connections import ConnectionLimits
+from sk_agents.http.limits import StreamSlots
 from sk_agents.http.sse import EventStream, Frames, LastFrames
-from sk_agents.http.streams import StreamSlots
 from tests.http.toy import FLOOD, PATIENCE, Wire, eventually, request, serving, toy_app
 
 IMPATIENT = ConnectionLimits(write_seconds=0.3)

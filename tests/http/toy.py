@@ -22,11 +22,11 @@ from starlette.websockets import WebSocket
 
 from sk_agents.exceptions import ThreadNotFound
 from sk_agents.http.body import read_json
-from sk_agents.http.connections import ConnectionLimits, bounded_by
+from sk_agents.http.connections import ConnectionLimits, http_protocol
 from sk_agents.http.front import TealApp
 from sk_agents.http.ids import canonical_uuid, chat_id, idempotency_key
+from sk_agents.http.limits import StreamSlots
 from sk_agents.http.sse import EventStream, Frames, LastFrames
-from sk_agents.http.streams import StreamSlots
 
 MAX_BYTES = 2000
 PATIENCE = 10.0
@@ -173,7 +173,7 @@ def serving(
         server = uvicorn.Server(
             uvicorn.Config(
                 app,
-                http=bounded_by(limits or ConnectionLimits()),
+                http=http_protocol(limits or ConnectionLimits()),
                 lifespan="off",
                 log_config=None,
                 access_log=False,

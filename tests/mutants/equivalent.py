@@ -95,13 +95,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(named is None)",
     ),
     Equivalent(
-        "http.hosts",
-        'if len(sent) != 1 or sent[0][0] != b"host":',
-        "shift constant",
-        "the only header is the first and the last",
-        "(-1)",
-    ),
-    Equivalent(
         "hitl.rules",
         "for problem in error.errors(include_url=False, include_context=False, "
         "include_input=False):",

@@ -78,7 +78,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "hitl.rules": POLICY,
     "http.caller": CALLERS,
     "http.hosts": ("tests/http/test_hosts.py",),
-    "http.quotas": ("tests/http/test_quota_counts.py", "tests/chats/test_quotas.py"),
+    "http.limits": ("tests/http/test_quota_counts.py", "tests/chats/test_quotas.py"),
     "tealagents.v1alpha1.access": TEAL,
     "tools.addresses": ("tests/tools/test_addresses.py",),
     "llm.tokens": ("tests/llm/test_tokens.py",),

@@ -22,9 +22,7 @@ from sk_agents.engine.ports import Store
 from sk_agents.exceptions import TealError
 from sk_agents.http.caller import CallerCheck
 from sk_agents.http.front import TealApp
-from sk_agents.http.limits import Limits
-from sk_agents.http.quotas import Quotas
-from sk_agents.http.streams import StreamSlots
+from sk_agents.http.limits import Limits, Quotas, StreamSlots
 from sk_agents.signals.local import LocalSignals
 from sk_agents.wire.views import AgentView
 from tests.simulation.network import Server
@@ -96,7 +94,7 @@ def _limits() -> Limits:
 def chats_app() -> Chats:
     app = TealApp(title="", openapi_url=None)
     app.state.settings = Settings()
-    app.state.house = SimpleNamespace(agents={})
+    app.state.parts = SimpleNamespace(agents={})
     app.state.limits = _limits()
     app.state.caller_check = CallerCheck(DummyAuthorizer(), allow_insecure=True)
     view = AgentView(name=AGENT, description="", model="m", examples=[], tools=[])

@@ -23,6 +23,7 @@ from sk_agents.engine.ports import ThreadQuery
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn
 from tests.patience import seconds
+from tests.protocol import server_protocol
 
 P = "/Helper/0.1"
 USER = "dummyuser"
@@ -249,7 +250,11 @@ class _Uvicorn(uvicorn.Server):
 async def listening(server: Server) -> AsyncIterator[str]:
     """The same application on a free port of the loopback address; gives host and port."""
     config = uvicorn.Config(
-        server.app, lifespan="off", log_config=None, timeout_graceful_shutdown=5
+        server.app,
+        http=server_protocol(),
+        lifespan="off",
+        log_config=None,
+        timeout_graceful_shutdown=5,
     )
     process = _Uvicorn(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -19,16 +19,16 @@ from sk_agents.agent_assembly import agent_address
 from sk_agents.app import create_app
 from sk_agents.config.agent_file import AgentFile, load_agent_files
 from sk_agents.config.settings import Settings
-from sk_agents.http.connections import ConnectionLimits, bounded_by
 from sk_agents.http.health import Health
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.persistence.tasks.view import StoreTasks
-from sk_agents.routes import get_resume_routes, get_stateful_routes
 from sk_agents.ska_types import AgentTask
+from sk_agents.tealagents.routes import get_resume_routes, get_stateful_routes
 from sk_agents.tealagents.v1alpha1.config import ServedTealAgent, read_config
 from sk_agents.testing import HeaderAuthorizer, ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn
 from tests.patience import seconds
+from tests.protocol import server_protocol
 
 # As long as a busy machine may take for fifty requests at once.
 BOUND = seconds(60)
@@ -198,9 +198,7 @@ class Server:
 async def listening(app: FastAPI) -> AsyncIterator[str]:
     """The address of a real server for it, with the connections that `teal serve` has."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(
-            app, http=bounded_by(ConnectionLimits()), lifespan="off", log_config=None
-        )
+        config = uvicorn.Config(app, http=server_protocol(), lifespan="off", log_config=None)
         server = uvicorn.Server(config)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(server.serve(sockets=[listener]))

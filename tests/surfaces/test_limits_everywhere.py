@@ -18,7 +18,6 @@ from sk_agents.app import create_app
 from sk_agents.config.agent_file import load_agent_files
 from sk_agents.config.settings import Settings
 from sk_agents.engine.turns import TextDelta, TurnFinished
-from sk_agents.http.connections import ConnectionLimits
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.chats.proven import ADA, BOB, ProvenAuthorizer
@@ -49,7 +48,7 @@ async def serving(
         configured = Settings(store=f"sqlite:///{folder}/c.sqlite", **settings)
         files = load_agent_files([teal, stateless])
         app = create_app(configured, files, authorizer=ProvenAuthorizer())
-        async with listening(app, ConnectionLimits()) as address:
+        async with listening(app) as address:
             async with httpx.AsyncClient(base_url=address, timeout=PATIENCE, headers=ADA) as client:
                 yield client
 

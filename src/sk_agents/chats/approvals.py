@@ -147,7 +147,7 @@ async def _check_same(engine: Engine, caller: Caller, command: DecideApproval) -
 
 
 async def _decision(engine: Engine, caller: Caller, approval_id: str) -> ApprovalDecided | None:
-    """The decision as it is recorded; None if the call was asked about anew since."""
+    """The decision as it is recorded; None if the call was asked about again since."""
     try:
         return (await engine.catalog.asked(approval_id, caller.user_id)).approval.decision
     except ApprovalNotFound:

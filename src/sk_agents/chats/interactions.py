@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from sk_agents.chats import streams
 from sk_agents.chats.approvals import decide
-from sk_agents.chats.render import Renderer, interaction_view, user_input
+from sk_agents.chats.render import ChatRenderer, interaction_view, user_input
 from sk_agents.chats.requests import (
     SURFACE,
     Chat,
@@ -34,8 +34,8 @@ from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import RunNotFound
 from sk_agents.http.body import body_of
 from sk_agents.http.ids import idempotency_key
+from sk_agents.http.limits import HeldStream
 from sk_agents.http.sse import EventStream
-from sk_agents.http.streams import HeldStream
 from sk_agents.wire.requests import EditInteraction, NamedDecision, Regenerate, StartInteraction
 from sk_agents.wire.views import Cancelling, InteractionView, Processed
 
@@ -206,7 +206,7 @@ async def _stream(chat: ChatRequest, accepted: Accepted) -> EventStream:
     if accepted.repeated:
         known = await chat.engine.thread(chat.thread_id, chat.caller.user_id)
         after = known.state.run(accepted.run_id).first_seq - 1
-    renderer = Renderer(chat.chat_id)
+    renderer = ChatRenderer(chat.chat_id)
     return streams.live_stream(chat, renderer, after=after, run_id=accepted.run_id)
 
 

@@ -23,8 +23,7 @@ from sk_agents.http.caller import Caller, caller_of
 from sk_agents.http.errors import PROBLEM_JSON, Problem, problem_json
 from sk_agents.http.ids import MAX_KEY_LENGTH, idempotency_key
 from sk_agents.http.ids import chat_id as checked_chat_id
-from sk_agents.http.limits import Limits
-from sk_agents.http.quotas import EngineQuota
+from sk_agents.http.limits import EngineQuota, Limits
 from sk_agents.interactions import chat_thread_id
 from sk_agents.wire.views import AgentView
 

@@ -26,10 +26,10 @@ from sk_agents.config.settings import Settings, load_settings
 from sk_agents.config.store_url import store_url, without_secrets
 from sk_agents.exceptions import ConfigurationError, StoreBroken, StoreBusy, StoreError
 from sk_agents.http.caller import check_bind_address
-from sk_agents.http.connections import ConnectionLimits, affordable_connections, bounded_by
+from sk_agents.http.connections import ConnectionLimits, affordable_connections, http_protocol
 from sk_agents.telemetry.logs import LineWriter, print_line, secret_values
 from sk_agents.telemetry.loop_watchdog import LoopWatchdog
-from sk_agents.wiring import House, build_authorizer, default_offer
+from sk_agents.wiring import ServerParts, build_authorizer, default_offer
 
 BACKLOG = 2048
 UNSENT_BYTES = 128 * 1024
@@ -76,7 +76,7 @@ def _serve(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> None:
     check_bind_address(settings.host, authorizer, settings.allow_insecure_auth)
     app = create_app(settings, offer.files, authorizer=authorizer)
     with _listen(settings.host, settings.port) as listener:
-        ready = ready_line(settings, app.state.house, listener, offer)
+        ready = ready_line(settings, app.state.parts, listener, offer)
         server = _Server(_server_config(app, settings, offer.files), ready)
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
             runner.run(_run_until_stopped(app, server, listener))
@@ -97,24 +97,26 @@ async def served_agents(
     return without_module, await default_offer(settings)
 
 
-def ready_line(settings: Settings, house: House, listener: socket.socket, offer: AgentOffer) -> str:
+def ready_line(
+    settings: Settings, parts: ServerParts, listener: socket.socket, offer: AgentOffer
+) -> str:
     port = listener.getsockname()[1]
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    names = ", ".join(house.agents) or "none configured"
-    parts = [
+    names = ", ".join(parts.agents) or "none configured"
+    facts = [
         f"teal ready at http://{host}:{port}",
         f"agents: {names}",
         f"store: {without_secrets(store_url(settings))}",
-        f"model: {_models(house, offer.reasons) or 'none configured'}",
+        f"model: {_models(parts, offer.reasons) or 'none configured'}",
     ]
     if offer.remark is not None:
-        parts.append(offer.remark)
-    return " · ".join(parts)
+        facts.append(offer.remark)
+    return " · ".join(facts)
 
 
-def _models(house: House, reasons: Mapping[str, str]) -> str:
+def _models(parts: ServerParts, reasons: Mapping[str, str]) -> str:
     """Each agent's model and why it has it; the model alone where all have the same."""
-    models = {name: served.model for name, served in house.agents.items()}
+    models = {name: served.model for name, served in parts.agents.items()}
     if len(set(models.values())) < 2 and not reasons:
         return next(iter(models.values()), "")
     why = {name: f" ({reasons[name]})" if name in reasons else "" for name in models}
@@ -166,7 +168,7 @@ def _server_config(app: FastAPI, settings: Settings, files: Sequence[AgentFile])
     )
     return uvicorn.Config(
         app,
-        http=bounded_by(limits),
+        http=http_protocol(limits),
         # Only these agents have a websocket, and loading the library for it takes long.
         ws="auto" if any(file.api_version.startswith("skagents/") for file in files) else "none",
         ws_max_size=settings.max_image_body_bytes,
@@ -209,7 +211,7 @@ async def _run_until_stopped(app: FastAPI, server: _Server, listener: socket.soc
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(app.router.lifespan_context(app))
             if (seconds := app.state.settings.loop_held_seconds) > 0:
-                telemetry = app.state.house.telemetry
+                telemetry = app.state.parts.telemetry
                 held = telemetry.loop_held if telemetry is not None else None
                 await stack.enter_async_context(LoopWatchdog(seconds, held))
             breaking = asyncio.create_task(app.state.engines.broken())

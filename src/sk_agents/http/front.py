@@ -25,6 +25,7 @@ from sk_agents.http.errors import PROBLEM_JSON, Problem, problem_of
 from sk_agents.http.hosts import HostCheck, allow_origin, preflight_answer
 from sk_agents.http.ids import RAW_CORRELATION_HEADER, correlation_id_of
 from sk_agents.http.operations import Operation, OperationRoute, openapi_document
+from sk_agents.http.sse import LIVE_WRITES
 from sk_agents.telemetry.observers import RequestObserver, ServedRequest
 
 Header = tuple[bytes, bytes]
@@ -91,7 +92,7 @@ class TealApp(FastAPI):
         app: ASGIApp = Front(self, self._host_check, self._requests)
         for layer, arguments, options in reversed(self.user_middleware):
             app = layer(app, *arguments, **options)
-        return app
+        return _without_live_writes(app) if self.user_middleware else app
 
 
 class Front:
@@ -195,6 +196,16 @@ class Front:
             if context.endpoint is endpoint and context.path_regex.match(scope["path"]):
                 return context.path_format
         return None
+
+
+def _without_live_writes(app: ASGIApp) -> ASGIApp:
+    """An operator's layer sees all that is sent: it may compress or count it."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        scope.get("extensions", {}).pop(LIVE_WRITES, None)
+        await app(scope, receive, send)
+
+    return serve
 
 
 def _first_segment(path: str) -> str:

@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from sk_agents import __version__
+from sk_agents.http.limits import StreamSlots
 from sk_agents.http.operations import Operation
 from sk_agents.http.sse import EventStream, Frames, frame
-from sk_agents.http.streams import StreamSlots
 
 logger = logging.getLogger(__name__)
 

@@ -81,9 +81,6 @@ class HostCheck:
         host = _only(sent, b"host")
         if not self._is_our_host(host, server[0] if server else ""):
             raise Problem(400, "bad_host", "This is not one of our names.")
-        if len(sent) == 1:
-            # A program's request, as most are.
-            return None
         origin = _only(sent, b"origin")
         if origin and origin.lower() in self._origins:
             return origin

@@ -13,15 +13,14 @@ from typing import Any, Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from sk_agents.http.exchange import COMMENT, Exchange, exchange_of
-
 HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"connection", b"keep-alive"),
     (b"x-accel-buffering", b"no"),
 )
-KEEPALIVE = COMMENT
+# Says nothing to a reader of server-sent events.
+KEEPALIVE = b": keepalive\n\n"
 # Proxies cut connections that say nothing for a minute or half of one.
 KEEPALIVE_SECONDS = 15.0
 # A reader that takes nothing for this long is let go; it can resume. Our own server's connections
@@ -46,29 +45,44 @@ class LastFrames(list[bytes]):
     """A batch after which nothing comes: it leaves together with the end of the response."""
 
 
-class DirectLine:
-    """A way past the frames, for what may leave while nothing is under way.
+# The ASGI extension of connections that can be written to past the application.
+LIVE_WRITES = "sk_agents.live_writes"
 
-    Open from the beginning of a stream to its end, while its reader keeps up, on our own server.
+
+class WritableConnection(Protocol):
+    @property
+    def is_writable(self) -> bool:
+        """Whether the response has begun, goes on, and its reader keeps up."""
+
+    def write(self, body: bytes) -> None:
+        """Send a part of the response, which must be writable, at once."""
+
+
+class LiveWriter:
+    """A way past the frames, for what may leave while no frame is being sent.
+
+    Open from the beginning of a stream to its end, while its reader keeps up, on a server whose
+    connections have `LIVE_WRITES`.
     """
 
-    __slots__ = ("_exchange", "_guard")
+    __slots__ = ("_connection", "_guard")
 
     def __init__(self) -> None:
-        self._exchange: Exchange | None = None
+        self._connection: WritableConnection | None = None
         self._guard: _Guard | None = None
 
-    def begin(self, exchange: Exchange | None, guard: _Guard) -> None:
-        self._exchange, self._guard = exchange, guard
+    def begin(self, scope: Scope, guard: _Guard) -> None:
+        self._connection = (scope.get("extensions") or {}).get(LIVE_WRITES)
+        self._guard = guard
 
     @property
     def is_open(self) -> bool:
-        return self._exchange is not None and self._exchange.is_writable
+        return self._connection is not None and self._connection.is_writable
 
     def write(self, body: bytes) -> None:
-        assert self._exchange is not None and self._guard is not None, "the line is not open"
+        assert self._connection is not None and self._guard is not None, "it is not open"
         self._guard.note_write()
-        self._exchange.write(body)
+        self._connection.write(body)
 
 
 def frame(event: str, data: bytes, *, id: str | None = None) -> bytes:
@@ -97,11 +111,11 @@ class EventStream:
         idle_frame: bytes = KEEPALIVE,
         keepalive: float = KEEPALIVE_SECONDS,
         write_timeout: float = WRITE_SECONDS,
-        line: DirectLine | None = None,
+        live: LiveWriter | None = None,
     ) -> None:
         self._frames = frames
         self._headers = [*HEADERS, *headers]
-        self._line = line
+        self._live = live
         self._idle_frames = (KEEPALIVE, idle_frame)
         self._keepalive = keepalive
         self._write_timeout = write_timeout
@@ -109,8 +123,8 @@ class EventStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self._headers})
         guard = _Guard(receive, send, self._idle_frames, self._keepalive, self._write_timeout)
-        if self._line is not None:
-            self._line.begin(exchange_of(scope), guard)
+        if self._live is not None:
+            self._live.begin(scope, guard)
         try:
             is_over = False
             async for batch in self._frames:
@@ -175,7 +189,7 @@ class _Guard:
         self._is_writing = False
 
     def note_write(self) -> None:
-        """Somebody else has written to the reader, who keeps up."""
+        """The driver has written to the reader, who keeps up."""
         self._last_write = self._loop.time()
 
     def close(self) -> None:

@@ -22,10 +22,9 @@ from sk_agents.exceptions import LimitExceeded, TealError
 from sk_agents.http.body import body_of
 from sk_agents.http.caller import Caller, current_caller
 from sk_agents.http.health import Health
-from sk_agents.http.limits import limits_of
+from sk_agents.http.limits import HeldStream, limits_of
 from sk_agents.http.page import reference_page
 from sk_agents.http.sse import EventStream
-from sk_agents.http.streams import HeldStream
 from sk_agents.skagents.models import (
     ErrorResponse,
     Handler,

@@ -26,9 +26,8 @@ from sk_agents.http.caller import Caller, current_caller
 from sk_agents.http.errors import DEFAULT_RETRY_AFTER, status_of
 from sk_agents.http.health import Health
 from sk_agents.http.ids import canonical_uuid, correlation_id_of, idempotency_key
-from sk_agents.http.limits import limits_of, quota_of
-from sk_agents.http.sse import DirectLine, EventStream, Frames
-from sk_agents.http.streams import HeldStream
+from sk_agents.http.limits import HeldStream, limits_of, quota_of
+from sk_agents.http.sse import EventStream, Frames, LiveWriter
 from sk_agents.tealagents import handle
 from sk_agents.tealagents.models import RequestFailure, ResumeRequest, UserMessage
 from sk_agents.tealagents.v1alpha1.agent import AcceptedRequest, Progress
@@ -68,14 +67,14 @@ class _StreamOutlet:
 
     def __init__(self, renderer: RequestRenderer) -> None:
         self._renderer = renderer
-        self.line = DirectLine()
+        self.live = LiveWriter()
 
     @property
     def is_open(self) -> bool:
-        return self.line.is_open
+        return self.live.is_open
 
     def write(self, text: str) -> None:
-        self.line.write(b"".join(self._renderer.frames([text])))
+        self.live.write(b"".join(self._renderer.frames([text])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +227,7 @@ class Endpoints:
             frames(),
             idle_frame=renderer.keepalive(),
             keepalive=self.served.keepalive,
-            line=outlet.line,
+            live=outlet.live,
         )
 
 

@@ -51,7 +51,7 @@ TIMEOUTS = frozenset({"llm_timeout", "run_timeout"})
 
 
 def todo_chat_operations(agents: Sequence[str]) -> list[Operation]:
-    """Answered by the agent named `TodoChatAgent`, or by the first if none is called so."""
+    """Answered by the agent named `TodoChatAgent`, or by the first one if there is none."""
     agent = AGENT if AGENT in agents else next(iter(agents), None)
 
     async def chat(request: Request, caller: RequestCaller, body: ChatRequest) -> Response:

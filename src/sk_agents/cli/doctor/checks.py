@@ -22,7 +22,7 @@ from sk_agents.config.settings import Settings, load_settings
 from sk_agents.config.store_url import store_url, without_secrets
 from sk_agents.exceptions import ConfigurationError, StoreError
 from sk_agents.http.caller import check_bind_address
-from sk_agents.wiring import House, build_authorizer, build_house
+from sk_agents.wiring import ServerParts, build_authorizer, build_parts
 
 CONFIGURATION = "configuration"
 DISTRIBUTION = "teal-agents"
@@ -72,18 +72,18 @@ async def _local_checks(
     yield _check_authorizer(settings)
     try:
         settings, offer = await served_agents(config, settings)
-        house = build_house(settings, offer.files)
+        parts = build_parts(settings, offer.files)
     except ConfigurationError as error:
         yield _misconfigured(CONFIGURATION, error)
         return
-    yield _configured(house)
-    yield await _check_store(settings, house)
+    yield _configured(parts)
+    yield await _check_store(settings, parts)
     yield check_disk(store_url(settings))
     yield await check_port(settings.host, settings.port)
     if model_timeout is None:
         yield Finding("models", "ok", "not called, because of --offline")
         return
-    async for finding in check_models(settings, offer.files, house, seconds=model_timeout):
+    async for finding in check_models(settings, offer.files, parts, seconds=model_timeout):
         yield finding
 
 
@@ -131,18 +131,18 @@ def _check_authorizer(settings: Settings) -> Finding:
     return Finding("callers", "ok", name)
 
 
-def _configured(house: House) -> Finding:
+def _configured(parts: ServerParts) -> Finding:
     """Models, plugins, rules and the catalog were all read before this."""
-    if not house.agents:
+    if not parts.agents:
         return Finding(CONFIGURATION, "warn", "no agent is configured", "teal init writes one")
-    agents = ", ".join(f"{name} on {served.model}" for name, served in house.agents.items())
+    agents = ", ".join(f"{name} on {served.model}" for name, served in parts.agents.items())
     return Finding(CONFIGURATION, "ok", agents)
 
 
-async def _check_store(settings: Settings, house: House) -> Finding:
+async def _check_store(settings: Settings, parts: ServerParts) -> Finding:
     place = without_secrets(store_url(settings))
     try:
-        for store in {house.stores.main, house.stores.tasks}:
+        for store in {parts.stores.main, parts.stores.tasks}:
             async with store:
                 await store.ping()
     except (ConfigurationError, StoreError) as error:
@@ -151,7 +151,7 @@ async def _check_store(settings: Settings, house: House) -> Finding:
     if place.startswith(("memory:", "ephemeral:")):
         hint = "use sqlite:///path or file:///folder to keep conversations"
         return Finding("store", "warn", f"{place} loses everything when the server stops", hint)
-    durability = house.stores.main.durability
+    durability = parts.stores.main.durability
     return Finding("store", "ok", f"{place} can be opened and written, durability {durability}")
 
 

@@ -42,7 +42,7 @@ from sk_agents.client.event_stream import payload_of
 from sk_agents.client.sse_parser import Frame, SseParser
 from sk_agents.config.agent_file import AgentFile
 from sk_agents.config.settings import Settings
-from sk_agents.wiring import House
+from sk_agents.wiring import ServerParts
 
 QUESTION = "Answer with the single word: ready."
 MODEL_EVENTS = Answer | AnswerDelta | Thinking | ThinkingDelta | ToolCall | ApprovalRequired
@@ -66,10 +66,10 @@ LIVE_SHARE = 0.5
 
 
 async def check_models(
-    settings: Settings, files: Sequence[AgentFile], house: House, *, seconds: float
+    settings: Settings, files: Sequence[AgentFile], parts: ServerParts, *, seconds: float
 ) -> AsyncIterator[Finding]:
     agents: dict[str, str] = {}
-    for name, served in house.agents.items():
+    for name, served in parts.agents.items():
         agents.setdefault(served.model, name)
     async with _own_server(settings.model_copy(update=OWN_SERVER), files) as client:
         for model, agent in agents.items():
