@@ -40,7 +40,7 @@ def create_app(
     agents: Sequence[AgentFile] = (),
     *,
     authorizer: RequestAuthorizer | None = None,
-) -> FastAPI:
+) -> TealApp:
     """The application for these agents; its lifespan opens and closes the resources.
 
     Raises:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 from tests.bench import (
+    auth,
     chats,
     group_commit,
     large_reply,
@@ -24,6 +25,7 @@ from tests.bench import (
 from tests.bench.report import Report
 
 MEASUREMENTS: dict[str, Callable[[], Report]] = {
+    "auth": auth.measure,
     "chats": chats.measure,
     "group_commit": group_commit.measure,
     "large_reply": large_reply.measure,

@@ -97,7 +97,7 @@ async def test_everything_can_be_done_by_keyboard(tab: Tab) -> None:
     await keys.press("[")
     await tab.sees(".branches", "1/2")
     await keys.press("n")
-    await tab.sees(".welcome", "What shall we do?")
+    await tab.sees(".welcome", "What would you like to do?")
     tab.check()
 
 

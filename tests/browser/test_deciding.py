@@ -122,7 +122,7 @@ async def test_person_sees_what_will_run_and_approves_it(tab: Tab) -> None:
 async def test_person_rejects_with_a_reason_that_the_agent_is_told(tab: Tab) -> None:
     await tab.say("Send a postcard to Ada")
     await tab.button("Reject…").click()
-    await tab.page.get_by_label("Why? The agent is told.").fill("too kitschy")
+    await tab.page.get_by_label("Reason (the agent reads it)").fill("too kitschy")
     await tab.button("Reject").click()
     await tab.ended()
     await tab.sees(tab.call("Desk-send_postcard"), "rejected")
@@ -188,7 +188,7 @@ async def test_tool_allowed_for_a_chat_is_not_asked_about_until_taken_back(tab: 
     await tab.sees(tab.turn().locator(".answer"), "Grace")
     await tab.page.locator(".inbox-button").click()
     await tab.sees(".grants", "Desk-send_postcard")
-    await tab.button("Take back").click()
+    await tab.button("Revoke").click()
     await tab.sees_count(".grants", 0)
     await tab.button("Close").click()
     await tab.say("Send a postcard to Linus")
@@ -266,7 +266,7 @@ async def test_failure_says_its_code_and_can_be_tried_again(browser: Browser, ba
         await tab.ended("FAILED")
 
 
-async def test_call_whose_outcome_nobody_knows_is_settled_by_a_person(
+async def test_call_of_unknown_outcome_is_decided_by_the_user(
     browser: Browser, bank: Server
 ) -> None:
     tab = await Tab(await browser.new_page(), bank.url).open()
@@ -274,7 +274,7 @@ async def test_call_whose_outcome_nobody_knows_is_settled_by_a_person(
     await tab.sees(tab.call("Bank-transfer"), "running")
     bank.kill()
     bank.start()
-    await tab.sees(".approval", "nobody knows whether it took effect")
+    await tab.sees(".approval", "it is unknown whether it took effect")
     await tab.sees_count(".call", 1)
     await tab.button("Give up on it").click()
     await tab.ended()

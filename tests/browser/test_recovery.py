@@ -60,7 +60,7 @@ async def test_message_sent_while_the_server_is_away_arrives_once(tab: Tab, serv
     await tab.ended()
     server.kill()
     await tab.say("What time is it?")
-    await tab.sees(".outgoing", "it will arrive once")
+    await tab.sees(".outgoing", "it will arrive only once")
     server.start()
     await tab.sees(tab.turn().locator(".answer"), "26.22 mi")
     await tab.ended()

@@ -29,7 +29,7 @@ async def test_token_is_asked_for_and_goes_with_every_request(
 ) -> None:
     tab = Tab(await browser.new_page(), strict.url)
     await tab.page.goto(strict.url)
-    await tab.sees("dialog", "This server wants a token")
+    await tab.sees("dialog", "This server needs a token")
     await tab.page.get_by_label("Token").fill("alice")
     await tab.button("Sign in").click()
     await expect(tab.page.locator(".agent").first).to_be_visible(timeout=WAIT_MS)

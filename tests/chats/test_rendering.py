@@ -9,8 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sk_agents.chats.cursors import event_id
-from sk_agents.chats.render import Renderer
+from sk_agents.chats.render import ChatRenderer, event_id
 from sk_agents.client.sse_parser import SseParser
 from sk_agents.engine.events import (
     Answered,
@@ -67,7 +66,7 @@ def story(text: str) -> list[Event]:
 @given(text=HOSTILE)
 def test_hostile_text_stays_inside_its_frame(text: str) -> None:
     events = story(text)
-    frames = Renderer("c", whole_chat=True).frames(events)
+    frames = ChatRenderer("c", whole_chat=True).frames(events)
     raw = b"".join(frames)
     seen = [(frame.id, frame.event, frame.data) for frame in SseParser().feed(raw)]
     assert [id for id, _, _ in seen] == [event_id(event) for event in events if event.seq != 3]
@@ -80,8 +79,8 @@ def test_hostile_text_stays_inside_its_frame(text: str) -> None:
 
 def test_a_renderer_that_has_learned_the_beginning_goes_on_the_same() -> None:
     events = story("x")
-    whole = Renderer("c").frames(events)
+    whole = ChatRenderer("c").frames(events)
     for cut in range(len(events) + 1):
-        early, late = Renderer("c"), Renderer("c")
+        early, late = ChatRenderer("c"), ChatRenderer("c")
         late.learn(events[:cut])
         assert early.frames(events[:cut]) + late.frames(events[cut:]) == whole

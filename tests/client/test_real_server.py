@@ -23,6 +23,7 @@ from sk_agents.client import (
     ToolCall,
     ToolResult,
     Unknown,
+    event_name,
 )
 from sk_agents.engine.turns import ReasoningDelta
 from sk_agents.testing.scripted_model import calls, says
@@ -35,7 +36,7 @@ SEND_TWO = calls(("Mail-send", {"to": "ada"}), ("Mail-send", {"to": "bob"}))
 
 
 def names(events: Sequence[Event]) -> list[str]:
-    return [type(event).__name__ for event in events if event.seq is not None]
+    return [event_name(event) for event in events if event.seq is not None]
 
 
 async def test_events_of_the_server_are_all_known_and_make_the_answer(tmp_path: Path) -> None:

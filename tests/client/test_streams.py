@@ -17,6 +17,7 @@ from sk_agents.client import (
     ServerUnreachable,
     TealServerError,
     ToolOutput,
+    event_name,
 )
 from tests.client.loopback import (
     BEFORE_THE_HEAD,
@@ -52,7 +53,7 @@ async def test_uncut_stream_gives_every_event_in_order() -> None:
     server = Loopback()
     async with connected(server) as teal:
         events = [event async for event in teal.chat("c").say("hello", agent="helper")]
-    names = [type(event).__name__ for event in events]
+    names = [event_name(event) for event in events]
     assert names == ["Started", "AnswerDelta", "AnswerDelta", "Answer", "Complete"]
     assert {event.interaction_id for event in events} == {INTERACTION}
     (start,) = server.seen
@@ -162,7 +163,7 @@ async def test_early_end_of_a_stream_is_not_shown_and_its_waiting_time_kept() ->
     async with connected(server, time=time) as teal:
         events = [event async for event in teal.chat("c").say("hello")]
     assert stored(events) == STORED
-    assert "Unknown" not in {type(event).__name__ for event in events}
+    assert "Unknown" not in {event_name(event) for event in events}
     (wait,) = time.waits
     assert 3.0 <= wait < 4.0
 

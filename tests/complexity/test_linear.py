@@ -18,8 +18,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from sk_agents.chats.archive import Archive, archive, restored
-from sk_agents.chats.render import Renderer, branch_list
-from sk_agents.chats.window import window_of
+from sk_agents.chats.history import window_of
+from sk_agents.chats.render import ChatRenderer, branch_list
 from sk_agents.cli.logs import RepeatLimit
 from sk_agents.client.sse_parser import SseParser
 from sk_agents.config.strict_yaml import read_yaml
@@ -190,7 +190,7 @@ def _(n: int) -> Work:
 @path("a long log as frames", 50)
 def _(n: int) -> Work:
     events = many_calls(n)
-    return lambda: Renderer("c").frames(events)
+    return lambda: ChatRenderer("c").frames(events)
 
 
 @path("pages of a long log", 300)

@@ -17,6 +17,7 @@ from sk_agents.engine.events import (
     RunStarted,
     Unrecognised,
     event_from,
+    numbered,
 )
 from sk_agents.engine.log.commits import Absent, Commit, admit
 from sk_agents.engine.models import NewThread, Part, UserInput
@@ -47,6 +48,12 @@ def test_event_cannot_be_changed(event: Event) -> None:
 @pytest.mark.parametrize("event", one_of_each(), ids=lambda event: event.type)
 def test_unknown_field_of_a_newer_writer_is_ignored(event: Event) -> None:
     assert event_from({**event.model_dump(), "invented_later": 1}) == event
+
+
+@pytest.mark.parametrize("event", one_of_each(), ids=lambda event: event.type)
+def test_events_of_a_kind_share_what_each_of_them_would_repeat_in_memory(event: Event) -> None:
+    one, other = event_from(event.model_dump()), numbered(event, 7, moment(7))
+    assert one.model_fields_set is other.model_fields_set
 
 
 def test_unknown_type_is_kept_as_unrecognised_with_its_place() -> None:

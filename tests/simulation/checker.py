@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from sk_agents.chats.render import Renderer
+from sk_agents.chats.render import ChatRenderer
 from sk_agents.client.sse_parser import Frame, SseParser
 from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.events import (
@@ -288,7 +288,7 @@ def _cursor_of(connection: Connection) -> int | None:
 
 def _frames(life: Life, chat_id: str, run_id: str | None) -> dict[int, Frame]:
     """What a stream of this run, or of the chat, consists of, by the place in the log."""
-    renderer = Renderer(chat_id, whole_chat=run_id is None)
+    renderer = ChatRenderer(chat_id, whole_chat=run_id is None)
     events = [event for event in life.log() if run_id in (None, event.run_id)]
     frames = SseParser().feed(b"".join(renderer.frames(events)))
     return {seq_of(frame): frame for frame in frames}

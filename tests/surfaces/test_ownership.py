@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 
+from sk_agents.http.front import TealApp
 from sk_agents.http.operations import Operation
 from sk_agents.testing.scripted_model import says
 from tests.chats.proven import ADA, BOB, ProvenAuthorizer
@@ -24,7 +25,8 @@ NO_UUID = "00000000-0000-0000-0000-000000000000"
 
 
 def operations(served: Served) -> list[Operation]:
-    return served.app.operations  # type: ignore[attr-defined]  # a `TealApp`
+    assert isinstance(served.app, TealApp)
+    return served.app.operations
 
 
 async def ask(

@@ -19,7 +19,7 @@ from jsonschema_rs import Draft202012Validator
 from pydantic import BaseModel, ValidationError
 
 from sk_agents import client
-from sk_agents.chats.render import Renderer, branch_list, interaction_view, stream_end
+from sk_agents.chats.render import ChatRenderer, branch_list, interaction_view, stream_end
 from sk_agents.client.event_stream import event_of
 from sk_agents.client.sse_parser import Frame, SseParser
 from sk_agents.engine import events as log
@@ -109,7 +109,7 @@ DELTAS = [
 
 def rendered(*, whole_chat: bool) -> list[Frame]:
     numbered = [event.model_copy(update={"seq": seq}) for seq, event in enumerate(EVENTS, 1)]
-    renderer = Renderer("chat", whole_chat=whole_chat)
+    renderer = ChatRenderer("chat", whole_chat=whole_chat)
     frames = [*renderer.frames([*numbered, *DELTAS]), stream_end("shutting_down", "/chats/chat")]
     return SseParser().feed(b"".join(frames))
 

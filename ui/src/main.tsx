@@ -1,11 +1,11 @@
 import { effect } from "@preact/signals";
 import { render } from "preact";
 
-import { keepFresh, refresh } from "./chat/shelf";
-import { keepLooking, look } from "./inbox/inbox";
+import * as chatList from "./chat/chatlist";
+import * as inbox from "./inbox/inbox";
 import { keepAnnouncing } from "./page/announcer";
 import { listenToKeys } from "./page/keyboard";
-import { room, start } from "./page/room";
+import { openChat, start } from "./page/openchat";
 import "./style/base.css";
 import "./style/controls.css";
 import "./style/layout.css";
@@ -15,19 +15,19 @@ import "./style/windows.css";
 import { Page } from "./view/page";
 
 start();
-keepFresh();
-keepLooking();
+chatList.keepRefreshing();
+inbox.keepRefreshing();
 keepAnnouncing();
 listenToKeys();
 
 // The list and the inbox change with the run on the screen.
 effect(() => {
-  const { session } = room.value;
+  const { session } = openChat.value;
   void session.activeId.value;
   void session.pendingCount.value;
   void session.title.value;
-  void refresh();
-  void look();
+  void chatList.refresh();
+  void inbox.refresh();
 });
 
 const place = document.getElementById("page");

@@ -19,7 +19,7 @@ describe("a run", () => {
   test("starts with what was said and who answers", () => {
     const run = told(started);
     expect(run).toMatchObject({ message: "hello", agent: "tour", status: "RUNNING" });
-    expect(run.isSketch).toBe(false);
+    expect(run.isPlaceholder).toBe(false);
     expect(run.moments).toEqual([{ what: "started", at: Date.parse(AT) }]);
   });
 
@@ -121,7 +121,7 @@ describe("a call", () => {
   ] as const)("that is %s is %s and says by whom", (name, phase, approved) => {
     const verdict = frame(name, { call_id: "c1", by: "human", decided_by: "ada" });
     const call = callOf(told(started, asked, verdict));
-    expect(call).toMatchObject({ phase, asking: null });
+    expect(call).toMatchObject({ phase, approval: null });
     expect(call.verdict).toMatchObject({ approved, by: "human", decidedBy: "ada" });
   });
 

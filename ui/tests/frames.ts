@@ -2,7 +2,7 @@
 import type { FrameOf, RunFrame } from "../src/api/frames";
 import type { InteractionView } from "../src/api/schema";
 import { folded } from "../src/chat/fold";
-import { sketch, type CallStep, type Run } from "../src/chat/run";
+import { placeholderRun, type CallStep, type Run } from "../src/chat/run";
 
 export const AT = "2026-01-02T03:04:05Z";
 
@@ -13,7 +13,7 @@ export function frame<Name extends RunFrame["name"]>(
   return { name, seq: 1, at: AT, interaction_id: "int_1", ...fields } as unknown as RunFrame;
 }
 
-export const told = (...frames: RunFrame[]): Run => frames.reduce(folded, sketch("int_1"));
+export const told = (...frames: RunFrame[]): Run => frames.reduce(folded, placeholderRun("int_1"));
 
 export function callOf(run: Run): CallStep {
   const call = run.steps.find((step) => step.kind === "call");

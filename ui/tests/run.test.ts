@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { ApprovalView } from "../src/api/schema";
-import { answerOf, asked, isOver, runOf, sketch } from "../src/chat/run";
+import { answerOf, waitingCalls, isOver, runOf, placeholderRun } from "../src/chat/run";
 import { callOf, view } from "./frames";
 
 const CALL = { type: "TOOL_CALL", id: "c1", tool_name: "Mail-send", tool_input: "{}" } as const;
@@ -13,9 +13,9 @@ const RESULT = {
 const waiting = (call_id: string) =>
   ({ approval_id: "a1", call_id, tool_name: "Mail-send", tool_input: "{}" }) as ApprovalView;
 
-test("a sketch is a run of which nothing is known", () => {
-  expect(sketch("int_1")).toMatchObject({ id: "int_1", isSketch: true, steps: [] });
-  expect(isOver(sketch("int_1"))).toBe(false);
+test("a placeholderRun is a run of which nothing is known", () => {
+  expect(placeholderRun("int_1")).toMatchObject({ id: "int_1", isPlaceholder: true, steps: [] });
+  expect(isOver(placeholderRun("int_1"))).toBe(false);
 });
 
 test("a stored run has its thoughts, calls with their results, and answers, in order", () => {
@@ -44,13 +44,13 @@ test("a run that waits for an approval is still running, and its call is asked",
     view({ status: "WAITING_APPROVAL", agent_events: [CALL], approvals: [waiting("c1")] }),
   );
   expect(run.status).toBe("RUNNING");
-  expect(asked(run).map((call) => call.id)).toEqual(["c1"]);
+  expect(waitingCalls(run).map((call) => call.id)).toEqual(["c1"]);
   expect(run.steps).toHaveLength(1);
 });
 
 test("an approval whose call is not stored yet brings its call along", () => {
   const run = runOf(view({ status: "WAITING_APPROVAL", approvals: [waiting("c2")] }));
-  expect(asked(run).map((call) => call.id)).toEqual(["c2"]);
+  expect(waitingCalls(run).map((call) => call.id)).toEqual(["c2"]);
 });
 
 test("what was said until a stop is an answer that is cut", () => {

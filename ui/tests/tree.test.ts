@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
-import { sketch, type Run } from "../src/chat/run";
-import { families, pathTo, type Runs } from "../src/chat/tree";
+import { placeholderRun, type Run } from "../src/chat/run";
+import { versions, pathTo, type Runs } from "../src/chat/tree";
 
 const run = (id: string, parent: string | null, more: Partial<Run> = {}): Run => ({
-  ...sketch(id),
+  ...placeholderRun(id),
   parent,
-  isSketch: false,
+  isPlaceholder: false,
   createdAt: `2026-01-01T00:00:0${id}Z`,
   ...more,
 });
@@ -35,7 +35,7 @@ test("the path ends although runs claim to follow each other", () => {
 
 test("runs said in each other's place are a family, oldest first", () => {
   const runs = chat(run("3", "1"), run("1", null), run("2", "1"));
-  expect(families(runs)).toEqual(
+  expect(versions(runs)).toEqual(
     new Map([
       [null, ["1"]],
       ["1", ["2", "3"]],
@@ -45,6 +45,6 @@ test("runs said in each other's place are a family, oldest first", () => {
 
 test("runs that wait for their turn or are not known yet belong to no family", () => {
   const waiting = run("2", "1", { queued: true });
-  const unknown = run("3", "1", { isSketch: true });
-  expect(families(chat(run("1", null), waiting, unknown))).toEqual(new Map([[null, ["1"]]]));
+  const unknown = run("3", "1", { isPlaceholder: true });
+  expect(versions(chat(run("1", null), waiting, unknown))).toEqual(new Map([[null, ["1"]]]));
 });

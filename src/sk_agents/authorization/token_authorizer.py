@@ -64,8 +64,9 @@ class TokenAuthorizer(RequestAuthorizer):
             TokenExpired: it was one.
             AuthorizerUnavailable: the issuer's keys cannot be had.
         """
-        algorithm, key_id = self._header_of(token)
-        issuer = self.issuer_of(_unverified(token))
+        header, unproven = _parsed(token)
+        algorithm, key_id = self._signed_with(header)
+        issuer = self.issuer_of(unproven)
         key = await issuer.key(key_id)
         if _KEY_TYPES.get(algorithm[:2]) != key.key_type:
             raise Unauthenticated("The token is signed with a key of another kind.")
@@ -106,13 +107,7 @@ class TokenAuthorizer(RequestAuthorizer):
     def accepts_audience(self, audience: object) -> bool:
         """Whether a token for `audience` is for this server."""
 
-    def _header_of(self, token: str) -> tuple[str, str]:
-        if len(token) > MAX_TOKEN_BYTES or token.count(".") != 2:
-            raise Unauthenticated("The token is not a signed token.")
-        try:
-            header = jwt.get_unverified_header(token)
-        except (PyJWTError, ValueError, RecursionError) as error:
-            raise Unauthenticated("The token cannot be read.") from error
+    def _signed_with(self, header: Mapping[str, Any]) -> tuple[str, str]:
         algorithm, key_id = header.get("alg"), header.get("kid")
         if algorithm not in self._algorithms:
             raise Unauthenticated("The token's algorithm is not accepted.")
@@ -162,11 +157,15 @@ def text_claim(claims: Claims, *names: str) -> str | None:
     return next((claims[name] for name in names if isinstance(claims.get(name), str)), None)
 
 
-def _unverified(token: str) -> Claims:
+def _parsed(token: str) -> tuple[Mapping[str, Any], Claims]:
+    """Header and claims, which nothing proves yet."""
+    if len(token) > MAX_TOKEN_BYTES or token.count(".") != 2:
+        raise Unauthenticated("The token is not a signed token.")
     try:
-        return jwt.decode(token, options={"verify_signature": False})
+        parts = jwt.decode_complete(token, options={"verify_signature": False})
     except (PyJWTError, ValueError, RecursionError) as error:
         raise Unauthenticated("The token cannot be read.") from error
+    return parts["header"], parts["payload"]
 
 
 def _end_of(claims: Claims) -> float:

@@ -16,8 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from sk_agents.chats import streams
 from sk_agents.chats.archive import Archive, archive, restored
-from sk_agents.chats.chat_document import DocumentResponse
-from sk_agents.chats.history import Place, chat_document
+from sk_agents.chats.history import DocumentResponse, HistoryCursor, chat_document
 from sk_agents.chats.render import branch_list, chat_summary
 from sk_agents.chats.requests import (
     CHAT_ID,
@@ -121,9 +120,9 @@ class ChatEndpoints:
         Whole, unless its states have more than 128 MiB or it has more than 10,000 events: then
         from its newest part on, `truncated` is true, and `next` is the `before` of the older part.
         """
-        place = Place.of(before) if before is not None else None
+        cursor = HistoryCursor.of(before) if before is not None else None
         document = await chat_document(
-            chat, with_superseded=include is not None, with_state=state, before=place
+            chat, with_superseded=include is not None, with_state=state, before=cursor
         )
         return DocumentResponse(document)
 

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from sk_agents.chats import streams
 from sk_agents.chats.approvals import decide
-from sk_agents.chats.render import Renderer, interaction_view, user_input
+from sk_agents.chats.render import ChatRenderer, interaction_view, user_input
 from sk_agents.chats.requests import (
     SURFACE,
     Chat,
@@ -206,7 +206,7 @@ async def _stream(chat: ChatRequest, accepted: Accepted) -> EventStream:
     if accepted.repeated:
         known = await chat.engine.thread(chat.thread_id, chat.caller.user_id)
         after = known.state.run(accepted.run_id).first_seq - 1
-    renderer = Renderer(chat.chat_id)
+    renderer = ChatRenderer(chat.chat_id)
     return streams.live_stream(chat, renderer, after=after, run_id=accepted.run_id)
 
 

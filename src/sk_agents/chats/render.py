@@ -1,18 +1,19 @@
-"""From the log to the frames of a chat's stream: at most one frame an event, the same each time.
+"""From the engine's events and runs to what `wire` describes: the frames of a stream, and views.
 
-A durable frame's id names its event, so a reader can go on from any of them.
-Deltas and tool output are previews and carry none.
+An event has at most one frame, the same each time. A stored frame's id names its event, so a reader
+can go on from any of them; previews carry none. Frames are made as dicts, not as the wire's models:
+a stream pays for no validation of the server's own words. `tests/wire` compares them.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import orjson
 
-from sk_agents.chats.cursors import event_id
 from sk_agents.engine.calls.call import Approval, Call
 from sk_agents.engine.events import (
     Answered,
@@ -34,7 +35,7 @@ from sk_agents.engine.events import (
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import Cost, Part, Thread, Usage, UserInput
 from sk_agents.engine.reading.live import LiveDelta
-from sk_agents.engine.reading.watch import Item as Watched
+from sk_agents.engine.reading.watch import Item as WatchedItem
 from sk_agents.engine.threads.catalog import Asked, Granted
 from sk_agents.http.sse import frame, last_frame
 from sk_agents.interactions import interaction_of, spelled_time
@@ -61,18 +62,36 @@ Named = tuple[str, Payload]
 _DELTAS = {"answer": "answer_delta", "thinking": "thinking_delta"}
 
 
+EVENT_ID_PATTERN = "[0-9]+-[0-9a-f]{8}"
+
+
+def event_id(event: Event) -> str:
+    """The event's place in the log and a checksum of what tells this event from any other.
+
+    The place alone is not enough: after a backup was restored, or the chat was deleted and made
+    again, another event stands there, and a reader that went on behind it would miss what came in
+    between. The checksum is computed from the event, so it is the same at every instance.
+    """
+    return f"{event.seq}-{event_tag(event)}"
+
+
+def event_tag(event: Event) -> str:
+    named = f"{event.run_id}\n{event.type}\n{event.at.isoformat()}"
+    return f"{zlib.crc32(named.encode()):08x}"
+
+
 def stream_end(reason: str, resume_url: str) -> bytes:
     """The frame that closes a stream early. It never claims that the run is over."""
     payload = orjson.dumps({"reason": reason, "resume_url": resume_url})
     return last_frame("stream_end", payload, retry_ms=RETRY_MS)
 
 
-class Renderer:
+class ChatRenderer:
     """The frames of one stream.
 
-    The events of a call name its tool only once, so whoever begins in the middle of a run lets the
-    renderer `learn` what came before. With `whole_chat` every frame says whose it is, and the
-    chat's own changes show too.
+    The events of a call name its tool only once, so a stream that begins in the middle of a run
+    lets the renderer `learn` what came before. With `whole_chat` every frame names its interaction,
+    and the chat's own changes show too.
     """
 
     def __init__(self, chat_id: str, *, whole_chat: bool = False) -> None:
@@ -86,7 +105,7 @@ class Renderer:
         """Take what the reader has seen already."""
         self.frames(events)
 
-    def frames(self, items: Sequence[Watched]) -> list[bytes]:
+    def frames(self, items: Sequence[WatchedItem]) -> list[bytes]:
         found = []
         for item in items:
             if isinstance(item, LiveDelta):
@@ -102,7 +121,7 @@ class Renderer:
         return found
 
     def _placed(self, event: Event, payload: Payload) -> Payload:
-        """When it happened and to whom; of a beginning, all that a reader of the chat lacks."""
+        """With what only a chat's own stream says: the fields that `wire` marks `InChat`."""
         payload["at"] = spelled_time(event.at)
         if event.run_id:
             payload.setdefault("interaction_id", event.run_id)
@@ -145,8 +164,8 @@ class Renderer:
         }
 
     def _finished(self, event: ToolFinished) -> Named | None:
-        """A call that nobody let run has no result to show; who refused it has been said, but by
-        policy, which asks nobody."""
+        """A call that was not allowed to run has no result to show. A person's refusal has been
+        shown as such; a policy's is shown here."""
         name = self._names[event.call_id]
         if event.call_id in self._shown:
             return "tool_result", {
@@ -227,21 +246,21 @@ class Renderer:
         return "chat_changed", {"title": event.metadata["title"]}
 
 
-_RENDERED: Mapping[type[Event], Callable[[Renderer, Any], Named | None]] = {
-    RunQueued: Renderer._queued,
-    RunStarted: Renderer._started,
-    Thinking: Renderer._thinking,
-    ToolProposed: Renderer._proposed,
-    ToolStarted: Renderer._tool_started,
-    ToolFinished: Renderer._finished,
-    ApprovalRequested: Renderer._asked,
-    ApprovalDecided: Renderer._decided,
-    Cancelled: Renderer._cancelled,
-    Failed: Renderer._failed,
-    Answered: Renderer._answered,
-    RunEnded: Renderer._ended,
-    BranchChanged: Renderer._branched,
-    ThreadChanged: Renderer._relabelled,
+_RENDERED: Mapping[type[Event], Callable[[ChatRenderer, Any], Named | None]] = {
+    RunQueued: ChatRenderer._queued,
+    RunStarted: ChatRenderer._started,
+    Thinking: ChatRenderer._thinking,
+    ToolProposed: ChatRenderer._proposed,
+    ToolStarted: ChatRenderer._tool_started,
+    ToolFinished: ChatRenderer._finished,
+    ApprovalRequested: ChatRenderer._asked,
+    ApprovalDecided: ChatRenderer._decided,
+    Cancelled: ChatRenderer._cancelled,
+    Failed: ChatRenderer._failed,
+    Answered: ChatRenderer._answered,
+    RunEnded: ChatRenderer._ended,
+    BranchChanged: ChatRenderer._branched,
+    ThreadChanged: ChatRenderer._relabelled,
 }
 
 

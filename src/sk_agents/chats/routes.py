@@ -8,13 +8,13 @@ from typing import Any
 from sk_agents.chats.approvals import ApprovalEndpoints
 from sk_agents.chats.archive import Archive
 from sk_agents.chats.collection import ChatEndpoints, ImportChat, import_parameter
-from sk_agents.chats.cursors import PATTERN
 from sk_agents.chats.interactions import (
     EditEndpoint,
     InteractionEndpoints,
     RegenerateEndpoint,
     StartEndpoint,
 )
+from sk_agents.chats.render import EVENT_ID_PATTERN
 from sk_agents.chats.requests import (
     CHAT_ERRORS,
     ChatResources,
@@ -138,7 +138,7 @@ def chat_operations(resources: ChatResources) -> list[Operation]:
             STREAMED,
             outcome="The chat as it goes on, without end.",
             events=_chat_events,
-            event_id=f"^{PATTERN}$",
+            event_id=f"^{EVENT_ID_PATTERN}$",
             depends=(cursor_parameters,),
         ),
         _chats("GET", f"{CHAT}/branches", chats.branches, (*ALWAYS, 404)),
@@ -165,7 +165,7 @@ def chat_operations(resources: ChatResources) -> list[Operation]:
             STREAMED,
             outcome="The interaction as it happens.",
             events=_interaction_events,
-            event_id=f"^{PATTERN}$",
+            event_id=f"^{EVENT_ID_PATTERN}$",
             others={204: "The reader has seen its end."},
             depends=(cursor_parameters,),
         ),
@@ -209,7 +209,7 @@ def _starting(path: str, endpoint: Any, summary: str, **more: Any) -> Operation:
         summary=summary,
         outcome="The interaction as it happens.",
         events=_interaction_events,
-        event_id=f"^{PATTERN}$",
+        event_id=f"^{EVENT_ID_PATTERN}$",
         **more,
     )
 

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
-from typing import Self
+from typing import NamedTuple, Self
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Scope
 
-from sk_agents.chats.cursors import cursor_of
-from sk_agents.chats.render import Renderer, stream_end
+from sk_agents.chats.render import ChatRenderer, event_tag, stream_end
 from sk_agents.chats.requests import ChatRequest
-from sk_agents.engine.events import RunEnded
+from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.threads.known import KnownThread
-from sk_agents.exceptions import CursorAhead, CursorExpired, TealError, ThreadNotFound
+from sk_agents.exceptions import (
+    CursorAhead,
+    CursorExpired,
+    MalformedRequest,
+    TealError,
+    ThreadNotFound,
+)
 from sk_agents.http.sse import EventStream, LastFrames, LiveWriter
 
 logger = logging.getLogger(__name__)
 
 PAGE = 1000
 PAGE_BYTES = 1024 * 1024
+MAX_DIGITS = 18
+_CURSOR = re.compile("([0-9]+)(?:-([0-9a-f]{8}))?")
 _ACCEPTED = ("text/event-stream", "text/*", "*/*")
 
 
@@ -41,7 +49,7 @@ class Previews:
 
     __slots__ = ("_renderer", "live")
 
-    def __init__(self, renderer: Renderer) -> None:
+    def __init__(self, renderer: ChatRenderer) -> None:
         self._renderer = renderer
         self.live = LiveWriter()
 
@@ -62,18 +70,22 @@ class ChatFrames:
     def __init__(
         self,
         chat: ChatRequest,
-        renderer: Renderer,
+        renderer: ChatRenderer,
         *,
         after: int,
         run_id: str | None,
         incarnation: str | None,
-        previews: Previews,
     ) -> None:
+        self.previews = Previews(renderer)
         self._chat = chat
         self._renderer = renderer
         self._run_id = run_id
         self._watch = chat.engine.watch(
-            chat.thread_id, after=after, run_id=run_id, incarnation=incarnation, outlet=previews
+            chat.thread_id,
+            after=after,
+            run_id=run_id,
+            incarnation=incarnation,
+            outlet=self.previews,
         )
         self._has_ended = False
 
@@ -108,30 +120,27 @@ class ChatFrames:
 
 def live_stream(
     chat: ChatRequest,
-    renderer: Renderer,
+    renderer: ChatRenderer,
     *,
     after: int,
     run_id: str | None = None,
     incarnation: str | None = None,
 ) -> EventStream:
     """The response that sends what follows `after`; the other arguments are those of `Watch`."""
-    previews = Previews(renderer)
-    frames = ChatFrames(
-        chat, renderer, after=after, run_id=run_id, incarnation=incarnation, previews=previews
-    )
-    return EventStream(frames, live=previews.live)
+    frames = ChatFrames(chat, renderer, after=after, run_id=run_id, incarnation=incarnation)
+    return EventStream(frames, live=frames.previews.live)
 
 
 async def renderer_at(
     chat: ChatRequest, known: KnownThread, position: int, *, run_id: str | None = None
-) -> Renderer:
+) -> ChatRenderer:
     """A renderer for a stream of one run, or of the whole chat, that begins after `position`.
 
     It learns only of the runs that the stream still has to show. The log between two of their
     events may belong to a run that the reader has seen to its end: a message that was queued while
     a tool ran began before that tool's result, which nothing here must try to render.
     """
-    renderer = Renderer(chat.chat_id, whole_chat=run_id is None)
+    renderer = ChatRenderer(chat.chat_id, whole_chat=run_id is None)
     begun = {
         run.run_id: run.first_seq
         for run in known.state.runs.values()
@@ -150,6 +159,46 @@ async def renderer_at(
         renderer.learn([event for event in page if event.run_id in begun])
         seq = page[-1].seq
     return renderer
+
+
+class Cursor(NamedTuple):
+    """After which event a reader goes on; without a `tag`, after whatever stands at `seq`."""
+
+    seq: int
+    tag: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Raises:
+        MalformedRequest: this is no event's id.
+        CursorAhead: no log comes that far.
+        """
+        found = _CURSOR.fullmatch(text)
+        if found is None:
+            raise MalformedRequest("An event id is what a stream gave as one, or a number.")
+        if len(found[1]) > MAX_DIGITS:
+            raise CursorAhead
+        return cls(int(found[1]), found[2])
+
+    def names(self, event: Event) -> bool:
+        return self.seq == event.seq and self.tag in (None, event_tag(event))
+
+
+def cursor_of(headers: Sequence[tuple[bytes, bytes]], after: Sequence[str]) -> Cursor | None:
+    """Where a reader was, by `Last-Event-ID` or `after`; an empty one is the start.
+
+    Raises:
+        MalformedRequest: both are given and differ, or one is not an event's id.
+        CursorAhead: no log comes that far.
+    """
+    sent = [value.decode("latin-1") for name, value in headers if name == b"last-event-id"]
+    given = [*sent, *after]
+    cursors = {Cursor.of(value) for value in given if value != ""}
+    if len(cursors) > 1:
+        raise MalformedRequest("Last-Event-ID and after name different events.")
+    if cursors:
+        return cursors.pop()
+    return Cursor(0) if given else None
 
 
 async def place_of(request: Request, chat: ChatRequest, known: KnownThread) -> int | None:

@@ -15,7 +15,15 @@ from sk_agents.cli.options import Exit, ServerAccess
 from sk_agents.cli.safe_text import one_line
 from sk_agents.cli.server_connection import print_error, silence_client_log, unopened_client
 from sk_agents.cli.terminal import Screen, print_json
-from sk_agents.client import ApprovalRequired, Chat, ClientError, Event, Reply, TealServerError
+from sk_agents.client import (
+    ApprovalRequired,
+    Chat,
+    ClientError,
+    Event,
+    Reply,
+    TealServerError,
+    event_name,
+)
 from sk_agents.client.teal_client import MessageOptions
 
 REJECTION = "No user is present to approve this."
@@ -57,7 +65,7 @@ async def _send(
         def print_event(event: Event) -> None:
             if output == "events":
                 fields = event.model_dump(mode="json", by_alias=True, exclude_none=True)
-                named = {"event": type(event).__name__, "chat_id": chat.id, **fields}
+                named = {"event": event_name(event), "chat_id": chat.id, **fields}
                 print_json(named, on_one_line=True)
 
         reader = InteractionReader(chat, print_event)

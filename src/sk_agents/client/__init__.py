@@ -11,8 +11,8 @@ from sk_agents.client.errors import (
     ServerUnreachable,
     TealServerError,
 )
-from sk_agents.client.reply import AnswerText, Reply, ToolUse
 from sk_agents.client.reply import AnswerText as Answering
+from sk_agents.client.reply import Reply, ToolUse
 from sk_agents.client.sync import SyncChat, SyncTeal
 from sk_agents.client.teal_client import AgentInfo, Chat, History, TealClient
 from sk_agents.client.teal_client import ReadInteraction as Interaction
@@ -53,7 +53,6 @@ __all__ = [
     "AgentInfo",
     "Answer",
     "AnswerDelta",
-    "AnswerText",
     "Answering",
     "ApprovalRequired",
     "Approved",
@@ -94,4 +93,12 @@ __all__ = [
     "ToolUse",
     "Unknown",
     "Usage",
+    "event_name",
 ]
+
+_NAMES = {globals()[name]: name for name in __all__ if name != "event_name"}
+
+
+def event_name(event: Event) -> str:
+    """The name of the event's class here, as `teal chat --events` prints it."""
+    return _NAMES[type(event)]

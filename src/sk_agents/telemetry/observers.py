@@ -30,20 +30,11 @@ from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import Thread, ToolCall, Usage
 from sk_agents.telemetry import instruments
 from sk_agents.telemetry import spans as at
-from sk_agents.telemetry.instruments import (
-    METHOD,
-    ROUTE,
-    STATUS_CODE,
-    BoundedNames,
-    Instrument,
-    Meters,
-    Readings,
-)
 from sk_agents.telemetry.logs import logged_with
 from sk_agents.telemetry.spans import Spans, current_traceparent, mark_failed
 
-RUNS_DRIVEN = Instrument("teal.runs.driven", "gauge", "Runs driven here now.")
-RUNS_QUEUED = Instrument(
+RUNS_DRIVEN = instruments.Instrument("teal.runs.driven", "gauge", "Runs driven here now.")
+RUNS_QUEUED = instruments.Instrument(
     "teal.runs.queued", "gauge", "Messages waiting behind the runs driven here."
 )
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET"))
@@ -56,11 +47,11 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 class TelemetryObserver:
     """The engine's `Observer`. `models` names the model of each agent."""
 
-    def __init__(self, spans: Spans, meters: Meters, models: Mapping[str, str]) -> None:
+    def __init__(self, spans: Spans, meters: instruments.Meters, models: Mapping[str, str]) -> None:
         self._spans = spans
         self._meters = meters
         self._models = models
-        self._tools = BoundedNames()
+        self._tools = instruments.BoundedNames()
         self._driven: dict[str, ThreadState] = {}
         meters.watch(self._readings)
 
@@ -205,7 +196,7 @@ class TelemetryObserver:
         }
         self._spans.record_wait(run, f"approval {request.kind}", given, request.at, event.at)
 
-    def _readings(self) -> Readings:
+    def _readings(self) -> instruments.Readings:
         driven = list(self._driven.values())
         yield RUNS_DRIVEN, (), len(driven)
         yield RUNS_QUEUED, (), sum(len(state.queue) for state in driven)
@@ -218,7 +209,7 @@ def _seconds(since: datetime, until: datetime) -> float:
 class ServedRequest:
     """What becomes known of a request while it is served."""
 
-    def __init__(self, meters: Meters) -> None:
+    def __init__(self, meters: instruments.Meters) -> None:
         self.route: str | None = None
         self.status: int | None = None
         self.streams = False
@@ -234,7 +225,7 @@ class ServedRequest:
 class RequestObserver:
     """One span and one measurement for each request, whatever it is about."""
 
-    def __init__(self, spans: Spans, meters: Meters) -> None:
+    def __init__(self, spans: Spans, meters: instruments.Meters) -> None:
         self._spans = spans
         self._meters = meters
 
@@ -245,7 +236,7 @@ class RequestObserver:
         """Around the whole of a request; `trace_headers` are W3C's, if it had any."""
         method = method if method in METHODS else "_OTHER"
         parent = _PROPAGATOR.extract(trace_headers, Context())
-        given: at.Attributes = {METHOD: method, at.CORRELATION_ID: correlation_id}
+        given: at.Attributes = {instruments.METHOD: method, at.CORRELATION_ID: correlation_id}
         request, started = ServedRequest(self._meters), perf_counter()
         with (
             self._spans.current(method, SpanKind.SERVER, given, parent) as span,
@@ -260,9 +251,9 @@ class RequestObserver:
             finally:
                 if request.route is not None:
                     span.update_name(f"{method} {request.route}")
-                    span.set_attribute(ROUTE, request.route)
+                    span.set_attribute(instruments.ROUTE, request.route)
                 if request.status is not None:
-                    span.set_attribute(STATUS_CODE, request.status)
+                    span.set_attribute(instruments.STATUS_CODE, request.status)
                     if request.status >= 500:
                         mark_failed(span, str(request.status))
                 status = str(request.status) if request.status is not None else NO_STATUS

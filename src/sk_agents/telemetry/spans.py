@@ -13,21 +13,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from hashlib import sha256
 
+from opentelemetry import trace
 from opentelemetry.context import Context, attach, detach
-from opentelemetry.trace import (
-    Link,
-    NonRecordingSpan,
-    NoOpTracer,
-    Span,
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    TraceFlags,
-    Tracer,
-    get_current_span,
-    set_span_in_context,
-)
 
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import Thread
@@ -111,65 +98,63 @@ _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 def current_traceparent() -> str | None:
     """The place in a trace where the caller is, as W3C's header; `None` outside any trace."""
-    context = get_current_span().get_span_context()
+    context = trace.get_current_span().get_span_context()
     if not context.is_valid:
         return None
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 
-def started_in(run: Run) -> SpanContext | None:
+def started_in(run: Run) -> trace.SpanContext | None:
     """The span that the run was started in; `None` if there was none."""
     found = _TRACEPARENT.fullmatch(run.trace or "")
     if found is None:
         return None
     trace_id, span_id, flags = (int(part, 16) for part in found.groups())
-    context = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
+    context = trace.SpanContext(trace_id, span_id, True, trace.TraceFlags(flags))
     return context if context.is_valid else None
 
 
-def run_context(run: Run) -> SpanContext:
+def run_context(run: Run) -> trace.SpanContext:
     """The run's own span.
 
     Several processes may drive a run, one after the other. What they do belongs under one span,
     which is only recorded when the run has ended. So its id is made from the run's, and its trace
     is the one the run was started in, which the log keeps.
     """
-    digest = sha256(f"run {run.run_id}".encode()).digest()
-    parent = started_in(run)
-    return SpanContext(
-        parent.trace_id if parent is not None else int.from_bytes(digest[8:24]),
-        int.from_bytes(digest[:8]),
-        is_remote=True,
-        trace_flags=parent.trace_flags if parent is not None else TraceFlags(TraceFlags.SAMPLED),
-    )
+    digest, parent = sha256(f"run {run.run_id}".encode()).digest(), started_in(run)
+    span_id, trace_id = int.from_bytes(digest[:8]), int.from_bytes(digest[8:24])
+    flags = trace.TraceFlags(trace.TraceFlags.SAMPLED)
+    if parent is not None:
+        trace_id, flags = parent.trace_id, parent.trace_flags
+    return trace.SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags)
 
 
-SetIds = Callable[[SpanContext], None]
+SetIds = Callable[[trace.SpanContext], None]
 """The next span that is started gets these ids."""
 
 
-def within(context: SpanContext) -> Context:
+def within(context: trace.SpanContext) -> Context:
     """The context of that span's children; nothing of the present context is kept."""
-    return set_span_in_context(NonRecordingSpan(context), Context())
+    return trace.set_span_in_context(trace.NonRecordingSpan(context), Context())
 
 
-def mark_failed(span: Span, code: str) -> None:
+def mark_failed(span: trace.Span, code: str) -> None:
     span.set_attribute(ERROR_TYPE, code)
-    span.set_status(Status(StatusCode.ERROR))
+    span.set_status(trace.Status(trace.StatusCode.ERROR))
 
 
 class Spans:
     """They go nowhere until `send_by` says how."""
 
     def __init__(self) -> None:
-        self._tracer: Tracer = NoOpTracer()
+        self._tracer: trace.Tracer = trace.NoOpTracer()
         self._set_ids: SetIds | None = None
 
-    def send_by(self, tracer: Tracer, set_ids: SetIds) -> None:
+    def send_by(self, tracer: trace.Tracer, set_ids: SetIds) -> None:
         self._tracer, self._set_ids = tracer, set_ids
 
     def send_nowhere(self) -> None:
-        self._tracer, self._set_ids = NoOpTracer(), None
+        self._tracer, self._set_ids = trace.NoOpTracer(), None
 
     @contextmanager
     def belonging_to(self, run: Run) -> Iterator[None]:
@@ -186,11 +171,11 @@ class Spans:
 
     @contextmanager
     def current(
-        self, name: str, kind: SpanKind, attributes: Attributes, parent: Context | None = None
-    ) -> Iterator[Span]:
+        self, name: str, kind: trace.SpanKind, attributes: Attributes, parent: Context | None = None
+    ) -> Iterator[trace.Span]:
         """A span around the block; an error that leaves the block is on it, as its code."""
         span = self._tracer.start_span(name, parent, kind, attributes)
-        token = attach(set_span_in_context(span, parent))
+        token = attach(trace.set_span_in_context(span, parent))
         try:
             yield span
         except BaseException as error:
@@ -208,7 +193,7 @@ class Spans:
         context = within(parent) if parent is not None else Context()
         self._set_ids(run_context(run))
         span = self._tracer.start_span(
-            name, context, SpanKind.INTERNAL, attributes, start_time=nanoseconds(run.created_at)
+            name, context, attributes=attributes, start_time=nanoseconds(run.created_at)
         )
         if run.failure is not None:
             mark_failed(span, run.failure.code)
@@ -218,15 +203,14 @@ class Spans:
         self, run: Run, name: str, attributes: Attributes, since: datetime, until: datetime
     ) -> None:
         """Time in which nothing ran, so that no block could be around it."""
-        decider = get_current_span().get_span_context()
+        decider = trace.get_current_span().get_span_context()
         own = run_context(run)
         elsewhere = decider.is_valid and decider.span_id != own.span_id
         span = self._tracer.start_span(
             name,
             within(own),
-            SpanKind.INTERNAL,
-            attributes,
-            links=[Link(decider)] if elsewhere else (),
+            attributes=attributes,
+            links=[trace.Link(decider)] if elsewhere else (),
             start_time=nanoseconds(since),
         )
         span.end(nanoseconds(until))

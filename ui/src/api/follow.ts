@@ -1,8 +1,8 @@
-/** Follows a chat's log for as long as it is wanted, over every interruption.
+/** Reads a chat's log until it is stopped, and reconnects after every interruption.
  *
- * Whatever ends a connection, the next one goes on after the last event that was taken in, so each
- * event arrives once. A connection that says nothing for longer than the server's keepalives allow
- * is dead, whatever the network stack believes: that is how a laptop wakes up.
+ * The next connection starts after the last event that was received, so each event arrives once. A
+ * connection that is silent for longer than the server's keepalives allow is dead, even if the
+ * browser has not noticed: this happens when a laptop wakes up.
  */
 import { type Frame, frameOf } from "./frames";
 import { send, ServerProblem } from "./request";
@@ -11,16 +11,16 @@ import { FrameParser } from "./sse";
 export type LinkState = "connecting" | "live" | "waiting";
 
 export interface Follower {
-  /** The id of the event after which to go on. */
+  /** The id of the event after which to continue. */
   cursor(): string;
   take(frames: Frame[]): void;
   state(state: LinkState): void;
-  /** The log is gone, or not the one we know: nothing more will come. */
+  /** The log was deleted or replaced: no more events will come. */
   ended(reason: "deleted" | "rewound" | "refused"): void;
 }
 
 const SILENCE_MS = 40_000;
-/** A server that is there answers sooner. */
+/** A running server answers sooner. */
 const OPENING_MS = 8_000;
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 4_000;
@@ -117,7 +117,7 @@ class Connection {
   };
 }
 
-/** Waits, but not past the moment at which the network or the reader comes back. */
+/** Waits, but ends early when the network or the user comes back. */
 function wake(milliseconds: number, ending: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const over = new AbortController();

@@ -5,7 +5,7 @@ import type { RawFrame } from "./sse";
 type Named = {
   [Name in keyof Frames]: Frames[Name] & {
     name: Name;
-    /** What a stream can go on from; empty for a preview. */
+    /** A stream can continue after it; empty for a preview. */
     eventId: string;
     /** Its place in the log; 0 for a preview. */
     seq: number;
@@ -42,11 +42,11 @@ const KNOWN: Record<keyof Frames, true> = {
   stream_end: true,
 };
 
-/** The frame, or nothing for one that a newer server sends. */
+/** The frame; null for a kind that only a newer server sends. */
 export function frameOf(raw: RawFrame): Frame | null {
   if (!(raw.event in KNOWN)) return null;
   const payload: unknown = JSON.parse(raw.data);
-  // An id begins with the place; what follows is for the server to know the event again.
+  // An id begins with the place in the log; the rest is the server's checksum of the event.
   const seq = parseInt(raw.id || "0", 10);
   return { ...(payload as object), name: raw.event, eventId: raw.id, seq } as Frame;
 }

@@ -1,11 +1,11 @@
-/** One way to talk to the server: JSON in, JSON out, and errors that say what to do. */
+/** Requests to the server: JSON in, JSON out, and typed errors. */
 import { signal } from "@preact/signals";
 
-/** Set when the server wants to know who is asking. */
+/** Set when the server needs a token. */
 export const needsToken = signal(false);
 
 const TOKEN = "teal.token";
-const PATIENCE_MS = 30_000;
+const TIMEOUT_MS = 30_000;
 
 export class ServerProblem extends Error {
   constructor(
@@ -19,7 +19,7 @@ export class ServerProblem extends Error {
   }
 }
 
-/** The server was not reached, or went away before it answered. */
+/** The server was not reached, or the connection ended before its answer. */
 export class Unreachable extends Error {
   constructor() {
     super("The server cannot be reached.");
@@ -68,7 +68,7 @@ export async function send(path: string, call: Call = {}): Promise<Response> {
 }
 
 export async function ask<Answer>(path: string, call: Call = {}): Promise<Answer> {
-  const late = AbortSignal.timeout(PATIENCE_MS);
+  const late = AbortSignal.timeout(TIMEOUT_MS);
   const signal = call.signal ? AbortSignal.any([call.signal, late]) : late;
   try {
     const headers = { Accept: "application/json" };
@@ -80,8 +80,8 @@ export async function ask<Answer>(path: string, call: Call = {}): Promise<Answer
   }
 }
 
-/** An error in words for a person, with the id under which the server's log knows it. */
-export function wordsFor(error: unknown): string {
+/** An error as a text for the user, with the id that the server's log has for it. */
+export function errorText(error: unknown): string {
   if (error instanceof ServerProblem) {
     const id = error.correlationId ? ` (id ${error.correlationId})` : "";
     return `${error.message}${id}`;

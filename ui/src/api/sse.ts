@@ -9,7 +9,7 @@ export interface RawFrame {
 
 const LINE_END = /\r\n|\n|\r/;
 
-/** Takes a stream piece by piece, however it was cut, and hands out whole frames. */
+/** Takes the bytes of a stream in any pieces, and returns whole frames. */
 export class FrameParser {
   private readonly decoder = new TextDecoder();
   private rest = "";
@@ -18,7 +18,7 @@ export class FrameParser {
 
   push(bytes: Uint8Array): RawFrame[] {
     const text = this.rest + this.decoder.decode(bytes, { stream: true });
-    // A carriage return at the very end may be half of a line's end.
+    // A carriage return at the end may be the first half of a line end.
     const whole = text.endsWith("\r") ? text.slice(0, -1) : text;
     const lines = whole.split(LINE_END);
     this.rest = (lines.pop() ?? "") + text.slice(whole.length);

@@ -1,4 +1,4 @@
-/** Files that are pasted, dropped or chosen, as the server takes them. */
+/** Attached files in the form that the server takes. */
 import type { Item } from "../api/schema";
 
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];

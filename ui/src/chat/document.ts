@@ -1,5 +1,5 @@
 /** The visible conversation as a Markdown document. */
-import { laidOut } from "../text/json";
+import { formattedJson } from "../text/json";
 import type { CallStep, Run } from "./run";
 import type { ChatSession } from "./session";
 
@@ -23,7 +23,7 @@ function section(run: Run): string {
 }
 
 function call(step: CallStep): string {
-  const parts = [`**Tool** \`${step.tool}\``, fenced("json", laidOut(step.input))];
+  const parts = [`**Tool** \`${step.tool}\``, fenced("json", formattedJson(step.input))];
   if (step.verdict) {
     const { approved, by, decidedBy, message } = step.verdict;
     const who = by === "human" ? (decidedBy ?? "a person") : by;

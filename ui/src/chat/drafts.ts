@@ -1,11 +1,11 @@
-/** What was typed and not sent, kept in the browser until it is known to have arrived. */
+/** Messages that are not sent yet, kept in the browser until they have arrived. */
 import { randomId } from "../api/request";
 import type { Item } from "../api/schema";
 
 export interface Draft {
   text: string;
   items: Item[];
-  /** Sent along, so that sending the same draft twice is sending it once. */
+  /** Sent with the message: the server takes a draft with this key only once. */
   key: string;
 }
 
@@ -31,11 +31,11 @@ export function keepDraft(chat: string, draft: Draft): void {
       return;
     }
     const whole = JSON.stringify(draft);
-    // Pictures can be larger than what a browser keeps.
+    // Pictures can be larger than what a browser stores.
     const kept = whole.length > MAX_STORED ? JSON.stringify({ ...draft, items: [] }) : whole;
     localStorage.setItem(PREFIX + chat, kept);
   } catch {
-    // Private windows may have no room at all; the draft then lives in the page alone.
+    // A private window may store nothing; the draft then exists only in the page.
   }
 }
 

@@ -1,10 +1,10 @@
-/** From frames to runs: a pure function of what the log says and what a model is saying. */
+/** Adds a frame of the stream to a run. A pure function. */
 import type { FrameOf, RunFrame } from "../api/frames";
 import {
   newCall,
-  NOTHING,
+  NO_TEXT,
   type CallStep,
-  type Growing,
+  type PartialText,
   type Moment,
   type Preview,
   type Run,
@@ -22,66 +22,66 @@ export function folded(run: Run, frame: RunFrame): Run {
         message: frame.user_message ?? run.message,
         agent: frame.agent ?? run.agent,
         moments: [moment("queued", frame)],
-        isSketch: false,
+        isPlaceholder: false,
       };
     case "interaction_started":
-      return begun(run, frame);
+      return started(run, frame);
     case "thinking":
       return {
-        ...dated(run, moment("model", frame)),
+        ...withMoment(run, moment("model", frame)),
         steps: [...run.steps, { kind: "thought", text: frame.content }],
         preview: null,
       };
     case "answer":
       return {
-        ...dated(run, moment("model", frame)),
+        ...withMoment(run, moment("model", frame)),
         steps: [...run.steps, { kind: "answer", text: frame.content, isCut: false }],
         preview: null,
       };
     case "answer_delta":
     case "thinking_delta":
-      return { ...run, preview: said(run.preview, frame) };
+      return { ...run, preview: withPiece(run.preview, frame) };
     case "tool_call":
       return withCall(
-        dated(run, { ...moment("called", frame), call: frame.id, tool: frame.tool_name }),
+        withMoment(run, { ...moment("called", frame), call: frame.id, tool: frame.tool_name }),
         frame.id,
         (call) => ({
           ...call,
           input: frame.tool_input,
           phase: "running",
-          preview: NOTHING,
-          asking: null,
+          preview: NO_TEXT,
+          approval: null,
         }),
         () => newCall(frame.id, frame.tool_name, frame.tool_input),
       );
     case "tool_output":
       return withCall(run, frame.call_id, (call) => ({
         ...call,
-        preview: grown(call.preview, frame.offset, frame.chunk),
+        preview: extended(call.preview, frame.offset, frame.chunk),
       }));
     case "tool_result":
       return withCall(
-        dated(run, { ...moment("returned", frame), call: frame.id, tool: frame.tool_name }),
+        withMoment(run, { ...moment("returned", frame), call: frame.id, tool: frame.tool_name }),
         frame.id,
         (call) => ({
           ...call,
           phase: "done",
-          preview: NOTHING,
+          preview: NO_TEXT,
           output: frame.tool_output,
-          asking: null,
+          approval: null,
         }),
         () => newCall(frame.id, frame.tool_name, "{}"),
       );
     case "approval_required":
       return withCall(
-        dated(run, { ...moment("asked", frame), call: frame.call_id, tool: frame.tool_name }),
+        withMoment(run, { ...moment("asked", frame), call: frame.call_id, tool: frame.tool_name }),
         frame.call_id,
         (call) => ({
           ...call,
-          // A tool that asks something was called already, with arguments of its own.
+          // A tool that asks a question was called already, with its own arguments.
           input: frame.kind === "question" ? call.input : frame.tool_input,
           phase: "asked",
-          asking: frame,
+          approval: frame,
           verdict: null,
         }),
         () => newCall(frame.call_id, frame.tool_name, frame.tool_input),
@@ -90,12 +90,12 @@ export function folded(run: Run, frame: RunFrame): Run {
     case "rejected":
       return decided(run, frame, moment(frame.name === "approved" ? "approved" : "refused", frame));
     case "cancelled":
-      return cut({ ...run, status: "CANCELLED" });
+      return withPartialAnswer({ ...run, status: "CANCELLED" });
     case "error":
       return { ...run, error: frame };
     case "interaction_complete":
       return {
-        ...cut(dated(run, moment("ended", frame))),
+        ...withPartialAnswer(withMoment(run, moment("ended", frame))),
         status: frame.status,
         queued: false,
         usage: frame.usage,
@@ -104,7 +104,7 @@ export function folded(run: Run, frame: RunFrame): Run {
   }
 }
 
-function begun(run: Run, frame: FrameOf<"interaction_started">): Run {
+function started(run: Run, frame: FrameOf<"interaction_started">): Run {
   const waited = run.moments.filter((known) => known.what === "queued");
   return {
     ...run,
@@ -118,12 +118,12 @@ function begun(run: Run, frame: FrameOf<"interaction_started">): Run {
     preview: null,
     error: null,
     moments: [...waited, moment("started", frame)],
-    isSketch: false,
+    isPlaceholder: false,
   };
 }
 
-/** What was said until a stop is kept, marked as what it is. */
-function cut(run: Run): Run {
+/** Keeps the text so far of a run that was stopped, and marks it as withPartialAnswer. */
+function withPartialAnswer(run: Run): Run {
   const text = run.preview?.answer.text ?? "";
   if (text === "") return { ...run, preview: null };
   return { ...run, steps: [...run.steps, { kind: "answer", text, isCut: true }], preview: null };
@@ -132,13 +132,13 @@ function cut(run: Run): Run {
 function decided(run: Run, frame: FrameOf<"approved" | "rejected">, when: Moment): Run {
   const approved = frame.name === "approved";
   return withCall(
-    dated(run, { ...when, call: frame.call_id, tool: frame.tool_name }),
+    withMoment(run, { ...when, call: frame.call_id, tool: frame.tool_name }),
     frame.call_id,
     (call) => ({
       ...call,
       phase: phaseAfter(call, approved),
       input: frame.edited_arguments ? JSON.stringify(frame.edited_arguments) : call.input,
-      asking: null,
+      approval: null,
       verdict: {
         approved,
         by: frame.by,
@@ -153,9 +153,9 @@ function decided(run: Run, frame: FrameOf<"approved" | "rejected">, when: Moment
   );
 }
 
-/** A tool that asked goes on, whatever it was told. */
+/** A tool that asked a question continues after any answer. */
 function phaseAfter(call: CallStep, approved: boolean): CallStep["phase"] {
-  if (call.asking?.kind === "question") return "running";
+  if (call.approval?.kind === "question") return "running";
   return approved ? "decided" : "refused";
 }
 
@@ -172,23 +172,23 @@ function withCall(
     steps[at] = change(known);
     return { ...run, steps };
   }
-  // The first sign of a call says that its round is over: it was no answer.
+  // The first frame of a call ends its round: the preview was not an answer.
   return make ? { ...run, steps: [...run.steps, change(make())], preview: null } : run;
 }
 
-/** A preview with one more piece; a new round or attempt, or a start from zero, voids the old. */
-function said(preview: Preview | null, delta: Piece): Preview {
+/** A preview with one more piece. A new round or attempt, or offset zero, starts a new text. */
+function withPiece(preview: Preview | null, delta: Piece): Preview {
   const kind = delta.name === "answer_delta" ? "answer" : "thinking";
   const { round, attempt } = delta;
   const base = isSame(preview, delta)
     ? preview
-    : { round, attempt, thinking: NOTHING, answer: NOTHING };
-  const known = delta.offset === 0 ? NOTHING : base[kind];
-  return { ...base, [kind]: grown(known, known.length, delta.content) };
+    : { round, attempt, thinking: NO_TEXT, answer: NO_TEXT };
+  const known = delta.offset === 0 ? NO_TEXT : base[kind];
+  return { ...base, [kind]: extended(known, known.length, delta.content) };
 }
 
-/** The text with a piece at its place; what stood there is said again. */
-function grown({ text, length }: Growing, offset: number, piece: string): Growing {
+/** The text with a piece at its offset; the piece replaces what was there. */
+function extended({ text, length }: PartialText, offset: number, piece: string): PartialText {
   const kept = offset < length ? [...text].slice(0, offset).join("") : text;
   return { text: kept + piece, length: offset + [...piece].length };
 }
@@ -208,6 +208,6 @@ function moment(what: Moment["what"], frame: { at: string }): Moment {
   return { what, at: Date.parse(frame.at) };
 }
 
-function dated(run: Run, moment: Moment): Run {
+function withMoment(run: Run, moment: Moment): Run {
   return { ...run, moments: [...run.moments, moment] };
 }

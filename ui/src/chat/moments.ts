@@ -1,9 +1,9 @@
-/** Moments turned into bars: what a run did when, and how long it took. */
+/** The bars of a run's timeline, made from its moments. */
 import type { LogEvent } from "../api/endpoints";
 import type { Moment, Run } from "./run";
 
 export interface Bar {
-  /** What belongs to one thing stands in one row: a call's waiting and its running. */
+  /** Bars of one thing are in one row: the waiting and the running of a call. */
   row: string;
   lane: string;
   kind: "model" | "tool" | "human" | "queue";
@@ -53,7 +53,7 @@ export function bars(moments: readonly Moment[], now: number): Bar[] {
   for (const entry of moments) {
     const call = entry.call ?? "";
     const tool = entry.tool ?? "tool";
-    if (entry.what === "queued") begin("queue", "waiting for its turn", "queue", entry.at);
+    if (entry.what === "queued") begin("queue", "waiting in the queue", "queue", entry.at);
     if (entry.what === "started") end("queue", entry.at);
     if (["model", "asked", "called", "ended"].includes(entry.what)) end("model", entry.at);
     if (entry.what === "asked") begin(`human ${call}`, tool, "human", entry.at);
@@ -77,7 +77,7 @@ export function inRows(all: Bar[]): Bar[][] {
   return [...rows.values()];
 }
 
-/** The same from the log itself, for a run that was not watched. */
+/** The same from the log, for a run that this page has not followed. */
 export function momentsOf(events: LogEvent[], run: string): Moment[] {
   const names = new Map<string, string>();
   const found: Moment[] = [];

@@ -1,4 +1,4 @@
-/** One interaction as the page knows it. Immutable: what happens makes a new one. */
+/** One interaction as the page knows it. Immutable: each change makes a new one. */
 import type {
   ApprovalView,
   CostView,
@@ -10,7 +10,7 @@ import type {
   UsageView,
 } from "../api/schema";
 
-export type Asking = Pick<
+export type ApprovalRequest = Pick<
   ApprovalView,
   | "approval_id"
   | "kind"
@@ -32,7 +32,7 @@ export interface Verdict {
   message: string | null;
   edited: Record<string, unknown> | null;
   choice: string | null;
-  /** What was said to a question of the tool. */
+  /** The answer to a question of the tool. */
   answer: unknown;
 }
 
@@ -47,10 +47,10 @@ export interface CallStep {
   tool: string;
   input: string;
   phase: "asked" | "decided" | "running" | "done" | "refused";
-  /** What it prints while it runs; only the result stays. */
-  preview: Growing;
+  /** Its output while it runs; only the result is kept. */
+  preview: PartialText;
   output: string | null;
-  asking: Asking | null;
+  approval: ApprovalRequest | null;
   verdict: Verdict | null;
 }
 
@@ -62,23 +62,23 @@ export interface AnswerStep {
 
 export type Step = ThoughtStep | CallStep | AnswerStep;
 
-/** What a model is saying and has not finished yet. */
+/** The text of a model that is not finished yet. */
 export interface Preview {
   round: number;
   attempt: number;
-  thinking: Growing;
-  answer: Growing;
+  thinking: PartialText;
+  answer: PartialText;
 }
 
 /** A text and its length as the server counts it: in code points. */
-export interface Growing {
+export interface PartialText {
   text: string;
   length: number;
 }
 
-export const NOTHING: Growing = { text: "", length: 0 };
+export const NO_TEXT: PartialText = { text: "", length: 0 };
 
-/** Something that took place, for the timeline. */
+/** An event with its time, for the timeline. */
 export interface Moment {
   what:
     | "queued"
@@ -111,11 +111,11 @@ export interface Run {
   steps: readonly Step[];
   preview: Preview | null;
   moments: readonly Moment[];
-  /** It is not known yet what it is a run of, and where in the tree it stands. */
-  isSketch: boolean;
+  /** Its message and its place in the tree are not known yet. */
+  isPlaceholder: boolean;
 }
 
-export function sketch(id: string): Run {
+export function placeholderRun(id: string): Run {
   return {
     id,
     parent: null,
@@ -131,13 +131,13 @@ export function sketch(id: string): Run {
     steps: [],
     preview: null,
     moments: [],
-    isSketch: true,
+    isPlaceholder: true,
   };
 }
 
 export function runOf(view: InteractionView): Run {
   return {
-    ...sketch(view.id),
+    ...placeholderRun(view.id),
     parent: view.parent_id,
     message: view.user_message,
     items: view.items,
@@ -148,16 +148,16 @@ export function runOf(view: InteractionView): Run {
     cost: view.cost,
     error: view.error,
     steps: stepsOf(view),
-    isSketch: false,
+    isPlaceholder: false,
   };
 }
 
 export const isOver = (run: Run): boolean => run.status !== "RUNNING";
 
-export const isAsked = (step: Step): step is CallStep =>
-  step.kind === "call" && step.phase === "asked" && step.asking !== null;
+export const isWaiting = (step: Step): step is CallStep =>
+  step.kind === "call" && step.phase === "asked" && step.approval !== null;
 
-export const asked = (run: Run): CallStep[] => run.steps.filter(isAsked);
+export const waitingCalls = (run: Run): CallStep[] => run.steps.filter(isWaiting);
 
 export const answerOf = (run: Run): string =>
   run.steps.findLast((step) => step.kind === "answer")?.text ?? "";
@@ -169,9 +169,9 @@ export function newCall(id: string, tool: string, input: string): CallStep {
     tool,
     input,
     phase: "running",
-    preview: NOTHING,
+    preview: NO_TEXT,
     output: null,
-    asking: null,
+    approval: null,
     verdict: null,
   };
 }
@@ -194,12 +194,14 @@ function stepsOf(view: InteractionView): Step[] {
     }
   }
   if (view.partial) steps.push({ kind: "answer", text: view.partial, isCut: true });
-  for (const asking of view.approvals) {
-    const at = steps.findIndex((step) => step.kind === "call" && step.id === asking.call_id);
+  for (const approval of view.approvals) {
+    const at = steps.findIndex((step) => step.kind === "call" && step.id === approval.call_id);
     const known = steps[at];
     const base =
-      known?.kind === "call" ? known : newCall(asking.call_id, asking.tool_name, asking.tool_input);
-    const call: CallStep = { ...base, phase: "asked", asking };
+      known?.kind === "call"
+        ? known
+        : newCall(approval.call_id, approval.tool_name, approval.tool_input);
+    const call: CallStep = { ...base, phase: "asked", approval };
     if (at < 0) steps.push(call);
     else steps[at] = call;
   }

@@ -1,18 +1,18 @@
-/** A chat that is open in this page: loaded once, then followed. */
+/** A chat that is open in this page: loaded once, then kept up to date by its stream. */
 import { batch, computed, signal, type Signal } from "@preact/signals";
 
 import * as server from "../api/endpoints";
 import { follow, type LinkState } from "../api/follow";
 import type { Frame } from "../api/frames";
-import { ServerProblem, Unreachable, wordsFor } from "../api/request";
+import { ServerProblem, Unreachable, errorText } from "../api/request";
 import type { ChatView } from "../api/schema";
 import { folded, hasGap } from "./fold";
-import { asked, isOver, runOf, sketch, type Run } from "./run";
-import { families, pathTo, type Runs } from "./tree";
+import { waitingCalls, isOver, runOf, placeholderRun, type Run } from "./run";
+import { versions, pathTo, type Runs } from "./tree";
 
 export type Phase = "new" | "loading" | "open" | "gone" | "failed";
 
-/** So much of the log is read again at the start: it tells more than the chat's summary does. */
+/** So many events of the log are read again at the start: they say more than the chat's view. */
 const REPLAYED_EVENTS = 2_000;
 const RETRY_MS = 1_000;
 
@@ -23,14 +23,14 @@ export class ChatSession implements Runs {
   readonly agent = signal("");
   readonly problem = signal("");
   readonly head = signal<string | null>(null);
-  /** How to ask for what is older than everything here. */
+  /** The cursor of the interactions that are older than all of these. */
   readonly older = signal<string | null>(null);
 
   private readonly runs = new Map<string, Signal<Run>>();
   /** Changes whenever the tree does. */
   private readonly shape = signal(0);
   private readonly rebuilt = new Set<string>();
-  private readonly asking = new Set<string>();
+  private readonly loading = new Set<string>();
   private cursor = "0";
   private known = 0;
   private hasGap = false;
@@ -39,16 +39,16 @@ export class ChatSession implements Runs {
   private stop: (() => void) | null = null;
   private isClosed = false;
 
-  /** What is shown, oldest first; those that wait for their turn come last. */
+  /** The runs that are shown, oldest first; those in the queue come last. */
   readonly visible = computed(() => {
     void this.shape.value;
-    const waiting = [...this.all()].filter((run) => run.queued && !run.isSketch);
+    const waiting = [...this.all()].filter((run) => run.queued && !run.isPlaceholder);
     return [...pathTo(this, this.head.value), ...waiting.map((run) => run.id)];
   });
 
-  private readonly families = computed(() => (this.shape.value, families(this)));
+  private readonly versions = computed(() => (this.shape.value, versions(this)));
 
-  /** The run that is under way, if any. */
+  /** The run that is active, if any. */
   readonly active = computed(() => {
     void this.shape.value;
     for (const run of this.runs.values()) {
@@ -57,11 +57,11 @@ export class ChatSession implements Runs {
     return null;
   });
 
-  /** These two change less often than what the run says. */
+  /** These two change less often than the run's text. */
   readonly activeId = computed(() => this.active.value?.id ?? null);
   readonly pendingCount = computed(() => this.pending.value.length);
 
-  readonly pending = computed(() => (this.active.value ? asked(this.active.value) : []));
+  readonly pending = computed(() => (this.active.value ? waitingCalls(this.active.value) : []));
 
   constructor(readonly id: string) {}
 
@@ -76,17 +76,17 @@ export class ChatSession implements Runs {
   run(id: string): Signal<Run> {
     const known = this.runs.get(id);
     if (known) return known;
-    const made = signal(sketch(id));
+    const made = signal(placeholderRun(id));
     this.runs.set(id, made);
-    this.reshape();
+    this.treeChanged();
     return made;
   }
 
-  /** The run and those said in its place, oldest first. */
+  /** The run and the runs that replace it, oldest first. */
   siblings(id: string): string[] {
-    const families = this.families.value;
+    const versions = this.versions.value;
     const run = this.get(id);
-    return (run && !run.queued && families.get(run.parent)) || [id];
+    return (run && !run.queued && versions.get(run.parent)) || [id];
   }
 
   async open(): Promise<void> {
@@ -103,7 +103,7 @@ export class ChatSession implements Runs {
     }
   }
 
-  /** A chat that did not exist is there now: everything in it is still to be read. */
+  /** A new chat exists on the server now: read it from its beginning. */
   begin(agent: string): void {
     if (this.stop) return;
     this.agent.value = agent;
@@ -116,7 +116,7 @@ export class ChatSession implements Runs {
     this.pause();
   }
 
-  /** Let go of the connection; `listen` goes on where it was. */
+  /** Close the connection; `listen` continues at the same place. */
   pause(): void {
     this.stop?.();
     this.stop = null;
@@ -135,36 +135,36 @@ export class ChatSession implements Runs {
     });
   }
 
-  /** What the one who sent it knows before the server says it. */
-  adopt(id: string, known: Partial<Run>): void {
+  /** Add what the sender of a message knows before the stream brings it. */
+  addSent(id: string, known: Partial<Run>): void {
     batch(() => {
       const run = this.run(id);
-      if (!run.peek().isSketch) return;
-      run.value = { ...run.peek(), ...known, isSketch: false };
+      if (!run.peek().isPlaceholder) return;
+      run.value = { ...run.peek(), ...known, isPlaceholder: false };
       if (!run.peek().queued) this.head.value = id;
-      this.reshape();
+      this.treeChanged();
     });
   }
 
   async loadOlder(): Promise<void> {
     const before = this.older.peek();
-    if (!before || this.asking.has(before)) return;
-    this.asking.add(before);
-    const view = await server.chat(this.id, before).finally(() => this.asking.delete(before));
+    if (!before || this.loading.has(before)) return;
+    this.loading.add(before);
+    const view = await server.chat(this.id, before).finally(() => this.loading.delete(before));
     batch(() => {
       const cut = this.visible.peek()[0];
       this.add(view, before);
       const last = view.interactions.findLast((entry) => !entry.superseded);
       const first = cut ? this.runs.get(cut) : undefined;
       if (first && last) first.value = { ...first.peek(), parent: last.id };
-      this.reshape();
+      this.treeChanged();
     });
   }
 
-  /** What a stopped run had said, which its frames leave out. */
-  async recallCut(id: string): Promise<void> {
-    if (this.asking.has(`cut ${id}`)) return;
-    this.asking.add(`cut ${id}`);
+  /** Load the text so far of a stopped run; its frames do not contain it. */
+  async loadPartial(id: string): Promise<void> {
+    if (this.loading.has(`cut ${id}`)) return;
+    this.loading.add(`cut ${id}`);
     try {
       const view = await server.readInteraction(this.id, id);
       const text = view.partial;
@@ -173,7 +173,7 @@ export class ChatSession implements Runs {
       const steps = [...run.peek().steps, { kind: "answer" as const, text, isCut: true }];
       run.value = { ...run.peek(), steps };
     } catch {
-      this.asking.delete(`cut ${id}`);
+      this.loading.delete(`cut ${id}`);
     }
   }
 
@@ -181,7 +181,7 @@ export class ChatSession implements Runs {
     batch(() => {
       this.runs.clear();
       this.rebuilt.clear();
-      // What has not been shown yet may be of a log that is no more.
+      // Frames that are not shown yet may come from a log that was replaced.
       this.queue = [];
       this.add(view, "");
       this.title.value = view.title;
@@ -192,14 +192,14 @@ export class ChatSession implements Runs {
       this.cursor = String(Math.max(0, view.last_seq - REPLAYED_EVENTS));
       this.phase.value = "open";
       this.problem.value = "";
-      this.reshape();
+      this.treeChanged();
     });
   }
 
   private add(view: ChatView, part: string): void {
     for (const entry of view.interactions) {
       const run = runOf(entry);
-      // At the edge of a part the older run is not named: it must not pass for the root.
+      // The first run of a page does not name its parent: it must not look like the root.
       if (view.next && run.parent === null) run.parent = `before ${part}`;
       this.runs.set(entry.id, signal(run));
     }
@@ -211,7 +211,7 @@ export class ChatSession implements Runs {
     this.queue.push(...frames);
     if (this.isScheduled) return;
     this.isScheduled = true;
-    // A hidden page paints nothing, so there a frame would never come.
+    // A hidden page has no animation frames.
     if (document.hidden) setTimeout(() => this.flush(), 50);
     else {
       const paint = requestAnimationFrame(() => this.flush());
@@ -233,7 +233,7 @@ export class ChatSession implements Runs {
     }
     if (frame.name === "branch_changed") {
       this.head.value = frame.interaction_id ?? null;
-      this.reshape();
+      this.treeChanged();
       return;
     }
     if (frame.name === "stream_end" || !frame.interaction_id) return;
@@ -243,34 +243,34 @@ export class ChatSession implements Runs {
     if (isPast && !this.rebuilt.has(frame.interaction_id)) return;
     const run = this.run(frame.interaction_id);
     const isPiece = frame.name === "answer_delta" || frame.name === "thinking_delta";
-    if (isPiece && (this.hasGap || hasGap(run.peek().preview, frame))) return this.attachAnew();
-    const isNews = begins && run.peek().isSketch;
+    if (isPiece && (this.hasGap || hasGap(run.peek().preview, frame))) return this.reconnect();
+    const isNew = begins && run.peek().isPlaceholder;
     run.value = folded(run.peek(), frame);
-    if (begins) this.entered(frame.interaction_id, isPast, isNews);
-    if (frame.name === "interaction_complete") this.reshape();
+    if (begins) this.began(frame.interaction_id, isPast, isNew);
+    if (frame.name === "interaction_complete") this.treeChanged();
   }
 
-  private entered(id: string, isPast: boolean, isNews: boolean): void {
+  private began(id: string, isPast: boolean, isNew: boolean): void {
     const run = this.run(id).peek();
     if (!run.agent) this.run(id).value = { ...run, agent: this.agent.peek() };
     if (!isPast && !run.queued) this.head.value = id;
-    if (isNews) void this.describe(id);
-    this.reshape();
+    if (isNew) void this.loadItems(id);
+    this.treeChanged();
   }
 
-  /** What was sent along with the message, which the stream does not repeat. */
-  private async describe(id: string): Promise<void> {
+  /** Load the attachments of a message; the stream does not contain them. */
+  private async loadItems(id: string): Promise<void> {
     try {
       const { items } = await server.readInteraction(this.id, id);
       const run = this.run(id);
       if (items.length) run.value = { ...run.peek(), items };
     } catch {
-      // The message is there; its pictures come with the next load.
+      // The message is shown; its attachments come with the next load.
     }
   }
 
-  /** Whoever attaches is given the text so far: that fills a gap. */
-  private attachAnew(): void {
+  /** A new connection receives the text so far, which fills the gap. */
+  private reconnect(): void {
     if (this.hasGap) return;
     this.hasGap = true;
     this.pause();
@@ -290,11 +290,11 @@ export class ChatSession implements Runs {
     }
     const isGone = error instanceof ServerProblem && error.status === 404;
     this.phase.value = isGone ? "gone" : "failed";
-    this.problem.value = wordsFor(error);
+    this.problem.value = errorText(error);
     return false;
   }
 
-  private reshape(): void {
+  private treeChanged(): void {
     this.shape.value = this.shape.peek() + 1;
   }
 }

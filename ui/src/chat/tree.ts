@@ -20,14 +20,14 @@ export function pathTo(runs: Runs, head: string | null): string[] {
   return found.reverse();
 }
 
-/** By what they follow: the runs said in each other's place, oldest first. */
-export function families(runs: Runs): Map<string | null, string[]> {
+/** The versions of each message, by their parent, oldest first. */
+export function versions(runs: Runs): Map<string | null, string[]> {
   const found = new Map<string | null, string[]>();
-  const begun = [...runs.all()].filter((run) => !run.queued && !run.isSketch);
+  const begun = [...runs.all()].filter((run) => !run.queued && !run.isPlaceholder);
   begun.sort((a, b) => Number(a.createdAt > b.createdAt) - Number(a.createdAt < b.createdAt));
   for (const run of begun) {
-    const family = found.get(run.parent);
-    if (family) family.push(run.id);
+    const known = found.get(run.parent);
+    if (known) known.push(run.id);
     else found.set(run.parent, [run.id]);
   }
   return found;

@@ -1,8 +1,8 @@
-/** What waits for a decision, in whatever chat. */
+/** The calls of all chats that wait for a decision. */
 import { computed, signal } from "@preact/signals";
 
 import * as server from "../api/endpoints";
-import { ServerProblem, randomId, wordsFor } from "../api/request";
+import { ServerProblem, randomId, errorText } from "../api/request";
 import type { ApprovalView, NamedDecision } from "../api/schema";
 import { notify } from "./notifications";
 
@@ -10,7 +10,7 @@ export const waiting = signal<ApprovalView[]>([]);
 export const count = computed(() => waiting.value.length);
 export const isOpen = signal(false);
 
-const SEEN_MS = 5_000;
+const VISIBLE_MS = 5_000;
 const HIDDEN_MS = 15_000;
 
 const channel = "BroadcastChannel" in window ? new BroadcastChannel("teal.approvals") : null;
@@ -22,28 +22,28 @@ export type Decision = Omit<NamedDecision, "approval_id" | "digest">;
 
 export interface Outcome {
   ok: boolean;
-  words: string;
+  problem: string;
 }
 
-export async function look(): Promise<void> {
+export async function refresh(): Promise<void> {
   window.clearTimeout(timer);
   try {
     const { approvals } = await server.approvals();
     waiting.value = approvals;
     announce(approvals);
   } catch {
-    // The banner of the open chat says that the server is away.
+    // The banner of the open chat says that the server cannot be reached.
   }
-  timer = window.setTimeout(() => void look(), document.hidden ? HIDDEN_MS : SEEN_MS);
+  timer = window.setTimeout(() => void refresh(), document.hidden ? HIDDEN_MS : VISIBLE_MS);
 }
 
-export function keepLooking(): void {
-  void look();
-  channel?.addEventListener("message", () => void look());
-  document.addEventListener("visibilitychange", () => document.hidden || void look());
+export function keepRefreshing(): void {
+  void refresh();
+  channel?.addEventListener("message", () => void refresh());
+  document.addEventListener("visibilitychange", () => document.hidden || void refresh());
 }
 
-/** Decide about exactly what was shown: its digest goes along. */
+/** Decide about exactly what was shown: its digest is sent too. */
 export async function decide(
   chat: string,
   run: string,
@@ -54,18 +54,18 @@ export async function decide(
   try {
     await server.decide(chat, run, body, randomId());
     waiting.value = waiting.peek().filter((entry) => entry.approval_id !== shown.approval_id);
-    return { ok: true, words: "" };
+    return { ok: true, problem: "" };
   } catch (error) {
-    return { ok: false, words: lateWords(error) };
+    return { ok: false, problem: refusalText(error) };
   } finally {
     channel?.postMessage("decided");
-    void look();
+    void refresh();
   }
 }
 
-function lateWords(error: unknown): string {
+function refusalText(error: unknown): string {
   const made = error instanceof ServerProblem ? error.members["decision"] : undefined;
-  if (made === undefined) return wordsFor(error);
+  if (made === undefined) return errorText(error);
   const {
     approved,
     decided_by: who,

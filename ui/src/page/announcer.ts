@@ -1,8 +1,8 @@
-/** What a screen reader is told: the turns of a conversation, not each of its words. */
+/** Texts for a screen reader: one for each change of a run, not one for each word. */
 import { effect, signal } from "@preact/signals";
 
 import { isOver } from "../chat/run";
-import { room } from "./room";
+import { openChat } from "./openchat";
 
 export const announcement = signal("");
 
@@ -14,11 +14,11 @@ export function keepAnnouncing(): void {
   let running: string | null = null;
   let asked = 0;
   effect(() => {
-    const { session } = room.value;
+    const { session } = openChat.value;
     const active = session.activeId.value;
     const waiting = session.pendingCount.value;
     if (active && active !== running) announce("The agent is working.");
-    else if (waiting > asked) announce(waitingWords(waiting));
+    else if (waiting > asked) announce(waitingText(waiting));
     else if (!active && running !== null) {
       const last = session.get(running);
       if (last && isOver(last)) announce(`The answer is ${last.status.toLowerCase()}.`);
@@ -28,5 +28,5 @@ export function keepAnnouncing(): void {
   });
 }
 
-const waitingWords = (count: number): string =>
+const waitingText = (count: number): string =>
   count === 1 ? "A tool call waits for your approval." : `${count} tool calls wait for approval.`;

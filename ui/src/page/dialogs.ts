@@ -1,4 +1,4 @@
-/** Which window lies over the page. */
+/** Which dialog is open. */
 import { signal } from "@preact/signals";
 
 export const isHelpOpen = signal(false);

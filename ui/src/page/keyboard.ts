@@ -1,11 +1,11 @@
-/** The page by keyboard alone. */
+/** Keyboard shortcuts. */
 import { cancel } from "../api/endpoints";
-import { wordsFor } from "../api/request";
+import { errorText } from "../api/request";
 import * as inbox from "../inbox/inbox";
 import { switchBranch } from "../view/branches";
 import { isHelpOpen, shownTimeline } from "./dialogs";
 import { notice } from "./notice";
-import { newChat, room } from "./room";
+import { newChat, openChat } from "./openchat";
 
 interface Shortcut {
   keys: string;
@@ -29,21 +29,21 @@ export const SHORTCUTS: Shortcut[] = [
   { keys: "[", what: "Previous version of this message", run: () => branch(-1) },
   { keys: "]", what: "Next version of this message", run: () => branch(1) },
   { keys: "t", what: "Timeline of this run", run: timeline },
-  { keys: "a", what: "Go to what waits for approval", run: () => focus(".approval") },
+  { keys: "a", what: "Go to the call that waits for approval", run: () => focus(".approval") },
   { keys: "i", what: "Inbox of approvals", run: () => (inbox.isOpen.value = true) },
   { keys: "s", what: "Stop the agent", run: () => void stopRun() },
   { keys: "?", what: "This list", run: () => (isHelpOpen.value = true) },
-  { keys: "Esc", what: "Close a window, leave a field" },
+  { keys: "Esc", what: "Close a dialog, leave a field" },
 ];
 
 export async function stopRun(): Promise<void> {
-  const { session } = room.peek();
+  const { session } = openChat.peek();
   const active = session.active.peek();
   if (!active) return;
   try {
     await cancel(session.id, active.id);
   } catch (error) {
-    notice.value = wordsFor(error);
+    notice.value = errorText(error);
   }
 }
 
@@ -95,7 +95,7 @@ function press(selector: string): void {
 
 function branch(by: -1 | 1): void {
   const run = current()?.dataset["run"];
-  if (run) void switchBranch(room.peek().session, run, by);
+  if (run) void switchBranch(openChat.peek().session, run, by);
 }
 
 function timeline(): void {

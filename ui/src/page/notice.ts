@@ -1,4 +1,4 @@
-/** A sentence for the user about something that did not work. */
+/** A message to the user about something that failed. */
 import { signal } from "@preact/signals";
 
 export const notice = signal("");

@@ -3,7 +3,7 @@ import "swagger-ui-dist/swagger-ui.css";
 
 import "./reference.css";
 
-// Every page that shows a description has it beside itself: `/docs` and `/openapi.json`.
+// The description is beside the page: `/docs` and `/openapi.json`.
 const DESCRIPTION = "openapi.json";
 
 interface Description {
@@ -17,7 +17,7 @@ async function show(): Promise<void> {
   }
   const spec = (await response.json()) as Description;
   document.title = spec.info.title;
-  // Its judge of descriptions is somebody else's server: nobody is asked.
+  // Its validator is another company's server, so it is switched off.
   SwaggerUI({ spec, dom_id: "#reference", deepLinking: true, validatorUrl: null });
 }
 

@@ -6,11 +6,11 @@ export interface Line {
   text: string;
 }
 
-const PATIENCE_MS = 500;
+const TIMEOUT_MS = 500;
 
-/** Nothing if it would take too long to find out. */
+/** Null if the comparison takes too long. */
 export function changes(before: string, after: string): Line[] | null {
-  const parts = diffLines(before, after, { timeout: PATIENCE_MS });
+  const parts = diffLines(before, after, { timeout: TIMEOUT_MS });
   if (!parts) return null;
   return parts.flatMap((part) => {
     const kind = part.added ? "added" : part.removed ? "removed" : "same";

@@ -1,6 +1,6 @@
 /** Characters that cannot be seen, or that change how others are seen, made visible.
  *
- * Somebody who approves a call must read what will run, not what a clever string looks like.
+ * A user who approves a call must read what will run, not what a clever string looks like.
  */
 
 export interface Piece {

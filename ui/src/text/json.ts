@@ -1,13 +1,13 @@
-/** JSON laid out for reading, without touching a single literal.
+/** JSON with line breaks and indents, without a change to any literal.
  *
- * Reading it into numbers and writing it again could change what is shown: 1.0 would become 1, and
- * a long id another one. So tokens are only moved, never interpreted.
+ * Parsing and writing it again could change what is shown: 1.0 would become 1, and a long id
+ * another one. So tokens are only moved, never interpreted.
  */
 
 const TOKEN = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
 const INDENT = "  ";
 
-export function laidOut(source: string): string {
+export function formattedJson(source: string): string {
   let depth = 0;
   let out = "";
   let previous = "";

@@ -1,7 +1,7 @@
 /** Markdown as blocks, each of which becomes harmless DOM.
  *
- * A text that grows changes only its last block, so what stands above it is left alone. Raw HTML is
- * shown as the text it is. Nothing is fetched: a picture from elsewhere becomes a link to it.
+ * A text that grows changes only its last block, so the blocks above it are not rendered again. Raw HTML is
+ * shown as the text it is. Nothing is fetched: a picture of another server becomes a link.
  */
 import DOMPurify from "dompurify";
 import { Marked, type Token } from "marked";

@@ -1,7 +1,7 @@
 /** A unified difference of one file, read line by line.
  *
- * After its two lines of names each line says by its first character what it is, so nothing that
- * stands in the file can pass for anything else.
+ * After two lines with names the first character of each line says what the line is. So no text of
+ * the file can look like something else.
  */
 import type { Line } from "./changes";
 
@@ -20,7 +20,7 @@ export interface Patch {
 
 const PLACE = /^@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@$/;
 
-/** Nothing for a text that is something else. */
+/** Null for any other text. */
 export function patchOf(text: string): Patch | null {
   const [old = "", next = "", ...rest] = text.replace(/\n$/, "").split("\n");
   if (!old.startsWith("--- a/") || !next.startsWith("+++ b/")) return null;

@@ -1,74 +1,76 @@
-/** A decision to be made, with everything it is about in sight. */
+/** A call that waits for a decision, with everything that the decision is about. */
 import { useState } from "preact/hooks";
 
 import { decide, type Decision } from "../inbox/inbox";
-import type { Asking } from "../chat/run";
-import { toolOf } from "../page/room";
+import type { ApprovalRequest } from "../chat/run";
+import { toolOf } from "../page/openchat";
 import { parsedObject } from "../text/json";
 import { fullDate, until } from "../text/time";
-import { Answering } from "./answering";
+import { DecisionForm } from "./decisionform";
 import { ArgumentForm } from "./argumentform";
 import { Arguments } from "./arguments";
 import { LongText } from "./longtext";
 import { Preview } from "./preview";
-import { Revealing } from "./revealing";
+import { VisibleText } from "./visibletext";
 
 interface ApprovalProps {
   chat: string;
   run: string;
   agent: string;
-  asking: Asking;
-  /** Called once it is decided here. */
+  approval: ApprovalRequest;
+  /** Called after the decision was made here. */
   onDecided?: () => void;
 }
 
 const QUESTIONS = {
   tool: "This call waits for your approval.",
-  outcome_unknown: "It started, and nobody knows whether it took effect.",
+  outcome_unknown: "It started, but it is unknown whether it took effect.",
   question: "The agent asks you something.",
   auth: "This tool acts in your name.",
 };
 
-export function Approval({ chat, run, agent, asking, onDecided }: ApprovalProps) {
+export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProps) {
   const [mode, setMode] = useState<"idle" | "editing" | "rejecting">("idle");
   const [isBusy, setBusy] = useState(false);
   const [problem, setProblem] = useState("");
-  const tool = toolOf(agent, asking.tool_name);
-  const settle = async (decision: Decision): Promise<void> => {
+  const tool = toolOf(agent, approval.tool_name);
+  const send = async (decision: Decision): Promise<void> => {
     if (isBusy) return;
     setBusy(true);
-    const outcome = await decide(chat, run, asking, decision);
+    const outcome = await decide(chat, run, approval, decision);
     setBusy(false);
-    setProblem(outcome.words);
+    setProblem(outcome.problem);
     if (outcome.ok) onDecided?.();
   };
   return (
-    <section class="approval" aria-label={`Approval: ${asking.tool_name}`} tabIndex={-1}>
-      <p class="question">{QUESTIONS[asking.kind]}</p>
+    <section class="approval" aria-label={`Approval: ${approval.tool_name}`} tabIndex={-1}>
+      <p class="question">{QUESTIONS[approval.kind]}</p>
       {tool && <p class="muted">{tool.description}</p>}
-      {asking.kind === "question" && <Asked input={asking.tool_input} />}
-      {asking.preview && <Preview text={asking.preview} />}
-      {asking.kind !== "question" && (
-        <Arguments input={asking.tool_input} isFull={!asking.preview} />
+      {approval.kind === "question" && <AskedQuestion input={approval.tool_input} />}
+      {approval.preview && <Preview text={approval.preview} />}
+      {approval.kind !== "question" && (
+        <Arguments input={approval.tool_input} isFull={!approval.preview} />
       )}
-      {asking.late_result && (
+      {approval.late_result && (
         <>
           <p>Its result arrived late:</p>
-          <LongText text={asking.late_result} label="Late result" />
+          <LongText text={approval.late_result} label="Late result" />
         </>
       )}
       <p class="fine">
-        <span title={`Binds this decision to exactly what is shown: ${asking.digest}`}>
-          digest <code>{asking.digest.slice(0, 12)}</code>
+        <span title={`Binds this decision to exactly what is shown: ${approval.digest}`}>
+          digest <code>{approval.digest.slice(0, 12)}</code>
         </span>
-        {asking.expires_at && (
-          <span title={fullDate(asking.expires_at)}>{until(asking.expires_at)}</span>
+        {approval.expires_at && (
+          <span title={fullDate(approval.expires_at)}>{until(approval.expires_at)}</span>
         )}
       </p>
-      {asking.kind !== "tool" && <Answering asking={asking} isBusy={isBusy} onDecide={settle} />}
-      {asking.kind === "tool" && mode === "idle" && (
+      {approval.kind !== "tool" && (
+        <DecisionForm approval={approval} isBusy={isBusy} onDecide={send} />
+      )}
+      {approval.kind === "tool" && mode === "idle" && (
         <div class="actions">
-          <button class="primary" disabled={isBusy} onClick={() => void settle({ approved: true })}>
+          <button class="primary" disabled={isBusy} onClick={() => void send({ approved: true })}>
             Approve
           </button>
           <button disabled={isBusy} onClick={() => setMode("rejecting")}>
@@ -80,8 +82,8 @@ export function Approval({ chat, run, agent, asking, onDecided }: ApprovalProps)
           <button
             class="quiet"
             disabled={isBusy}
-            title="Do not ask again about this tool in this chat. It can be taken back in the inbox."
-            onClick={() => void settle({ approved: true, remember: "thread" })}
+            title="Do not ask again about this tool in this chat. You can revoke this in the inbox."
+            onClick={() => void send({ approved: true, remember: "thread" })}
           >
             Allow in this chat
           </button>
@@ -89,17 +91,17 @@ export function Approval({ chat, run, agent, asking, onDecided }: ApprovalProps)
       )}
       {mode === "editing" && (
         <ArgumentForm
-          input={asking.tool_input}
+          input={approval.tool_input}
           parameters={tool?.parameters}
           isBusy={isBusy}
-          onApprove={(edited) => void settle({ approved: true, edited_arguments: edited })}
+          onApprove={(edited) => void send({ approved: true, edited_arguments: edited })}
           onCancel={() => setMode("idle")}
         />
       )}
       {mode === "rejecting" && (
-        <Rejecting
+        <RejectForm
           isBusy={isBusy}
-          onReject={(message) => void settle({ approved: false, message: message || null })}
+          onReject={(message) => void send({ approved: false, message: message || null })}
           onCancel={() => setMode("idle")}
         />
       )}
@@ -112,13 +114,13 @@ export function Approval({ chat, run, agent, asking, onDecided }: ApprovalProps)
   );
 }
 
-/** The question in the tool's own words, and what the tool was called with. */
-function Asked({ input }: { input: string }) {
+/** The tool's question, and the arguments of the call. */
+function AskedQuestion({ input }: { input: string }) {
   const { question, call } = parsedObject(input) ?? {};
   return (
     <>
       <blockquote class="asked">
-        <Revealing
+        <VisibleText
           text={typeof question === "string" ? question : JSON.stringify(question ?? null)}
         />
       </blockquote>
@@ -127,13 +129,13 @@ function Asked({ input }: { input: string }) {
   );
 }
 
-interface RejectingProps {
+interface RejectFormProps {
   isBusy: boolean;
   onReject: (message: string) => void;
   onCancel: () => void;
 }
 
-function Rejecting({ isBusy, onReject, onCancel }: RejectingProps) {
+function RejectForm({ isBusy, onReject, onCancel }: RejectFormProps) {
   const [message, setMessage] = useState("");
   return (
     <form
@@ -144,7 +146,7 @@ function Rejecting({ isBusy, onReject, onCancel }: RejectingProps) {
       }}
     >
       <label>
-        Why? The agent is told.
+        Reason (the agent reads it)
         <textarea
           rows={2}
           maxLength={4000}

@@ -1,4 +1,4 @@
-/** Changing what a tool is called with, held to the tool's own schema. */
+/** A form that edits the arguments of a call and checks them by the tool's schema. */
 import { useEffect, useState } from "preact/hooks";
 
 import { isExact, parsedObject } from "../text/json";
@@ -13,7 +13,7 @@ interface ArgumentFormProps {
   input: string;
   parameters: Record<string, unknown> | undefined;
   isBusy: boolean;
-  /** What is on the buttons that send it and that leave it. */
+  /** The texts of the two buttons. */
   words?: { send: string; leave: string };
   onApprove: (edited: Record<string, unknown>) => void;
   onCancel: () => void;

@@ -1,9 +1,8 @@
-/** What a tool is called with, to the last character.
+/** The arguments of a call, complete.
  *
- * The whole of it is always there as JSON. Beside it stands what reads better otherwise: code in
- * its colours, a replacement as a difference.
+ * They are always shown as JSON. Code is shown in colours too, and a replacement as a difference.
  */
-import { laidOut, parsedObject } from "../text/json";
+import { formattedJson, parsedObject } from "../text/json";
 import { revealed } from "../text/hidden";
 import { Code } from "./code";
 import { Difference } from "./difference";
@@ -58,12 +57,12 @@ export function Arguments({ input, isFull }: { input: string; isFull?: boolean }
         codeOf(values).map(([name, text, language]) => (
           <Code key={name} text={text} language={language} />
         ))}
-      <LongText text={laidOut(input)} label="Arguments" />
+      <LongText text={formattedJson(input)} label="Arguments" />
     </div>
   );
 }
 
-/** Code without anything hidden in it: colours must not be what a trick hides behind. */
+/** Only code without hidden characters: colours must not make a trick harder to see. */
 function codeOf(values: Record<string, unknown>): [string, string, string][] {
   const file = [values["path"], values["file"], values["filename"]].find(isText) ?? "";
   const ending = ENDINGS[file.split(".").at(-1) ?? ""];

@@ -1,31 +1,31 @@
-/** What is going on with the connection, in one line. */
+/** The state of the connection, in one line. */
 import { useEffect, useState } from "preact/hooks";
 
 import { notice } from "../page/notice";
-import type { Room } from "../page/room";
+import type { OpenChat } from "../page/openchat";
 import { IconButton } from "./icon";
 
-/** A hiccup that is over sooner is not worth a word. */
-const PATIENCE_MS = 400;
+/** A shorter interruption is not shown. */
+const DELAY_MS = 400;
 
-export function Banner({ room }: { room: Room }) {
-  const state = room.session.link.value;
-  const isLost = state !== "live" && room.session.phase.value !== "new";
+export function Banner({ openChat }: { openChat: OpenChat }) {
+  const state = openChat.session.link.value;
+  const isLost = state !== "live" && openChat.session.phase.value !== "new";
   const [isShown, setShown] = useState(false);
   useEffect(() => {
     if (!isLost) {
       setShown(false);
       return undefined;
     }
-    const timer = window.setTimeout(() => setShown(true), PATIENCE_MS);
+    const timer = window.setTimeout(() => setShown(true), DELAY_MS);
     return () => window.clearTimeout(timer);
   }, [isLost]);
   return (
     <>
       <div class="banner" role="status" hidden={!isShown || !isLost}>
         {navigator.onLine
-          ? "The connection to the server is lost. Trying again; nothing that was said is lost."
-          : "This computer is offline. The page goes on by itself when it is back."}
+          ? "The connection to the server is lost. Trying again; your messages are safe."
+          : "This computer is offline. The page continues when it is online again."}
       </div>
       {notice.value && (
         <div class="banner notice" role="alert">

@@ -1,6 +1,6 @@
-/** Which of several versions of a message is shown, and the way to the others. */
+/** The versions of a message: which one is shown, and buttons for the others. */
 import { chooseBranch } from "../api/endpoints";
-import { wordsFor } from "../api/request";
+import { errorText } from "../api/request";
 import type { ChatSession } from "../chat/session";
 import { notice } from "../page/notice";
 import { IconButton } from "./icon";
@@ -12,7 +12,7 @@ export async function switchBranch(session: ChatSession, run: string, step: -1 |
   try {
     await chooseBranch(session.id, target);
   } catch (error) {
-    notice.value = wordsFor(error);
+    notice.value = errorText(error);
   }
 }
 

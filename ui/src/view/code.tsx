@@ -1,7 +1,7 @@
 /** Code with its language, its colours and a way to take it away. */
 import { useEffect, useRef } from "preact/hooks";
 
-import { Copying } from "./copying";
+import { CopyButton } from "./copybutton";
 
 const MAX_COLOURED = 60_000;
 
@@ -26,7 +26,7 @@ export function Code({ text, language }: { text: string; language: string }) {
     <figure class="code">
       <figcaption>
         <span>{language || "text"}</span>
-        <Copying text={() => text} label="Copy code" />
+        <CopyButton text={() => text} label="Copy code" />
       </figcaption>
       <pre tabIndex={0}>
         <code ref={place} />

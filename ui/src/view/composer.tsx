@@ -1,32 +1,32 @@
-/** Where the user writes. What is typed is kept until the server is known to have it. */
+/** The message field. The text is kept in the browser until the server has it. */
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { randomId } from "../api/request";
 import { dropDraft, emptyDraft, keepDraft, loadDraft, type Draft } from "../chat/drafts";
 import { itemsOf } from "../chat/attachments";
 import { stopRun } from "../page/keyboard";
-import { agents, chosenAgent, settle, type Room } from "../page/room";
+import { agents, chosenAgent, showAddress, type OpenChat } from "../page/openchat";
 import { Icon, IconButton } from "./icon";
 
 const MAX_HEIGHT = 240;
 
-export function Composer({ room }: { room: Room }) {
-  const { session, voice } = room;
+export function Composer({ openChat }: { openChat: OpenChat }) {
+  const { session, sender } = openChat;
   const [draft, setDraft] = useState<Draft>(() => loadDraft(session.id));
   const [problem, setProblem] = useState("");
   const field = useRef<HTMLTextAreaElement>(null);
   const file = useRef<HTMLInputElement>(null);
-  const isSending = voice.outgoing.value !== null;
+  const isSending = sender.outgoing.value !== null;
   const isBusy = session.activeId.value !== null;
   const hasAgent = agents.value.length > 0;
   useLayoutEffect(() => {
-    // On a small screen the keyboard would cover what there is to read.
+    // On a small screen the keyboard would cover the conversation.
     if (window.matchMedia("(min-width: 720px)").matches) field.current?.focus();
   }, []);
   useEffect(() => grow(field.current), [draft.text]);
 
   const change = (part: Partial<Draft>): void => {
-    // Other words are another message: the key of the old one must not go with them.
+    // A changed text is another message, so it must not have the key of the old one.
     const next = { ...draft, ...part, key: randomId() };
     setDraft(next);
     keepDraft(session.id, next);
@@ -40,11 +40,11 @@ export function Composer({ room }: { room: Room }) {
     if (!draft.text.trim() || isSending || !hasAgent) return;
     keepDraft(session.id, draft);
     const isNew = session.phase.peek() === "new";
-    const sent = voice.say(draft, chosenAgent.peek());
+    const sent = sender.send(draft, chosenAgent.peek());
     setDraft(emptyDraft());
     if (await sent) {
       dropDraft(session.id);
-      if (isNew) settle();
+      if (isNew) showAddress();
     } else setDraft(draft);
   };
 
@@ -62,9 +62,9 @@ export function Composer({ room }: { room: Room }) {
         void attach(event.dataTransfer?.files ?? []);
       }}
     >
-      {(problem || voice.problem.value) && (
+      {(problem || sender.problem.value) && (
         <p class="problem" role="alert">
-          {problem || voice.problem.value}
+          {problem || sender.problem.value}
         </p>
       )}
       <Attachments draft={draft} onRemove={(items) => change({ items })} />

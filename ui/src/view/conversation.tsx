@@ -1,33 +1,33 @@
-/** The messages of a chat, kept at their end while the reader is there. */
+/** The messages of a chat. New text scrolls into view while the reader is at the end. */
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
-import { wordsFor } from "../api/request";
+import { errorText } from "../api/request";
 import { notice } from "../page/notice";
-import type { Room } from "../page/room";
+import type { OpenChat } from "../page/openchat";
 import { Icon } from "./icon";
-import { Said } from "./message";
+import { MessageText } from "./message";
 import { Turn } from "./turn";
 import { Welcome } from "./welcome";
 
 const SHOWN = 20;
-/** So many more at a time: hundreds at once would hold the page up. */
+/** How many more are shown at a time: hundreds at once would block the page. */
 const MORE = 40;
-/** So near to the end the reader counts as being there. */
+/** A reader who is this many pixels from the end counts as being there. */
 const NEAR = 80;
 
-export function Conversation({ room }: { room: Room }) {
-  const { session, voice } = room;
+export function Conversation({ openChat }: { openChat: OpenChat }) {
+  const { session, sender } = openChat;
   const [shown, setShown] = useState(SHOWN);
   const view = useRef<HTMLDivElement>(null);
   const { isAway, toEnd, keepPlace } = useEndOf(view);
   const all = session.visible.value;
-  const outgoing = voice.outgoing.value;
+  const outgoing = sender.outgoing.value;
   useEffect(() => toEnd(), [outgoing !== null]);
   const showOlder = async (): Promise<void> => {
     try {
       if (all.length < shown + MORE && session.older.peek()) await session.loadOlder();
     } catch (error) {
-      notice.value = wordsFor(error);
+      notice.value = errorText(error);
       return;
     }
     keepPlace();
@@ -38,31 +38,35 @@ export function Conversation({ room }: { room: Room }) {
     <div class="conversation" ref={view} tabIndex={0} role="region" aria-label="Conversation">
       <div class="turns">
         {session.phase.value === "loading" && <p class="muted">Loading…</p>}
-        {session.phase.value === "gone" && <p class="empty">This chat does not exist any more.</p>}
+        {session.phase.value === "gone" && <p class="empty">This chat does not exist.</p>}
         {session.phase.value === "failed" && (
           <p class="problem" role="alert">
             {session.problem.value}
           </p>
         )}
-        {session.phase.value === "new" && !outgoing && <Welcome room={room} />}
-        {session.phase.value === "open" && all.length === 0 && !outgoing && <Welcome room={room} />}
+        {session.phase.value === "new" && !outgoing && <Welcome openChat={openChat} />}
+        {session.phase.value === "open" && all.length === 0 && !outgoing && (
+          <Welcome openChat={openChat} />
+        )}
         {hasOlder && (
           <button type="button" class="quiet older" onClick={() => void showOlder()}>
             Show earlier messages
           </button>
         )}
         {all.slice(-shown).map((id) => (
-          <Turn key={id} room={room} id={id} />
+          <Turn key={id} openChat={openChat} id={id} />
         ))}
         {outgoing && (
           <div class="turn outgoing" aria-busy="true">
             <div class="message">
-              <Said text={outgoing.text} items={outgoing.items} />
+              <MessageText text={outgoing.text} items={outgoing.items} />
             </div>
             <p class="muted">
-              {outgoing.state === "retrying" ? "Sending again; it will arrive once." : "Sending…"}
+              {outgoing.state === "retrying"
+                ? "Sending again; it will arrive only once."
+                : "Sending…"}
               {outgoing.state === "retrying" && (
-                <button type="button" class="quiet" onClick={() => voice.abandon()}>
+                <button type="button" class="quiet" onClick={() => sender.abandon()}>
                   Stop trying
                 </button>
               )}
@@ -79,7 +83,7 @@ export function Conversation({ room }: { room: Room }) {
   );
 }
 
-/** Follows the end of what grows, unless the reader has scrolled away from it. */
+/** Scrolls to the end while the text grows, unless the reader has scrolled away. */
 function useEndOf(view: { current: HTMLDivElement | null }) {
   const [isAway, setAway] = useState(false);
   const away = useRef(false);
@@ -104,7 +108,7 @@ function useEndOf(view: { current: HTMLDivElement | null }) {
     const element = view.current;
     const content = element?.firstElementChild;
     if (!element || !content) return undefined;
-    const look = (): void => {
+    const measure = (): void => {
       const left = element.scrollHeight - element.scrollTop - element.clientHeight;
       away.current = left > NEAR;
       setAway(away.current);
@@ -114,10 +118,10 @@ function useEndOf(view: { current: HTMLDivElement | null }) {
       if (!away.current && hasTurns) element.scrollTop = element.scrollHeight;
     });
     growth.observe(content);
-    element.addEventListener("scroll", look, { passive: true });
+    element.addEventListener("scroll", measure, { passive: true });
     return () => {
       growth.disconnect();
-      element.removeEventListener("scroll", look);
+      element.removeEventListener("scroll", measure);
     };
   }, []);
   return { isAway, toEnd, keepPlace };

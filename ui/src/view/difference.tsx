@@ -1,15 +1,15 @@
-/** What is to be replaced by what. */
+/** The difference of two texts, line by line. */
 import { useEffect, useState } from "preact/hooks";
 
 import type { Line } from "../text/changes";
 import type { PatchLine } from "../text/patch";
-import { Revealing } from "./revealing";
+import { VisibleText } from "./visibletext";
 
 const SIGNS = { same: " ", added: "+", removed: "−", place: " ", note: " " };
 const WORDS = { same: "", added: "added: ", removed: "removed: ", place: "", note: "" };
 const FIRST_LINES = 400;
 
-/** Two texts; nothing if it takes too long to compare them. */
+/** Shows nothing if the comparison takes too long. */
 export function Difference({ before, after }: { before: string; after: string }) {
   const [lines, setLines] = useState<Line[] | null>(null);
   useEffect(() => {
@@ -36,7 +36,7 @@ export function Changes({ lines }: { lines: (Line | PatchLine)[] }) {
             <span aria-hidden="true">{SIGNS[line.kind]} </span>
             <span class="line">
               <span class="unseen">{WORDS[line.kind]}</span>
-              <Revealing text={line.text} />
+              <VisibleText text={line.text} />
             </span>
           </div>
         ))}

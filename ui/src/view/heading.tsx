@@ -1,18 +1,18 @@
-/** The chat's title and what can be done with the chat as a whole. */
+/** The chat's title and the menu of the chat. */
 import { useEffect, useRef, useState } from "preact/hooks";
 
 import * as server from "../api/endpoints";
-import { wordsFor } from "../api/request";
+import { errorText } from "../api/request";
 import { asMarkdown } from "../chat/document";
-import * as shelf from "../chat/shelf";
+import * as chatList from "../chat/chatlist";
 import * as inbox from "../inbox/inbox";
 import { notice } from "../page/notice";
-import { isMenuOpen, newChat, type Room } from "../page/room";
-import { saveFile } from "../page/saving";
+import { isMenuOpen, newChat, type OpenChat } from "../page/openchat";
+import { downloadFile } from "../page/download";
 import { IconButton } from "./icon";
 
-export function Heading({ room }: { room: Room }) {
-  const { session } = room;
+export function Heading({ openChat }: { openChat: OpenChat }) {
+  const { session } = openChat;
   const [isNaming, setNaming] = useState(false);
   const isOpen = session.phase.value === "open";
   return (
@@ -24,7 +24,7 @@ export function Heading({ room }: { room: Room }) {
         onClick={() => (isMenuOpen.value = true)}
       />
       {isNaming ? (
-        <Naming room={room} onDone={() => setNaming(false)} />
+        <TitleForm openChat={openChat} onDone={() => setNaming(false)} />
       ) : (
         <h1>{session.title.value || (isOpen ? "Chat" : "New chat")}</h1>
       )}
@@ -35,22 +35,22 @@ export function Heading({ room }: { room: Room }) {
           {inbox.count.value} waiting
         </button>
       )}
-      {isOpen && <Menu room={room} onRename={() => setNaming(true)} />}
+      {isOpen && <Menu openChat={openChat} onRename={() => setNaming(true)} />}
     </header>
   );
 }
 
-function Naming({ room, onDone }: { room: Room; onDone: () => void }) {
-  const [title, setTitle] = useState(room.session.title.peek());
+function TitleForm({ openChat, onDone }: { openChat: OpenChat; onDone: () => void }) {
+  const [title, setTitle] = useState(openChat.session.title.peek());
   const save = async (): Promise<void> => {
     onDone();
-    if (!title.trim() || title === room.session.title.peek()) return;
+    if (!title.trim() || title === openChat.session.title.peek()) return;
     try {
-      await server.rename(room.session.id, title.trim());
-      room.session.title.value = title.trim();
-      void shelf.refresh();
+      await server.rename(openChat.session.id, title.trim());
+      openChat.session.title.value = title.trim();
+      void chatList.refresh();
     } catch (error) {
-      notice.value = wordsFor(error);
+      notice.value = errorText(error);
     }
   };
   return (
@@ -74,7 +74,7 @@ function Naming({ room, onDone }: { room: Room; onDone: () => void }) {
   );
 }
 
-function Menu({ room, onRename }: { room: Room; onRename: () => void }) {
+function Menu({ openChat, onRename }: { openChat: OpenChat; onRename: () => void }) {
   const menu = useRef<HTMLDetailsElement>(null);
   const [isSure, setSure] = useState(false);
   useEffect(() => {
@@ -86,9 +86,9 @@ function Menu({ room, onRename }: { room: Room; onRename: () => void }) {
   }, []);
   const act = (what: () => Promise<void> | void) => (): void => {
     if (menu.current) menu.current.open = false;
-    Promise.resolve(what()).catch((error: unknown) => (notice.value = wordsFor(error)));
+    Promise.resolve(what()).catch((error: unknown) => (notice.value = errorText(error)));
   };
-  const { session } = room;
+  const { session } = openChat;
   return (
     <details class="menu" ref={menu} onToggle={() => setSure(false)}>
       <summary aria-label="Chat menu" title="Chat menu" class="icon-button">
@@ -102,7 +102,9 @@ function Menu({ room, onRename }: { room: Room; onRename: () => void }) {
         </button>
         <button
           type="button"
-          onClick={act(() => saveFile(`${session.id}.md`, "text/markdown", asMarkdown(session)))}
+          onClick={act(() =>
+            downloadFile(`${session.id}.md`, "text/markdown", asMarkdown(session)),
+          )}
         >
           Export as Markdown
         </button>
@@ -110,14 +112,18 @@ function Menu({ room, onRename }: { room: Room; onRename: () => void }) {
           type="button"
           onClick={act(async () => {
             const document = await server.archive(session.id);
-            saveFile(`${session.id}.json`, "application/json", JSON.stringify(document, null, 1));
+            downloadFile(
+              `${session.id}.json`,
+              "application/json",
+              JSON.stringify(document, null, 1),
+            );
           })}
         >
           Export as JSON
         </button>
         {isSure ? (
-          <button type="button" class="danger" onClick={act(() => removeChat(room))}>
-            Delete for good
+          <button type="button" class="danger" onClick={act(() => removeChat(openChat))}>
+            Delete permanently
           </button>
         ) : (
           <button type="button" onClick={() => setSure(true)}>
@@ -129,8 +135,8 @@ function Menu({ room, onRename }: { room: Room; onRename: () => void }) {
   );
 }
 
-async function removeChat({ session }: Room): Promise<void> {
+async function removeChat({ session }: OpenChat): Promise<void> {
   await server.remove(session.id);
   newChat();
-  void shelf.refresh();
+  void chatList.refresh();
 }

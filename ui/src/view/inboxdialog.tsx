@@ -1,13 +1,13 @@
-/** Everything that waits for a decision, and what was allowed for good. */
+/** All calls that wait for a decision, and the standing approvals. */
 import { useEffect, useState } from "preact/hooks";
 
 import * as server from "../api/endpoints";
-import { wordsFor } from "../api/request";
+import { errorText } from "../api/request";
 import type { GrantView } from "../api/schema";
 import * as inbox from "../inbox/inbox";
 import * as notifications from "../inbox/notifications";
 import { notice } from "../page/notice";
-import { addressOf, toolOf } from "../page/room";
+import { addressOf, toolOf } from "../page/openchat";
 import { ago } from "../text/time";
 import { Approval } from "./approval";
 import { Dialog } from "./dialog";
@@ -20,7 +20,7 @@ export function InboxDialog() {
   };
   return (
     <Dialog title="Inbox" class="wide" onClose={close}>
-      <Notifying />
+      <NotificationSetting />
       {inbox.waiting.value.length === 0 && <p class="empty">Nothing waits for you.</p>}
       {inbox.waiting.value.map((entry) => (
         <article class="call" data-phase="asked" key={entry.approval_id}>
@@ -39,7 +39,7 @@ export function InboxDialog() {
               chat={entry.chat_id}
               run={entry.interaction_id}
               agent={entry.agent}
-              asking={entry}
+              approval={entry}
             />
           </div>
         </article>
@@ -49,19 +49,20 @@ export function InboxDialog() {
   );
 }
 
-function Notifying() {
+function NotificationSetting() {
   const state = notifications.state.value;
-  if (state === "on") return <p class="muted">You are notified when something waits.</p>;
+  if (state === "on") return <p class="muted">You are notified when a call waits for you.</p>;
   if (state === "off") {
     return (
       <p>
         <button type="button" onClick={() => void notifications.ask()}>
-          Notify me when something waits
+          Notify me when a call waits
         </button>
       </p>
     );
   }
-  if (state === "blocked") return <p class="muted">This browser blocks our notifications.</p>;
+  if (state === "blocked")
+    return <p class="muted">This browser blocks notifications of this page.</p>;
   return null;
 }
 
@@ -71,7 +72,7 @@ function Grants() {
     server
       .grants()
       .then((page) => setAll(page.grants))
-      .catch((error: unknown) => (notice.value = wordsFor(error)));
+      .catch((error: unknown) => (notice.value = errorText(error)));
   };
   useEffect(load, [inbox.count.value]);
   if (all.length === 0) return null;
@@ -94,10 +95,10 @@ function Grants() {
                 void server
                   .revoke(grant.grant_id)
                   .then(load)
-                  .catch((error: unknown) => (notice.value = wordsFor(error)))
+                  .catch((error: unknown) => (notice.value = errorText(error)))
               }
             >
-              Take back
+              Revoke
             </button>
           </li>
         ))}

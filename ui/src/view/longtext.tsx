@@ -1,14 +1,14 @@
-/** Plain text of any length: its beginning, and more of it on demand. */
+/** Plain text of any length: its beginning, and a button for more. */
 import { useState } from "preact/hooks";
 
-import { Revealing } from "./revealing";
+import { VisibleText } from "./visibletext";
 
 const FIRST = 4_000;
 const STEP = 50_000;
 
 interface LongTextProps {
   text: string;
-  /** Show the end instead of the beginning: for what still grows. */
+  /** Show the end instead of the beginning, for a text that still grows. */
   isTail?: boolean;
   label?: string;
 }
@@ -20,7 +20,7 @@ export function LongText({ text, isTail, label }: LongTextProps) {
   return (
     <div class="long-text">
       <pre tabIndex={0} aria-label={label ?? "Text"}>
-        <Revealing text={part} />
+        <VisibleText text={part} />
       </pre>
       {rest > 0 && (
         <button type="button" class="quiet" onClick={() => setShown(shown + STEP)}>

@@ -1,30 +1,30 @@
-/** What the user said, and the place to say it otherwise. */
+/** A message of the user, and the form that edits it. */
 import { useState } from "preact/hooks";
 
 import type { Item, ItemView } from "../api/schema";
 import type { Run } from "../chat/run";
-import type { Room } from "../page/room";
+import type { OpenChat } from "../page/openchat";
 import { Branches } from "./branches";
-import { Copying } from "./copying";
+import { CopyButton } from "./copybutton";
 import { IconButton } from "./icon";
 
-/** A message that is longer shows its beginning first. */
-const MOST = 5_000;
+/** Of a longer message only the beginning is shown at first. */
+const MAX_SHOWN = 5_000;
 
-export function Message({ room, run }: { room: Room; run: Run }) {
+export function Message({ openChat, run }: { openChat: OpenChat; run: Run }) {
   const [isEditing, setEditing] = useState(false);
   return (
     <div class="message">
       {isEditing ? (
-        <Editing room={room} run={run} onDone={() => setEditing(false)} />
+        <EditForm openChat={openChat} run={run} onDone={() => setEditing(false)} />
       ) : (
-        <Said text={run.message} items={run.items} />
+        <MessageText text={run.message} items={run.items} />
       )}
       <div class="message-tools">
-        <Branches session={room.session} run={run.id} />
+        <Branches session={openChat.session} run={run.id} />
         {!isEditing && (
           <>
-            <Copying text={() => run.message} label="Copy message" />
+            <CopyButton text={() => run.message} label="Copy message" />
             <IconButton
               icon="edit"
               label="Edit message"
@@ -39,8 +39,8 @@ export function Message({ room, run }: { room: Room; run: Run }) {
   );
 }
 
-export function Said({ text, items }: { text: string; items: (Item | ItemView)[] }) {
-  const [isWhole, setWhole] = useState(text.length <= MOST);
+export function MessageText({ text, items }: { text: string; items: (Item | ItemView)[] }) {
+  const [isWhole, setWhole] = useState(text.length <= MAX_SHOWN);
   return (
     <div class="said" dir="auto">
       {items.map((item, at) =>
@@ -52,22 +52,22 @@ export function Said({ text, items }: { text: string; items: (Item | ItemView)[]
           </span>
         ),
       )}
-      <span>{isWhole ? text : `${text.slice(0, MOST)}…`}</span>
+      <span>{isWhole ? text : `${text.slice(0, MAX_SHOWN)}…`}</span>
       {!isWhole && (
         <button type="button" class="quiet" onClick={() => setWhole(true)}>
-          Show all of it
+          Show all
         </button>
       )}
     </div>
   );
 }
 
-function Editing({ room, run, onDone }: { room: Room; run: Run; onDone: () => void }) {
+function EditForm({ openChat, run, onDone }: { openChat: OpenChat; run: Run; onDone: () => void }) {
   const [text, setText] = useState(run.message);
   const send = (): void => {
     if (!text.trim()) return;
     onDone();
-    void room.voice.sayInstead(run, text);
+    void openChat.sender.replaceMessage(run, text);
   };
   return (
     <form
@@ -99,7 +99,7 @@ function Editing({ room, run, onDone }: { room: Room; run: Run; onDone: () => vo
         <button type="button" onClick={onDone}>
           Cancel
         </button>
-        <span class="muted">The old answer stays as another version.</span>
+        <span class="muted">The old answer is kept as another version.</span>
       </div>
     </form>
   );

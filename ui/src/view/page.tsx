@@ -1,6 +1,6 @@
 /** The whole page. */
 import { announcement } from "../page/announcer";
-import { isMenuOpen, room } from "../page/room";
+import { isMenuOpen, openChat } from "../page/openchat";
 import { Banner } from "./banner";
 import { Composer } from "./composer";
 import { Conversation } from "./conversation";
@@ -12,7 +12,7 @@ import { Timeline } from "./timeline";
 import { TokenDialog } from "./tokendialog";
 
 export function Page() {
-  const current = room.value;
+  const current = openChat.value;
   return (
     <>
       <a class="skip" href="#composer" onClick={skip}>
@@ -21,10 +21,10 @@ export function Page() {
       <Sidebar />
       {isMenuOpen.value && <div class="shade" onClick={() => (isMenuOpen.value = false)} />}
       <main key={current.session.id}>
-        <Heading room={current} />
-        <Banner room={current} />
-        <Conversation room={current} />
-        <Composer room={current} />
+        <Heading openChat={current} />
+        <Banner openChat={current} />
+        <Conversation openChat={current} />
+        <Composer openChat={current} />
       </main>
       <p class="unseen" role="status" aria-live="polite">
         {announcement.value}

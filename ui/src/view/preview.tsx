@@ -1,8 +1,8 @@
-/** What a call would change, as the server found it when it asked. */
+/** What a call would change, as the server saw it when it requested the approval. */
 import { patchOf } from "../text/patch";
 import { Changes } from "./difference";
 import { LongText } from "./longtext";
-import { Revealing } from "./revealing";
+import { VisibleText } from "./visibletext";
 
 export function Preview({ text }: { text: string }) {
   const patch = patchOf(text);
@@ -14,13 +14,13 @@ export function Preview({ text }: { text: string }) {
           <>
             {" in "}
             <code>
-              <Revealing text={patch.file} />
+              <VisibleText text={patch.file} />
             </code>
           </>
         )}
       </h4>
       {patch ? <Changes lines={patch.lines} /> : <LongText text={text} label="Preview" />}
-      <p class="fine">As things were when this was asked.</p>
+      <p class="fine">As it was when the approval was requested.</p>
     </div>
   );
 }

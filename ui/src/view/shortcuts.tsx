@@ -1,4 +1,4 @@
-/** Every key the page listens to. */
+/** The list of keyboard shortcuts. */
 import { isHelpOpen } from "../page/dialogs";
 import { SHORTCUTS } from "../page/keyboard";
 import { Dialog } from "./dialog";
@@ -20,7 +20,7 @@ export function Shortcuts() {
         </tbody>
       </table>
       <p class="muted">
-        No key approves a call by itself: go to the card with <kbd>a</kbd>, read it, then press its
+        No key approves a call directly: go to the call with <kbd>a</kbd>, read it, then press its
         button.
       </p>
     </Dialog>

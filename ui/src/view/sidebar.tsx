@@ -1,10 +1,10 @@
-/** The user's chats: found, opened, begun. */
+/** The list of the user's chats, with search and the button for a new one. */
 import type { ChatSummary } from "../api/schema";
 import type { ChatSession } from "../chat/session";
-import * as shelf from "../chat/shelf";
+import * as chatList from "../chat/chatlist";
 import * as inbox from "../inbox/inbox";
 import { isHelpOpen } from "../page/dialogs";
-import { addressOf, isMenuOpen, newChat, room } from "../page/room";
+import { addressOf, isMenuOpen, newChat, openChat } from "../page/openchat";
 import { ago, fullDate } from "../text/time";
 import { Icon, IconButton } from "./icon";
 
@@ -36,20 +36,22 @@ export function Sidebar() {
           id="search"
           type="search"
           placeholder="Find a chat"
-          value={shelf.query.value}
-          onInput={(event) => shelf.search(event.currentTarget.value)}
+          value={chatList.query.value}
+          onInput={(event) => chatList.search(event.currentTarget.value)}
         />
       </label>
       <ul class="chats">
-        {shelf.chats.value.map((chat) => (
+        {chatList.chats.value.map((chat) => (
           <Entry key={chat.id} chat={chat} />
         ))}
-        {shelf.isLoaded.value && shelf.chats.value.length === 0 && (
-          <li class="empty">{shelf.query.value ? "No chat mentions that." : "No chats yet."}</li>
+        {chatList.isLoaded.value && chatList.chats.value.length === 0 && (
+          <li class="empty">
+            {chatList.query.value ? "No chat contains this text." : "No chats yet."}
+          </li>
         )}
       </ul>
-      {shelf.hasMore.value && (
-        <button type="button" class="quiet" onClick={() => void shelf.more()}>
+      {chatList.hasMore.value && (
+        <button type="button" class="quiet" onClick={() => void chatList.loadMore()}>
           More
         </button>
       )}
@@ -70,14 +72,14 @@ export function Sidebar() {
   );
 }
 
-/** Of the chat on the screen more is known than the list says. */
+/** The open chat's own status is newer than the one in the list. */
 function liveStatus(session: ChatSession): string | null {
   if (session.pendingCount.value > 0) return "WAITING_APPROVAL";
   return session.activeId.value !== null ? "RUNNING" : null;
 }
 
 function Entry({ chat }: { chat: ChatSummary }) {
-  const { session } = room.value;
+  const { session } = openChat.value;
   const isCurrent = session.id === chat.id;
   const status = isCurrent ? (liveStatus(session) ?? chat.status) : chat.status;
   const mark = MARKS[status];

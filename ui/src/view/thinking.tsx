@@ -1,18 +1,18 @@
-/** What a model thinks: there for those who want to see it. */
+/** The model's thinking, closed until the user opens it. */
 import { Icon } from "./icon";
 import { Markdown } from "./markdown";
 
-const GLIMPSE = 160;
+const EXCERPT_LENGTH = 160;
 
 export function Thinking({ text, isLive }: { text: string; isLive?: boolean }) {
-  const glimpse = isLive ? text.slice(-GLIMPSE) : text.slice(0, GLIMPSE);
+  const excerpt = isLive ? text.slice(-EXCERPT_LENGTH) : text.slice(0, EXCERPT_LENGTH);
   return (
     <details class="thinking" data-live={isLive ?? false}>
       <summary>
         <Icon name="thought" />
         <span>{isLive ? "Thinking…" : "Thought"}</span>
         <span class="glimpse" aria-hidden="true">
-          {glimpse.replace(/\s+/g, " ")}
+          {excerpt.replace(/\s+/g, " ")}
         </span>
       </summary>
       <Markdown text={text} />

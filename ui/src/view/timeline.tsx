@@ -1,12 +1,12 @@
-/** A run as a picture: what took how long, and what went on at the same time. */
+/** The timeline of a run: what took how long, and what ran at the same time. */
 import { useEffect, useState } from "preact/hooks";
 
 import { archive } from "../api/endpoints";
-import { wordsFor } from "../api/request";
+import { errorText } from "../api/request";
 import { areDated, bars, inRows, momentsOf, type Bar } from "../chat/moments";
 import type { Moment } from "../chat/run";
 import { shownTimeline } from "../page/dialogs";
-import { room } from "../page/room";
+import { openChat } from "../page/openchat";
 import { duration, fullDate } from "../text/time";
 import { Dialog } from "./dialog";
 
@@ -14,11 +14,11 @@ const KINDS = {
   model: "model",
   tool: "tool",
   human: "waiting for you",
-  queue: "waiting for its turn",
+  queue: "waiting in the queue",
 };
 const ROW = 30;
 const WIDTH = 640;
-const THINNEST = 3;
+const MIN_BAR_WIDTH = 3;
 const TICK_MS = 500;
 
 export function Timeline() {
@@ -26,13 +26,13 @@ export function Timeline() {
   if (id === null) return null;
   return (
     <Dialog title="Timeline" class="wide" onClose={() => (shownTimeline.value = null)}>
-      <Picture key={id} id={id} />
+      <RunTimeline key={id} id={id} />
     </Dialog>
   );
 }
 
-function Picture({ id }: { id: string }) {
-  const { session } = room.value;
+function RunTimeline({ id }: { id: string }) {
+  const { session } = openChat.value;
   const run = session.run(id).value;
   const [logged, setLogged] = useState<Moment[] | null>(null);
   const [problem, setProblem] = useState("");
@@ -43,7 +43,7 @@ function Picture({ id }: { id: string }) {
     if (areDated(run.moments) || isLive) return;
     archive(session.id)
       .then(({ events }) => setLogged(momentsOf(events, id)))
-      .catch((error: unknown) => setProblem(wordsFor(error)));
+      .catch((error: unknown) => setProblem(errorText(error)));
   }, [isLive]);
   useEffect(() => {
     if (!isLive) return undefined;
@@ -90,9 +90,9 @@ function Chart({ rows, chosen, onChoose }: ChartProps) {
               <rect
                 key={bar.from}
                 class={`bar ${bar.kind}`}
-                x={Math.min(x(bar.from), WIDTH - THINNEST)}
+                x={Math.min(x(bar.from), WIDTH - MIN_BAR_WIDTH)}
                 y={6}
-                width={Math.max(THINNEST, x(bar.to) - x(bar.from))}
+                width={Math.max(MIN_BAR_WIDTH, x(bar.to) - x(bar.from))}
                 height={ROW - 12}
                 rx={3}
               />
@@ -107,7 +107,7 @@ function Chart({ rows, chosen, onChoose }: ChartProps) {
             <i class={`swatch ${kind}`} /> {KINDS[kind]}
           </span>
         ))}
-        <span>{duration(last - first)} in all</span>
+        <span>{duration(last - first)} in total</span>
       </p>
     </div>
   );

@@ -1,4 +1,4 @@
-/** Asks who the user is, when the server wants to know. */
+/** Asks for a token when the server needs one. */
 import { useState } from "preact/hooks";
 
 import { needsToken, saveToken } from "../api/request";
@@ -16,7 +16,9 @@ export function TokenDialog() {
           location.reload();
         }}
       >
-        <p>This server wants a token with every request. It is kept until this tab is closed.</p>
+        <p>
+          This server needs a token with every request. The token is kept until this tab is closed.
+        </p>
         <label>
           Token
           <input

@@ -1,9 +1,9 @@
-/** One call of a tool, from being asked about to its result. */
+/** One call of a tool, from its approval to its result. */
 import { useState } from "preact/hooks";
 
 import { callTime } from "../chat/moments";
 import type { CallStep, Run, Verdict } from "../chat/run";
-import { toolOf } from "../page/room";
+import { toolOf } from "../page/openchat";
 import { duration } from "../text/time";
 import { Approval } from "./approval";
 import { Arguments } from "./arguments";
@@ -36,20 +36,20 @@ export function ToolCard({ chat, run, call }: ToolCardProps) {
           <code>{call.tool}</code>
           <Risk effect={toolOf(run.agent, call.tool)?.effect} />
           <span class="outcome">
-            <span class="state">{stateWords(run, call)}</span>
+            <span class="state">{stateText(run, call)}</span>
             {took !== null && <span class="took">{duration(took)}</span>}
           </span>
         </button>
       </header>
       <div id={body} class="call-body" hidden={!shows && call.phase !== "asked"}>
-        {call.verdict && <Decided verdict={call.verdict} />}
-        {call.asking && call.phase === "asked" ? (
+        {call.verdict && <DecisionText verdict={call.verdict} />}
+        {call.approval && call.phase === "asked" ? (
           <Approval
-            key={call.asking.approval_id}
+            key={call.approval.approval_id}
             chat={chat}
             run={run.id}
             agent={run.agent}
-            asking={call.asking}
+            approval={call.approval}
           />
         ) : (
           (shows || null) && <Content call={call} />
@@ -81,20 +81,20 @@ function Content({ call }: { call: CallStep }) {
 }
 
 const WHO: Record<Verdict["by"], string> = {
-  human: "a person",
+  human: "a user",
   policy: "policy",
-  timeout: "nobody in time",
-  cancel: "the stop of the run",
+  timeout: "timeout: no decision came in time",
+  cancel: "the cancellation of the run",
   failure: "the failure of the run",
 };
 
-function Decided({ verdict }: { verdict: Verdict }) {
+function DecisionText({ verdict }: { verdict: Verdict }) {
   const who = verdict.by === "human" ? (verdict.decidedBy ?? WHO.human) : WHO[verdict.by];
   const isAnswer = verdict.answer !== undefined;
   return (
     <p class="verdict" data-approved={verdict.approved}>
       {isAnswer ? "Answered" : verdict.approved ? "Approved" : "Refused"} by {who}
-      {isAnswer && `: ${spelled(verdict.answer)}`}
+      {isAnswer && `: ${answerText(verdict.answer)}`}
       {verdict.edited && ", with edited arguments"}
       {verdict.choice && `: ${verdict.choice.replace("_", " ")}`}
       {verdict.message && <>: “{verdict.message}”</>}
@@ -102,16 +102,16 @@ function Decided({ verdict }: { verdict: Verdict }) {
   );
 }
 
-const spelled = (answer: unknown): string =>
+const answerText = (answer: unknown): string =>
   typeof answer === "string" ? answer : JSON.stringify(answer);
 
-/** A call of a run that is over can be neither asked about nor running. */
+/** In a run that is over no call waits or runs. */
 function phaseOf(run: Run, call: CallStep): CallStep["phase"] {
   const isOpen = call.phase === "asked" || call.phase === "running" || call.phase === "decided";
   return run.status !== "RUNNING" && isOpen ? "refused" : call.phase;
 }
 
-function stateWords(run: Run, call: CallStep): string {
+function stateText(run: Run, call: CallStep): string {
   switch (phaseOf(run, call)) {
     case "asked":
       return "needs approval";
@@ -122,11 +122,11 @@ function stateWords(run: Run, call: CallStep): string {
     case "done":
       return call.verdict?.edited ? "done, edited" : "done";
     case "refused":
-      return refusedWords(run, call.verdict);
+      return refusedText(run, call.verdict);
   }
 }
 
-function refusedWords(run: Run, verdict: Verdict | null): string {
+function refusedText(run: Run, verdict: Verdict | null): string {
   if (!verdict || verdict.approved || verdict.answer !== undefined)
     return run.status === "FAILED" ? "not run: the run failed" : "stopped";
   return {

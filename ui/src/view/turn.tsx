@@ -1,13 +1,13 @@
-/** A message and everything it led to. */
+/** A message with all steps of its answer. */
 import { useEffect, useState } from "preact/hooks";
 
 import { runTime } from "../chat/moments";
 import { answerOf, type Run, type Step } from "../chat/run";
-import type { Room } from "../page/room";
+import type { OpenChat } from "../page/openchat";
 import { shownTimeline } from "../page/dialogs";
 import { money } from "../text/money";
 import { duration, fullDate } from "../text/time";
-import { Copying } from "./copying";
+import { CopyButton } from "./copybutton";
 import { Icon, IconButton } from "./icon";
 import { Markdown } from "./markdown";
 import { Message } from "./message";
@@ -16,13 +16,13 @@ import { ToolCard } from "./toolcard";
 
 const STEPS_SHOWN = 100;
 
-export function Turn({ room, id }: { room: Room; id: string }) {
-  const run = room.session.run(id).value;
+export function Turn({ openChat, id }: { openChat: OpenChat; id: string }) {
+  const run = openChat.session.run(id).value;
   const [shown, setShown] = useState(STEPS_SHOWN);
-  const isMute = run.status === "CANCELLED" && !answerOf(run);
+  const lacksAnswer = run.status === "CANCELLED" && !answerOf(run);
   useEffect(() => {
-    if (isMute) void room.session.recallCut(id);
-  }, [isMute]);
+    if (lacksAnswer) void openChat.session.loadPartial(id);
+  }, [lacksAnswer]);
   const left = Math.max(0, run.steps.length - shown);
   return (
     <article
@@ -32,16 +32,16 @@ export function Turn({ room, id }: { room: Room; id: string }) {
       aria-label={labelOf(run)}
       tabIndex={-1}
     >
-      <Message room={room} run={run} />
+      <Message openChat={openChat} run={run} />
       <div class="reply">
-        {run.queued && <p class="muted">Waits for its turn.</p>}
+        {run.queued && <p class="muted">Waiting in the queue.</p>}
         {left > 0 && (
           <button type="button" class="quiet" onClick={() => setShown(shown + STEPS_SHOWN)}>
             Show {Math.min(left, STEPS_SHOWN)} earlier steps of {left}
           </button>
         )}
         {run.steps.slice(left).map((step, at) => (
-          <StepView key={keyOf(step, left + at)} chat={room.session.id} run={run} step={step} />
+          <StepView key={keyOf(step, left + at)} chat={openChat.session.id} run={run} step={step} />
         ))}
         {run.preview?.thinking.text && <Thinking text={run.preview.thinking.text} isLive />}
         {run.preview?.answer.text && (
@@ -50,8 +50,8 @@ export function Turn({ room, id }: { room: Room; id: string }) {
           </div>
         )}
         {isWorking(run) && <Working />}
-        {run.error && <Failed room={room} run={run} />}
-        <Footer room={room} run={run} />
+        {run.error && <FailureBox openChat={openChat} run={run} />}
+        <Footer openChat={openChat} run={run} />
       </div>
     </article>
   );
@@ -73,7 +73,7 @@ function StepView({ chat, run, step }: { chat: string; run: Run; step: Step }) {
   }
 }
 
-/** Whether nothing else on the screen says that something goes on. */
+/** Whether nothing else on the screen shows that the agent is working. */
 function isWorking(run: Run): boolean {
   if (run.status !== "RUNNING" || run.queued || run.preview?.answer.text) return false;
   return !run.steps.some(
@@ -92,7 +92,7 @@ function Working() {
   );
 }
 
-function Failed({ room, run }: { room: Room; run: Run }) {
+function FailureBox({ openChat, run }: { openChat: OpenChat; run: Run }) {
   return (
     <div class="failure" role="alert">
       <p>{run.error?.message}</p>
@@ -106,7 +106,7 @@ function Failed({ room, run }: { room: Room; run: Run }) {
         )}
       </p>
       {run.status !== "RUNNING" && (
-        <button type="button" onClick={() => void room.voice.sayInstead(run, null)}>
+        <button type="button" onClick={() => void openChat.sender.replaceMessage(run, null)}>
           <Icon name="again" /> Try again
         </button>
       )}
@@ -114,17 +114,17 @@ function Failed({ room, run }: { room: Room; run: Run }) {
   );
 }
 
-function Footer({ room, run }: { room: Room; run: Run }) {
+function Footer({ openChat, run }: { openChat: OpenChat; run: Run }) {
   if (run.status === "RUNNING") return null;
   const took = runTime(run);
   return (
     <footer class="turn-footer">
-      {answerOf(run) && <Copying text={() => answerOf(run)} label="Copy answer" />}
+      {answerOf(run) && <CopyButton text={() => answerOf(run)} label="Copy answer" />}
       <IconButton
         icon="again"
         label="Regenerate answer"
-        disabled={room.session.activeId.value !== null}
-        onClick={() => void room.voice.sayInstead(run, null)}
+        disabled={openChat.session.activeId.value !== null}
+        onClick={() => void openChat.sender.replaceMessage(run, null)}
       />
       <IconButton
         icon="bars"
@@ -134,9 +134,9 @@ function Footer({ room, run }: { room: Room; run: Run }) {
       <span class="facts">
         {run.status === "CANCELLED" && <span>stopped</span>}
         {run.usage && run.usage.total_tokens > 0 && (
-          <span title={usageWords(run)}>{run.usage.total_tokens.toLocaleString()} tokens</span>
+          <span title={usageText(run)}>{run.usage.total_tokens.toLocaleString()} tokens</span>
         )}
-        {run.cost && <span title={costWords(run)}>{money(run.cost)}</span>}
+        {run.cost && <span title={costText(run)}>{money(run.cost)}</span>}
         {took !== null && <span>{duration(took)}</span>}
         <time dateTime={run.createdAt} title={fullDate(run.createdAt)}>
           {run.agent}
@@ -146,11 +146,11 @@ function Footer({ room, run }: { room: Room; run: Run }) {
   );
 }
 
-const usageWords = ({ usage }: Run): string =>
+const usageText = ({ usage }: Run): string =>
   `${usage?.prompt_tokens} tokens read, ${usage?.completion_tokens} written`;
 
-const costWords = ({ cost }: Run): string =>
-  `${cost?.amount} ${cost?.currency}, by the price in the agent's file`;
+const costText = ({ cost }: Run): string =>
+  `${cost?.amount} ${cost?.currency}, by the price in the agent file`;
 
 const labelOf = (run: Run): string => `Message: ${run.message.slice(0, 60)}`;
 

@@ -1,4 +1,4 @@
-/** The first minute: what to say, who answers, how to go on from here. */
+/** An empty chat: the agents, examples of messages, and where the server keeps chats. */
 import { randomId } from "../api/request";
 import {
   agents,
@@ -6,24 +6,25 @@ import {
   chooseAgent,
   chosenAgent,
   health,
-  settle,
-  type Room,
-} from "../page/room";
+  showAddress,
+  type OpenChat,
+} from "../page/openchat";
 
 const STORES: Record<string, string> = {
   sqlite: "in one SQLite file on the server",
   file: "as readable files on the server",
-  memory: "in the server's memory only: they end with it",
+  memory: "only in the server's memory: they are lost when it stops",
 };
 
-export function Welcome({ room }: { room: Room }) {
+export function Welcome({ openChat }: { openChat: OpenChat }) {
   const agent = agents.value.find((entry) => entry.name === chosenAgent.value);
-  const say = async (text: string): Promise<void> => {
-    if (await room.voice.say({ text, items: [], key: randomId() }, chosenAgent.peek())) settle();
+  const send = async (text: string): Promise<void> => {
+    if (await openChat.sender.send({ text, items: [], key: randomId() }, chosenAgent.peek()))
+      showAddress();
   };
   return (
     <section class="welcome" aria-labelledby="welcome">
-      <h2 id="welcome">What shall we do?</h2>
+      <h2 id="welcome">What would you like to do?</h2>
       {agentsProblem.value && <p class="problem">{agentsProblem.value}</p>}
       <div class="agents" role="radiogroup" aria-label="Agent">
         {agents.value.map((entry) => (
@@ -48,7 +49,7 @@ export function Welcome({ room }: { room: Room }) {
           <ul class="examples">
             {agent.examples.map((example) => (
               <li key={example}>
-                <button type="button" onClick={() => void say(example)}>
+                <button type="button" onClick={() => void send(example)}>
                   {example}
                 </button>
               </li>
@@ -65,20 +66,20 @@ function Facts() {
   const store = health.value?.dependencies["store"];
   return (
     <details class="facts-box">
-      <summary>Which model answers, and where is all this kept?</summary>
+      <summary>Which model answers, and where are chats kept?</summary>
       <p>
-        Each agent names its model above. A <code>scripted/</code> model plays a script and needs no
-        key; <code>local/</code> runs in the server itself. To connect a real one, set a provider’s
-        key, such as <code>OPENAI_API_KEY</code> or <code>ANTHROPIC_API_KEY</code>, or start Ollama,
-        and start the server again; <code>TA_MODEL</code> names one, and an agent file of your own
-        names another: <code>teal init</code> writes one.
+        The model of each agent is shown above. A <code>scripted/</code> model plays a script and
+        needs no key; a <code>local/</code> model runs in the server itself. To use another model,
+        set a provider’s key, such as <code>OPENAI_API_KEY</code> or <code>ANTHROPIC_API_KEY</code>,
+        or start Ollama; then start the server again. <code>TA_MODEL</code> chooses a model.{" "}
+        <code>teal init</code> writes an agent file of your own, with its own model.
       </p>
       {store && (
         <p>
           Chats are kept {STORES[store.kind] ?? `in ${store.kind}`} (store <code>{store.kind}</code>
-          {store.durability && <>, durability {store.durability}</>}). Where that is stands in the
-          line the server printed when it started; <code>TA_STORE</code> moves it. Nothing leaves
-          this server but what an agent sends to its model and its tools.
+          {store.durability && <>, durability {store.durability}</>}). The server printed the place
+          when it started; <code>TA_STORE</code> changes it. Nothing leaves this server except what
+          an agent sends to its model and its tools.
         </p>
       )}
     </details>

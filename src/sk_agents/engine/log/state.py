@@ -79,12 +79,12 @@ class Run:
     first_seq: int = 0
     last_seq: int = 0
     """Its first and last event in the log; the latter once it has ended."""
-    # The user's message as a model is sent it: one object, so that it is encoded once.
-    said: Message | None = field(default=None, compare=False, repr=False)
-    # The same of the rounds whose calls have their results, and how many calls these are; while
-    # it runs, since each round sends them again.
-    told: list[Message] = field(default_factory=list, compare=False, repr=False)
-    told_calls: int = field(default=0, compare=False, repr=False)
+    # The user's message as a part of prompts: one object, so that it is encoded once.
+    user_message: Message | None = field(default=None, compare=False, repr=False)
+    # While it runs: the messages of rounds whose calls have results, and the number of these calls.
+    # Each further round sends them again.
+    round_messages: list[Message] = field(default_factory=list, compare=False, repr=False)
+    round_calls: int = field(default=0, compare=False, repr=False)
 
     @property
     def status(self) -> RunStatus:
@@ -252,7 +252,7 @@ class ThreadState:
         run.phase = checked_change(RUN_CHANGES, run.phase, event.status, "a run")
         run.usage = event.usage
         run.completed_at = event.at
-        run.told, run.told_calls = [], 0
+        run.round_messages, run.round_calls = [], 0
         run.last_seq = event.seq
 
 

@@ -76,7 +76,7 @@ def _is_short(run: Run | None, context: ContextWindow) -> bool:
     """Surely less than half of the budget, seen without counting: no character is two tokens."""
     if run is None or run.calls or run.message is None:
         return run is None
-    said = run.said or next(run_messages(run))
+    said = run.user_message or next(run_messages(run))
     size = len(said.content) + sum(len(part.content) for part in said.parts)
     return 2 * size < context.budget - SHORTEST
 

@@ -155,7 +155,7 @@ def rough_tokens(message: Message) -> int:
 def run_messages(run: Run) -> Iterator[Message]:
     """What one run adds to a conversation."""
     if run.message is not None:
-        yield run.said or _user_message(run, run.message)
+        yield run.user_message or _user_message(run, run.message)
     if run.calls:
         yield from _rounds(run)
     if run.answer is not None and run.answer.content.strip():
@@ -172,24 +172,24 @@ def _user_message(run: Run, sent: UserInput) -> Message:
         parts = (*parts, Part(content="\n".join(lines)))
     if all(part.kind == "text" for part in parts):
         text = "\n".join(part.content for part in parts)
-        run.said = Message(role="user", content=text)
+        run.user_message = Message(role="user", content=text)
     else:
-        run.said = Message(role="user", parts=parts)
-    return run.said
+        run.user_message = Message(role="user", parts=parts)
+    return run.user_message
 
 
 def _rounds(run: Run) -> Iterator[Message]:
     """Made once while the run goes on: the same objects in each round, counted once."""
-    yield from run.told
+    yield from run.round_messages
     new = list(_new_rounds(run))
     if run.phase is RunStatus.RUNNING and not run.open_calls:
-        run.told.extend(new)
-        run.told_calls = len(run.calls)
+        run.round_messages.extend(new)
+        run.round_calls = len(run.calls)
     yield from new
 
 
 def _new_rounds(run: Run) -> Iterator[Message]:
-    calls_since = islice(run.calls.values(), run.told_calls, None)
+    calls_since = islice(run.calls.values(), run.round_calls, None)
     spoken: dict[int, str] | None = None
     for number, group in groupby(calls_since, key=lambda call: call.proposal.round):
         if spoken is None:

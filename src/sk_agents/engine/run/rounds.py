@@ -98,7 +98,7 @@ class ModelRound:
         self._attempt = run.attempt(self.number)
 
     async def ask(self) -> Reply:
-        """The whole reply, previewed to readers as it comes.
+        """The whole reply, streamed to readers as it comes.
 
         Raises:
             ModelError: there is none to be had.
@@ -172,7 +172,7 @@ class ModelRound:
         raise ModelInterrupted
 
     def _take(self, reply: Reply, pieces: Sequence[ModelPiece]) -> bool:
-        """Add the pieces to the reply and the preview; True with the last one.
+        """Add the pieces to the reply and the live text; True with the last one.
 
         Raises:
             ReplyTooLarge: there is no use in reading on.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -65,6 +66,8 @@ class Page(Generic[T]):
 
 
 class ThreadCatalog:
+    """What takes a thread and a user raises `ThreadNotFound` if it is no thread of this user."""
+
     def __init__(self, services: Services) -> None:
         self._services = services
 
@@ -73,11 +76,7 @@ class ThreadCatalog:
 
     async def head(self, thread_id: str, user_id: str, *, lasting: bool = False) -> Thread:
         """The thread's head, without its log. With `lasting` what is kept in memory will do, for
-        callers that only look at what never changes; a deletion is found by the next commit.
-
-        Raises:
-            ThreadNotFound: no such thread of this user.
-        """
+        callers that only look at what never changes; a deletion is found by the next commit."""
         known = self._services.threads.known(thread_id) if lasting else None
         head = known.head if known is not None else await self._services.store.thread(thread_id)
         if head.user_id != user_id:
@@ -97,11 +96,7 @@ class ThreadCatalog:
         )
 
     async def make(self, thread_id: str, new: NewThread) -> Thread:
-        """An empty thread.
-
-        Raises:
-            ThreadExists: this id is taken.
-        """
+        """An empty thread. Raises `ThreadExists` if this id is taken."""
         done = await self._made(thread_id, new, (ThreadChanged(metadata=dict(new.metadata)),))
         await self._services.learn(KnownThread(done.thread), done)
         return done.thread
@@ -119,11 +114,7 @@ class ThreadCatalog:
         return (await self._made(thread_id, new, past)).thread
 
     async def label(self, thread_id: str, user_id: str, metadata: Mapping[str, Any]) -> Thread:
-        """Change the thread's title and free metadata; `None` removes a key.
-
-        Raises:
-            ThreadNotFound: no such thread of this user.
-        """
+        """Change the thread's title and free metadata; `None` removes a key."""
         changed = ThreadChanged(metadata=dict(metadata))
         return (await self._commit(thread_id, user_id, lambda known: changed)).head
 
@@ -131,7 +122,7 @@ class ThreadCatalog:
         """Show the branch this run is on, down to its newest end.
 
         Raises:
-            ThreadNotFound, RunNotFound: no such thread of this user, or no such run in it.
+            RunNotFound: no such run in it, or it has not ended.
             ThreadBusy: a run is active or waits for its turn.
         """
 
@@ -147,11 +138,7 @@ class ThreadCatalog:
     async def remove(
         self, thread_id: str, user_id: str, stop: Callable[[str], Awaitable[object]]
     ) -> None:
-        """Delete the thread with its log; `stop` ends a run of it.
-
-        Raises:
-            ThreadNotFound: no such thread of this user.
-        """
+        """Delete the thread with its log; `stop` ends a run of it."""
         for _ in range(RACES):
             known = await self._owned(thread_id, user_id)
             for run_id in (*reversed(known.state.queue), known.state.active_run):
@@ -189,11 +176,7 @@ class ThreadCatalog:
         return asked
 
     async def approval(self, approval_id: str, user_id: str) -> Entry:
-        """Where an approval lies.
-
-        Raises:
-            ApprovalNotFound: no such approval of this user.
-        """
+        """Where an approval lies. Raises `ApprovalNotFound` if the user has no such approval."""
         entry = await self._services.store.find("approval", approval_id)
         if entry is None or entry.user_id != user_id:
             raise ApprovalNotFound(approval_id=approval_id)
@@ -291,10 +274,9 @@ class ThreadCatalog:
         return Granted(known.head, grant)
 
     async def _loaded(self, entry: Entry) -> KnownThread | None:
-        try:
+        with suppress(NotFound):
             return await self._services.threads.load(entry.thread_id)
-        except NotFound:
-            return None
+        return None
 
 
 def _whole_past(events: Sequence[Event]) -> tuple[Event, ...]:

@@ -1,7 +1,7 @@
-/** Text in which nothing hides. */
+/** Text in which hidden characters are made visible. */
 import { revealed } from "../text/hidden";
 
-export function Revealing({ text }: { text: string }) {
+export function VisibleText({ text }: { text: string }) {
   return (
     <>
       {revealed(text).map((piece, at) =>

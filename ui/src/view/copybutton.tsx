@@ -1,11 +1,11 @@
-/** A button that puts a text on the clipboard and says that it did. */
+/** A button that copies a text to the clipboard. */
 import { useState } from "preact/hooks";
 
 import { IconButton } from "./icon";
 
 const SHOWN_MS = 1_500;
 
-export function Copying({ text, label }: { text: () => string; label: string }) {
+export function CopyButton({ text, label }: { text: () => string; label: string }) {
   const [isDone, setDone] = useState(false);
   const copy = async (): Promise<void> => {
     if (!(await copied(text()))) return;
@@ -30,7 +30,7 @@ async function copied(text: string): Promise<boolean> {
   }
 }
 
-/** Pages that came without encryption have no clipboard of their own. */
+/** A page that was loaded without encryption may not use the clipboard directly. */
 function copiedBySelection(text: string): boolean {
   const area = document.createElement("textarea");
   area.value = text;

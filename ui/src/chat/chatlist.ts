@@ -1,8 +1,8 @@
-/** The user's chats, as a list that keeps itself fresh. */
+/** The list of the user's chats, refreshed regularly. */
 import { signal } from "@preact/signals";
 
 import * as server from "../api/endpoints";
-import { wordsFor } from "../api/request";
+import { errorText } from "../api/request";
 import type { ChatSummary } from "../api/schema";
 
 export const chats = signal<ChatSummary[]>([]);
@@ -29,11 +29,11 @@ export async function refresh(): Promise<void> {
     isLoaded.value = true;
     problem.value = "";
   } catch (error) {
-    if (!mine.signal.aborted) problem.value = wordsFor(error);
+    if (!mine.signal.aborted) problem.value = errorText(error);
   }
 }
 
-export async function more(): Promise<void> {
+export async function loadMore(): Promise<void> {
   if (next === null) return;
   try {
     const page = await server.chats(query.peek(), next);
@@ -42,7 +42,7 @@ export async function more(): Promise<void> {
     next = page.next;
     hasMore.value = next !== null;
   } catch (error) {
-    problem.value = wordsFor(error);
+    problem.value = errorText(error);
   }
 }
 
@@ -52,10 +52,10 @@ export function search(text: string): void {
   typing = window.setTimeout(() => void refresh(), TYPING_MS);
 }
 
-export function keepFresh(): void {
+export function keepRefreshing(): void {
   void refresh();
   window.setInterval(() => {
-    // Whoever has paged on would lose their place.
+    // A refresh would remove the older chats that the user has loaded.
     if (!document.hidden && chats.peek().length <= 50) void refresh();
   }, REFRESH_MS);
 }

@@ -1,16 +1,16 @@
-/** What the page shows: one chat, named by the address. */
+/** The chat that the page shows; the address names it. */
 import { effect, signal } from "@preact/signals";
 
 import * as server from "../api/endpoints";
-import { randomId, wordsFor } from "../api/request";
+import { randomId, errorText } from "../api/request";
 import type { AgentView } from "../api/schema";
 import { ChatSession } from "../chat/session";
-import * as shelf from "../chat/shelf";
-import { Voice } from "../chat/speaking";
+import * as chatList from "../chat/chatlist";
+import { MessageSender } from "../chat/sender";
 
-export interface Room {
+export interface OpenChat {
   session: ChatSession;
-  voice: Voice;
+  sender: MessageSender;
 }
 
 const IDLE_MS = 60_000;
@@ -18,7 +18,7 @@ const RETRY_MS = 2_000;
 const NEW = "teal.new";
 const CHAT = /^#\/([A-Za-z0-9_-]{1,64})$/;
 
-export const room = signal<Room>(enter(newId()));
+export const openChat = signal<OpenChat>(opened(newId()));
 export const agents = signal<AgentView[]>([]);
 export const agentsProblem = signal("");
 export const health = signal<server.Readiness | null>(null);
@@ -45,14 +45,14 @@ export function newChat(): void {
   else location.hash = "#/";
 }
 
-/** A new chat has arrived at the server: it has an address now. */
-export function settle(): void {
-  const { session } = room.peek();
+/** Put a new chat into the address: the server has it now. */
+export function showAddress(): void {
+  const { session } = openChat.peek();
   sessionStorage.removeItem(NEW);
   if (location.hash !== addressOf(session.id)) {
     history.replaceState(null, "", addressOf(session.id));
   }
-  void shelf.refresh();
+  void chatList.refresh();
 }
 
 export function start(): void {
@@ -60,15 +60,17 @@ export function start(): void {
   void loadHealth();
   window.addEventListener("hashchange", route);
   route();
-  restWhileHidden();
+  disconnectWhileHidden();
   effect(() => {
-    // The server names a new chat after its first message; the list says how.
-    const { session } = room.value;
-    const entry = shelf.chats.value.find((chat) => chat.id === session.id);
+    // The server gives a new chat a title after its first message; the list has it.
+    const { session } = openChat.value;
+    const entry = chatList.chats.value.find((chat) => chat.id === session.id);
     if (entry && session.title.peek() === "") session.title.value = entry.title;
   });
   effect(() => {
-    document.title = [room.value.session.title.value, "Teal Agents"].filter(Boolean).join(" · ");
+    document.title = [openChat.value.session.title.value, "Teal Agents"]
+      .filter(Boolean)
+      .join(" · ");
   });
 }
 
@@ -79,7 +81,7 @@ export async function loadAgents(): Promise<void> {
     const names = agents.peek().map((agent) => agent.name);
     if (!names.includes(chosenAgent.peek())) chosenAgent.value = names[0] ?? "";
   } catch (error) {
-    agentsProblem.value = wordsFor(error);
+    agentsProblem.value = errorText(error);
     window.setTimeout(() => void loadAgents(), RETRY_MS);
   }
 }
@@ -96,36 +98,36 @@ function route(): void {
   isMenuOpen.value = false;
   const id = CHAT.exec(location.hash)?.[1];
   if (id === undefined) show(newId());
-  else if (id !== room.peek().session.id) {
+  else if (id !== openChat.peek().session.id) {
     show(id);
-    void room.peek().session.open();
+    void openChat.peek().session.open();
   }
 }
 
 function show(id: string): void {
-  if (room.peek().session.id === id && room.peek().session.phase.peek() === "new") return;
-  room.peek().session.close();
-  room.value = enter(id);
+  if (openChat.peek().session.id === id && openChat.peek().session.phase.peek() === "new") return;
+  openChat.peek().session.close();
+  openChat.value = opened(id);
 }
 
-function enter(id: string): Room {
+function opened(id: string): OpenChat {
   const session = new ChatSession(id);
-  return { session, voice: new Voice(session) };
+  return { session, sender: new MessageSender(session) };
 }
 
-/** The same until it is used, so that a reload in the middle of sending sends no second one. */
+/** Stays the same until it is used: a reload while sending does not send a second message. */
 function newId(): string {
   const id = sessionStorage.getItem(NEW) ?? `chat_${randomId()}`;
   sessionStorage.setItem(NEW, id);
   return id;
 }
 
-/** Browsers allow few connections to a server: a page that nobody sees gives its one back. */
-function restWhileHidden(): void {
+/** Browsers allow few connections to a server: a hidden page closes its own. */
+function disconnectWhileHidden(): void {
   let timer = 0;
   document.addEventListener("visibilitychange", () => {
     window.clearTimeout(timer);
-    const { session } = room.peek();
+    const { session } = openChat.peek();
     if (!document.hidden) {
       if (session.phase.peek() === "open") session.listen();
       return;

@@ -1,13 +1,13 @@
-/** Decisions that are more than a yes or no: what happened, what is the answer. */
+/** Decisions other than approve or reject: an outcome, an answer, the use of a token. */
 import { useState } from "preact/hooks";
 
 import { hasToken, needsToken } from "../api/request";
-import type { Asking } from "../chat/run";
+import type { ApprovalRequest } from "../chat/run";
 import type { Decision } from "../inbox/inbox";
 import { ArgumentForm } from "./argumentform";
 
-interface AnsweringProps {
-  asking: Asking;
+interface DecisionFormProps {
+  approval: ApprovalRequest;
   isBusy: boolean;
   onDecide: (decision: Decision) => Promise<void>;
 }
@@ -20,21 +20,21 @@ const CHOICES = {
 
 type Choice = keyof typeof CHOICES;
 
-export function Answering(props: AnsweringProps) {
-  switch (props.asking.kind) {
+export function DecisionForm(props: DecisionFormProps) {
+  switch (props.approval.kind) {
     case "outcome_unknown":
       return <Outcome {...props} />;
     case "question":
       return <Question {...props} />;
     case "auth":
-      return <Authority {...props} />;
+      return <TokenUse {...props} />;
     case "tool":
       return <Decline {...props} />;
   }
 }
 
-function Outcome({ asking, isBusy, onDecide }: AnsweringProps) {
-  const choices = (asking.choices ?? Object.keys(CHOICES)) as Choice[];
+function Outcome({ approval, isBusy, onDecide }: DecisionFormProps) {
+  const choices = (approval.choices ?? Object.keys(CHOICES)) as Choice[];
   return (
     <div class="actions">
       {choices.map((choice) => (
@@ -50,13 +50,13 @@ function Outcome({ asking, isBusy, onDecide }: AnsweringProps) {
   );
 }
 
-function Authority(props: AnsweringProps) {
+function TokenUse(props: DecisionFormProps) {
   return (
     <>
       <p>
-        It uses the credentials of the person it acts for, and those are never stored: none are at
-        hand now. <strong>Continue</strong> lets it run with yours, which are sent along with this
-        decision. <strong>Decline</strong>, and it does not run; the agent is told.
+        It uses your credentials. The server never stores them, so it does not have them now.{" "}
+        <strong>Continue</strong> sends them with this decision and runs the call.{" "}
+        <strong>Decline</strong> does not run it; the agent is informed.
       </p>
       <div class="actions">
         <button
@@ -78,13 +78,13 @@ function Authority(props: AnsweringProps) {
   );
 }
 
-function Question(props: AnsweringProps) {
-  const { asking, isBusy, onDecide } = props;
+function Question(props: DecisionFormProps) {
+  const { approval, isBusy, onDecide } = props;
   const answer = (value: unknown): void => void onDecide({ approved: true, answer: asAny(value) });
-  if (asking.choices?.length) {
+  if (approval.choices?.length) {
     return (
       <div class="actions">
-        {asking.choices.map((choice) => (
+        {approval.choices.map((choice) => (
           <button key={choice} disabled={isBusy} onClick={() => answer(choice)}>
             {choice}
           </button>
@@ -93,11 +93,11 @@ function Question(props: AnsweringProps) {
       </div>
     );
   }
-  if (asking.schema?.["properties"]) {
+  if (approval.schema?.["properties"]) {
     return (
       <ArgumentForm
         input="{}"
-        parameters={asking.schema}
+        parameters={approval.schema}
         isBusy={isBusy}
         words={{ send: "Answer", leave: "Decline" }}
         onApprove={answer}
@@ -108,7 +108,7 @@ function Question(props: AnsweringProps) {
   return <TextAnswer {...props} onAnswer={answer} />;
 }
 
-function TextAnswer(props: AnsweringProps & { onAnswer: (answer: string) => void }) {
+function TextAnswer(props: DecisionFormProps & { onAnswer: (answer: string) => void }) {
   const [text, setText] = useState("");
   return (
     <form
@@ -132,7 +132,7 @@ function TextAnswer(props: AnsweringProps & { onAnswer: (answer: string) => void
   );
 }
 
-function Decline({ isBusy, onDecide }: AnsweringProps) {
+function Decline({ isBusy, onDecide }: DecisionFormProps) {
   return (
     <button
       type="button"
@@ -145,5 +145,5 @@ function Decline({ isBusy, onDecide }: AnsweringProps) {
   );
 }
 
-/** The wire takes any value here; its type says "object" because JSON Schema has no "any". */
+/** The server takes any value here; its type says "object" because JSON Schema has no "any". */
 const asAny = (value: unknown): Record<string, unknown> => value as Record<string, unknown>;

@@ -1,6 +1,6 @@
-/** Hands the user a file. */
+/** Saves a text as a file on the user's computer. */
 
-export function saveFile(name: string, type: string, text: string): void {
+export function downloadFile(name: string, type: string, text: string): void {
   const address = URL.createObjectURL(new Blob([text], { type }));
   const link = document.createElement("a");
   link.href = address;

@@ -1,15 +1,15 @@
-/** Saying something: sent as often as it takes, taken in once. */
+/** Sends a message, again and again until it arrives; the server takes it once. */
 import { signal } from "@preact/signals";
 
 import * as server from "../api/endpoints";
 import { frameOf } from "../api/frames";
-import { randomId, ServerProblem, Unreachable, wordsFor } from "../api/request";
+import { randomId, ServerProblem, Unreachable, errorText } from "../api/request";
 import type { Item } from "../api/schema";
 import { FrameParser } from "../api/sse";
 import type { Run } from "./run";
 import type { ChatSession } from "./session";
 
-export interface Utterance {
+export interface NewMessage {
   text: string;
   items: Item[];
   key: string;
@@ -18,40 +18,40 @@ export interface Utterance {
 export interface Outgoing {
   text: string;
   items: Item[];
-  /** The run in whose place this is said, or null for a new message. */
-  instead: string | null;
+  /** The run that this message replaces, or null for a new message. */
+  replaces: string | null;
   state: "sending" | "retrying";
 }
 
 const RETRY_MS = 1_000;
-const PATIENCE_MS = 30_000;
+const TIMEOUT_MS = 30_000;
 const ITEMS_OF = (items: Item[]) => items.map((item) => ({ ...item, name: item.name ?? null }));
 
-export class Voice {
-  /** What is on its way: the page shows it, and takes nothing else meanwhile. */
+export class MessageSender {
+  /** The message that is being sent. The page shows it, and sends nothing else until it is done. */
   readonly outgoing = signal<Outgoing | null>(null);
   readonly problem = signal("");
   private giveUp = new AbortController();
 
   constructor(private readonly session: ChatSession) {}
 
-  /** Whether it arrived. With a run under way it waits for its turn. */
-  say(said: Utterance, agent: string): Promise<boolean> {
+  /** Whether it arrived. While a run is active the message waits in the queue. */
+  send(message: NewMessage, agent: string): Promise<boolean> {
     const { session } = this;
     const body = {
-      user_message: said.text,
-      items: said.items,
+      user_message: message.text,
+      items: message.items,
       on_disconnect: "continue" as const,
       // Always the same: a repeated request must be the same to the last byte.
       on_busy: "enqueue" as const,
       ...(session.phase.peek() === "new" && agent ? { agent } : {}),
     };
     return this.post(
-      { text: said.text, items: said.items, instead: null, state: "sending" },
-      (signal) => server.start(session.id, body, said.key, signal),
+      { text: message.text, items: message.items, replaces: null, state: "sending" },
+      (signal) => server.start(session.id, body, message.key, signal),
       () => ({
-        message: said.text,
-        items: ITEMS_OF(said.items),
+        message: message.text,
+        items: ITEMS_OF(message.items),
         agent: agent || session.agent.peek(),
         parent: session.head.peek(),
       }),
@@ -59,8 +59,8 @@ export class Voice {
     );
   }
 
-  /** Say something else in the place of an earlier message; with no text, the same again. */
-  sayInstead(run: Run, text: string | null): Promise<boolean> {
+  /** Replace an earlier message with another text; without a text, answer the same one again. */
+  replaceMessage(run: Run, text: string | null): Promise<boolean> {
     const { session } = this;
     const key = randomId();
     const interrupting = {
@@ -68,7 +68,7 @@ export class Voice {
       on_disconnect: "continue" as const,
     };
     return this.post(
-      { text: text ?? run.message, items: run.items, instead: run.id, state: "sending" },
+      { text: text ?? run.message, items: run.items, replaces: run.id, state: "sending" },
       (signal) =>
         text === null
           ? server.regenerate(session.id, run.id, interrupting, key, signal)
@@ -89,7 +89,7 @@ export class Voice {
     );
   }
 
-  /** Stop trying. It may have arrived all the same; then it shows. */
+  /** Stop trying. If the message has arrived nevertheless, the page shows it. */
   abandon(): void {
     this.giveUp.abort();
   }
@@ -108,10 +108,10 @@ export class Voice {
       const before = known();
       const { id, isQueued } = await this.deliver(outgoing, request);
       this.session.begin(agent);
-      this.session.adopt(id, { ...before, queued: isQueued });
+      this.session.addSent(id, { ...before, queued: isQueued });
       return true;
     } catch (error) {
-      if (!this.giveUp.signal.aborted) this.problem.value = wordsFor(error);
+      if (!this.giveUp.signal.aborted) this.problem.value = errorText(error);
       return false;
     } finally {
       this.outgoing.value = null;
@@ -124,7 +124,7 @@ export class Voice {
   ): Promise<{ id: string; isQueued: boolean }> {
     for (;;) {
       const reading = new AbortController();
-      const late = window.setTimeout(() => reading.abort(), PATIENCE_MS);
+      const late = window.setTimeout(() => reading.abort(), TIMEOUT_MS);
       this.giveUp.signal.addEventListener("abort", () => reading.abort(), { once: true });
       try {
         const response = await request(reading.signal);
@@ -132,10 +132,10 @@ export class Voice {
         if (first) return first;
       } catch (error) {
         const isLate = reading.signal.aborted && !this.giveUp.signal.aborted;
-        if (!isLate && !mayHelpToRepeat(error)) throw error;
+        if (!isLate && !isWorthRetrying(error)) throw error;
       } finally {
         window.clearTimeout(late);
-        // The chat's own stream has the rest; browsers allow few connections at a time.
+        // The chat's own stream brings the rest; browsers allow few connections at a time.
         reading.abort();
       }
       this.outgoing.value = { ...outgoing, state: "retrying" };
@@ -145,13 +145,13 @@ export class Voice {
   }
 }
 
-/** The server is away, or is about to be, or has too much to do right now. */
-function mayHelpToRepeat(error: unknown): boolean {
+/** The server cannot be reached, is stopping, or has too much to do. */
+function isWorthRetrying(error: unknown): boolean {
   if (error instanceof ServerProblem) return error.status === 503 || error.status === 429;
   return error instanceof Unreachable;
 }
 
-/** Which run it became; nothing if the stream broke off before it said so. */
+/** The run that the message started; null if the stream ended before it named the run. */
 async function firstFrame(response: Response): Promise<{ id: string; isQueued: boolean } | null> {
   const reader = response.body?.getReader();
   const parser = new FrameParser();
