@@ -199,7 +199,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._useless_bytes = 0
         self._in_head = True
         self._is_too_large = False
-        self._is_deaf = False
+        self._ignores_input = False
         # Ends a connection whose client takes nothing.
         self._write_timer: asyncio.TimerHandle | None = None
         # The one that is being answered; `cycle` is the one that was read last.
@@ -247,7 +247,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio's
         """The client has said all it wants to. What it has asked for, it may still want."""
-        self._is_deaf = True
+        self._ignores_input = True
         if self._is_idle():
             return False
         if self.cycle.more_body:
@@ -268,17 +268,17 @@ class BoundedConnection(HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         super().handle_websocket_upgrade()
         # Another protocol has the connection now.
-        self._is_deaf = True
+        self._ignores_input = True
 
     def _unsupported_upgrade_warning(self) -> None:
         """Offers of a protocol that is not spoken here, such as h2c, are not worth a log line."""
 
     def data_received(self, data: bytes) -> None:
-        if self._is_deaf:
+        if self._ignores_input:
             return
         self._useless_bytes += len(data)
         self._parse(data)
-        if self._is_deaf:
+        if self._ignores_input:
             return
         if self._useless_bytes > self.limits.head_bytes:
             self._is_too_large = True
@@ -302,7 +302,7 @@ class BoundedConnection(HttpToolsProtocol):
     def _go_on_without_upgrade(self, rest: bytes) -> None:
         """The request is answered in the protocol that it came in (RFC 9110, 7.8).
 
-        A parser that has seen the offer reads no body. Another one is told the length of it.
+        A parser that has seen the offer reads no body. Another one is given its length.
         """
         about = (b"content-length", b"transfer-encoding")
         head = [b"POST / HTTP/1.1\r\n"]
@@ -311,7 +311,7 @@ class BoundedConnection(HttpToolsProtocol):
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._repeats_head = True
         self._parse(b"".join([*head, b"\r\n"]))
-        if rest and not self._is_deaf:
+        if rest and not self._ignores_input:
             self._parse(rest)
 
     def on_message_begin(self) -> None:
@@ -426,7 +426,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._refuse()
         elif not cycle.more_body:
             # It is the next request that is bad: those before it get their answers.
-            self._is_deaf = True
+            self._ignores_input = True
             cycle.keep_alive = False
         elif cycle.response_started or self.pipeline:
             self._close()
@@ -449,7 +449,7 @@ class BoundedConnection(HttpToolsProtocol):
     def _end_rest(self) -> None:
         """Unless a request is in progress, or its head, which has a timer of its own."""
         self._rest = None
-        if not self._is_idle() or self._timer is not None or self._is_deaf:
+        if not self._is_idle() or self._timer is not None or self._ignores_input:
             return
         if self.loop.time() < self._rests_until:
             self._rest = self.loop.call_at(self._rests_until, self._end_rest)
@@ -485,7 +485,7 @@ class BoundedConnection(HttpToolsProtocol):
         """
         too_large = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
         self._answer(too_large if self._is_too_large else status)
-        self._is_deaf = True
+        self._ignores_input = True
         self.idle.pop(self, None)
         self._forget_timer()
         if self.transport.can_write_eof():
@@ -496,7 +496,7 @@ class BoundedConnection(HttpToolsProtocol):
         self.transport.write(_raw_problem(status))
 
     def _close(self) -> None:
-        self._is_deaf = True
+        self._ignores_input = True
         self.idle.pop(self, None)
         self._forget_timer()
         self.transport.close()
