@@ -8,12 +8,9 @@ from __future__ import annotations
 import asyncio
 import os
 
-import pytest
-
 from sk_agents.http.connections import ConnectionLimits, http_protocol
 
 IS_STOCK = os.environ.get("TEAL_TEST_PROTOCOL") == "stock"
-needs_our_protocol = pytest.mark.skipif(IS_STOCK, reason="only our own connections do this")
 
 
 def server_protocol(limits: ConnectionLimits | None = None) -> type[asyncio.Protocol] | str:

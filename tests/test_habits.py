@@ -54,15 +54,21 @@ def test_documentation_is_built_so_that_warnings_count() -> None:
 
 
 def test_hosted_ci_runs_the_command_that_everybody_can_run() -> None:
-    (job,) = parsed(".github/workflows/ci.yml")["jobs"].values()
+    job = parsed(".github/workflows/ci.yml")["jobs"]["suite"]
     *prepared, last = job["steps"]
     assert last == {"run": ".ci/run"}
     used = [step["uses"] for step in prepared if "uses" in step]
     assert used and all(re.fullmatch(r"actions/[\w-]+@v\d+", action) for action in used)
 
 
+def test_surfaces_are_also_run_on_uvicorns_own_protocol() -> None:
+    job = parsed(".github/workflows/ci.yml")["jobs"]["stock-protocol"]
+    assert job["env"]["TEAL_TEST_PROTOCOL"] == "stock"
+    assert job["steps"][-1]["run"].endswith("tests/chats tests/surfaces")
+
+
 def test_every_python_that_the_package_claims_is_run_by_ci() -> None:
-    (job,) = parsed(".github/workflows/ci.yml")["jobs"].values()
+    job = parsed(".github/workflows/ci.yml")["jobs"]["suite"]
     stated = re.findall(r"Python :: (3\.\d+)", " ".join(pyproject()["project"]["classifiers"]))
     assert job["strategy"]["matrix"]["python"] == stated
     assert pyproject()["project"]["requires-python"] == f">={stated[0]}"

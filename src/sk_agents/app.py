@@ -76,7 +76,7 @@ def create_app(
     )
     app.state.settings = settings
     app.state.parts = parts
-    app.state.limits = _limits(settings, parts, is_everybody=authorizer.insecure)
+    app.state.limits = _limits(settings, parts, is_one_user=authorizer.insecure)
     app.state.caller_check = CallerCheck(
         authorizer,
         timeout=settings.authorizer_timeout,
@@ -97,12 +97,12 @@ def create_app(
     return app
 
 
-def _limits(settings: Settings, parts: ServerParts, *, is_everybody: bool) -> Limits:
-    """With `is_everybody` all requests are one user's, and what one may take would lock all out."""
-    pending = None if is_everybody else settings.max_pending_approvals
+def _limits(settings: Settings, parts: ServerParts, *, is_one_user: bool) -> Limits:
+    """With `is_one_user` all requests are one user's: a limit for one user would lock all out."""
+    pending = None if is_one_user else settings.max_pending_approvals
     calls = max((one.agent.limits.calls_per_round for one in parts.agents.values()), default=1)
     return Limits(
-        StreamSlots(None if is_everybody else settings.streams_per_user),
+        StreamSlots(None if is_one_user else settings.streams_per_user),
         {
             surface: Quotas(
                 surface, chats=settings.max_chats_per_user, pending=pending, calls=calls

@@ -120,7 +120,7 @@ async def decide(
 
 
 async def _too_late(engine: Engine, caller: Caller, error: ApprovalAlreadyDecided) -> Exception:
-    """400 with the decision that was made, or 409 if there is none: nobody may decide any more."""
+    """400 with the decision that was made, or 409 if it was withdrawn without one."""
     outcome = error.attributes.get("outcome")
     if outcome == "withdrawn":
         return ApprovalWithdrawn(approval_id=error.approval_id)

@@ -139,7 +139,7 @@ async def current_caller(connection: HTTPConnection) -> Caller:
 
 
 async def acting_caller(connection: HTTPConnection, named: str | None = None) -> Caller:
-    """The caller, who may say under which name while nobody proves theirs.
+    """The caller, who may name another user while callers prove nothing.
 
     `named` is what the request calls its user, in its body or as `user_id` in its query.
 
@@ -192,7 +192,7 @@ def require_owner(
     """Pass the owner only.
 
     Raises:
-        NotOwner: it is another user's, and its existence may be known.
+        Unauthenticated: it is another user's, and its existence may be known.
         NotFound: it is another user's, reported as `missing` so that it looks like an unknown one.
     """
     if owned_by(caller, owner_user_id):
@@ -201,7 +201,7 @@ def require_owner(
 
 
 def check_bind_address(host: str, authorizer: RequestAuthorizer, allow_insecure: bool) -> None:
-    """Refuse to let an authorizer that believes everybody serve the network.
+    """Refuse to let an authorizer that believes every caller serve the network.
 
     Raises:
         ConfigurationError: `host` is not loopback and `allow_insecure` is not set.
@@ -251,6 +251,6 @@ def _is_usable(user_id: str) -> bool:
     if len(user_id) > MAX_USER_ID_LENGTH:
         return False
     categories = {unicodedata.category(char) for char in user_id}
-    # Spaces alone, or what nobody sees, name nobody.
+    # Spaces alone, or characters that are not shown, are no name.
     is_seen = any(category[0] not in "CZ" for category in categories)
     return is_seen and FORBIDDEN_CATEGORIES.isdisjoint(categories)

@@ -42,7 +42,7 @@ T = TypeVar("T")
 class StreamSlots:
     """`with slots.held(user_id):` around the sending of a stream. `None` means no limit.
 
-    There must be none where everybody is the same user: one page too many would lock all out.
+    There must be none where all callers are one user: one page too many would lock all out.
     """
 
     def __init__(self, per_user: int | None = PER_USER) -> None:
@@ -131,7 +131,7 @@ class _Runs:
 
 
 class Quotas:
-    """`pending` of `None` means no limit: there must be none where everybody is the same user.
+    """`pending` of `None` means no limit: there must be none where all callers are one user.
 
     `calls` is the most approvals that one run can wait for at a time; chats are the threads of
     `surface`.

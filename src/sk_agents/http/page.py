@@ -1,7 +1,7 @@
 """The page at `/`, and the one at every `docs`: as built, or one that says how to build it.
 
-They are the same for everybody and say nothing about users. What they may do is held by their
-headers: scripts and styles come from here alone, and they talk to nobody else.
+They are the same for all and say nothing about users. What they may do is held by their
+headers: scripts and styles come from here alone, and they talk to this server alone.
 """
 
 from __future__ import annotations

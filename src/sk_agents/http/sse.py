@@ -98,7 +98,7 @@ def last_frame(event: str, data: bytes, *, retry_ms: int) -> bytes:
 
 
 class EventStream:
-    """An ASGI response. Closes `frames` however it ends: told all, left, or too slow.
+    """An ASGI response. Closes `frames` however it ends: complete, left by its reader, or too slow.
 
     Silence is broken by a comment, and by `idle_frame` in place of every second one.
     """

@@ -1,8 +1,8 @@
-"""What JSON must be before anybody uses it: one meaning, bounded, and possible to keep.
+"""What JSON must be before it is used: one meaning, bounded, and possible to keep.
 
-Parsers differ on a key given twice, on NaN, on numbers beyond 64 bits and on NUL: whoever checks
-and whoever acts must never read two different things. Lone surrogates and what follows the value
-are left to the parser that reads it next, which lets neither pass.
+Parsers differ on a key given twice, on NaN, on numbers beyond 64 bits and on NUL: the part that
+checks and the part that acts must never read two different things. Lone surrogates and what follows
+the value are left to the parser that reads it next, which lets neither pass.
 """
 
 from __future__ import annotations

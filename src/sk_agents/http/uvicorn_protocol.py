@@ -17,9 +17,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import sys
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import lru_cache
 from http import HTTPStatus
 from secrets import token_hex
 from typing import Any, ClassVar, cast
@@ -29,8 +29,6 @@ import httptools
 import uvicorn
 from uvicorn._types import ASGI3Application, ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import (
-    HEADER_RE,
-    HEADER_VALUE_RE,
     STATUS_LINE,
     HttpToolsProtocol,
     RequestResponseCycle,
@@ -45,7 +43,6 @@ LINGER_SECONDS = 1.0
 # A client that has ended its side may be waiting or gone, and only a write tells: the first one
 # makes the other machine say so, a later one finds out that it did.
 PROBE_SECONDS = (0.05, 0.15, 1.0)
-_KNOWN_HEADERS = 256
 # As the front puts them on every response.
 _COMMON_HEADERS = b"x-content-type-options: nosniff\r\ncache-control: no-store\r\n"
 
@@ -113,16 +110,13 @@ def bounded_by(limits: ConnectionLimits) -> type[BoundedConnection]:
 
 
 class Exchange(RequestResponseCycle):
-    """One request and its response: as uvicorn's, with less work for each; no access log."""
+    """One request and its response: as uvicorn's, and it can be written to past the application."""
 
     def __init__(self, *, on_closing: Callable[[], None], **options: Any) -> None:
         super().__init__(**options, access_log=False, message_event=asyncio.Event())
         self._on_closing = on_closing
         self.is_event_stream = False
-        # Of a response without a length to a client that knows no chunks (RFC 9112, 6.3).
         self._ends_by_closing = False
-        # Written together with what follows it, if that comes at once.
-        self._head = b""
         cast(dict[str, Any], self.scope)["extensions"] = {LIVE_WRITES: self}
 
     async def run_asgi(self, app: ASGI3Application) -> None:
@@ -163,109 +157,28 @@ class Exchange(RequestResponseCycle):
 
     def write(self, body: bytes) -> None:
         """A part of the response, which must be writable, at once."""
-        head, self._head = self._head, b""
-        self.transport.write(b"%b%x\r\n%b\r\n" % (head, len(body), body))
+        self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
 
     async def send(self, message: ASGISendEvent) -> None:
-        if self.flow.write_paused and not self.disconnected:
-            await self.flow.drain()
-        if self.disconnected:
-            return
-        if not self.response_started:
-            self._begin(cast(dict[str, Any], message))
-        elif self.response_complete:
-            raise RuntimeError("the response has been sent already")
-        else:
-            self._go_on(cast(dict[str, Any], message))
+        event = cast(dict[str, Any], message)
+        if event["type"] == "http.response.start":
+            event = {**event, "headers": self._checked_headers(event)}
+        elif self._ends_by_closing and not event.get("more_body", False):
+            self.expected_content_length = len(event.get("body", b""))
+        await super().send(cast(ASGISendEvent, event))
 
-    def _begin(self, message: dict[str, Any]) -> None:
-        if message["type"] != "http.response.start":
-            raise RuntimeError(f"a response cannot begin with {message['type']}")
-        self.response_started = True
-        self.waiting_for_100_continue = False
-        status, headers = message["status"], message.get("headers", ())
-        lines = [STATUS_LINE[status]]
-        says_close = False
-        for name, value in (*self.default_headers, *headers):
-            line, role = _header(name, value)
-            if role == b"keep-alive" and not self.keep_alive:
-                continue
-            lines.append(line)
-            if role == b"content-length":
-                self.expected_content_length = int(value)
-                self.chunked_encoding = False
-            elif role == b"close":
-                self.keep_alive, says_close = False, True
-            elif role == b"events":
-                self.is_event_stream = True
-        if not self.keep_alive and not says_close:
-            lines.append(b"connection: close\r\n")
-        if self.chunked_encoding is None and status not in (204, 304):
-            if self.scope["method"] != "HEAD":
-                self._ends_by_closing = self.scope["http_version"] == "1.0"
-                self.chunked_encoding = not self._ends_by_closing
-            if self.chunked_encoding:
-                lines.append(b"transfer-encoding: chunked\r\n")
-        lines.append(b"\r\n")
-        self._head = b"".join(lines)
-        if self.chunked_encoding or self._ends_by_closing:
-            # A stream may have nothing to say for a while; what has a length follows at once.
-            asyncio.get_running_loop().call_soon(self._write_head)
-
-    def _write_head(self) -> None:
-        if self._head and not self.transport.is_closing():
-            head, self._head = self._head, b""
-            self.transport.write(head)
-
-    def _go_on(self, message: dict[str, Any]) -> None:
-        if message["type"] != "http.response.body":
-            raise RuntimeError(f"a response cannot go on with {message['type']}")
-        body: bytes = message.get("body", b"")
-        is_last = not message.get("more_body", False)
-        head, self._head = self._head, b""
-        if self.scope["method"] == "HEAD":
-            self.expected_content_length = 0
-            body = b""
-        elif self.chunked_encoding:
-            end = b"0\r\n\r\n" if is_last else b""
-            body = b"%x\r\n%b\r\n%b" % (len(body), body, end) if body else end
-        elif not self._ends_by_closing:
-            self.expected_content_length -= len(body)
-            if self.expected_content_length < 0:
-                raise RuntimeError("the response is longer than it said")
-        self.transport.write(head + body if head else body)
-        if is_last:
-            self._finish()
-
-    def _finish(self) -> None:
-        if self.expected_content_length != 0:
-            raise RuntimeError("the response is shorter than it said")
-        self.response_complete = True
-        self.message_event.set()
+    def _checked_headers(self, start: dict[str, Any]) -> list[tuple[bytes, bytes]]:
+        headers = [*start.get("headers", ())]
         if not self.keep_alive:
-            self.transport.close()
-        self.on_response()
-
-
-@lru_cache(maxsize=_KNOWN_HEADERS)
-def _header(name: bytes, value: bytes) -> tuple[bytes, bytes | None]:
-    """A header as it is written, and what it means to a connection. Most are sent again and again.
-
-    Raises:
-        RuntimeError: it cannot be written.
-    """
-    if HEADER_RE.search(name) or HEADER_VALUE_RE.search(value):
-        raise RuntimeError("a header that cannot be sent")
-    name = name.lower()
-    role = None
-    if name == b"content-length":
-        role = name
-    elif name == b"content-type" and value.startswith(b"text/event-stream"):
-        role = b"events"
-    elif name == b"connection":
-        options = [part.strip() for part in value.lower().split(b",")]
-        role = b"close" if b"close" in options else b"keep-alive"
-    return b"%b: %b\r\n" % (name, value), role
+            headers = [pair for pair in headers if pair != (b"connection", b"keep-alive")]
+        known = {name.lower(): value for name, value in headers}
+        self.is_event_stream = known.get(b"content-type", b"").startswith(b"text/event-stream")
+        has_body = self.scope["method"] != "HEAD" and start["status"] not in (204, 304)
+        if self.scope["http_version"] == "1.0" and has_body and b"content-length" not in known:
+            # This client knows no chunks (RFC 9112, 6.3).
+            self._ends_by_closing, self.chunked_encoding = True, False
+            self.expected_content_length = sys.maxsize
+        return headers
 
 
 class BoundedConnection(HttpToolsProtocol):
@@ -286,7 +199,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._useless_bytes = 0
         self._in_head = True
         self._is_too_large = False
-        self._is_deaf = False
+        self._ignores_input = False
         # Ends a connection whose client takes nothing.
         self._write_timer: asyncio.TimerHandle | None = None
         # The one that is being answered; `cycle` is the one that was read last.
@@ -334,7 +247,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio's
         """The client has said all it wants to. What it has asked for, it may still want."""
-        self._is_deaf = True
+        self._ignores_input = True
         if self._is_idle():
             return False
         if self.cycle.more_body:
@@ -355,17 +268,17 @@ class BoundedConnection(HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         super().handle_websocket_upgrade()
         # Another protocol has the connection now.
-        self._is_deaf = True
+        self._ignores_input = True
 
     def _unsupported_upgrade_warning(self) -> None:
         """Offers of a protocol that is not spoken here, such as h2c, are not worth a log line."""
 
     def data_received(self, data: bytes) -> None:
-        if self._is_deaf:
+        if self._ignores_input:
             return
         self._useless_bytes += len(data)
         self._parse(data)
-        if self._is_deaf:
+        if self._ignores_input:
             return
         if self._useless_bytes > self.limits.head_bytes:
             self._is_too_large = True
@@ -389,7 +302,7 @@ class BoundedConnection(HttpToolsProtocol):
     def _go_on_without_upgrade(self, rest: bytes) -> None:
         """The request is answered in the protocol that it came in (RFC 9110, 7.8).
 
-        A parser that has seen the offer reads no body. Another one is told the length of it.
+        A parser that has seen the offer reads no body. Another one is given its length.
         """
         about = (b"content-length", b"transfer-encoding")
         head = [b"POST / HTTP/1.1\r\n"]
@@ -398,7 +311,7 @@ class BoundedConnection(HttpToolsProtocol):
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._repeats_head = True
         self._parse(b"".join([*head, b"\r\n"]))
-        if rest and not self._is_deaf:
+        if rest and not self._ignores_input:
             self._parse(rest)
 
     def on_message_begin(self) -> None:
@@ -513,7 +426,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._refuse()
         elif not cycle.more_body:
             # It is the next request that is bad: those before it get their answers.
-            self._is_deaf = True
+            self._ignores_input = True
             cycle.keep_alive = False
         elif cycle.response_started or self.pipeline:
             self._close()
@@ -536,7 +449,7 @@ class BoundedConnection(HttpToolsProtocol):
     def _end_rest(self) -> None:
         """Unless a request is in progress, or its head, which has a timer of its own."""
         self._rest = None
-        if not self._is_idle() or self._timer is not None or self._is_deaf:
+        if not self._is_idle() or self._timer is not None or self._ignores_input:
             return
         if self.loop.time() < self._rests_until:
             self._rest = self.loop.call_at(self._rests_until, self._end_rest)
@@ -572,7 +485,7 @@ class BoundedConnection(HttpToolsProtocol):
         """
         too_large = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
         self._answer(too_large if self._is_too_large else status)
-        self._is_deaf = True
+        self._ignores_input = True
         self.idle.pop(self, None)
         self._forget_timer()
         if self.transport.can_write_eof():
@@ -583,7 +496,7 @@ class BoundedConnection(HttpToolsProtocol):
         self.transport.write(_raw_problem(status))
 
     def _close(self) -> None:
-        self._is_deaf = True
+        self._ignores_input = True
         self.idle.pop(self, None)
         self._forget_timer()
         self.transport.close()
