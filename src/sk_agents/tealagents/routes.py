@@ -168,7 +168,7 @@ class _Endpoint:
         )
 
 
-class Invoke(_Endpoint):
+class InvokeTask(_Endpoint):
     """Ask, and wait for the answer."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -178,7 +178,7 @@ class Invoke(_Endpoint):
         await response(scope, receive, send)
 
 
-class InvokeStream(_Endpoint):
+class InvokeTaskStream(_Endpoint):
     """Ask, and read the answer as it appears."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -277,14 +277,14 @@ def teal_operations(served: ServedTealAgent, health: Health) -> list[Operation]:
         (
             "POST",
             "",
-            Invoke(served),
+            InvokeTask(served),
             "Ask, and wait for the answer",
             {**invoking, "answer": StateResponse, "errors": _ASKING},
         ),
         (
             "POST",
             "/sse",
-            InvokeStream(served),
+            InvokeTaskStream(served),
             "Ask, and read the answer as it appears",
             {**invoking, **streaming},
         ),

@@ -23,7 +23,7 @@ def _checked_message(text: str) -> str:
     return text
 
 
-class ChatRequest(BaseModel):
+class TodoChatRequest(BaseModel):
     """`session_id` is a chat's id; without one a new conversation begins."""
 
     model_config = ConfigDict(

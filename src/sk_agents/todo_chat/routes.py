@@ -38,7 +38,7 @@ from sk_agents.http.ids import idempotency_key
 from sk_agents.http.limits import quota_of
 from sk_agents.http.operations import Operation
 from sk_agents.interactions import chat_thread_id
-from sk_agents.todo_chat.models import ChatReply, ChatRequest, reply_of
+from sk_agents.todo_chat.models import ChatReply, TodoChatRequest, reply_of
 
 PATH = "/chat"
 AGENT = "TodoChatAgent"
@@ -52,7 +52,7 @@ def todo_chat_operations(agents: Sequence[str]) -> list[Operation]:
     """Answered by the agent named `TodoChatAgent`, or by the first one if there is none."""
     agent = AGENT if AGENT in agents else next(iter(agents), None)
 
-    async def chat(request: Request, caller: RequestCaller, body: ChatRequest) -> Response:
+    async def chat(request: Request, caller: RequestCaller, body: TodoChatRequest) -> Response:
         """A message in, the assistant's message out."""
         return await _answer(request, caller, body, agent)
 
@@ -73,7 +73,7 @@ def todo_chat_operations(agents: Sequence[str]) -> list[Operation]:
 
 
 async def _answer(
-    request: Request, caller: Caller, body: ChatRequest, agent: str | None
+    request: Request, caller: Caller, body: TodoChatRequest, agent: str | None
 ) -> Response:
     key = idempotency_key(request.scope)
     settings = request.app.state.settings
@@ -106,7 +106,7 @@ def _command(
     session_id: str,
     agent: str,
     key: str | None,
-    body: ChatRequest,
+    body: TodoChatRequest,
     quota: Quota,
 ) -> StartRun:
     title = _title(body.user_message)
