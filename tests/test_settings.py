@@ -256,4 +256,6 @@ def test_every_setting_is_documented_with_its_own_words() -> None:
 def _shown_default(default: object) -> str:
     if default is None:
         return "-"
+    if isinstance(default, tuple):
+        default = ",".join(default)
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"

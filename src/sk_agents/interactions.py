@@ -51,7 +51,7 @@ def chat_thread_id(user_id: str, chat_id: str) -> str:
 
 
 def interaction_of(state: ThreadState, run_id: str, *, with_state: bool = True) -> Interaction:
-    """The run as its reader sees it; without its state if nobody wants to see that.
+    """The run as its reader sees it, with its final state or without.
 
     Raises:
         StateCorrupt: the log has no such run, or the run's parent is missing.

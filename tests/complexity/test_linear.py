@@ -19,15 +19,17 @@ from pydantic import TypeAdapter
 
 from sk_agents.chats.archive import Archive, archive, restored
 from sk_agents.chats.history import window_of
-from sk_agents.chats.render import ChatRenderer, branch_list
+from sk_agents.chats.render import ChatRenderer, branch_list, chat_summary
 from sk_agents.cli.logs import RepeatLimit
 from sk_agents.client.sse_parser import SseParser
 from sk_agents.config.strict_yaml import read_yaml
 from sk_agents.engine.calls.proposals import parse_arguments
 from sk_agents.engine.events import Event, within
 from sk_agents.engine.log.canonical import canonical_json
+from sk_agents.engine.log.commits import Absent
 from sk_agents.engine.log.state import fold
-from sk_agents.engine.models import ToolCall
+from sk_agents.engine.models import NewThread, ToolCall
+from sk_agents.engine.ports import ThreadQuery
 from sk_agents.engine.reading.live import LiveRun
 from sk_agents.engine.turns import ToolSpec
 from sk_agents.hitl.policy import ApprovalPolicy
@@ -35,13 +37,16 @@ from sk_agents.hitl.rules import read_approvals
 from sk_agents.http.strict_json import check_json
 from sk_agents.llm.openai_chat import SseReader
 from sk_agents.llm.replies import StreamedReply
+from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.tealagents.v1alpha1.agent import Progress
 from sk_agents.telemetry.logs import LineWriter, Redactor
+from sk_agents.testing.commits import new_commit
 from sk_agents.tools.json_schema import ArgumentSchema, check_schema
 from sk_agents.tools.openapi.document import parsed_document
 from sk_agents.tools.openapi.operations import operations_of
 from sk_agents.wire.images import checked_image
 from sk_agents.wire.requests import StartInteraction
+from sk_agents.wire.views import ChatPage
 from tests.chats.long_chat import turns
 from tests.complexity.work import MOST_CALLS, MOST_TIME, TIMES, calls_of, seconds_of
 from tests.engine.builders import answered, ended, finished, log, proposed, started, tool_started
@@ -234,6 +239,26 @@ def _(n: int) -> Work:
         restored(document, lambda agent: True)
 
     return work
+
+
+@path("a page of the list of many chats", 400)
+def _(n: int) -> Work:
+    store = MemoryStore()
+
+    async def fill() -> None:
+        for number in range(n):
+            new = NewThread("ada", wire_id=f"c{number}", surface="chats")
+            await store.commit(
+                new_commit(f"t{number}", Absent(new), started(), answered(), ended())
+            )
+
+    async def page(text: str | None) -> bytes:
+        found = await store.threads(ThreadQuery("ada", surface="chats", text=text, limit=100))
+        chats = [chat_summary(thread) for thread in found.threads]
+        return ChatPage(chats=chats, next=found.after).model_dump_json().encode()
+
+    asyncio.run(fill())
+    return lambda: [asyncio.run(page(text)) for text in (None, "hello", "nothing has this")]
 
 
 @path("a request of Teal's API with many calls", 50)

@@ -108,7 +108,7 @@ async def test_engine_that_closes_hands_its_run_over_without_losing_any_of_it(
         if is_streaming:
             async with asyncio.timeout(5):
                 async for items in a.engine.watch("t"):
-                    if "Delta" in kinds(items):
+                    if "LiveDelta" in kinds(items):
                         break
         else:
             async with asyncio.timeout(5):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import sys
 from collections.abc import AsyncGenerator, Sequence
 
@@ -138,18 +139,20 @@ async def test_what_is_loaded_once_is_loaded_for_all_who_ask_and_again_after_a_f
     assert len(loads) == 2
 
 
-async def test_real_model_answers_and_calls_tools(clients: ModelClients) -> None:
-    told: list[str] = []
-    model = LocalModel(clients, progress=told.append)
+async def test_real_model_answers_and_calls_tools(
+    clients: ModelClients, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "sk_agents.llm.local")
+    model = LocalModel(clients)
     *deltas, end = await pieces_of(model, Prompt([QUESTION], max_tokens=20, temperature=0.0))
     assert len(deltas) > 1
     assert all(isinstance(delta, TextDelta) for delta in deltas)
     assert isinstance(end, TurnFinished)
     assert 0 < end.usage.completion_tokens <= 20
-    assert len(told) == 2
+    assert caplog.text.count("the local model is ready") == 1
     *said, end = await pieces_of(model, Prompt([QUESTION], tools=[WEATHER], temperature=0.0))
     assert isinstance(end, TurnFinished)
     if isinstance(said[0], CallRequested):
         assert said[0].name == "weather-today"
         assert isinstance(json.loads(said[0].arguments)["city"], str)
-    assert len(told) == 2
+    assert caplog.text.count("the local model is ready") == 1

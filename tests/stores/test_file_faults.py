@@ -137,7 +137,7 @@ async def test_line_cut_anywhere_was_never_written(root: Path, store: FileStore)
         log.write_bytes(whole[:size])
         cut = FileLog(FileTree(root), "t", ("chats", "t"))
         cut.refresh()
-        assert cut.next_seq == 2
+        assert cut.known.next_seq == 2
 
 
 async def test_next_writer_cuts_a_torn_line_and_readers_leave_it(
@@ -183,7 +183,7 @@ async def test_line_whose_sectors_did_not_all_arrive_was_never_written(
         log.write_bytes(torn)
         cut = FileLog(FileTree(root), "t", ("chats", "t"))
         cut.refresh()
-        assert cut.next_seq == 2
+        assert cut.known.next_seq == 2
 
 
 @pytest.mark.parametrize("left", [0, 10])

@@ -160,7 +160,7 @@ async def test_what_another_process_wrote_into_removed_files_is_not_shown(tmp_pa
         await assert_broken(other, "removed or replaced")
 
 
-@pytest.mark.parametrize("notices", ["renew", "ping", "reader", "reopened reader"])
+@pytest.mark.parametrize("notices", ["renew", "ping", "reader", "new reader", "reopened reader"])
 async def test_removed_database_is_noticed_without_a_commit(tmp_path: Path, notices: str) -> None:
     path = tmp_path / "teal.sqlite"
     async with SqliteStore(path) as store:
@@ -173,7 +173,7 @@ async def test_removed_database_is_noticed_without_a_commit(tmp_path: Path, noti
                 store.renew("o", 60)
             elif notices == "ping":
                 await store.ping()
-            elif notices == "reader":
+            elif notices in ("reader", "new reader"):
                 await store.thread("before")
             else:
                 path.write_bytes(b"")

@@ -94,7 +94,7 @@ def test_no_text_makes_it_fail_otherwise(expression: str) -> None:
 @pytest.fixture
 def clock() -> Iterator[AgentToolbox]:
     tools = ClockTools(lambda: datetime(2030, 1, 1, 23, 30, tzinfo=UTC))
-    yield AgentToolbox(FunctionTool(offer, WorkerThreads()) for offer in tools.offers())
+    yield AgentToolbox(FunctionTool(function, WorkerThreads()) for function in tools.functions())
 
 
 async def test_time_is_told_in_the_zone_asked_for(clock: AgentToolbox) -> None:

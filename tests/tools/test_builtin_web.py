@@ -10,7 +10,8 @@ from aiohttp import web
 
 from sk_agents.exceptions import ToolError
 from sk_agents.tools.builtin.function_tool import FunctionTool
-from sk_agents.tools.builtin.web import WebLimits, WebTools
+from sk_agents.tools.builtin.loader import WebLimits
+from sk_agents.tools.builtin.web import WebTools
 from sk_agents.tools.toolbox import AgentToolbox
 from sk_agents.worker_threads import WorkerThreads
 from tests.tools.calls import result
@@ -73,8 +74,8 @@ async def names(host: str, port: int) -> Sequence[str]:
 
 
 def box(*allow: str, **limits: Any) -> AgentToolbox:
-    tools = WebTools(WebLimits(allow, **limits), resolve=names)
-    return AgentToolbox(FunctionTool(offer, WorkerThreads()) for offer in tools.offers())
+    tools = WebTools(WebLimits(allow=allow, **limits), resolve=names)
+    return AgentToolbox(FunctionTool(function, WorkerThreads()) for function in tools.functions())
 
 
 async def fetched(allowed: AgentToolbox, url: str) -> str:
@@ -165,9 +166,11 @@ async def test_name_that_changes_its_address_is_connected_to_the_one_that_was_ch
     async def changing(host: str, port: int) -> Sequence[str]:
         return answers.pop(0)
 
-    limits = WebLimits((f"http://a.example.org:{site.port}",), private=("a.example.org",))
+    limits = WebLimits(allow=(f"http://a.example.org:{site.port}",), private=("a.example.org",))
     tools = WebTools(limits, resolve=changing)
-    allowed = AgentToolbox(FunctionTool(offer, WorkerThreads()) for offer in tools.offers())
+    allowed = AgentToolbox(
+        FunctionTool(function, WorkerThreads()) for function in tools.functions()
+    )
     assert await fetched(allowed, f"http://a.example.org:{site.port}/page") == "grüße"
     assert answers == [["127.0.0.99"]]
 

@@ -47,8 +47,7 @@ def test_catalog_tells_what_was_decided_about_a_tool(tmp_path: Path) -> None:
     catalog = load(tmp_path, document(*tools))
     assert catalog.requires_hitl("Files-write") is True
     assert catalog.requires_hitl("Files-read") is False
-    found = catalog.tool("Files-write")
-    assert found is not None
+    found = catalog.plugins[0].tools[0]
     assert (found.governance.cost, found.governance.data_sensitivity) == ("low", "public")
 
 

@@ -416,7 +416,7 @@ LIST = ["paths", "/pets", "get"]
     [
         ("", "is not an OpenAPI document"),
         ("{", "line 1: not JSON"),
-        ('{"openapi": "3.0.0", "openapi": "3.0.0"}', "a key appears twice"),
+        ('{"openapi": "3.0.0", "openapi": "3.0.0"}', "appears twice in one object"),
         ('{"openapi": NaN}', "NaN is not a JSON value"),
         ('{"a":' * 100_000, "not usable JSON"),
         ("a: &a [*a]", "an alias contains itself"),

@@ -42,7 +42,7 @@ def code(folder: Path, sandbox: Sandbox | None = None, **limits: Any) -> AgentTo
         sandbox or Sandbox(),
         threads,
     )
-    return AgentToolbox(FunctionTool(offer, threads) for offer in made.offers())
+    return AgentToolbox(FunctionTool(function, threads) for function in made.functions())
 
 
 async def python(folder: Path, text: str, **limits: Any) -> str:
@@ -135,7 +135,7 @@ async def test_character_cut_between_two_pieces_is_whole(tmp_path: Path) -> None
 async def test_users_cannot_reach_each_others_folders_by_code(tmp_path: Path) -> None:
     threads = WorkerThreads()
     made = CodeTools(Workspaces(tmp_path / "work", "user"), ProgramLimits(), Sandbox(), threads)
-    shared = AgentToolbox(FunctionTool(offer, threads) for offer in made.offers())
+    shared = AgentToolbox(FunctionTool(function, threads) for function in made.functions())
     write = "open('a.txt', 'w').write('mine'); import os; print(os.getcwd())"
     said = (await result(shared, "Code-run_python", {"code": write})).content
     theirs = said.splitlines()[0]

@@ -237,7 +237,7 @@ def _chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 @dataclass(slots=True)
 class Window:
-    """What a part of a log tells about the runs that began in it.
+    """What a part of a log says about the runs that began in it.
 
     `cut` names for a run that follows an older one, which is not here, that older one. What older
     runs and grants still have to say is left out.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sk_agents.cli.options import Exit, Json
+from sk_agents.cli.options import Exit, Json, command_group
 from sk_agents.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
@@ -19,23 +19,15 @@ if TYPE_CHECKING:
 EXITS = "Exit codes: 0 done, 1 no such key, 2 bad usage, 78 the file cannot be used."
 _UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 
-app = typer.Typer(
-    name="keys",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help=f"""Make, list and revoke access keys.
-
-    A server started with TA_AUTHORIZER=keys lets in requests that carry one of them as
-    `Authorization: Bearer KEY`. A change counts at the next request, without a restart.
-
-    \b
-    Examples:
-      teal keys add alice --expires 90d
-      teal keys list
-      teal keys revoke alice
-
-    \b
-    {EXITS}""",
+app = command_group(
+    "keys",
+    "Make, list and revoke access keys.\n\nA server started with TA_AUTHORIZER=keys accepts "
+    "requests that carry one of them as `Authorization: Bearer KEY`. A change takes effect at the "
+    "next request, without a restart.",
+    "teal keys add alice --expires 90d",
+    "teal keys list",
+    "teal keys revoke alice",
+    exits=EXITS,
 )
 File = Annotated[
     Path | None,
@@ -57,11 +49,11 @@ def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The user that the key stands for.")],
     expires: Annotated[
         timedelta | None,
-        typer.Option(metavar="TIME", parser=_expiry, help="How long it serves: 12h, 90d, 52w."),
+        typer.Option(metavar="TIME", parser=_expiry, help="How long it is valid: 12h, 90d, 52w."),
     ] = None,
     file: File = None,
 ) -> None:
-    """Make a key and print it. It is shown this once: the file holds its hash.
+    """Make a key and print it. It is shown only now: the file holds its hash.
 
     \b
     Examples:
@@ -82,7 +74,7 @@ def add(
 
 @app.command("list", epilog=EXITS)
 def list_keys(as_json: Json = False, file: File = None) -> None:
-    """The keys: id, user, made, expires. Never the key itself.
+    """List the keys: id, user, made, expires. The key itself is never shown.
 
     \b
     Examples:
@@ -108,7 +100,7 @@ def revoke(
     ],
     file: File = None,
 ) -> None:
-    """Take keys back. Requests with them are refused from now on.
+    """Revoke keys. The server refuses requests with them from now on.
 
     \b
     Examples:

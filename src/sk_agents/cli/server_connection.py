@@ -56,7 +56,7 @@ def _with_valid_text(request: ServerRequest) -> ServerRequest:
 class _Client(TealClient):
     def __init__(self, access: ServerAccess, give_up_after: float) -> None:
         super().__init__(access.server)
-        self._link = _TextLink(access, give_up_after)
+        self._connection = _TextLink(access, give_up_after)
 
 
 def unopened_client(access: ServerAccess, *, give_up_after: float = GIVE_UP_AFTER) -> TealClient:

@@ -6,8 +6,8 @@
     ├── ServerUnreachable      no answer, or one that was cut off, for longer than is waited
     └── ProtocolError          the answer is not what a server of this kind sends
 
-A tree of its own: these tell of another process. Raised inside a server, such an error must not be
-taken for one of the server's own and be given its status code.
+A tree of its own: these are about another process. Raised inside a server, such an error must not
+be taken for one of the server's own and be given its status code.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TealServerError(ClientError):
 
 
 class CursorLost(TealServerError):
-    """The event to go on from is not in the chat, so what followed it cannot be told.
+    """The event to go on from is not in the chat, so what followed it is unknown.
 
     A backup of the server was restored, or the chat was deleted and made again. Read its
     `history` and go on from there.

@@ -61,7 +61,7 @@ class AnswerText:
     def __init__(self) -> None:
         self.interaction_id = ""
         self._answer: str | None = None
-        self._is_over = False
+        self.is_over = False
         self._said = _Draft()
         self._thought = _Draft()
 
@@ -79,16 +79,12 @@ class AnswerText:
         """Whether `text` is the stored answer, no longer a preview."""
         return self._answer is not None
 
-    @property
-    def is_over(self) -> bool:
-        return self._is_over
-
     def add(self, event: Event) -> str:
         """Take the next event; returns `text`."""
         match event:
             case InteractionStarted() if event.interaction_id != self.interaction_id:
                 self.interaction_id = event.interaction_id
-                self._answer, self._is_over = None, False
+                self._answer, self.is_over = None, False
                 self._said, self._thought = _Draft(), _Draft()
             case ThinkingDelta():
                 self._thought.add(event)
@@ -101,7 +97,7 @@ class AnswerText:
                 self._answer = event.content
                 self._thought.clear()
             case InteractionComplete() if self.interaction_id in ("", event.interaction_id):
-                self._is_over = True
+                self.is_over = True
             case _:
                 pass
         return self.text

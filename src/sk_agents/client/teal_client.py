@@ -146,8 +146,8 @@ class Chat:
         """Read along without saying anything: an interaction to its end, or the chat without end.
 
         An interaction is read from its beginning, the chat from now on; `after` is the `event_id`
-        to go on from, 0 for everything. A `seq` will do too, but the server cannot tell then
-        whether it is still the same event.
+        to go on from, 0 for everything. A `seq` will do too, but then the server
+        cannot check that it is still the same event.
 
         Raises:
             CursorLost: the event to go on from is not in the chat any more.

@@ -16,7 +16,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -49,8 +49,6 @@ CONTEXT = 8192
 # A model this small may not find an end by itself.
 MAX_TOKENS = 512
 
-Progress = Callable[[str], None]
-
 ANSWER = re.compile(r'\s*\{\s*"answer"\s*:\s*"')
 WHOLE_CHARACTERS = re.compile(r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
 INSTRUCTION = (
@@ -77,14 +75,12 @@ class LocalModel:
         name: str = SMOLLM2,
         timeouts: Timeouts | None = None,
         timing: Timing | None = None,
-        progress: Progress | None = None,
     ) -> None:
         if name != SMOLLM2:
             raise ConfigurationError(f"model 'local/{name}': there is only local/{SMOLLM2}")
         self._clients = clients
         self._timeouts = timeouts or Timeouts()
         self._timing = timing
-        self._progress = progress
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece]]:
         server = await self._clients.once(f"local/{SMOLLM2}", self._load)
@@ -100,16 +96,11 @@ class LocalModel:
                 yield pieces
 
     async def _load(self) -> LocalServer:
-        self._tell("loading the local model")
+        logger.info("loading the local model")
         started = time.perf_counter()
         server = await asyncio.to_thread(start_server)
-        self._tell(f"the local model is ready after {time.perf_counter() - started:.1f} s")
+        logger.info("the local model is ready after %.1f s", time.perf_counter() - started)
         return server
-
-    def _tell(self, text: str) -> None:
-        logger.info("%s", text, extra={"model": f"local/{SMOLLM2}"})
-        if self._progress is not None:
-            self._progress(text)
 
 
 async def from_constrained(replies: ModelStream) -> AsyncGenerator[Sequence[ModelPiece]]:

@@ -18,11 +18,10 @@ from sk_agents.engine.turns import Prompt, ToolSpec
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Where endpoints that call themselves compatible differ. `extra` is sent along as it is."""
+    """Where endpoints that call themselves compatible differ."""
 
     max_tokens_field: str = "max_tokens"
     asks_for_usage: bool = True
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 PLAIN = Dialect()
@@ -106,8 +105,6 @@ def request_options(model: str, prompt: Prompt, dialect: Dialect) -> dict[str, A
         body["reasoning_effort"] = prompt.reasoning_effort
     if prompt.response_schema is not None:
         body["response_format"] = response_format(prompt.response_schema)
-    if dialect.extra:
-        body.update(dialect.extra)
     return body
 
 

@@ -122,11 +122,8 @@ def decode_record(
 
 
 def check_replay(record: Record, events: Sequence[Event]) -> tuple[Event, ...]:
-    """The stored events of a commit that was sent again.
-
-    Raises:
-        CommitReused: what is sent now is not what was stored then.
-    """
+    """The stored events of a commit that was sent again. Raises CommitReused: what is sent now is
+    not what was stored then."""
     if _undated(events) != _undated(record.events):
         raise CommitReused(commit_id=record.commit_id)
     return record.events
@@ -267,12 +264,8 @@ def head_checksum(thread_id: str, body: bytes) -> int:
 
 
 def decode_head(thread_id: str, body: bytes, check: int) -> Thread:
-    """The head these bytes hold.
-
-    Raises:
-        StateCorrupt: they are not what was written for this thread.
-        SchemaTooNew: a newer version wrote them.
-    """
+    """The head these bytes hold. Raises StateCorrupt: they are not what was written for this
+    thread; SchemaTooNew: a newer version wrote them."""
     if head_checksum(thread_id, body) != check:
         raise StateCorrupt("A stored head does not match its checksum.", thread_id=thread_id)
     return head_from(thread_id, orjson.loads(body))

@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
+from sk_agents import exceptions as errors
 from sk_agents.engine.events import (
     Answered,
     Cancelled,
@@ -32,17 +33,6 @@ from sk_agents.engine.log.commits import Absent, Commit, Guard, Unchanged
 from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import NewThread, Part, RunStatus, Thread, UserInput
 from sk_agents.engine.ports import Store
-from sk_agents.exceptions import (
-    CommitOutcomeUnknown,
-    Conflict,
-    InvalidInput,
-    RunNotFound,
-    SequenceConflict,
-    StateCorrupt,
-    ThreadBusy,
-    ThreadExists,
-    ThreadNotFound,
-)
 from sk_agents.interactions import agent_state, chat_thread_id, interaction_of
 from sk_agents.persistence.file.store import FileStore
 from sk_agents.wire.events import (
@@ -123,23 +113,28 @@ class StoredInteractions(InteractionStore):
             try:
                 head, state = await self._read(chat_id)
                 incarnation: str | None = head.incarnation
-            except ThreadNotFound:
+            except errors.ThreadNotFound:
                 state, incarnation = ThreadState(), None
             if interaction.id in state.runs:
                 kept = interaction_of(state, interaction.id)
                 if _essence(kept) != _essence(interaction, kept):
-                    raise Conflict("A kept interaction cannot be changed.", run_id=interaction.id)
+                    raise errors.Conflict(
+                        "A kept interaction cannot be changed.", run_id=interaction.id
+                    )
                 return
             if state.active_run is not None or state.queue:
-                raise ThreadBusy(run_id=state.active_run)
+                raise errors.ThreadBusy(run_id=state.active_run)
             events = tuple(_events_of(interaction, state.head_run))
-            guard = self._guard(chat_id, state.next_seq)
+            guard: Guard = Unchanged(state.next_seq)
+            if state.next_seq == 1:
+                new = NewThread(self._user_id, wire_id=chat_id, surface=SURFACE, agent=self._agent)
+                guard = Absent(new)
             _check_state(interaction, state, events)
             try:
                 return await self._commit(chat_id, guard, events, incarnation)
-            except (SequenceConflict, ThreadExists, ThreadNotFound):
+            except (errors.SequenceConflict, errors.ThreadExists, errors.ThreadNotFound):
                 continue
-        raise Conflict(run_id=interaction.id)
+        raise errors.Conflict(run_id=interaction.id)
 
     async def load_interaction(self, chat_id: str, interaction_id: str) -> Interaction:
         _, state = await self._read(chat_id)
@@ -171,11 +166,6 @@ class StoredInteractions(InteractionStore):
                 state.apply(event)
         return head, state
 
-    def _guard(self, chat_id: str, next_seq: int) -> Guard:
-        if next_seq > 1:
-            return Unchanged(next_seq)
-        return Absent(NewThread(self._user_id, wire_id=chat_id, surface=SURFACE, agent=self._agent))
-
     async def _commit(
         self, chat_id: str, guard: Guard, events: tuple[Event, ...], incarnation: str | None
     ) -> None:
@@ -183,7 +173,7 @@ class StoredInteractions(InteractionStore):
         commit = Commit(thread_id, uuid.uuid4().hex, guard, events, incarnation=incarnation)
         try:
             await self._store.commit(commit)
-        except CommitOutcomeUnknown:
+        except errors.CommitOutcomeUnknown:
             await self._store.commit(commit)
 
 
@@ -207,21 +197,21 @@ def _check_state(interaction: Interaction, state: ThreadState, events: tuple[Eve
     try:
         for seq, event in enumerate(events, state.next_seq):
             state.apply(event.model_copy(update={"seq": seq}))
-    except StateCorrupt as error:
-        raise InvalidInput(f"This cannot have happened: {error}") from error
+    except errors.StateCorrupt as error:
+        raise errors.InvalidInput(f"This cannot have happened: {error}") from error
     kept = interaction_of(state, interaction.id)
     if _essence(kept) != _essence(interaction, kept):
-        raise InvalidInput("The final state is not what was said in this chat.")
+        raise errors.InvalidInput("The final state is not what was said in this chat.")
 
 
 def _check_ids(*ids: str) -> None:
     if not all(_ID.fullmatch(id) for id in ids):
-        raise InvalidInput("An id has 1 to 64 letters, digits, hyphens and underscores.")
+        raise errors.InvalidInput("An id has 1 to 64 letters, digits, hyphens and underscores.")
 
 
 def _check_known(state: ThreadState, interaction_id: str) -> None:
     if interaction_id not in state.runs:
-        raise RunNotFound(run_id=interaction_id)
+        raise errors.RunNotFound(run_id=interaction_id)
 
 
 def _events_of(interaction: Interaction, parent: str | None) -> Iterator[Event]:
@@ -232,7 +222,7 @@ def _events_of(interaction: Interaction, parent: str | None) -> Iterator[Event]:
     """
     status = _ENDED.get(interaction.status)
     if status is None or interaction.completed_at is None:
-        raise InvalidInput("Only an interaction that has ended can be saved.")
+        raise errors.InvalidInput("Only an interaction that has ended can be saved.")
     run_id, began = interaction.id, _time(interaction.created_at)
     message = UserInput(parts=(Part(content=interaction.user_message),))
     yield RunStarted(run_id=run_id, at=began, message=message, parent_run=parent)
@@ -262,22 +252,22 @@ def _steps(interaction: Interaction) -> Iterator[Event]:
                 yield ToolStarted(call_id=event.id)
             case ToolResultEvent():
                 if open_calls.pop(event.id, None) != event.tool_name:
-                    raise InvalidInput("A tool result belongs to no open call.")
+                    raise errors.InvalidInput("A tool result belongs to no open call.")
                 has_results = True
                 yield ToolFinished(call_id=event.id, result=event.tool_output)
             case AnswerEvent():
                 if event is not interaction.agent_events[-1]:
-                    raise InvalidInput("An answer is the last thing said.")
+                    raise errors.InvalidInput("An answer is the last thing said.")
                 yield Answered(round=number, content=event.content)
     if open_calls:
-        raise InvalidInput("Every tool call needs its result.")
+        raise errors.InvalidInput("Every tool call needs its result.")
 
 
 def _proposed(event: ToolCallEvent, number: int) -> ToolProposed:
     plugin, dash, function = event.tool_name.partition("-")
     arguments = _parsed(event.tool_input)
     if not isinstance(arguments, dict):
-        raise InvalidInput("A tool's input is a JSON object.")
+        raise errors.InvalidInput("A tool's input is a JSON object.")
     return ToolProposed(
         round=number,
         call_id=event.id,
@@ -319,7 +309,7 @@ def _time(text: str) -> datetime:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidInput("A time is written as ISO 8601.") from None
+        raise errors.InvalidInput("A time is written as ISO 8601.") from None
     if time.tzinfo is None:
-        raise InvalidInput("A time has its zone.")
+        raise errors.InvalidInput("A time has its zone.")
     return time

@@ -12,16 +12,16 @@ import json
 import logging
 import re
 import sys
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from sk_agents.config.class_loader import load_object
-from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
+from sk_agents.engine.turns import ToolContext, ToolResult
 from sk_agents.exceptions import ConfigurationError, ModuleBroken
-from sk_agents.tools.base_tool import Tool, text_of, tool_spec
+from sk_agents.tools.base_tool import Tool, ToolStream, text_of, tool_spec
 from sk_agents.tools.declarations import declaration_of
 from sk_agents.tools.json_schema import ArgumentSchema, UnusableSchema
 from sk_agents.tools.mcp.config import McpServer
@@ -217,9 +217,7 @@ class SdkTool(Tool):
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return self._arguments.check(arguments)
 
-    async def run(
-        self, arguments: dict[str, Any], context: ToolContext
-    ) -> AsyncGenerator[ToolChunk | ToolResult]:
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolStream:
         text = json.dumps(arguments, ensure_ascii=False)
         with contained():
             result = self._tool.on_invoke_tool(self._context(text, context), text)

@@ -15,6 +15,9 @@ from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec
 from sk_agents.exceptions import ConfigurationError, InvalidInput
 from sk_agents.tools.declarations import DEFAULT_TIMEOUT
 
+ToolStream = AsyncGenerator[ToolChunk | ToolResult]
+"""What a running tool gives out: any number of chunks, then its result."""
+
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -46,9 +49,7 @@ class Tool(ABC):
         return None
 
     @abstractmethod
-    def run(
-        self, arguments: dict[str, Any], context: ToolContext
-    ) -> AsyncGenerator[ToolChunk | ToolResult]:
+    def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolStream:
         """Run with checked arguments, which are the tool's to keep; the result comes last.
 
         Raises:

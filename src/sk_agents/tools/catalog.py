@@ -11,15 +11,16 @@ from __future__ import annotations
 import inspect
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Protocol
+from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sk_agents.config.class_loader import load_class
 from sk_agents.config.settings import Settings, environment, variable
 from sk_agents.exceptions import ClassUnusable, ConfigurationError
+from sk_agents.tools.operator_config import StrictModel, parsed_json, problems_of
 
 MAX_BYTES = 4 * 1024 * 1024
 CLASS_VARIABLES = "TA_PLUGIN_CATALOG_MODULE, TA_PLUGIN_CATALOG_CLASS"
@@ -27,10 +28,8 @@ CLASS_VARIABLES = "TA_PLUGIN_CATALOG_MODULE, TA_PLUGIN_CATALOG_CLASS"
 OWN_MODULE, OWN_CLASS = "local_plugin_catalog", "FileBasedPluginCatalog"
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, hide_input_in_errors=True, defer_build=True
-    )
+class _Strict(StrictModel):
+    model_config = ConfigDict(strict=True)
 
 
 class CatalogGovernance(_Strict):
@@ -113,9 +112,6 @@ class FileCatalog:
         self.plugins = tuple(plugins)
         self._tools = {tool.tool_id: tool for plugin in self.plugins for tool in plugin.tools}
 
-    def tool(self, tool_id: str) -> CatalogTool | None:
-        return self._tools.get(tool_id)
-
     def requires_hitl(self, tool_id: str) -> bool | None:
         """`None` where the catalog says nothing."""
         tool = self._tools.get(tool_id)
@@ -186,7 +182,11 @@ def load_catalog(path: Path) -> FileCatalog:
     try:
         document = _Document.model_validate_json(json.dumps(_read(path)))
     except ValidationError as error:
-        raise ConfigurationError("; ".join(_reasons(path, error))) from None
+        reasons = (
+            str(_fault(path, f"{place.removeprefix('.') or 'document'}: {reason}"))
+            for place, reason in problems_of(error)
+        )
+        raise ConfigurationError("; ".join(reasons)) from None
     ids: set[str] = set()
     for number, plugin in enumerate(document.plugins):
         for position, tool in enumerate(plugin.tools):
@@ -202,35 +202,12 @@ def _read(path: Path) -> Any:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
-            raise _fault(path, f"larger than {MAX_BYTES} bytes")
-        return json.loads(data, object_pairs_hook=_object, parse_constant=_constant)
+            raise ValueError(f"larger than {MAX_BYTES} bytes")
+        return parsed_json(data)
     except OSError as error:
         raise _fault(path, error.strerror or "cannot be read") from None
-    except json.JSONDecodeError as error:
-        raise _fault(path, f"line {error.lineno}: not JSON: {error.msg}") from None
-    except (ValueError, RecursionError) as error:
-        raise _fault(path, f"not usable JSON: {error}") from None
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in result:
-            raise ValueError(f"key '{name}' appears twice in one object")
-        result[name] = value
-    return result
-
-
-def _constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-def _reasons(path: Path, error: ValidationError) -> Iterator[str]:
-    for problem in error.errors(include_url=False, include_context=False, include_input=False):
-        place = "".join(
-            f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]
-        )
-        yield str(_fault(path, f"{place.removeprefix('.') or 'document'}: {problem['msg']}"))
+    except ValueError as error:
+        raise _fault(path, str(error)) from None
 
 
 def _fault(path: Path, reason: str) -> ConfigurationError:

@@ -18,7 +18,7 @@ from sk_agents.config.settings import Settings
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
 from sk_agents.exceptions import ConfigurationError, ToolError
 from sk_agents.ska_types import BasePlugin, ExtraDataCollector
-from sk_agents.tools.base_tool import Tool, text_of, tool_spec
+from sk_agents.tools.base_tool import Tool, ToolStream, text_of, tool_spec
 from sk_agents.tools.declarations import (
     declaration_of,
     has_declaration,
@@ -66,54 +66,43 @@ class PluginMethodTool(Tool):
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return self._parameters.check(arguments)
 
-    async def run(
-        self, arguments: dict[str, Any], context: ToolContext
-    ) -> AsyncGenerator[ToolChunk | ToolResult]:
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolStream:
         if self.spec.requires_authorization and context.authorization is None:
             raise ToolError("This tool needs the caller to be signed in.")
         values = self._parameters.values(arguments)
         if self._parameters.context is not None:
             values[self._parameters.context] = context
         collector = ExtraDataCollector()
+
+        def call() -> Any:
+            plugin = self._plugin(context.authorization, collector)
+            return getattr(plugin, self._attribute)(**values)
+
         with contained():
             if self._streams:
                 pieces = []
-                async with aclosing(self._stream(values, context, collector)) as stream:
+                async with aclosing(_bounded(call())) as stream:
                     async for piece in stream:
                         pieces.append(piece)
                         yield ToolChunk(piece)
                 content = "".join(pieces)
             else:
-                content = text_of(await self._result(values, context, collector))
+                result = await self._threads.run(call) if self._blocks else call()
+                content = text_of(await result if inspect.isawaitable(result) else result)
         extra_data = collector.get_extra_data()
         yield ToolResult(content, extra_data.model_dump() if extra_data else None)
 
-    async def _stream(
-        self, values: Mapping[str, Any], context: ToolContext, collector: ExtraDataCollector
-    ) -> AsyncGenerator[str]:
-        left = MOST_STREAMED
-        async with aclosing(self._call(values, context, collector)) as stream:
-            async for piece in stream:
-                text = text_of(piece)
-                left -= len(text)
-                if left < 0:
-                    yield f"\n(Stopped: more than {MOST_STREAMED} characters.)"
-                    return
-                yield text
 
-    async def _result(
-        self, values: Mapping[str, Any], context: ToolContext, collector: ExtraDataCollector
-    ) -> Any:
-        if self._blocks:
-            result = await self._threads.run(lambda: self._call(values, context, collector))
-        else:
-            result = self._call(values, context, collector)
-        return await result if inspect.isawaitable(result) else result
-
-    def _call(
-        self, values: Mapping[str, Any], context: ToolContext, collector: ExtraDataCollector
-    ) -> Any:
-        return getattr(self._plugin(context.authorization, collector), self._attribute)(**values)
+async def _bounded(stream: AsyncGenerator[Any]) -> AsyncGenerator[str]:
+    left = MOST_STREAMED
+    async with aclosing(stream):
+        async for piece in stream:
+            text = text_of(piece)
+            left -= len(text)
+            if left < 0:
+                yield f"\n(Stopped: more than {MOST_STREAMED} characters.)"
+                return
+            yield text
 
 
 @contextmanager

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from difflib import get_close_matches
+from itertools import chain
 from typing import Any, Protocol
 
 from sk_agents.engine.models import ToolCall
-from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec
+from sk_agents.engine.turns import ToolContext, ToolSpec
 from sk_agents.exceptions import ConfigurationError, ToolError
-from sk_agents.tools.base_tool import Tool, storable
+from sk_agents.tools.base_tool import Tool, ToolStream, storable
 from sk_agents.tools.json_schema import check_answer
 
 MOST_NAMES = 20
@@ -32,15 +33,6 @@ class ToolSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Shelf:
-    """What the toolbox held when its sources offered these tools."""
-
-    offers: tuple[Sequence[Tool], ...] = ()
-    tools: dict[str, Tool] = field(default_factory=dict)
-    specs: tuple[ToolSpec, ...] = ()
-
-
 class AgentToolbox:
     """Tools in the order of their sources, those of live sources last.
 
@@ -56,7 +48,9 @@ class AgentToolbox:
             elif source.prefixes:
                 self._live.append(source)
         self._refuse_taken_prefixes()
-        self._shelf = self._filled(())
+        self._seen: list[Sequence[Tool]] = [() for _ in self._live]
+        self._known = dict(self._fixed)
+        self._specs = tuple(tool.spec for tool in self._known.values())
 
     def _add(self, tools: Iterable[Tool]) -> None:
         for tool in tools:
@@ -79,15 +73,16 @@ class AgentToolbox:
                 )
 
     def specs(self) -> Sequence[ToolSpec]:
-        return self._now().specs
+        self._tools()
+        return self._specs
 
     def spec(self, name: str) -> ToolSpec | None:
-        tool = self._now().tools.get(name)
+        tool = self._tools().get(name)
         return tool.spec if tool is not None else None
 
     def requires_approval(self, name: str) -> bool | None:
         """What the tool itself declares; `None` if that is nothing."""
-        tool = self._now().tools.get(name)
+        tool = self._tools().get(name)
         return tool.requires_approval if tool is not None else None
 
     def check(self, call: ToolCall) -> dict[str, Any]:
@@ -102,9 +97,7 @@ class AgentToolbox:
     def check_answer(self, schema: Mapping[str, Any], answer: Any) -> None:
         check_answer(schema, answer)
 
-    async def run(
-        self, call: ToolCall, context: ToolContext
-    ) -> AsyncGenerator[ToolChunk | ToolResult]:
+    async def run(self, call: ToolCall, context: ToolContext) -> ToolStream:
         tool = self._tool(call.name)
         # A copy: what the tool does to it changes neither the record nor its digest.
         async with aclosing(tool.run(deepcopy(call.arguments), context)) as pieces:
@@ -112,25 +105,19 @@ class AgentToolbox:
                 text = storable(piece.content)
                 yield piece if text == piece.content else replace(piece, content=text)
 
-    def _now(self) -> _Shelf:
-        for source, then in zip(self._live, self._shelf.offers, strict=True):
-            if source.tools() is not then:
-                self._shelf = self._filled(tuple(source.tools() for source in self._live))
-                break
-        return self._shelf
-
-    def _filled(self, offers: tuple[Sequence[Tool], ...]) -> _Shelf:
-        """The first of a name stays: a server cannot take the place of what is there."""
-        tools = dict(self._fixed)
-        for offer in offers:
-            for tool in offer:
-                tools.setdefault(tool.spec.name, tool)
-        unseen: tuple[Sequence[Tool], ...] = ((),) * len(self._live)
-        return _Shelf(offers or unseen, tools, tuple(tool.spec for tool in tools.values()))
+    def _tools(self) -> Mapping[str, Tool]:
+        """Those there are now. The first of a name stays: a server cannot replace it."""
+        seen = [source.tools() for source in self._live]
+        if any(now is not then for now, then in zip(seen, self._seen, strict=True)):
+            self._seen, self._known = seen, dict(self._fixed)
+            for tool in chain.from_iterable(seen):
+                self._known.setdefault(tool.spec.name, tool)
+            self._specs = tuple(tool.spec for tool in self._known.values())
+        return self._known
 
     def _tool(self, name: str) -> Tool:
         try:
-            return self._now().tools[name]
+            return self._tools()[name]
         except KeyError:
             raise ToolError(self._unknown(name[:64])) from None
 
@@ -138,7 +125,7 @@ class AgentToolbox:
         for source in self._live:
             if reason := source.refusal(name):
                 return reason
-        tools = self._now().tools
+        tools = self._tools()
         near = get_close_matches(name, tools, n=3, cutoff=0.5)
         known = near or [*tools][:MOST_NAMES]
         hint = f"Did you mean {', '.join(known)}?" if known else "There are no tools."

@@ -27,12 +27,9 @@ IN_CHAT = "in a chat"
 
 Sometimes = Annotated[T | None, SOMETIMES]
 """Left out when there is nothing to say."""
-InChat = Annotated[T | None, SkipJsonSchema(), IN_CHAT]
+_ABSENT = Field(exclude_if=lambda value: value is None or value == "")
+InChat = Annotated[T | None, SkipJsonSchema(), _ABSENT, IN_CHAT]
 """Sent on a chat's own stream only."""
-
-
-def _is_absent(value: Any) -> bool:
-    return value is None or value == ""
 
 
 class WireModel(BaseModel):
@@ -121,9 +118,9 @@ class StreamEvent(WireModel):
     as the frame's id.
     """
 
-    seq: SkipJsonSchema[int | None] = Field(None, exclude_if=_is_absent)
-    event_id: SkipJsonSchema[str | None] = Field(None, exclude_if=_is_absent)
-    at: InChat[str] = Field(None, exclude_if=_is_absent)
+    seq: Annotated[int | None, SkipJsonSchema(), _ABSENT] = None
+    event_id: Annotated[str | None, SkipJsonSchema(), _ABSENT] = None
+    at: InChat[str] = None
     interaction_id: str = ""
 
 
@@ -131,33 +128,32 @@ class InteractionStarted(StreamEvent):
     chat_id: str = ""
     status: InteractionStatus = InteractionStatus.RUNNING
     created_at: str = ""
-    user_message: InChat[str] = Field(None, exclude_if=_is_absent)
-    agent: InChat[str] = Field(None, exclude_if=_is_absent)
-    parent_id: InChat[str] = Field(None, exclude_if=_is_absent)
-    edits: InChat[str] = Field(None, exclude_if=_is_absent)
+    user_message: InChat[str] = None
+    agent: InChat[str] = None
+    parent_id: InChat[str] = None
+    edits: InChat[str] = None
 
 
 class InteractionQueued(StreamEvent):
     """The chat is busy: the interaction starts when its turn comes."""
 
     position: int = Field(1, ge=1)
-    user_message: InChat[str] = Field(None, exclude_if=_is_absent)
-    agent: InChat[str] = Field(None, exclude_if=_is_absent)
+    user_message: InChat[str] = None
+    agent: InChat[str] = None
 
 
-class _AgentEvent(StreamEvent):
-    """A step of an interaction, on a stream and in the stored interaction. Its `type` is fixed:
-    only that tells a thought from an answer."""
+class _Unaddressed(StreamEvent):
+    """Its interaction is named on a chat's own stream only."""
 
-    interaction_id: Annotated[str, SkipJsonSchema(), IN_CHAT] = Field("", exclude_if=_is_absent)
+    interaction_id: Annotated[str, SkipJsonSchema(), _ABSENT, IN_CHAT] = ""
 
 
-class ThinkingEvent(_AgentEvent):
+class ThinkingEvent(_Unaddressed):
     type: Literal[EventType.THINKING] = EventType.THINKING
     content: str
 
 
-class ToolCallEvent(_AgentEvent):
+class ToolCallEvent(_Unaddressed):
     """A tool is called; `tool_input` is JSON."""
 
     type: Literal[EventType.TOOL_CALL] = EventType.TOOL_CALL
@@ -166,20 +162,21 @@ class ToolCallEvent(_AgentEvent):
     tool_input: str
 
 
-class ToolResultEvent(_AgentEvent):
+class ToolResultEvent(_Unaddressed):
     type: Literal[EventType.TOOL_RESULT] = EventType.TOOL_RESULT
     id: str
     tool_name: str
     tool_output: str
 
 
-class AnswerEvent(_AgentEvent):
+class AnswerEvent(_Unaddressed):
     """The whole answer; it replaces all previews."""
 
     type: Literal[EventType.ANSWER] = EventType.ANSWER
     content: str
 
 
+# What an interaction consists of. The fixed `type` alone tells a thought from an answer.
 AgentEvent = Annotated[
     ToolCallEvent | ToolResultEvent | ThinkingEvent | AnswerEvent, Field(discriminator="type")
 ]
@@ -268,7 +265,7 @@ class BranchSwitched(StreamEvent):
     ] = ""
 
 
-class ChatChanged(_AgentEvent):
+class ChatChanged(_Unaddressed):
     """The chat was renamed."""
 
     title: str | None = None

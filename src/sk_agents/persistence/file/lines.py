@@ -43,11 +43,8 @@ def seal(place: str, payload: bytes) -> bytes:
 
 
 def read_sealed(stream: BinaryIO, place: str) -> bytes | None:
-    """The payload of the line that starts here; `None` if its end was never written.
-
-    Raises:
-        StateCorrupt: these bytes are not what was written at this place.
-    """
+    """The payload of the line that starts here; `None` if its end was never written. Raises
+    StateCorrupt: these bytes are not what was written at this place."""
     header = stream.read(len(_BLANK_HEADER))
     if len(header) < len(_BLANK_HEADER):
         # Complete it from a blank one: what was written so far must fit.
@@ -109,17 +106,9 @@ class LogLine:
 def encode_line(
     commit_id: str | None, first_seq: int, head: Thread, entries: Sequence[Entry], body: bytes
 ) -> bytes:
-    """`body` comes from `encode_events`.
-
-    Raises:
-        InvalidInput: the metadata has no JSON form.
-    """
-    state = b'{"commit_id":%s,"first_seq":%d,"head":%s,"entries":%s}' % (
-        orjson.dumps(commit_id),
-        first_seq,
-        encode_head(head),
-        orjson.dumps(entries),
-    )
+    """`body` comes from `encode_events`. Raises InvalidInput: the metadata has no JSON form."""
+    parts = (orjson.dumps(commit_id), first_seq, encode_head(head), orjson.dumps(entries))
+    state = b'{"commit_id":%s,"first_seq":%d,"head":%s,"entries":%s}' % parts
     return b"".join((_START % len(state), state, _MIDDLE, body, _END))
 
 

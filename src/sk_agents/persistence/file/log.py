@@ -16,7 +16,7 @@ import stat
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import BinaryIO
@@ -47,7 +47,10 @@ Stamp = tuple[int, int, int]
 
 @dataclass(slots=True)
 class KnownLines:
-    """What was read and verified, up to `size`. Replaced as a whole, else it only grows."""
+    """What was read and verified, up to `size`. Replaced as a whole, else it only grows.
+
+    `stamp` changes whenever the file does.
+    """
 
     stamp: Stamp | None = None
     size: int = 0
@@ -83,6 +86,10 @@ class KnownLines:
     def first_commit(self) -> str | None:
         return next(iter(self.commits), None)
 
+    @property
+    def inode(self) -> int:
+        return self.stamp[0] if self.stamp else 0
+
     def lines_after(self, seq: int, limit: int, max_bytes: int | None) -> range:
         """The numbers of the lines that hold these events, perhaps with one line too many."""
         first = bisect_left(self.first_seqs, seq + 1)
@@ -108,40 +115,19 @@ class FileLog:
         self.folder = folder
         self._tree = tree
         self._lock = threading.Lock()
-        self._known = KnownLines()
+        self.known = KnownLines()
 
     @property
     def memory(self) -> int:
         """About how many bytes this takes."""
-        return 1000 + 200 * len(self._known.commits) + 600 * len(self._known.entries)
-
-    @property
-    def stamp(self) -> Stamp | None:
-        """Changes whenever the file does."""
-        return self._known.stamp
-
-    @property
-    def inode(self) -> int:
-        return self._known.stamp[0] if self._known.stamp else 0
-
-    @property
-    def size(self) -> int:
-        return self._known.size
-
-    @property
-    def next_seq(self) -> int:
-        return self._known.next_seq
-
-    @property
-    def entries(self) -> Mapping[tuple[EntryKind, str], Entry]:
-        return self._known.entries
+        return 1000 + 200 * len(self.known.commits) + 600 * len(self.known.entries)
 
     @property
     def head(self) -> Thread:
         """A copy of its own for each caller. Raises StateCorrupt if damage was found since."""
-        if not self._known.head:
+        if not self.known.head:
             raise StateCorrupt(thread_id=self.thread_id)
-        return head_from(self.thread_id, orjson.loads(self._known.head))
+        return head_from(self.thread_id, orjson.loads(self.known.head))
 
     def current_stamp(self) -> Stamp:
         """Raises ThreadNotFound."""
@@ -152,15 +138,11 @@ class FileLog:
 
     def is_current(self) -> bool:
         """Whether the file is as it was read. Raises ThreadNotFound."""
-        return self.current_stamp() == self._known.stamp
+        return self.current_stamp() == self.known.stamp
 
     def refresh(self) -> None:
-        """Know all that is durable now.
-
-        Raises:
-            ThreadNotFound: there is no such log any more.
-            StateCorrupt: something in it is damaged.
-        """
+        """Know all that is durable now. Raises ThreadNotFound: there is no such log any more;
+        StateCorrupt: something in it is damaged."""
         if self.is_current():
             return
         with self._held(), self._opened(os.O_RDWR) as fd, locked(fd, fcntl.LOCK_SH):
@@ -168,17 +150,14 @@ class FileLog:
 
     @contextmanager
     def writing(self) -> Iterator[int]:
-        """Hold the log alone, all that was appended being known. Yields what `append` needs.
-
-        Raises:
-            ThreadNotFound, StateCorrupt: see `refresh`.
-        """
+        """Hold the log alone, all that was appended being known. Yields what `append` needs. Raises
+        ThreadNotFound, StateCorrupt: see `refresh`."""
         with self._held(), self._opened(os.O_RDWR) as fd, locked(fd, fcntl.LOCK_EX):
             found = os.fstat(fd)
             stamp = stamp_of(found)
             if self.current_stamp() != stamp:
                 raise ThreadNotFound(thread_id=self.thread_id)
-            if stamp != self._known.stamp or _is_in_doubt(found):
+            if stamp != self.known.stamp or _is_in_doubt(found):
                 self._take_in(fd)
             yield fd
 
@@ -192,7 +171,7 @@ class FileLog:
             CommitOutcomeUnknown: it may or may not be on the disk.
             StoreBroken: the file was taken away.
         """
-        known = self._known
+        known = self.known
         payload = encode_line(commit_id, known.next_seq, head, entries, body)
         place = line_place(self.thread_id, known.next_seq, known.size, known.incarnation)
         line = seal(place, payload)
@@ -217,7 +196,7 @@ class FileLog:
 
     def record(self, commit_id: str) -> Record | None:
         """What the commit with this id stored, if there was one."""
-        known = self._known
+        known = self.known
         number = known.commits.get(commit_id)
         if number is None:
             return None
@@ -225,7 +204,7 @@ class FileLog:
 
     def events_after(self, seq: int, limit: int, max_bytes: int | None = None) -> list[Event]:
         """Only what was known at the last refresh. Raises StateCorrupt."""
-        known = self._known
+        known = self.known
         events: list[Event] = []
         for line in self._lines(known, known.lines_after(seq, limit, max_bytes)):
             wanted = limit - len(events)
@@ -260,7 +239,7 @@ class FileLog:
 
     def _take_in(self, fd: int) -> None:
         stamp = stamp_of(os.fstat(fd))
-        before = self._known
+        before = self.known
         seen = before.stamp
         if seen is not None and seen[0] == stamp[0] and seen[1] < stamp[1]:
             try:
@@ -270,8 +249,8 @@ class FileLog:
                 # longer: only read from its beginning does it say whether it is damaged.
                 pass
         self._read_on(fd, KnownLines(), stamp)
-        if self._known.is_behind(before):
-            self._known = before
+        if self.known.is_behind(before):
+            self.known = before
             raise lost_events(self.thread_id, before.next_seq - 1)
 
     def _read_on(self, fd: int, known: KnownLines, stamp: Stamp) -> None:
@@ -289,7 +268,7 @@ class FileLog:
             is_whole = len(known.offsets) > 0
         finally:
             known.stamp = stamp
-            self._known = known if is_whole else KnownLines()
+            self.known = known if is_whole else KnownLines()
         if not is_whole:
             raise StateCorrupt("The log has lost its first line.", thread_id=self.thread_id)
 
@@ -355,11 +334,8 @@ def _is_in_doubt(found: os.stat_result) -> bool:
 
 
 def named_thread(tree: FileTree, folder: Place) -> str | None:
-    """The thread that the log in this folder says it is of; `None` if it does not say.
-
-    Raises:
-        FileNotFoundError: there is no log.
-    """
+    """The thread that the log in this folder says it is of; `None` if it does not say. Raises
+    FileNotFoundError: there is no log."""
     with tree.opened((*folder, LOG)) as fd, open(fd, "rb", closefd=False) as stream:
         line = stream.readline()
     try:

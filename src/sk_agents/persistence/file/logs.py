@@ -57,12 +57,8 @@ class FileLogs:
             return None
 
     def get(self, thread_id: str) -> FileLog:
-        """The log with all that is durable in it.
-
-        Raises:
-            ThreadNotFound: there is none.
-            StateCorrupt: it is damaged.
-        """
+        """The log with all that is durable in it. Raises ThreadNotFound: there is none;
+        StateCorrupt: it is damaged."""
         log = self.cache.get(thread_id)
         if log is not None:
             try:
@@ -107,7 +103,7 @@ class FileLogs:
         """Where the thread's folder now waits to be removed; no reader finds it any more."""
         trash = (TEMPORARY, new_temporary_name())
         self._tree.move_folder(log.folder, trash)
-        self._index.remove(log.thread_id, list(log.entries.values()))
+        self._index.remove(log.thread_id, list(log.known.entries.values()))
         self.drop(log.thread_id)
         return trash
 
@@ -145,7 +141,7 @@ class FileLogs:
                 "a log cannot be read", extra={"thread_id": thread_id, "reason": str(error)}
             )
             return
-        self._index.add(list(log.entries.values()))
+        self._index.add(list(log.known.entries.values()))
 
     def _load(self, thread_id: str, folder: Place | None) -> FileLog:
         if folder is None:
@@ -172,12 +168,12 @@ class FileLogs:
     def _repair(self, log: FileLog) -> None:
         """Bring the readable files up to the log after a crash between the two."""
         shown = self._projection.shown_seq(log.folder)
-        if shown >= log.next_seq:
+        if shown >= log.known.next_seq:
             with log.writing():  # no other process deletes or makes the thread now
                 shown = self._projection.shown_seq(log.folder)
-                if shown >= log.next_seq:
+                if shown >= log.known.next_seq:
                     raise lost_events(log.thread_id, shown)
-        if shown < log.next_seq - 1 and log.head.owner is None:
+        if shown < log.known.next_seq - 1 and log.head.owner is None:
             with log.writing():
                 self._projection.show(log)
 
@@ -247,7 +243,7 @@ class FileSummaries:
 
     def _runs(self, thread_id: str) -> list[Entry]:
         log = self._log(thread_id)
-        entries = [] if log is None else list(log.entries.values())
+        entries = [] if log is None else list(log.known.entries.values())
         return [entry for entry in entries if entry.kind == "run" and entry.open]
 
     def _all(self) -> Iterator[tuple[Thread, tuple[Entry, ...]]]:
@@ -271,7 +267,7 @@ class FileSummaries:
         log = self._log(thread_id)
         if log is None:
             return ThreadSummary(stamp)
-        entries = list(log.entries.values())
+        entries = list(log.known.entries.values())
         waiting = tuple(entry for entry in entries if entry.open and entry.kind != "run")
         return ThreadSummary(stamp, log.head, waiting)
 

@@ -74,7 +74,7 @@ class FileProjection:
         folded = self._state_of(log)
         state = folded.state
         changed: dict[str, None] = {}
-        while state.next_seq < log.next_seq:
+        while state.next_seq < log.known.next_seq:
             for event in log.events_after(state.next_seq - 1, _PAGE):
                 state.apply(event)
                 if event.seq > folded.shown and event.run_id in state.runs:
@@ -87,13 +87,17 @@ class FileProjection:
             self._tree.sync_folder((*log.folder, INTERACTIONS))
         self._write((*log.folder, CHAT), chat_document(log.head, state))
         folded.shown = state.next_seq - 1
-        self._folded.put(log.thread_id, folded, 2 * log.size)
+        self._folded.put(log.thread_id, folded, 2 * log.known.size)
 
     def _state_of(self, log: FileLog) -> FoldedThread:
         found = self._folded.get(log.thread_id)
-        if found is not None and found.inode == log.inode and found.state.next_seq <= log.next_seq:
+        if (
+            found is not None
+            and found.inode == log.known.inode
+            and found.state.next_seq <= log.known.next_seq
+        ):
             return found
-        return FoldedThread(log.inode, self.shown_seq(log.folder))
+        return FoldedThread(log.known.inode, self.shown_seq(log.folder))
 
     def _write(self, place: Place, document: dict[str, Any]) -> None:
         text = json.dumps(document, ensure_ascii=False, indent=2) + "\n"

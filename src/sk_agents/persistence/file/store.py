@@ -20,6 +20,7 @@ from typing import Self, TypeVar
 
 import orjson
 
+from sk_agents import exceptions as errors
 from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.log.commits import (
@@ -33,17 +34,6 @@ from sk_agents.engine.log.commits import (
 )
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
 from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
-from sk_agents.exceptions import (
-    CommitOutcomeUnknown,
-    NotFound,
-    SchemaTooNew,
-    StateCorrupt,
-    StoreBroken,
-    StoreBusy,
-    StoreFull,
-    StoreUnavailable,
-    ThreadNotFound,
-)
 from sk_agents.persistence.encoding import check_replay, encode_events
 from sk_agents.persistence.file.disk import FileDisk
 from sk_agents.persistence.file.heartbeats import OWNERS, WATCHED, FileHeartbeats
@@ -113,7 +103,7 @@ class FileStore:
         self._heartbeats = FileHeartbeats(self._tree, self._clock)
         self._summaries = FileSummaries(self._tree, self._index, self._logs)
         self._workers: ThreadPoolExecutor | None = None
-        self._broken: StoreBroken | None = None
+        self._broken: str | None = None
         # How many bytes the largest commit has that found no room since the last ping did.
         self._refused = 0
         self._commits = 0
@@ -142,7 +132,7 @@ class FileStore:
         body = encode_events(commit.events, now)
         try:
             return await self._write(lambda: self._commit(commit, body, now))
-        except StoreFull:
+        except errors.StoreFull:
             self._refused = max(self._refused, len(body))
             raise
 
@@ -163,7 +153,7 @@ class FileStore:
         def read() -> list[Thread]:
             heads = []
             for thread_id in set(thread_ids):
-                with suppress(NotFound, StateCorrupt, OSError):
+                with suppress(errors.NotFound, errors.StateCorrupt, OSError):
                     heads.append(self._logs.get(thread_id).head)
             return heads
 
@@ -185,16 +175,21 @@ class FileStore:
         return await self._run(lambda: self._read_log(thread_id, read))
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
-        return await self._run(lambda: self._find(kind, key))
+        def read() -> Entry | None:
+            thread_id = self._index.thread_of(kind, key)
+            log = None if thread_id is None else self._logs.find(thread_id)
+            return None if log is None else log.known.entries.get((kind, key))
+
+        return await self._run(read)
 
     async def open_entries(
         self, kind: EntryKind, user_id: str, *, after: str | None = None, limit: int = 100
     ) -> Sequence[Entry]:
-        return await self._run(
-            lambda: open_page(
-                self._summaries.open_entries(kind, user_id), kind, user_id, after, limit
-            )
-        )
+        def read() -> list[Entry]:
+            mine = self._summaries.open_entries(kind, user_id)
+            return open_page(mine, kind, user_id, after, limit)
+
+        return await self._run(read)
 
     async def overdue(self, kind: EntryKind, limit: int = 100) -> Sequence[Entry]:
         now = self._clock.now()
@@ -203,7 +198,11 @@ class FileStore:
         )
 
     async def threads(self, query: ThreadQuery) -> ThreadPage:
-        return await self._run(lambda: self._threads(query))
+        def read() -> ThreadPage:
+            heads = self._summaries.heads(query.user_id)
+            return page_of((head for head in heads if self._matches(head, query.text)), query)
+
+        return await self._run(read)
 
     async def orphans(self, limit: int = 100) -> Sequence[Thread]:
         def read() -> list[Thread]:
@@ -249,7 +248,7 @@ class FileStore:
                 committed = self._append(log, commit, body, now)
             if committed is not None:
                 return committed
-        raise StoreBusy("The thread comes and goes too quickly.", thread_id=commit.thread_id)
+        raise errors.StoreBusy("The thread comes and goes too quickly.", thread_id=commit.thread_id)
 
     def _create(self, commit: Commit, body: bytes, now: datetime) -> Committed | None:
         """None if there is such a log already."""
@@ -265,7 +264,7 @@ class FileStore:
         with ExitStack() as stack:
             try:
                 fd = stack.enter_context(log.writing())
-            except ThreadNotFound:
+            except errors.ThreadNotFound:
                 self._logs.drop(commit.thread_id)
                 return None
             record = log.record(commit.commit_id)
@@ -274,7 +273,7 @@ class FileStore:
             head = log.head
             approval = None
             if isinstance(commit.guard, Pending):
-                approval = log.entries.get(("approval", commit.guard.approval_id))
+                approval = log.known.entries.get(("approval", commit.guard.approval_id))
             leased = commit.needs_lease_state and self._heartbeats.is_leased(head)
             admission = admit(commit, head, leased=leased, approval=approval, now=now)
             self._index.add(admission.entries)
@@ -297,37 +296,28 @@ class FileStore:
         """Read again if the thread was deleted and made again during the read: places differ."""
         for _ in range(ATTEMPTS):
             log = self._logs.get(thread_id)
-            stamp = log.stamp
+            stamp = log.known.stamp
             try:
                 return read(log)
-            except StateCorrupt:
+            except errors.StateCorrupt:
                 # Another reader may have brought the log up to date while this one read.
-                if log.stamp == stamp and log.is_current():
+                if log.known.stamp == stamp and log.is_current():
                     raise
-        raise StoreBusy("The thread comes and goes too quickly.", thread_id=thread_id)
+        raise errors.StoreBusy("The thread comes and goes too quickly.", thread_id=thread_id)
 
-    def _find(self, kind: EntryKind, key: str) -> Entry | None:
-        thread_id = self._index.thread_of(kind, key)
-        log = None if thread_id is None else self._logs.find(thread_id)
-        return None if log is None else log.entries.get((kind, key))
+    def _matches(self, head: Thread, text: str | None) -> bool:
+        if text is None:
+            return True
 
-    def _threads(self, query: ThreadQuery) -> ThreadPage:
-        heads = self._summaries.heads(query.user_id)
-        if query.text is not None:
-            text = query.text
-            heads = (head for head in heads if self._mentions(head, text))
-        return page_of(heads, query)
-
-    def _mentions(self, head: Thread, text: str) -> bool:
         def read(log: FileLog) -> bool:
             return any(
                 mentions(head, log.events_after(seq, _PAGE), text)
-                for seq in range(0, log.next_seq, _PAGE)
+                for seq in range(0, log.known.next_seq, _PAGE)
             )
 
         try:
             return self._read_log(head.thread_id, read)
-        except ThreadNotFound:
+        except errors.ThreadNotFound:
             return False
 
     def _delete(self, thread_id: str, next_seq: int, incarnation: str | None) -> None:
@@ -339,17 +329,14 @@ class FileStore:
                 trash = self._logs.take_away(log)
         self._tree.remove_folder(trash)
 
-    async def _write(self, work: Callable[[], T]) -> T:
-        """Work whose outcome is unknown if the disk refuses to sync it."""
-        return await self._in_worker(work)
-
     async def _run(self, work: Callable[[], T]) -> T:
         try:
-            return await self._in_worker(work)
-        except CommitOutcomeUnknown as error:
-            raise StoreBroken(str(error)) from error
+            return await self._write(work)
+        except errors.CommitOutcomeUnknown as error:
+            raise errors.StoreBroken(str(error)) from error
 
-    async def _in_worker(self, work: Callable[[], T]) -> T:
+    async def _write(self, work: Callable[[], T]) -> T:
+        """Work whose outcome is unknown if the disk refuses to sync it."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._open_workers(), self._checked, work)
 
@@ -357,16 +344,13 @@ class FileStore:
         """Nothing is acknowledged that was written where a restart would not find it, and nothing
         shown that was read there: another process may have written it before it noticed."""
         if self._broken is not None:
-            raise StoreBroken(str(self._broken))
+            raise errors.StoreBroken(self._broken)
         try:
             done = work()
-        except CommitOutcomeUnknown as error:
-            self._break(StoreBroken(str(error)))
+        except (errors.CommitOutcomeUnknown, errors.StoreBroken) as error:
+            self._break(str(error))
             raise
-        except StoreBroken as error:
-            self._break(error)
-            raise
-        except NotFound:
+        except errors.NotFound:
             self._check_place()
             raise
         except OSError as error:
@@ -378,18 +362,18 @@ class FileStore:
     def _check_place(self) -> None:
         try:
             self._tree.check()
-        except StoreBroken as error:
-            self._break(error)
+        except errors.StoreBroken as error:
+            self._break(str(error))
             raise
 
-    def _break(self, error: StoreBroken) -> None:
+    def _break(self, reason: str) -> None:
         if self._broken is None:
-            self._broken = error
-            logger.error("the store is broken", extra={"reason": str(error)})
+            self._broken = reason
+            logger.error("the store is broken", extra={"reason": reason})
 
     def _open_workers(self) -> ThreadPoolExecutor:
         if self._workers is None:
-            raise StoreUnavailable(f"{self._tree.root}: the store is not open")
+            raise errors.StoreUnavailable(f"{self._tree.root}: the store is not open")
         return self._workers
 
 
@@ -409,7 +393,7 @@ def _open_root(tree: FileTree) -> None:
     try:
         make_private_folder(tree.root)
     except (FileExistsError, NotADirectoryError):
-        raise StoreUnavailable(f"The store's place is not a folder: {tree.root}") from None
+        raise errors.StoreUnavailable(f"The store's place is not a folder: {tree.root}") from None
     _has_format(tree)
     for place in _FOLDERS:
         with tree.folder(place, create=True):
@@ -437,9 +421,9 @@ def _has_format(tree: FileTree) -> bool:
     try:
         version = int(orjson.loads(written)["format"])
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
-        raise StoreUnavailable(f"Not a store's format: {tree.root / _STORE[0]}") from None
+        raise errors.StoreUnavailable(f"Not a store's format: {tree.root / _STORE[0]}") from None
     if version > FORMAT:
-        raise SchemaTooNew(
+        raise errors.SchemaTooNew(
             f"{tree.root} has format {version}; this version reads up to {FORMAT}. Not touched."
         )
     return True

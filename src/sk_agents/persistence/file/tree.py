@@ -19,16 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sk_agents.exceptions import (
-    CommitOutcomeUnknown,
-    StateCorrupt,
-    StoreBroken,
-    StoreBusy,
-    StoreFull,
-    StoreReadOnly,
-    StoreUnavailable,
-    TealError,
-)
+from sk_agents import exceptions as errors
 from sk_agents.persistence.file.disk import FileDisk
 
 Place = tuple[str, ...]
@@ -59,25 +50,22 @@ def name_hash(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:40]
 
 
-def store_error(error: OSError) -> TealError:
+def store_error(error: OSError) -> errors.TealError:
     """The operating system's error as ours."""
     said = f"{error.strerror} ({error.filename})" if error.filename else str(error.strerror)
     if error.errno in _FULL:
-        return StoreFull(f"The store has no room; nothing was written: {said}")
+        return errors.StoreFull(f"The store has no room; nothing was written: {said}")
     if error.errno in _FORBIDDEN:
-        return StoreReadOnly(f"The store cannot be written: {said}")
+        return errors.StoreReadOnly(f"The store cannot be written: {said}")
     if error.errno in _PLANTED:
-        return StateCorrupt(f"Something stands where the store keeps its own: {said}")
-    return StoreUnavailable(f"The store cannot be used: {said}")
+        return errors.StateCorrupt(f"Something stands where the store keeps its own: {said}")
+    return errors.StoreUnavailable(f"The store cannot be used: {said}")
 
 
 @contextmanager
 def locked(fd: int, mode: int, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Hold the file's lock among all processes of the host.
-
-    Raises:
-        StoreBusy: another process does not give it up.
-    """
+    """Hold the file's lock among all processes of the host. Raises StoreBusy: another process does
+    not give it up."""
     deadline = time.monotonic() + seconds
     pause = 0.0002
     while True:
@@ -86,7 +74,9 @@ def locked(fd: int, mode: int, seconds: float = LOCK_SECONDS) -> Iterator[None]:
             break
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                raise StoreBusy("Another process holds a file of the store for too long.") from None
+                raise errors.StoreBusy(
+                    "Another process holds a file of the store for too long."
+                ) from None
             time.sleep(pause)
             pause = min(pause * 2, 0.02)
     try:
@@ -130,7 +120,7 @@ class FileTree:
         try:
             self._disk.sync(fd)
         except OSError as error:
-            raise CommitOutcomeUnknown(
+            raise errors.CommitOutcomeUnknown(
                 f"The disk refused to sync: {error.strerror}. Restart to read what it kept."
             ) from error
 
@@ -163,7 +153,7 @@ class FileTree:
             fd = self._disk.open(place[-1], folder, flags | _OPEN)
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise StateCorrupt(f"Not a plain file: {'/'.join(place)}")
+                raise errors.StateCorrupt(f"Not a plain file: {'/'.join(place)}")
             yield fd
         finally:
             os.close(fd)
@@ -205,7 +195,7 @@ class FileTree:
                 finally:
                     os.close(fd)
                 self._disk.move(name, temporary, place[-1], folder)
-            except (OSError, CommitOutcomeUnknown):
+            except (OSError, errors.CommitOutcomeUnknown):
                 with suppress(FileNotFoundError):
                     self._disk.remove(name, temporary)
                 raise
@@ -263,5 +253,7 @@ def new_temporary_name() -> str:
     return f"{secrets.token_hex(8)}.tmp"
 
 
-def gone(path: Path) -> StoreBroken:
-    return StoreBroken(f"{path} was removed or replaced: what is written now is lost; restart")
+def gone(path: Path) -> errors.StoreBroken:
+    return errors.StoreBroken(
+        f"{path} was removed or replaced: what is written now is lost; restart"
+    )

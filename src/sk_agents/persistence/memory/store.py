@@ -51,11 +51,8 @@ class ThreadLog:
     commits: dict[str, Record] = field(default_factory=dict)
 
     def replayed(self, commit: Commit) -> Committed | None:
-        """What a commit with this id did, if there was one.
-
-        Raises:
-            CommitReused: it held other events.
-        """
+        """What a commit with this id did, if there was one. Raises CommitReused: it held other
+        events."""
         record = self.commits.get(commit.commit_id)
         if record is None or self.head is None:
             return None

@@ -19,16 +19,7 @@ from typing import TypeVar
 
 import apsw
 
-from sk_agents.exceptions import (
-    CommitOutcomeUnknown,
-    SchemaTooNew,
-    StoreBroken,
-    StoreBusy,
-    StoreFull,
-    StoreReadOnly,
-    StoreUnavailable,
-    TealError,
-)
+from sk_agents import exceptions as errors
 from sk_agents.persistence.sqlite import rows
 from sk_agents.private_files import close_to_others, make_private_file, make_private_folder
 
@@ -111,24 +102,21 @@ MIGRATIONS = (
     """,
 )
 _NO_ROOM = (errno.EFBIG, errno.EDQUOT, errno.ENOSPC)
-_ERRORS: tuple[tuple[type[apsw.Error], type[TealError], str], ...] = (
-    (apsw.BusyError, StoreBusy, "the database is locked by another process"),
-    (apsw.LockedError, StoreBusy, "the database is locked by another process"),
-    (apsw.ReadOnlyError, StoreReadOnly, "the database cannot be written"),
-    (apsw.FullError, StoreFull, "the disk is full; nothing was written"),
-    (apsw.CantOpenError, StoreUnavailable, "the database cannot be opened"),
-    (apsw.NotADBError, StoreUnavailable, "the file is not a database"),
-    (apsw.CorruptError, StoreUnavailable, "the database file is damaged"),
-    (apsw.IOError, StoreUnavailable, "the disk failed; nothing was written"),
+_ERRORS: tuple[tuple[type[apsw.Error], type[errors.TealError], str], ...] = (
+    (apsw.BusyError, errors.StoreBusy, "the database is locked by another process"),
+    (apsw.LockedError, errors.StoreBusy, "the database is locked by another process"),
+    (apsw.ReadOnlyError, errors.StoreReadOnly, "the database cannot be written"),
+    (apsw.FullError, errors.StoreFull, "the disk is full; nothing was written"),
+    (apsw.CantOpenError, errors.StoreUnavailable, "the database cannot be opened"),
+    (apsw.NotADBError, errors.StoreUnavailable, "the file is not a database"),
+    (apsw.CorruptError, errors.StoreUnavailable, "the database file is damaged"),
+    (apsw.IOError, errors.StoreUnavailable, "the disk failed; nothing was written"),
 )
 
 
 def open_for_writing(path: Path) -> apsw.Connection:
-    """A connection to the file, made and migrated if need be.
-
-    Raises:
-        StoreUnavailable, StoreReadOnly, StoreBusy, SchemaTooNew: and nothing was changed.
-    """
+    """A connection to the file, made and migrated if need be. Raises StoreUnavailable,
+    StoreReadOnly, StoreBusy, SchemaTooNew: and nothing was changed."""
     _make_file(path)
     with translated(path):
         connection = apsw.Connection(str(path))
@@ -170,29 +158,29 @@ def translated(path: Path) -> Iterator[None]:
         raise store_error(error, path) from error
 
 
-def store_error(error: apsw.Error, path: Path, system_errno: int = 0) -> TealError:
+def store_error(error: apsw.Error, path: Path, system_errno: int = 0) -> errors.TealError:
     """`system_errno` shows whether a limit was reached or the disk is broken: SQLite calls both an
     I/O error."""
     if is_failed_sync(error):
-        return StoreBroken(f"{path}: the disk refused to sync; restart to read what it kept")
+        return errors.StoreBroken(f"{path}: the disk refused to sync; restart to read what it kept")
     if isinstance(error, apsw.IOError) and system_errno in _NO_ROOM:
         error = apsw.FullError(os.strerror(system_errno))
     for kind, ours, text in _ERRORS:
         if isinstance(error, kind):
             return ours(f"{path}: {text} ({error})")
-    return StoreUnavailable(f"{path}: {error}")
+    return errors.StoreUnavailable(f"{path}: {error}")
 
 
 def is_failed_sync(error: Exception) -> bool:
     """After this, what the operating system holds is not what the disk holds."""
-    return getattr(error, "extendedresult", 0) in (
-        apsw.SQLITE_IOERR_FSYNC,
-        apsw.SQLITE_IOERR_DIR_FSYNC,
+    failed = (apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC)
+    return getattr(error, "extendedresult", 0) in failed
+
+
+def outcome_unknown(path: Path) -> errors.TealError:
+    return errors.CommitOutcomeUnknown(
+        f"{path}: the disk refused to sync; restart to read what it kept."
     )
-
-
-def outcome_unknown(path: Path) -> TealError:
-    return CommitOutcomeUnknown(f"{path}: the disk refused to sync; restart to read what it kept.")
 
 
 def _make_file(path: Path) -> None:
@@ -200,11 +188,13 @@ def _make_file(path: Path) -> None:
     try:
         make_private_folder(path.parent)
     except OSError as error:
-        raise StoreUnavailable(f"{path.parent}: the folder cannot be made ({error})") from error
+        raise errors.StoreUnavailable(
+            f"{path.parent}: the folder cannot be made ({error})"
+        ) from error
     try:
         make_private_file(path)
     except OSError as error:
-        raise StoreUnavailable(f"{path}: the database cannot be opened ({error})") from error
+        raise errors.StoreUnavailable(f"{path}: the database cannot be opened ({error})") from error
     for suffix in SUFFIXES[1:]:
         close_to_others(path.with_name(path.name + suffix))
 
@@ -236,15 +226,15 @@ def _use_wal(connection: apsw.Connection) -> None:
 
 def _check_identity(connection: apsw.Connection, path: Path) -> None:
     if connection.readonly("main"):
-        raise StoreReadOnly(f"{path}: the database cannot be written")
+        raise errors.StoreReadOnly(f"{path}: the database cannot be written")
     # First: another process that fills an empty file sets its id in the same transaction.
     is_empty = not connection.pragma("schema_version")
     application = connection.pragma("application_id")
     version = connection.pragma("user_version")
     if application != APPLICATION_ID and not is_empty:
-        raise StoreUnavailable(f"{path}: this is another program's database")
+        raise errors.StoreUnavailable(f"{path}: this is another program's database")
     if version > len(MIGRATIONS):
-        raise SchemaTooNew(
+        raise errors.SchemaTooNew(
             f"{path}: written by a newer version (schema {version}, this one knows "
             f"{len(MIGRATIONS)}); it was not touched."
         )
@@ -309,7 +299,7 @@ class ReaderPool:
                 them before it noticed, so what was read may be gone after a restart.
         """
         if self._closed:
-            raise StoreUnavailable(f"{self._path}: the store is closed")
+            raise errors.StoreUnavailable(f"{self._path}: the store is closed")
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._read, read)
 
     def close(self) -> None:
@@ -333,6 +323,7 @@ class ReaderPool:
     def _connection(self) -> apsw.Connection:
         connection: apsw.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
+            self._files.check()
             connection = self._local.connection = open_for_reading(self._path)
             self._opened.append(connection)
             self._files.check()
@@ -418,8 +409,10 @@ class _BusyHandler:
         return now - self._since < HEARTBEAT_BUSY_SECONDS
 
 
-def _replaced(name: str) -> StoreBroken:
-    return StoreBroken(f"{name} was removed or replaced: what is written now is lost; restart")
+def _replaced(name: str) -> errors.StoreBroken:
+    return errors.StoreBroken(
+        f"{name} was removed or replaced: what is written now is lost; restart"
+    )
 
 
 def _identity(name: str) -> tuple[int, int] | None:

@@ -112,11 +112,8 @@ class GroupWriter:
         await asyncio.to_thread(self._thread.join)
 
     def run(self, work: Callable[[apsw.Connection], T]) -> asyncio.Future[T]:
-        """Run `work` in a transaction; its result is there once that is on disk.
-
-        Raises:
-            TealError: what `work` raised, or why the transaction failed.
-        """
+        """Run `work` in a transaction; its result is there once that is on disk. Raises TealError:
+        what `work` raised, or why the transaction failed."""
         self.check()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append(Job(work, future))
@@ -170,13 +167,10 @@ class GroupWriter:
                 self._wake = asyncio.get_running_loop().create_future()
                 await self._wake
             else:
-                await self._serve_group()
-
-    async def _serve_group(self) -> None:
-        group, self._waiting = self._waiting[:MAX_GROUP], self._waiting[MAX_GROUP:]
-        await self._write(group)
-        for job in group:
-            _resolve(job.future, job.result, job.error)
+                group, self._waiting = self._waiting[:MAX_GROUP], self._waiting[MAX_GROUP:]
+                await self._write(group)
+                for job in group:
+                    _resolve(job.future, job.result, job.error)
 
     async def _write(self, group: list[Job]) -> None:
         self.groups += 1

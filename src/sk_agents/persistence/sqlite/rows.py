@@ -198,9 +198,7 @@ def upsert_entry(db: Writer, no: int, row: Entry) -> None:
 
 
 def alive_until(db: apsw.Connection, owner: str) -> float | None:
-    for (moment,) in db.execute("SELECT alive_until FROM owner WHERE owner = ?", (owner,)):
-        return float(moment)
-    return None
+    return _moment(db, "SELECT alive_until FROM owner WHERE owner = ?", owner)
 
 
 def renew(db: apsw.Connection, owner: str, moment: float) -> None:
@@ -226,7 +224,11 @@ def mark_watched(db: apsw.Connection, run_ids: Collection[str], now: float, ago:
 
 
 def watched_at(db: apsw.Connection, run_id: str) -> float | None:
-    for (moment,) in db.execute("SELECT at FROM watched WHERE run_id = ?", (run_id,)):
+    return _moment(db, "SELECT at FROM watched WHERE run_id = ?", run_id)
+
+
+def _moment(db: apsw.Connection, statement: str, key: str) -> float | None:
+    for (moment,) in db.execute(statement, (key,)):
         return float(moment)
     return None
 

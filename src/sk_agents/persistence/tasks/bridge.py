@@ -24,6 +24,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import ValidationError
 
+from sk_agents import exceptions as errors
 from sk_agents.engine.events import Event
 from sk_agents.engine.log.commits import (
     Absent,
@@ -36,16 +37,6 @@ from sk_agents.engine.log.commits import (
 )
 from sk_agents.engine.models import Durability, Entry, EntryKind, StoredModel, Thread
 from sk_agents.engine.ports import Clock
-from sk_agents.exceptions import (
-    CommitOutcomeUnknown,
-    ConfigurationError,
-    InvalidInput,
-    SchemaTooNew,
-    StateCorrupt,
-    StoreError,
-    StoreFull,
-    StoreUnavailable,
-)
 from sk_agents.persistence.encoding import (
     decode_head,
     decode_record,
@@ -108,21 +99,16 @@ class TaskLog(ThreadLog):
         log = cls(task.task_id, head, records=document.records)
         for sealed in document.records:
             if sealed.first_seq != len(log.events) + 1:
-                raise StateCorrupt("A stored record is missing.", thread_id=task.task_id)
-            record = decode_record(
-                task.task_id,
-                sealed.first_seq,
-                sealed.commit_id,
-                sealed.body.encode(),
-                sealed.check,
-                head.incarnation,
-            )
+                raise errors.StateCorrupt("A stored record is missing.", thread_id=task.task_id)
+            place = (task.task_id, sealed.first_seq, sealed.commit_id)
+            body = sealed.body.encode()
+            record = decode_record(*place, body, sealed.check, head.incarnation)
             log.events.extend(record.events)
             log.commits[record.commit_id] = record
         if head.next_seq != len(log.events) + 1:
-            raise StateCorrupt("The log ends before its head says.", thread_id=task.task_id)
+            raise errors.StateCorrupt("The log ends before its head says.", thread_id=task.task_id)
         if (head.thread_id, head.user_id) != (task.task_id, task.user_id):
-            raise StateCorrupt("The task's owner is not its log's.", thread_id=task.task_id)
+            raise errors.StateCorrupt("The task's owner is not its log's.", thread_id=task.task_id)
         return log
 
     @classmethod
@@ -140,10 +126,7 @@ class TaskLog(ThreadLog):
 
     def grown(self, commit_id: str, admission: Admission, body: bytes) -> Self:
         """This log with one more commit, whose events are `body`. Shares nothing with `admission`.
-
-        Raises:
-            InvalidInput: what was written cannot be read back, such as lists nested too deep.
-        """
+        Raises InvalidInput: what was written cannot be read back, such as lists nested too deep."""
         longer = self.with_head(admission.thread)
         if admission.events:
             first_seq = admission.events[0].seq
@@ -151,8 +134,8 @@ class TaskLog(ThreadLog):
             check = record_checksum(self.thread_id, first_seq, commit_id, body, identity)
             try:
                 record = decode_record(self.thread_id, first_seq, commit_id, body, check, identity)
-            except StateCorrupt as error:
-                raise InvalidInput("An event holds a value that cannot be kept.") from error
+            except errors.StateCorrupt as error:
+                raise errors.InvalidInput("An event holds a value that cannot be kept.") from error
             longer.events.extend(record.events)
             longer.commits[commit_id] = record
             sealed = SealedRecord(
@@ -190,9 +173,9 @@ def _document(task: AgentTask) -> LogDocument:
     try:
         document = LogDocument.model_validate(stored)
     except ValidationError as error:
-        raise StateCorrupt("A task's log cannot be read.", thread_id=task.task_id) from error
+        raise errors.StateCorrupt("A task's log cannot be read.", thread_id=task.task_id) from error
     if document.version > FORMAT:
-        raise SchemaTooNew(thread_id=task.task_id)
+        raise errors.SchemaTooNew(thread_id=task.task_id)
     return document
 
 
@@ -206,65 +189,55 @@ class UserTasks:
     def __str__(self) -> str:
         return f"{type(self._manager).__module__}.{type(self._manager).__name__}"
 
-    async def create(self, task: AgentTask) -> None:
-        await self._call("create", task)
-
     async def load(self, task_id: str) -> AgentTask | None:
-        task = self._task(await self._call("load", task_id))
+        task = self._task(await self.call("load", task_id))
         if task is not None and task.task_id != task_id:
-            raise StateCorrupt(f"{self}: load returned another task.", thread_id=task_id)
+            raise errors.StateCorrupt(f"{self}: load returned another task.", thread_id=task_id)
         return task
-
-    async def update(self, task: AgentTask) -> None:
-        await self._call("update", task)
-
-    async def delete(self, task_id: str) -> None:
-        await self._call("delete", task_id)
 
     async def load_by_request_id(self, request_id: str) -> AgentTask | None:
         """The task of a request, if the class can look it up."""
         if not hasattr(self._manager, LOOKUP):
             return None
-        return self._task(await self._call(LOOKUP, request_id))
+        return self._task(await self.call(LOOKUP, request_id))
 
     async def probe(self, key: str, now: datetime) -> None:
-        """Prove that the class keeps a task's ids and metadata, and that it forgets a task.
-
-        Raises:
-            ConfigurationError: it does not.
-        """
+        """Prove that the class keeps a task's ids and metadata, and that it forgets a task. Raises
+        ConfigurationError: it does not."""
         task = _probe_task(key, now)
         changed = task.model_copy(update={"metadata": {key: {"list": [1, "\u00e9", None]}}})
-        await self.create(task)
+        await self.call("create", task)
         try:
-            await self.update(changed.model_copy(deep=True))
+            await self.call("update", changed.model_copy(deep=True))
             loaded = await self.load(task.task_id)
         finally:
-            await self.delete(task.task_id)
+            await self.call("delete", task.task_id)
         if loaded is None or _kept(loaded) != _kept(changed):
-            raise ConfigurationError(
+            raise errors.ConfigurationError(
                 f"TA_PERSISTENCE_CLASS: {self} does not return a task with the ids and metadata it "
                 "was given, so it cannot keep a conversation"
             )
         if await self.load(task.task_id) is not None:
-            raise ConfigurationError(f"TA_PERSISTENCE_CLASS: {self} does not delete a task")
+            raise errors.ConfigurationError(f"TA_PERSISTENCE_CLASS: {self} does not delete a task")
 
-    async def _call(self, name: str, argument: AgentTask | str) -> Any:
+    async def call(self, name: str, argument: AgentTask | str) -> Any:
         method = getattr(self._manager, name)
         try:
             if inspect.iscoroutinefunction(method):
                 return await method(argument)
             result = await asyncio.to_thread(method, argument)
             return await result if inspect.isawaitable(result) else result
-        except (StoreError, StoreFull):
+        except (errors.StoreError, errors.StoreFull):
             raise
         except Exception as error:
             # Only the kind of error is shown: its text may hold an address or a password.
-            raise StoreUnavailable(f"{self}: {name} failed with {type(error).__name__}.") from error
+            raise errors.StoreUnavailable(
+                f"{self}: {name} failed with {type(error).__name__}."
+            ) from error
 
     def _task(self, task: Any) -> AgentTask | None:
         if task is not None and not isinstance(task, AgentTask):
-            raise StateCorrupt(f"{self}: returned {type(task).__name__} for a task.")
+            raise errors.StateCorrupt(f"{self}: returned {type(task).__name__} for a task.")
         return task
 
 
@@ -343,7 +316,7 @@ class TaskBridgeStore(MemoryStore):
 
     async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
         for thread_id in set(thread_ids):
-            with suppress(StateCorrupt):
+            with suppress(errors.StateCorrupt):
                 await self._mirror(thread_id)
         return await super().heads(thread_ids)
 
@@ -406,27 +379,22 @@ class TaskBridgeStore(MemoryStore):
             check_deletable(thread_id, log.head, next_seq, incarnation, leased=leased)
             # Out of the mirror first: if the class fails, what it holds is read again.
             self._forget(thread_id)
-            await self._tasks.delete(thread_id)
+            await self._tasks.call("delete", thread_id)
             with self._lock:
                 self._drop_entries(thread_id)
 
     async def _write(self, log: TaskLog, *, is_new: bool = False) -> None:
-        """Have the class keep this log.
-
-        Raises:
-            StoreError, StoreFull: it did not.
-            CommitOutcomeUnknown: it failed, and does not say what it holds now.
-        """
-        write = self._tasks.create if is_new else self._tasks.update
+        """Have the class keep this log. Raises StoreError, StoreFull: it did not;
+        CommitOutcomeUnknown: it failed, and does not say what it holds now."""
         task = log.task()
         try:
-            await write(task)
-        except (StoreError, StoreFull) as failure:
+            await self._tasks.call("create" if is_new else "update", task)
+        except (errors.StoreError, errors.StoreFull) as failure:
             try:
                 held = await self._fetch(log.thread_id)
-            except (StoreError, StateCorrupt):
+            except (errors.StoreError, errors.StateCorrupt):
                 self._forget(log.thread_id)
-                raise CommitOutcomeUnknown(thread_id=log.thread_id) from failure
+                raise errors.CommitOutcomeUnknown(thread_id=log.thread_id) from failure
             if held is None or held.document() != log.document():
                 raise
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from datetime import datetime
 from itertools import islice
 from typing import Any, Literal
 
+from sk_agents import exceptions as errors
 from sk_agents.engine.events import (
     Answered,
     Event,
@@ -28,15 +29,6 @@ from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.engine.log.commits import Absent, Commit, Guard, Unchanged
 from sk_agents.engine.models import NewThread, Thread, ThreadStatus, UserInput
 from sk_agents.engine.ports import Store
-from sk_agents.exceptions import (
-    CommitOutcomeUnknown,
-    Conflict,
-    InvalidInput,
-    SequenceConflict,
-    StateCorrupt,
-    ThreadBusy,
-    ThreadNotFound,
-)
 from sk_agents.persistence.task_persistence_manager import TaskPersistenceManager
 from sk_agents.ska_types import AgentTask, AgentTaskItem, MultiModalItem, TaskStatus
 
@@ -72,19 +64,15 @@ class StoreTasks(TaskPersistenceManager):
         self._store = store
 
     async def create(self, task: AgentTask) -> None:
-        """Keep a new task.
-
-        Raises:
-            ThreadExists: the id is taken.
-            InvalidInput: an item is of another task, or the metadata is not JSON.
-        """
+        """Keep a new task. Raises ThreadExists: the id is taken; InvalidInput: an item is of
+        another task, or the metadata is not JSON."""
         await self._commit(task.task_id, Absent(new_thread(task)), creation_events(task))
         task.mark_stored()
 
     async def load(self, task_id: str) -> AgentTask | None:
         try:
             head, events = await self._read(task_id)
-        except ThreadNotFound:
+        except errors.ThreadNotFound:
             return None
         return task_of(head, events).mark_stored()
 
@@ -105,32 +93,28 @@ class StoreTasks(TaskPersistenceManager):
                     task.task_id, Unchanged(head.next_seq), changes, head.incarnation
                 )
                 break
-            except SequenceConflict:
+            except errors.SequenceConflict:
                 if attempt == MAX_ATTEMPTS:
                     raise
         task.mark_stored()
 
     async def delete(self, task_id: str) -> None:
-        """Remove the task.
-
-        Raises:
-            ThreadNotFound: no such task.
-            LeaseHeld: it is being worked on.
-        """
+        """Remove the task. Raises ThreadNotFound: no such task; LeaseHeld: it is being worked
+        on."""
         for attempt in range(1, MAX_ATTEMPTS + 1):
             head = await self._head(task_id)
             try:
                 return await self._store.delete(
                     task_id, next_seq=head.next_seq, incarnation=head.incarnation
                 )
-            except SequenceConflict:
+            except errors.SequenceConflict:
                 if attempt == MAX_ATTEMPTS:
                     raise
 
     async def _head(self, task_id: str) -> Thread:
         head = await self._store.thread(task_id)
         if head.surface != SURFACE:
-            raise ThreadNotFound(thread_id=task_id)
+            raise errors.ThreadNotFound(thread_id=task_id)
         return head
 
     async def _read(self, task_id: str) -> tuple[Thread, Sequence[Event]]:
@@ -142,7 +126,9 @@ class StoreTasks(TaskPersistenceManager):
                 task_id, len(events), incarnation=head.incarnation
             )
             if not page:
-                raise StateCorrupt("The log is shorter than its head says.", thread_id=task_id)
+                raise errors.StateCorrupt(
+                    "The log is shorter than its head says.", thread_id=task_id
+                )
             events.extend(islice(page, missing))
         return head, events
 
@@ -152,7 +138,7 @@ class StoreTasks(TaskPersistenceManager):
         commit = Commit(task_id, uuid.uuid4().hex, guard, events, incarnation=incarnation)
         try:
             await self._store.commit(commit)
-        except CommitOutcomeUnknown:
+        except errors.CommitOutcomeUnknown:
             await self._store.commit(commit)
 
 
@@ -167,11 +153,8 @@ def new_thread(task: AgentTask) -> NewThread:
 
 
 def creation_events(task: AgentTask) -> tuple[Event, ...]:
-    """The start of the log of a task made elsewhere.
-
-    Raises:
-        InvalidInput: an item is of another task, or the metadata is not JSON.
-    """
+    """The start of the log of a task made elsewhere. Raises InvalidInput: an item is of another
+    task, or the metadata is not JSON."""
     return (
         ThreadChanged(metadata={LABEL: _label(task, task.created_at, task.last_updated_at)}),
         Imported(items=imported_items(task, task.items), status=IMPORTED_STATUSES[task.status]),
@@ -182,12 +165,12 @@ def update_events(task: AgentTask, stored: AgentTask, head: Thread) -> tuple[Eve
     """What turns `stored` into `task`, as far as the caller changed `task`; see `update`."""
     for name in _FIXED:
         if getattr(task, name) != getattr(stored, name):
-            raise InvalidInput(f"A task's {name} cannot be changed.", thread_id=task.task_id)
+            raise errors.InvalidInput(f"A task's {name} cannot be changed.", thread_id=task.task_id)
     items = imported_items(task, _new_items(task, stored))
     base = task.stored or stored
     status = IMPORTED_STATUSES[task.status] if task.status != base.status else None
     if status is not None and head.active_run is not None:
-        raise ThreadBusy(
+        raise errors.ThreadBusy(
             "A run of this task is active; its status is the run's.", thread_id=task.task_id
         )
     changes: list[Event] = [Imported(items=items, status=status)]
@@ -198,7 +181,6 @@ def update_events(task: AgentTask, stored: AgentTask, head: Thread) -> tuple[Eve
 
 def task_of(head: Thread, events: Iterable[Event]) -> AgentTask:
     """The task that a thread's head and its events describe."""
-    label = _stored_label(head)
     created_at, last_updated_at = _times(head)
     return AgentTask(
         task_id=head.thread_id,
@@ -208,7 +190,7 @@ def task_of(head: Thread, events: Iterable[Event]) -> AgentTask:
         created_at=created_at,
         last_updated_at=last_updated_at,
         status=STATUSES[head.status],
-        metadata=deepcopy(label.get("metadata", {})),
+        metadata=deepcopy(head.metadata.get(LABEL, {}).get("metadata", {})),
         expires_at=head.expires_at,
     )
 
@@ -219,7 +201,7 @@ def _new_items(task: AgentTask, stored: AgentTask) -> list[AgentTaskItem]:
     theirs = iter(stored.items)
     # Membership in an iterator consumes it: the known items must come in the stored order.
     if len(task.items) < known or not all(item in theirs for item in task.items[:known]):
-        raise Conflict(
+        raise errors.Conflict(
             "A stored item of this task was changed or removed, or another caller changed the "
             "task; load it again and append to it.",
             thread_id=task.task_id,
@@ -228,27 +210,17 @@ def _new_items(task: AgentTask, stored: AgentTask) -> list[AgentTaskItem]:
 
 
 def _label(task: AgentTask, created_at: datetime, last_updated_at: datetime) -> dict[str, Any]:
+    canonical_json(task.metadata)  # refuses what Python's own encoder would bend into JSON
     return {
-        "metadata": _json_copy(task.metadata),
+        "metadata": json.loads(json.dumps(task.metadata)),
         "created_at": created_at.isoformat(),
         "last_updated_at": last_updated_at.isoformat(),
     }
 
 
-def _json_copy(metadata: dict[str, Any]) -> dict[str, Any]:
-    canonical_json(metadata)  # refuses what Python's own encoder would bend into JSON
-    copy: dict[str, Any] = json.loads(json.dumps(metadata))
-    return copy
-
-
-def _stored_label(head: Thread) -> Mapping[str, Any]:
-    label: Mapping[str, Any] = head.metadata.get(LABEL, {})
-    return label
-
-
 def _times(head: Thread) -> tuple[datetime, datetime]:
     """Creation as it was given; the last update as given until the first write after it."""
-    label = _stored_label(head)
+    label = head.metadata.get(LABEL, {})
     if "created_at" not in label:
         return head.created_at, head.updated_at
     created_at = datetime.fromisoformat(label["created_at"])
@@ -283,13 +255,10 @@ def items_of(task_id: str, events: Iterable[Event]) -> list[AgentTaskItem]:
 
 
 def imported_items(task: AgentTask, items: Iterable[AgentTaskItem]) -> tuple[ImportedItem, ...]:
-    """The new `items` of `task` as the log keeps them.
-
-    Raises:
-        InvalidInput: an item of the task names another task.
-    """
+    """The new `items` of `task` as the log keeps them. Raises InvalidInput: an item of the task
+    names another task."""
     if any(item.task_id != task.task_id for item in task.items):
-        raise InvalidInput("An item belongs to another task.", thread_id=task.task_id)
+        raise errors.InvalidInput("An item belongs to another task.", thread_id=task.task_id)
     return tuple(
         ImportedItem(
             role=item.role,

@@ -64,7 +64,7 @@ _GROWING: Mapping[str, Callable[..., int]] = {
 
 
 class MathTools:
-    def offers(self) -> Iterator[BuiltinFunction]:
+    def functions(self) -> Iterator[BuiltinFunction]:
         yield BuiltinFunction("Math", self.calculate, Effect.READ_ONLY, asks=None, timeout=10)
 
     async def calculate(
@@ -78,7 +78,7 @@ class ClockTools:
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._now = now
 
-    def offers(self) -> Iterator[BuiltinFunction]:
+    def functions(self) -> Iterator[BuiltinFunction]:
         yield BuiltinFunction("Clock", self.current_time, Effect.READ_ONLY, asks=None, timeout=10)
 
     def current_time(
@@ -98,7 +98,7 @@ class ClockTools:
 
 
 class UserTools:
-    def offers(self) -> Iterator[BuiltinFunction]:
+    def functions(self) -> Iterator[BuiltinFunction]:
         # It asks by itself; where no user can be asked, it must not even be tried.
         yield BuiltinFunction("User", self.ask_user, Effect.READ_ONLY, is_question=True)
 

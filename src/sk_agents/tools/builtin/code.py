@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import codecs
 import signal
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from contextlib import aclosing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
 from sk_agents.exceptions import ToolError
+from sk_agents.tools.base_tool import ToolStream
 from sk_agents.tools.builtin.function_tool import BuiltinFunction
 from sk_agents.tools.builtin.workspace import Workspaces
-from sk_agents.tools.sandbox.plans import ProgramLimits, tightened
+from sk_agents.tools.sandbox.plans import ProgramLimits
 from sk_agents.tools.sandbox.sandbox import Language, ProgramEnd, Sandbox, SourceCode
 from sk_agents.worker_threads import WorkerThreads
 
@@ -35,7 +36,7 @@ class CodeTools:
         self._workspaces, self._limits = workspaces, limits
         self._sandbox, self._threads = sandbox, threads
 
-    def offers(self) -> Iterator[BuiltinFunction]:
+    def functions(self) -> Iterator[BuiltinFunction]:
         place = [str(self._workspaces.path), self._workspaces.shared_by, asdict(self._limits)]
         timeout = self._limits.seconds + MARGIN_SECONDS
         for function in (self.run_python, self.run_shell):
@@ -47,7 +48,7 @@ class CodeTools:
         seconds: Seconds = None,
         *,
         context: ToolContext,
-    ) -> AsyncGenerator[ToolChunk | ToolResult]:
+    ) -> ToolStream:
         """Run Python in the workspace folder. There is no network and no other folder to write."""
         async with aclosing(self._run("python", code, seconds, context)) as pieces:
             async for piece in pieces:
@@ -59,7 +60,7 @@ class CodeTools:
         seconds: Seconds = None,
         *,
         context: ToolContext,
-    ) -> AsyncGenerator[ToolChunk | ToolResult]:
+    ) -> ToolStream:
         """Run a shell script in the workspace folder, without network or other folders to write."""
         async with aclosing(self._run("shell", script, seconds, context)) as pieces:
             async for piece in pieces:
@@ -67,10 +68,12 @@ class CodeTools:
 
     async def _run(
         self, language: Language, text: str, seconds: float | None, context: ToolContext
-    ) -> AsyncGenerator[ToolChunk | ToolResult]:
+    ) -> ToolStream:
         if seconds is not None and not seconds > 0:
             raise ToolError("seconds must be more than 0.")
-        limits = tightened(self._limits, seconds)
+        limits = self._limits
+        if seconds is not None:
+            limits = replace(limits, seconds=min(seconds, limits.seconds))
         folder = await self._threads.run(lambda: self._workspaces.folder(context))
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         output: list[str] = []

@@ -16,11 +16,14 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Annotated, Any
 
+from pydantic import Field
+
 from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import ToolContext
 from sk_agents.exceptions import ToolError
 from sk_agents.tools.builtin.function_tool import BuiltinFunction
-from sk_agents.tools.builtin.workspace import Workspace, Workspaces, kind_of, parts_of
+from sk_agents.tools.builtin.workspace import Workspace, Workspaces, kind_of, parts_of, stat_of
+from sk_agents.tools.operator_config import StrictModel
 
 PLUGIN = "Files"
 MOST_DEPTH = 32
@@ -48,27 +51,18 @@ MOST_COMPARED = 4_000_000
 Opcode = tuple[str, int, int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class FileLimits:
-    file_kb: int = 4096
-    result_kb: int = 128
-    entries: int = 1000
-    matches: int = 200
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """`path` is from the workspace on."""
-
-    path: str
-    known: os.stat_result
+class FileLimits(StrictModel):
+    file_kb: Annotated[int, Field(ge=1, le=1 << 16)] = 4096
+    result_kb: Annotated[int, Field(ge=1, le=8192)] = 128
+    entries: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    matches: Annotated[int, Field(ge=1, le=100_000)] = 200
 
 
 class FileTools:
     def __init__(self, workspaces: Workspaces, limits: FileLimits) -> None:
         self._workspaces, self._limits = workspaces, limits
 
-    def offers(self) -> Iterator[BuiltinFunction]:
+    def functions(self) -> Iterator[BuiltinFunction]:
         place = [str(self._workspaces.path), self._workspaces.shared_by]
         for function in (self.read_file, self.list_files, self.search_files):
             yield BuiltinFunction(
@@ -119,13 +113,13 @@ class FileTools:
         """List the files of a folder in the workspace, with their sizes in bytes."""
         listed: list[str] = []
         with self._workspaces.opened(context) as workspace:
-            for found in _walk(workspace, path, deep=recursive):
-                if not fnmatch.fnmatchcase(os.path.basename(found.path), glob):
+            for found, known in _walk(workspace, path, deep=recursive):
+                if not fnmatch.fnmatchcase(os.path.basename(found), glob):
                     continue
                 if len(listed) == self._limits.entries:
                     listed.append(f"[cut: the first {self._limits.entries} entries]")
                     break
-                listed.append(_listed(found))
+                listed.append(_listed(found, known.st_mode, known.st_size))
         return "\n".join(listed) or "(nothing)"
 
     def search_files(
@@ -144,16 +138,16 @@ class FileTools:
         hits: list[str] = []
         deadline = time.monotonic() + SEARCH_SECONDS
         with self._workspaces.opened(context) as workspace:
-            for found in _walk(workspace, path, deep=True):
-                name = os.path.basename(found.path)
-                if not stat.S_ISREG(found.known.st_mode) or not fnmatch.fnmatchcase(name, glob):
+            for found, known in _walk(workspace, path, deep=True):
+                is_wanted = fnmatch.fnmatchcase(os.path.basename(found), glob)
+                if not stat.S_ISREG(known.st_mode) or not is_wanted:
                     continue
                 if time.monotonic() > deadline:
                     hits.append(f"[stopped after {SEARCH_SECONDS:g} seconds; search less]")
                     break
-                for number, line in enumerate(self._lines(workspace, found.path), 1):
+                for number, line in enumerate(self._lines(workspace, found), 1):
                     if sought in (line if case_sensitive else line.casefold()):
-                        hits.append(f"{found.path}:{number}: {line.strip()[:MOST_LINE]}")
+                        hits.append(f"{found}:{number}: {line.strip()[:MOST_LINE]}")
                 if len(hits) >= self._limits.matches:
                     hits[self._limits.matches :] = [f"[cut: {self._limits.matches} lines]"]
                     break
@@ -261,15 +255,15 @@ def _fitting(lines: list[str], most: int) -> tuple[str, int]:
     return "".join(lines), len(lines)
 
 
-def _listed(found: _Found) -> str:
-    mode = found.known.st_mode
+def _listed(path: str, mode: int, size: int) -> str:
     if stat.S_ISREG(mode):
-        return f"{found.path}  {found.known.st_size}"
-    return f"{found.path}/" if stat.S_ISDIR(mode) else f"{found.path}  ({kind_of(mode)})"
+        return f"{path}  {size}"
+    return f"{path}/" if stat.S_ISDIR(mode) else f"{path}  ({kind_of(mode)})"
 
 
-def _walk(workspace: Workspace, path: str, *, deep: bool) -> Iterator[_Found]:
-    """What lies in a folder, in order of names. Links and other file systems are not entered."""
+def _walk(workspace: Workspace, path: str, *, deep: bool) -> Iterator[tuple[str, os.stat_result]]:
+    """What lies in a folder, in order of names, by its path in the workspace. Links and other file
+    systems are not entered."""
     ahead = ["/".join(parts_of(path))]
     first = ahead[0]
     while ahead:
@@ -277,26 +271,19 @@ def _walk(workspace: Workspace, path: str, *, deep: bool) -> Iterator[_Found]:
         try:
             with workspace.folder(at) as folder:
                 for name in sorted(os.listdir(folder)):
-                    known = _stat(folder, name)
+                    known = stat_of(folder, name)
                     if known is None:
                         continue
-                    found = _Found(f"{at}/{name}" if at else name, known)
-                    yield found
+                    found = f"{at}/{name}" if at else name
+                    yield found, known
                     if deep and stat.S_ISDIR(known.st_mode) and at.count("/") < MOST_DEPTH:
-                        below.append(found.path)
+                        below.append(found)
         except ToolError:
             if at == first:
                 raise
             # Renamed or removed since it was listed, or not ours to read.
             continue
         ahead.extend(reversed(below))
-
-
-def _stat(folder: int, name: str) -> os.stat_result | None:
-    try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sk_agents.engine.log.canonical import digest
 from sk_agents.engine.models import Effect
-from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
+from sk_agents.engine.turns import ToolContext, ToolResult
 from sk_agents.exceptions import ToolError
-from sk_agents.tools.base_tool import Tool, tool_spec
+from sk_agents.tools.base_tool import Tool, ToolStream, tool_spec
 from sk_agents.tools.parameters import parameters_of
 from sk_agents.worker_threads import WorkerThreads
 
@@ -40,28 +40,28 @@ class BuiltinFunction:
 class FunctionTool(Tool):
     """A plain function runs in a thread, a coroutine and a generator of pieces on the loop."""
 
-    def __init__(self, offer: BuiltinFunction, threads: WorkerThreads) -> None:
-        function, name = offer.function, offer.function.__name__
+    def __init__(self, builtin: BuiltinFunction, threads: WorkerThreads) -> None:
+        function, name = builtin.function, builtin.function.__name__
         self.origin = f"built-in {name}"
-        self.requires_approval = offer.asks
-        self._offer, self._threads = offer, threads
+        self.requires_approval = builtin.asks
+        self._builtin, self._threads = builtin, threads
         self._parameters = parameters_of(function, bound=True, origin=self.origin)
         spec = tool_spec(
-            name=f"{offer.plugin}-{name}",
+            name=f"{builtin.plugin}-{name}",
             description=inspect.getdoc(function) or "",
             parameters=self._parameters.schema,
             origin=self.origin,
-            effect=offer.effect,
-            timeout=offer.timeout,
+            effect=builtin.effect,
+            timeout=builtin.timeout,
         )
-        goal = digest([spec.definition_digest, offer.bound_to])
-        self.spec = replace(spec, definition_digest=goal, question=offer.is_question)
+        goal = digest([spec.definition_digest, builtin.bound_to])
+        self.spec = replace(spec, definition_digest=goal, question=builtin.is_question)
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return self._parameters.check(arguments)
 
     async def preview(self, arguments: dict[str, Any], context: ToolContext) -> str | None:
-        shown = self._offer.preview
+        shown = self._builtin.preview
         if shown is None:
             return None
         try:
@@ -69,10 +69,8 @@ class FunctionTool(Tool):
         except OSError as error:
             raise ToolError("The workspace cannot be read now.") from error
 
-    async def run(
-        self, arguments: dict[str, Any], context: ToolContext
-    ) -> AsyncGenerator[ToolChunk | ToolResult]:
-        values, function = self._parameters.values(arguments), self._offer.function
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolStream:
+        values, function = self._parameters.values(arguments), self._builtin.function
         if self._parameters.context is not None:
             values[self._parameters.context] = context
         if inspect.isasyncgenfunction(function):

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import Field, StringConstraints, ValidationError
 
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.tools.builtin.basic_tools import ClockTools, MathTools, UserTools
@@ -18,6 +18,7 @@ from sk_agents.tools.builtin.code import CodeTools
 from sk_agents.tools.builtin.files import FileLimits, FileTools
 from sk_agents.tools.builtin.function_tool import BuiltinFunction, FunctionTool
 from sk_agents.tools.builtin.workspace import SharedBy, Workspaces
+from sk_agents.tools.operator_config import StrictModel, problems_of
 from sk_agents.tools.sandbox.plans import ProgramLimits
 from sk_agents.tools.sandbox.sandbox import Sandbox
 from sk_agents.worker_threads import WorkerThreads
@@ -48,11 +49,7 @@ PrivateHost = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.:-]+$")]
 Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class CodeBlock(_Strict):
+class CodeBlock(StrictModel):
     """Limits of one program; see `sandbox.plans.ProgramLimits`."""
 
     seconds: Seconds = 30.0
@@ -63,29 +60,26 @@ class CodeBlock(_Strict):
     processes: Annotated[int, Field(ge=1, le=4096)] = 64
 
 
-class FilesBlock(_Strict):
-    file_kb: Annotated[int, Field(ge=1, le=1 << 16)] = 4096
-    result_kb: Annotated[int, Field(ge=1, le=8192)] = 128
-    entries: Annotated[int, Field(ge=1, le=100_000)] = 1000
-    matches: Annotated[int, Field(ge=1, le=100_000)] = 200
+class WebLimits(StrictModel):
+    """`allow` are hosts: `example.org`, `*.example.org`, `*`, with a port if it is not the usual
+    one, after `http://` if it may be asked without encryption. `private` are hosts among them
+    whose addresses need not be public."""
 
-
-class HttpBlock(_Strict):
     allow: Annotated[tuple[Host, ...], Field(min_length=1)]
     private: tuple[PrivateHost, ...] = ()
     seconds: Seconds = 20.0
     max_kb: Annotated[int, Field(ge=1, le=8192)] = 256
 
 
-class BuiltinBlock(_Strict):
+class BuiltinBlock(StrictModel):
     """`workspace` is relative to the agent file; `workspace_for` says who shares one folder."""
 
     tools: tuple[ToolName, ...]
     workspace: Annotated[str, Field(min_length=1)] | None = None
     workspace_for: SharedBy = "user"
-    files: FilesBlock = FilesBlock()
+    files: FileLimits = FileLimits()
     code: CodeBlock = CodeBlock()
-    http: HttpBlock | None = None
+    http: WebLimits | None = None
 
 
 def read_builtin(block: Any, *, path: Path, field: str) -> BuiltinBlock:
@@ -97,11 +91,8 @@ def read_builtin(block: Any, *, path: Path, field: str) -> BuiltinBlock:
     try:
         read = BuiltinBlock.model_validate(block)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = "".join(
-            f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]
-        )
-        raise _fault(path, f"{field}{place}", first["msg"]) from None
+        place, reason = next(problems_of(error))
+        raise _fault(path, f"{field}{place}", reason) from None
     if len(set(read.tools)) < len(read.tools):
         raise _fault(path, f"{field}.tools", "names a tool twice")
     if read.workspace is None and (FILE_TOOLS | CODE_TOOLS) & set(read.tools):
@@ -143,23 +134,26 @@ class BuiltinTools:
                 raise ConfigurationError(f"{path}: {field}.tools: {error}") from None
         workspaces = self._workspaces(read, path, f"{field}.workspace")
         return [
-            FunctionTool(offer, self._threads)
-            for offer in self._offers(read, workspaces)
-            if offer.function.__name__ in read.tools
+            FunctionTool(function, self._threads)
+            for function in self._functions(read, workspaces)
+            if function.function.__name__ in read.tools
         ]
 
-    def _offers(
+    def _functions(
         self, block: BuiltinBlock, workspaces: Workspaces | None
     ) -> Iterator[BuiltinFunction]:
         if workspaces is not None:
-            yield from FileTools(workspaces, FileLimits(**block.files.model_dump())).offers()
+            yield from FileTools(workspaces, block.files).functions()
             limits = ProgramLimits(**block.code.model_dump())
-            yield from CodeTools(workspaces, limits, self._sandbox, self._threads).offers()
-        yield from MathTools().offers()
-        yield from ClockTools().offers()
+            yield from CodeTools(workspaces, limits, self._sandbox, self._threads).functions()
+        yield from MathTools().functions()
+        yield from ClockTools().functions()
         if block.http is not None and "http_get" in block.tools:
-            yield from _web_offers(block.http)
-        yield from UserTools().offers()
+            # aiohttp takes a fifth of a second to import, which agents without http_get save.
+            from sk_agents.tools.builtin.web import WebTools  # noqa: PLC0415
+
+            yield from WebTools(block.http).functions()
+        yield from UserTools().functions()
 
     def _workspaces(self, block: BuiltinBlock, path: Path, field: str) -> Workspaces | None:
         if block.workspace is None:
@@ -178,10 +172,3 @@ class BuiltinTools:
                     f"{path}: {field}: {folder} holds {kept.name}, which tools must not reach"
                 )
         return Workspaces(resolved, block.workspace_for)
-
-
-def _web_offers(block: HttpBlock) -> Iterator[BuiltinFunction]:
-    # aiohttp takes a fifth of a second to import, which agents without http_get save.
-    from sk_agents.tools.builtin.web import WebLimits, WebTools  # noqa: PLC0415
-
-    yield from WebTools(WebLimits(**block.model_dump())).offers()

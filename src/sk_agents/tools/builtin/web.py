@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
@@ -27,6 +27,9 @@ from sk_agents.tools.addresses import (
 )
 from sk_agents.tools.builtin.function_tool import BuiltinFunction
 
+if TYPE_CHECKING:
+    from sk_agents.tools.builtin.loader import WebLimits
+
 MOST_REDIRECTS = 5
 MARGIN_SECONDS = 5.0
 _REDIRECTS = {301, 302, 303, 307, 308}
@@ -38,29 +41,17 @@ _HEADERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WebLimits:
-    """`allow` are hosts: `example.org`, `*.example.org`, `*`, with a port if it is not the usual
-    one, after `http://` if it may be asked without encryption. `private` are hosts among them
-    whose addresses need not be public."""
-
-    allow: tuple[str, ...]
-    private: tuple[str, ...] = ()
-    seconds: float = 20.0
-    max_kb: int = 256
-
-
 class WebTools:
     def __init__(self, limits: WebLimits, resolve: Resolve = system_addresses) -> None:
         self._limits, self._resolve = limits, resolve
 
-    def offers(self) -> Iterator[BuiltinFunction]:
+    def functions(self) -> Iterator[BuiltinFunction]:
         yield BuiltinFunction(
             "Web",
             self.http_get,
             Effect.READ_ONLY,
             timeout=self._limits.seconds + MARGIN_SECONDS,
-            bound_to=asdict(self._limits),
+            bound_to=self._limits.model_dump(),
         )
 
     async def http_get(
@@ -70,10 +61,10 @@ class WebTools:
         try:
             async with asyncio.timeout(self._limits.seconds):
                 for _ in range(MOST_REDIRECTS + 1):
-                    found = await self._fetch(await self._checked(url))
-                    if not isinstance(found, _Redirect):
-                        return found
-                    url = urljoin(url, found.location)
+                    text, location = await self._fetch(await self._checked(url))
+                    if location is None:
+                        return text
+                    url = urljoin(url, location)
         except TimeoutError:
             raise ToolError(f"No answer within {self._limits.seconds:g} seconds.") from None
         except (aiohttp.ClientError, OSError, ValueError):
@@ -103,7 +94,8 @@ class WebTools:
         # The one that allows most of it: what is wrong is then said by the check.
         return max(rules, key=lambda rule: (rule.port == port, rule.plain))
 
-    async def _fetch(self, checked: CheckedAddress) -> str | _Redirect:
+    async def _fetch(self, checked: CheckedAddress) -> tuple[str, str | None]:
+        """The text, or where a redirect leads."""
         connector = aiohttp.TCPConnector(
             resolver=PinnedResolver(checked), use_dns_cache=False, force_close=True
         )
@@ -120,8 +112,8 @@ class WebTools:
         ):
             location = response.headers.get("Location")
             if response.status in _REDIRECTS and location is not None:
-                return _Redirect(location)
-            return await self._text(response)
+                return "", location
+            return await self._text(response), None
 
     async def _text(self, response: aiohttp.ClientResponse) -> str:
         kind = response.content_type.lower()
@@ -141,11 +133,6 @@ class WebTools:
         except LookupError:
             text = bytes(body[:most]).decode("utf-8", "replace")
         return f"{text}\n[cut: the first {most} bytes]" if len(body) > most else text
-
-
-@dataclass(frozen=True, slots=True)
-class _Redirect:
-    location: str
 
 
 @dataclass(frozen=True, slots=True)

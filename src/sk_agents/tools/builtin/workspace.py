@@ -206,7 +206,7 @@ class Workspace:
         with _told(path):
             parent = self._folder(above, create=True)
             try:
-                old = _present(parent, name)
+                old = stat_of(parent, name)
                 if old is not None and not stat.S_ISREG(old.st_mode):
                     raise ToolError(f"{ascii(path)} is {kind_of(old.st_mode)}; not written.")
                 mode = stat.S_IMODE(old.st_mode) & 0o777 if old is not None else None
@@ -305,7 +305,7 @@ def _name(*owner: str) -> str:
     return hashlib.sha256("\0".join(owner).encode()).hexdigest()[:32]
 
 
-def _present(parent: int, name: str) -> os.stat_result | None:
+def stat_of(parent: int, name: str) -> os.stat_result | None:
     try:
         return os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:

@@ -14,8 +14,6 @@ from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     StrictBool,
     ValidationError,
@@ -25,12 +23,16 @@ from pydantic import (
 
 from sk_agents.engine.log.canonical import digest
 from sk_agents.exceptions import ConfigurationError
+from sk_agents.tools.operator_config import (
+    HEADER_NAME,
+    StrictModel,
+    filled_headers,
+    filled_value,
+    problems_of,
+)
 
 logger = logging.getLogger(__name__)
 
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 _UNCLEAN = re.compile(r"[^A-Za-z0-9_]")
 _STDIO_FIELDS = {"command", "args", "env"}
 _HTTP_FIELDS = {"url", "headers", "timeout", "sse_read_timeout", "verify_ssl", "user_id_header"}
@@ -39,13 +41,7 @@ _OAUTH_FIELDS = {"auth_server", "scopes", "oauth_client_id", "oauth_client_secre
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True
-    )
-
-
-class ToolGovernance(_Strict):
+class ToolGovernance(StrictModel):
     """What the operator says about one tool, whatever its server claims."""
 
     requires_hitl: StrictBool | None = None
@@ -53,7 +49,7 @@ class ToolGovernance(_Strict):
     data_sensitivity: Literal["public", "proprietary", "confidential", "sensitive"] | None = None
 
 
-class McpServer(_Strict):
+class McpServer(StrictModel):
     """One entry of `mcp_servers`."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,40}$")]
@@ -99,14 +95,14 @@ class McpServer(_Strict):
     @field_validator("headers")
     @classmethod
     def _are_headers(cls, headers: dict[str, str]) -> dict[str, str]:
-        if not all(map(_HEADER_NAME.fullmatch, headers)):
+        if not all(map(HEADER_NAME.fullmatch, headers)):
             raise ValueError("has a name that no header can have")
         return headers
 
     @field_validator("user_id_header")
     @classmethod
     def _is_header(cls, name: str | None) -> str | None:
-        if name is not None and not _HEADER_NAME.fullmatch(name):
+        if name is not None and not HEADER_NAME.fullmatch(name):
             raise ValueError("is a name that no header can have")
         return name
 
@@ -202,10 +198,8 @@ def _parsed(entry: Mapping[str, Any], place: str) -> McpServer:
     try:
         server = McpServer.model_validate(entry)
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = "".join(f".{part}" for part in problem["loc"])
-        reason = problem["msg"].removeprefix("Value error, ")
-        if problem["type"] == "extra_forbidden":
+        where, reason = next(problems_of(error))
+        if error.errors()[0]["type"] == "extra_forbidden":
             reason = "is not known here"
         raise ConfigurationError(f"{place}{where}: {reason}") from None
     unused = sorted(_OAUTH_FIELDS & server.model_fields_set)
@@ -216,24 +210,12 @@ def _parsed(entry: Mapping[str, Any], place: str) -> McpServer:
 
 def _filled(server: McpServer, place: str, folder: Path, environ: Mapping[str, str]) -> ServerSpec:
     env = {
-        name: _value(value, f"{place}.env.{name}", environ) for name, value in server.env.items()
+        name: filled_value(value, f"{place}.env.{name}", environ)
+        for name, value in server.env.items()
     }
-    headers = {
-        name: _value(value, f"{place}.headers.{name}", environ)
-        for name, value in server.headers.items()
-    }
-    for name, value in headers.items():
-        if not _HEADER_VALUE.fullmatch(value):
-            raise ConfigurationError(f"{place}.headers.{name}: its value is no header text")
+    headers = filled_headers(server.headers, f"{place}.", environ)
     user = None
     if server.user_id_source == "env":
-        user = _value(f"${{{server.user_id_env_var}}}", f"{place}.user_id_env_var", environ)
+        user = filled_value(f"${{{server.user_id_env_var}}}", f"{place}.user_id_env_var", environ)
     filled = server.model_copy(update={"env": env, "headers": headers})
     return ServerSpec(filled, folder, user)
-
-
-def _value(text: str, place: str, environ: Mapping[str, str]) -> str:
-    for variable in _REFERENCE.findall(text):
-        if not environ.get(variable):
-            raise ConfigurationError(f"{place}: the environment variable {variable} is not set")
-    return _REFERENCE.sub(lambda match: environ[match[1]].strip(), text)

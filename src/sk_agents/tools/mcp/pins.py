@@ -134,7 +134,7 @@ class Pins:
         with self._changing() as document:
             agreed = []
             for name, pins in document.servers.items():
-                if server not in (name, server_of(name)):
+                if server not in (name, name.rpartition("@")[0]):
                     continue
                 for one, pin in pins.items():
                     if pin.seen is not None and tool in (None, one):
@@ -200,7 +200,3 @@ class Pins:
 def pin_name(name: str, identity: str) -> str:
     """How a server is called among the pins: another program of the same name is another one."""
     return f"{name}@{identity[:12]}"
-
-
-def server_of(pin: str) -> str:
-    return pin.rpartition("@")[0]

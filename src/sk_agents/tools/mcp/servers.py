@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -294,21 +295,18 @@ class McpSource:
     def __init__(self, connections: Sequence[McpConnection]) -> None:
         self._connections = tuple(connections)
         self.prefixes = tuple(one.spec.server.prefix for one in self._connections)
-        self._offers: tuple[Sequence[Tool], ...] = ()
+        self._seen: tuple[Sequence[Tool], ...] = ()
         self._tools: tuple[Tool, ...] = ()
 
     def tools(self) -> Sequence[Tool]:
-        offers = tuple([connection.offered.tools for connection in self._connections])
-        if offers != self._offers:
-            self._offers = offers
-            self._tools = tuple(tool for offer in offers for tool in offer)
+        seen = tuple([connection.offered.tools for connection in self._connections])
+        if seen != self._seen:
+            self._seen = seen
+            self._tools = tuple(chain.from_iterable(seen))
         return self._tools
 
     def refusal(self, name: str) -> str | None:
-        for connection in self._connections:
-            if reason := connection.offered.refusal(name):
-                return reason
-        return None
+        return next(filter(None, (one.offered.refusal(name) for one in self._connections)), None)
 
 
 class McpServers:

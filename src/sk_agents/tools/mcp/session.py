@@ -166,8 +166,13 @@ async def open_session(spec: ServerSpec, listener: SessionListener) -> AsyncGene
     """
     server = spec.server
     callbacks = _Callbacks(server.name, listener)
+    transport: Transport = (
+        stdio_transport(server, spec.folder, listener.broken)
+        if server.transport == "stdio"
+        else http_transport(server)
+    )
     client = Client(
-        _transport(spec, listener),
+        transport,
         mode=server.mode,
         client_info=types.Implementation(name="teal-agents", version=__version__),
         elicitation_callback=callbacks.elicit,
@@ -176,12 +181,6 @@ async def open_session(spec: ServerSpec, listener: SessionListener) -> AsyncGene
     )
     async with client:
         yield McpSession(client)
-
-
-def _transport(spec: ServerSpec, listener: SessionListener) -> Transport:
-    if spec.server.transport == "stdio":
-        return stdio_transport(spec.server, spec.folder, listener.broken)
-    return http_transport(spec.server)
 
 
 class _Callbacks:

@@ -16,7 +16,7 @@ from sk_agents.engine.log.canonical import digest
 from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
 from sk_agents.exceptions import InvalidInput, ToolError
-from sk_agents.tools.base_tool import Tool, tool_spec
+from sk_agents.tools.base_tool import Tool, ToolStream, tool_spec
 from sk_agents.tools.json_schema import ArgumentSchema, UnusableSchema, check_schema
 from sk_agents.tools.mcp.config import McpServer, ServerSpec
 from sk_agents.tools.mcp.pins import Pins, Why, pin_name
@@ -138,9 +138,7 @@ class McpTool(Tool):
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return self._arguments.check(arguments)
 
-    async def run(
-        self, arguments: dict[str, Any], context: ToolContext
-    ) -> AsyncGenerator[ToolChunk | ToolResult]:
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolStream:
         progress = ProgressMessages()
         task = asyncio.create_task(self._caller.call(self, arguments, context, progress))
         task.add_done_callback(lambda _: progress.end())

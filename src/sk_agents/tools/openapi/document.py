@@ -8,18 +8,18 @@ about a request (examples, XML, links) are left out: they would cost tokens in e
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import unquote
 
 from sk_agents.config.strict_yaml import read_yaml
 from sk_agents.exceptions import ConfigurationError
+from sk_agents.tools.operator_config import parsed_json
 
 MAX_BYTES = 16 * 1024 * 1024
 MOST_HOPS = 32
@@ -29,28 +29,11 @@ MOST_NODES = 5_000
 MOST_DEPTH = 48
 
 _ANNOTATIONS = ("title", "description", "default")
-_PLAIN = {
+_VALUES = {
     *_ANNOTATIONS,
-    "type",
-    "enum",
-    "const",
-    "format",
-    "required",
-    "pattern",
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "multipleOf",
-    "minLength",
-    "maxLength",
-    "minItems",
-    "maxItems",
-    "uniqueItems",
-    "minProperties",
-    "maxProperties",
-    "minContains",
-    "maxContains",
+    *("type", "enum", "const", "format", "required", "pattern", "multipleOf", "uniqueItems"),
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength"),
+    *("minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains"),
 }
 _ONE = {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"}
 _SEVERAL = {"allOf", "anyOf", "oneOf", "prefixItems"}
@@ -142,7 +125,10 @@ def parsed_document(
     if len(data) > MAX_BYTES:
         raise ConfigurationError(f"{source}: larger than {MAX_BYTES} bytes")
     if data.lstrip()[:1] == b"{":
-        content = _parsed_json(data, source)
+        try:
+            content = parsed_json(data)
+        except ValueError as error:
+            raise ConfigurationError(f"{source}: {error}") from None
     elif data.lstrip()[:1] == b"<":
         raise ConfigurationError(f"{source}: is a web page, not an OpenAPI document")
     else:
@@ -157,15 +143,6 @@ def parsed_document(
     return document
 
 
-def _parsed_json(data: bytes, source: str) -> Any:
-    try:
-        return json.loads(data, object_pairs_hook=_object, parse_constant=_constant)
-    except json.JSONDecodeError as error:
-        raise ConfigurationError(f"{source}: line {error.lineno}: not JSON: {error.msg}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{source}: not usable JSON: {error}") from None
-
-
 def _parsed_yaml(data: bytes, source: str) -> Any:
     # Our strict reader knows files only.
     with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
@@ -175,17 +152,6 @@ def _parsed_yaml(data: bytes, source: str) -> Any:
             return read_yaml(Path(file.name), strict=False)
         except ConfigurationError as error:
             raise ConfigurationError(str(error).replace(file.name, source)) from None
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError("a key appears twice in one object")
-    return result
-
-
-def _constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")
 
 
 class SchemaTooLarge(ConfigurationError):
@@ -215,13 +181,14 @@ class SchemaWriter:
             raise self._document.fault("a schema must be a mapping")
         if "$ref" in schema:
             return self._referred(schema, inside, depth)
-        result = {name: _json_value(schema[name]) for name in schema if name in _PLAIN}
+        result = {name: _json_value(schema[name]) for name in schema if name in _VALUES}
         for name in schema:
             if name in _ONE:
                 result[name] = self.written(schema[name], inside, depth + 1)
             elif name in _SEVERAL:
-                entries = _list(schema[name], self._document, name)
-                result[name] = [self.written(entry, inside, depth + 1) for entry in entries]
+                if not isinstance(schema[name], list):
+                    raise self._document.fault(f"{name} must be a list")
+                result[name] = [self.written(entry, inside, depth + 1) for entry in schema[name]]
         if "properties" in schema:
             result["properties"] = self._properties(schema["properties"], result, inside, depth)
         return _modern(result, nullable=schema.get("nullable") is True)
@@ -276,12 +243,6 @@ def _modern(schema: dict[str, Any], *, nullable: bool) -> dict[str, Any]:
     if isinstance(schema.get("enum"), list) and None not in schema["enum"]:
         schema["enum"] = [*schema["enum"], None]
     return schema
-
-
-def _list(value: Any, document: OpenApiDocument, name: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise document.fault(f"{name} must be a list")
-    return value
 
 
 def _json_value(value: Any) -> Any:

@@ -13,7 +13,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from urllib.parse import quote, unquote, urlencode, urljoin, urlsplit
 
 from sk_agents.exceptions import ConfigurationError, ToolError
@@ -32,24 +32,10 @@ PAYLOAD = "payload"
 MOST_DESCRIPTION = 1024
 # Set by us, or never by a model: they decide where a request goes and what it means.
 OWN_HEADERS = {
-    "accept",
-    "accept-encoding",
-    "authorization",
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-type",
-    "cookie",
-    "expect",
-    "host",
-    "keep-alive",
-    "proxy-authorization",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
+    *("accept", "accept-encoding", "authorization", "connection", "content-encoding"),
+    *("content-length", "content-type", "cookie", "expect", "host", "keep-alive"),
+    *("proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade"),
 }
-_PLACES = ("path", "query", "header")
 _STYLES = {
     "path": {"simple"},
     "query": {"form", "spaceDelimited", "pipeDelimited", "deepObject"},
@@ -232,7 +218,7 @@ def _json(value: Any) -> str:
 
 
 class _Unusable(Exception):
-    """Nothing is wrong with the document; we just cannot call this."""
+    """The document is fine, but this operation cannot be called from here."""
 
 
 def operations_of(
@@ -335,14 +321,10 @@ class _Reader:
         header = name.lower() if place == "header" else None
         if header is not None and not _TOKEN.fullmatch(header):
             raise self._fault(f"no header can be named {ascii(name[:64])}")
-        if place in _PLACES and header not in OWN_HEADERS:
+        if place in _STYLES and header not in OWN_HEADERS:
             return header not in self._hidden
-        if details.get("required") is True and header not in {
-            "accept",
-            "authorization",
-            "content-type",
-            *self._hidden,
-        }:
+        filled = {"accept", "authorization", "content-type", *self._hidden}
+        if details.get("required") is True and header not in filled:
             raise _Unusable(f"it needs the {place} parameter '{name}'")
         return False
 
@@ -371,7 +353,7 @@ class _Reader:
         return Parameter(
             argument,
             name,
-            _place(place),
+            cast(Place, place),
             schema,
             required=details.get("required") is True,
             style=style,
@@ -441,11 +423,3 @@ class _Reader:
 
     def _fault(self, reason: str) -> ConfigurationError:
         return self._document.fault(f"{self._place}: {reason}")
-
-
-def _place(place: str) -> Place:
-    match place:
-        case "path" | "query" | "header":
-            return place
-        case _:
-            raise AssertionError(place)

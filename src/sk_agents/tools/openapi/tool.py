@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import Field, StrictBool, field_validator
 
 from sk_agents.engine.log.canonical import digest
 from sk_agents.engine.models import Effect
-from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
+from sk_agents.engine.turns import ToolContext, ToolResult
 from sk_agents.exceptions import ConfigurationError, ToolError
-from sk_agents.tools.base_tool import Tool, tool_spec
+from sk_agents.tools.base_tool import Tool, ToolStream, tool_spec
 from sk_agents.tools.json_schema import SchemaCheck, UnusableSchema
 from sk_agents.tools.openapi.operations import ServiceOperation, ServiceRequest, request_of
+from sk_agents.tools.operator_config import HEADER_NAME, StrictModel
 from sk_agents.tools.parameters import MOST_TEXT
 
 if TYPE_CHECKING:
@@ -74,17 +78,35 @@ class RemoteClients:
         return known
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteService:
-    """What the operator says about one remote service."""
+class RemotePlugin(StrictModel):
+    """One entry of the catalog."""
 
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    timeout: float = 30.0
-    max_bytes: int = 256 * 1024
+    # The part before the first '-' of a tool's name.
+    plugin_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,40}$")]
+    openapi_json_path: Annotated[str, Field(min_length=1)]
+    server_url: str | None = None
+    headers: Annotated[dict[str, str], Field(repr=False)] = {}
+    timeout: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    max_bytes: Annotated[int, Field(ge=1, le=64 * 1024 * 1024)] = 256 * 1024
     redirect_hosts: tuple[str, ...] = ()
-    requires_approval: bool | None = None
-    requires_authorization: bool = False
-    forward_authorization: bool = False
+    requires_approval: StrictBool | None = None
+    requires_authorization: StrictBool = False
+    # The caller's token is for this server. Another one gets it only if the operator says so.
+    forward_authorization: StrictBool | None = None
+
+    @field_validator("server_url")
+    @classmethod
+    def _is_plain_url(cls, url: str | None) -> str | None:
+        if url is not None and (origin_of(url) is None or "?" in url or "#" in url):
+            raise ValueError("must be an http or https URL without credentials, query or fragment")
+        return url
+
+    @field_validator("headers")
+    @classmethod
+    def _are_headers(cls, headers: dict[str, str]) -> dict[str, str]:
+        if not all(map(HEADER_NAME.fullmatch, headers)):
+            raise ValueError("has a name that no header can have")
+        return headers
 
 
 class RemoteTool(Tool):
@@ -94,7 +116,7 @@ class RemoteTool(Tool):
         self,
         name: str,
         operation: ServiceOperation,
-        service: RemoteService,
+        service: RemotePlugin,
         clients: RemoteClients,
         origin: str,
     ) -> None:
@@ -130,9 +152,7 @@ class RemoteTool(Tool):
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return self._check.check(arguments)
 
-    async def run(
-        self, arguments: dict[str, Any], context: ToolContext
-    ) -> AsyncGenerator[ToolChunk | ToolResult]:
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolStream:
         # Imported with the first call, as aiohttp is.
         from sk_agents.tools.openapi.http import RequestBounds  # noqa: PLC0415
 
@@ -170,3 +190,15 @@ def _content(answer: ServiceAnswer) -> str:
         return f"The service answered with {answer.content_type}, which is not text."
     note = f"\n[cut: the first {len(answer.body)} bytes]" if answer.is_cut else ""
     return answer.text + note
+
+
+def origin_of(url: str) -> tuple[str, str, int] | None:
+    """Scheme, host and port; `None` for what is no URL of a service."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
+    except ValueError:
+        return None
+    if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
+        return None
+    return parts.scheme, parts.hostname.lower(), port

@@ -170,21 +170,16 @@ def system_call_filter(*, has_namespaces: bool) -> bytes:
         _step(_EQUAL, machine.audit, 1, 0),
         _step(_RETURN, _KILL),
         _step(_LOAD, _NUMBER),
-        *_foreign(machine),
-        # C libraries then use `clone`, whose flags can be looked at.
-        *_refuse(machine.numbers["clone3"], errno.ENOSYS),
     ]
+    if machine.foreign is not None:
+        steps += [_step(_AT_LEAST, machine.foreign, 0, 1), _step(_RETURN, _KILL)]
+    # C libraries then use `clone`, whose flags can be looked at.
+    steps.extend(_refuse(machine.numbers["clone3"], errno.ENOSYS))
     for name in refused:
         if name in machine.numbers:
             steps.extend(_refuse(machine.numbers[name], errno.EPERM))
     steps.extend(_by_argument(machine))
     return b"".join([*steps, _step(_RETURN, _ALLOW)])
-
-
-def _foreign(machine: Architecture) -> Iterator[bytes]:
-    if machine.foreign is not None:
-        yield _step(_AT_LEAST, machine.foreign, 0, 1)
-        yield _step(_RETURN, _KILL)
 
 
 def _by_argument(machine: Architecture) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ import resource
 import secrets
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -103,10 +103,6 @@ def python_command(script: Path) -> tuple[str, ...]:
     return (sys.executable, "-u", str(script))
 
 
-def shell_command(script: Path) -> tuple[str, ...]:
-    return ("/bin/sh", str(script))
-
-
 def launch_command(plan: dict[str, Any]) -> list[str]:
     return [*_LAUNCH, marshal.dumps(plan).hex()]
 
@@ -154,13 +150,6 @@ def _user(wall: Wall) -> int:
 def _kept_capabilities(wall: Wall) -> list[int]:
     """To open others' files; and to change their modes, where all but two folders are read-only."""
     return [_DAC_OVERRIDE] if wall == "landlock" else [_DAC_OVERRIDE, _FOWNER]
-
-
-def tightened(limits: ProgramLimits, seconds: float | None) -> ProgramLimits:
-    """With less time, if less is asked for."""
-    if seconds is None or seconds >= limits.seconds:
-        return limits
-    return replace(limits, seconds=seconds)
 
 
 def _rules(program: Program, found: int) -> Iterator[tuple[str, int]]:

@@ -30,7 +30,6 @@ from sk_agents.tools.sandbox.plans import (
     build_plan,
     launch_command,
     python_command,
-    shell_command,
 )
 
 logger = logging.getLogger(__name__)
@@ -91,7 +90,8 @@ async def run_program(
     private = await asyncio.to_thread(_private, source)
     try:
         script = private / "main"
-        command = python_command(script) if source.language == "python" else shell_command(script)
+        is_python = source.language == "python"
+        command = python_command(script) if is_python else ("/bin/sh", str(script))
         program = Program(command, folder, private)
         plan = build_plan(wall, program, limits, bwrap=bwrap)
         async with _pipe() as (output, end):
