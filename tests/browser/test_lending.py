@@ -31,7 +31,7 @@ async def asked(browser: Browser, server: Server) -> Tab:
     tab = await Tab(await browser.new_page(), server.url).open()
     await tab.say("open")
     await tab.sees(".approval", "This tool acts in your name.")
-    await tab.sees(".approval", "lets it run with yours")
+    await tab.sees(".approval", "sends them with this decision")
     return tab
 
 

@@ -16,7 +16,16 @@ from tests.chats.test_users import SEND, waiting_chat
 
 TEAL = "/helper/0.1"
 # These say nothing about users.
-OPEN = ("/", "/docs", "/assets/{name}", "/metrics", "/health/", f"{TEAL}/health")
+OPEN = (
+    "/",
+    "/docs",
+    "/assets/{name}",
+    "/metrics",
+    "/health/",
+    f"{TEAL}/health",
+    f"{TEAL}/docs",
+    f"{TEAL}/openapi.json",
+)
 # Bob says something in a chat of his own, which has the same name as Ada's.
 OWN = "/chats/{chat_id}/interactions"
 REFUSED = (401, 404)
