@@ -56,6 +56,17 @@ def test_events_of_a_kind_share_what_each_of_them_would_repeat_in_memory(event: 
     assert one.model_fields_set is other.model_fields_set
 
 
+@pytest.mark.parametrize("event", one_of_each(), ids=lambda event: event.type)
+def test_copy_of_an_event_is_what_pydantic_would_make(event: Event) -> None:
+    copy = numbered(event, 7, moment(7))
+    changes = {"seq": 7, "at": copy.at}
+    made = type(event).model_construct(set(type(event).model_fields), **vars(event) | changes)
+    assert copy == made
+    assert copy.model_fields_set == made.model_fields_set
+    assert (copy.model_extra, copy.model_dump()) == (made.model_extra, made.model_dump())
+    assert copy.model_copy(update={"seq": 8}).seq == 8
+
+
 def test_unknown_type_is_kept_as_unrecognised_with_its_place() -> None:
     event = event_from({"type": "run_teleported", "seq": 4, "at": moment(4), "to": "mars"})
     assert isinstance(event, Unrecognised)

@@ -321,9 +321,15 @@ def _copied(event: Event, **changes: Any) -> Event:
     """A copy that shares its set of field names with all events of its kind.
 
     Most of a process's memory holds events of old turns. With a set of its own an event that was
-    read takes 1,150 bytes instead of 410. The copy takes 3 us.
+    read takes 1,150 bytes instead of 410. `model_construct` would make the same copy in 5 us
+    instead of 1, six times a turn; `test_copy_of_an_event_is_what_pydantic_would_make` compares.
     """
-    return type(event).model_construct(_fields_of(type(event)), **{**vars(event), **changes})
+    copy = object.__new__(type(event))
+    object.__setattr__(copy, "__dict__", {**vars(event), **changes})
+    object.__setattr__(copy, "__pydantic_fields_set__", _fields_of(type(event)))
+    object.__setattr__(copy, "__pydantic_extra__", None)
+    object.__setattr__(copy, "__pydantic_private__", None)
+    return copy
 
 
 @cache

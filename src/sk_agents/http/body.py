@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
 from sk_agents.exceptions import MalformedRequest, SlowRequest, TooLarge, UnsupportedMedia
+from sk_agents.http.sse import LIVE_WRITES
 from sk_agents.http.strict_json import MAX_VALUES, Unacceptable, check_json
 
 T = TypeVar("T")
@@ -102,7 +103,16 @@ async def _content(scope: Scope, receive: Receive, max_bytes: int, seconds: floa
             raise TooLarge
         if length and not is_json:
             raise UnsupportedMedia
-    content = await _read(receive, max_bytes, seconds)
+    # On our own server most bodies have arrived by now: a timer would cost more than the reading.
+    connection = (scope.get("extensions") or {}).get(LIVE_WRITES)
+    if connection is not None and not connection.more_body:
+        content = await _read(receive, max_bytes)
+    else:
+        try:
+            async with asyncio.timeout(seconds):
+                content = await _read(receive, max_bytes)
+        except TimeoutError:
+            raise SlowRequest from None
     if length is not None and len(content) != length:
         raise MalformedRequest
     if content and not is_json:
@@ -146,18 +156,14 @@ def _is_json(content_type: bytes) -> bool:
     return bool(_JSON_TYPE.fullmatch(kind)) and all(charset in _UTF_8 for charset in charsets)
 
 
-async def _read(receive: Receive, max_bytes: int, seconds: float) -> bytes:
+async def _read(receive: Receive, max_bytes: int) -> bytes:
     parts: list[bytes] = []
     size, is_whole = 0, False
-    try:
-        async with asyncio.timeout(seconds):
-            while not is_whole:
-                message = await receive()
-                parts.append(_part(message, size, max_bytes))
-                size += len(parts[-1])
-                is_whole = not message.get("more_body", False)
-    except TimeoutError:
-        raise SlowRequest from None
+    while not is_whole:
+        message = await receive()
+        parts.append(_part(message, size, max_bytes))
+        size += len(parts[-1])
+        is_whole = not message.get("more_body", False)
     return b"".join(parts)
 
 

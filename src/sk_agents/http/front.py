@@ -18,7 +18,6 @@ from fastapi.routing import iter_route_contexts
 from fastapi.telemetry import TelemetryConfig
 from starlette.exceptions import WebSocketException
 from starlette.requests import Request
-from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sk_agents.http.errors import PROBLEM_JSON, Problem, problem_of
@@ -167,11 +166,11 @@ class Front:
             await answer(scope, receive, send)
             return
         if scope["type"] == "http":
-            path = scope["path"].removeprefix(scope.get("root_path", ""))
+            path, method = scope["path"].removeprefix(scope.get("root_path", "")), scope["method"]
             for route in self._routes.get(_first_segment(path), ()):
-                match, found = route.matches(scope)
-                if match is Match.FULL:
-                    scope.update(found)
+                if route.operation.method == method and (found := route.path_regex.match(path)):
+                    scope["route"], scope["endpoint"] = route, route.endpoint
+                    scope["path_params"] = found.groupdict()
                     await route.app(scope, receive, send)
                     return
         await self._framework(scope, receive, send)

@@ -28,6 +28,7 @@ from sk_agents.llm.failures import (
 from sk_agents.llm.http_client import HttpConnection, Timeouts, request_target
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_wire import Dialect, RequestEncoder
+from sk_agents.llm.plain_chunks import PlainChunks, plain_text
 from sk_agents.llm.replies import StreamedReply
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ EVENT_STREAM = "text/event-stream"
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 # As a number: looking for a byte is four times as fast as looking for bytes.
-RETURN = b"\r"[0]
+RETURN, NEWLINE = b"\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +192,23 @@ class _Reading:
         self._reply = reply
         self._endpoint = endpoint
         self._events = SseReader(endpoint.max_event)
+        self._plain = PlainChunks()
         self._left = endpoint.max_reply
 
     def feed(self, read: bytes) -> list[ModelPiece]:
         self._left -= len(read)
         if self._left < 0:
             raise ModelProtocolError("the reply does not come to an end")
-        reply = self._reply
-        for data in self._events.feed(read):
+        reply, plain, at = self._reply, self._plain, 0
+        events = self._events.feed(read)
+        while at < len(events):
+            text, count = plain.text(events, at)
+            if count:
+                reply.take_text(text)
+                at += count
+                continue
+            data = events[at]
+            at += 1
             if data == b"[DONE]":
                 reply.finish()
                 break
@@ -220,6 +230,11 @@ class _Reading:
 
     def _take(self, data: bytes) -> None:
         chunk = _document(data)
+        text = plain_text(chunk)
+        if text is not None:
+            self._reply.take_text(text)
+            self._plain.learn(data, text)
+            return
         if isinstance(chunk, dict) and chunk.get("error"):
             raise error_in_stream(chunk["error"], self._endpoint.key)
         self._reply.take(chunk)
@@ -319,6 +334,11 @@ class SseReader:
 
 
 def _data_of(text: bytes) -> list[bytes]:
+    if text.startswith(b"data: "):
+        found = text[6:].split(b"\n\ndata: ")
+        if NEWLINE not in b"".join(found):
+            # Nothing but events of one line of data each, as nearly always.
+            return found
     found = []
     for event in text.split(b"\n\n"):
         if event.startswith(b"data: ") and b"\n" not in event:

@@ -57,10 +57,9 @@ class RequestEncoder:
         self._pasts: WeakKeyDictionary[Past, _EncodedPast] = WeakKeyDictionary()
 
     def encode(self, prompt: Prompt) -> bytes:
-        options = replace(prompt, messages=())
-        if options != self._last:
-            self._options = encoded(request_options(self._model, options, self._dialect))
-            self._last = options
+        if self._last is None or not _has_same_options(prompt, self._last):
+            self._options = encoded(request_options(self._model, prompt, self._dialect))
+            self._last = replace(prompt, messages=())
         messages = b",".join(self._encoded_messages(prompt.messages))
         return b'{"messages":[%b],%b' % (messages, self._options[1:])
 
@@ -84,6 +83,16 @@ class RequestEncoder:
             past.wire += encoded(wire_message(message))
         past.count = messages.past_length
         return past.wire
+
+
+def _has_same_options(one: Prompt, other: Prompt) -> bool:
+    return (
+        one.tools == other.tools
+        and one.temperature == other.temperature
+        and one.max_tokens == other.max_tokens
+        and one.reasoning_effort == other.reasoning_effort
+        and one.response_schema == other.response_schema
+    )
 
 
 def _each_encoded(messages: Iterable[Message]) -> list[bytes | bytearray]:
