@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sk_agents.llm.plain_chunks import LESSONS, PlainChunks, plain_text
+from sk_agents.llm.replies import LESSONS, PlainChunks, plain_text
 
 
 def chunk(content: Any, **more: Any) -> dict[str, Any]:

@@ -265,7 +265,7 @@ class Settings(BaseSettings):
     )
     persistence_class: str | None = Field(None, description="Its class.")
     encryption_keys: SecretStr | None = Field(
-        None, description="Keys for encrypting stored conversations, newest first."
+        None, description="Refused: stored conversations are not encrypted yet."
     )
     api_key: SecretStr | None = Field(None, description="API key for the model provider.")
     model: str | None = Field(
@@ -331,6 +331,9 @@ class Settings(BaseSettings):
                 raise ValueError(f"{variable(other)} is not set, but {variable(one)} is")
         if self.authorizer and self.authorizer_module:
             raise ValueError("TA_AUTHORIZER and TA_AUTHORIZER_MODULE are both set; choose one")
+        if self.encryption_keys is not None:
+            # A server that starts would let its operator believe that they are.
+            raise ValueError("TA_ENCRYPTION_KEYS: stored conversations are not encrypted yet")
         return self
 
 

@@ -28,8 +28,7 @@ from sk_agents.llm.failures import (
 from sk_agents.llm.http_client import HttpConnection, Timeouts, request_target
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_wire import Dialect, RequestEncoder
-from sk_agents.llm.plain_chunks import PlainChunks, plain_text
-from sk_agents.llm.replies import StreamedReply
+from sk_agents.llm.replies import PlainChunks, StreamedReply, plain_text
 
 logger = logging.getLogger(__name__)
 
