@@ -11,6 +11,7 @@ import pytest
 from tests.mutants.equivalent import EQUIVALENT, Equivalent
 from tests.mutants.modules import TESTS_OF
 from tests.mutants.operators import mutants
+from tests.patience import seconds
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -55,7 +56,7 @@ def test_a_mutant_that_a_test_notices_dies_and_the_tree_stays_as_it_is() -> None
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=seconds(100),
     )
     assert done.returncode in (0, 1), done.stderr
     assert source_of(module) == before
