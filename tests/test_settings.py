@@ -280,3 +280,14 @@ def test_two_ways_to_name_an_authorizer_stop_the_start(
     monkeypatch.setenv("TA_AUTHORIZER_CLASS", "Own")
     with pytest.raises(ConfigurationError, match="choose one"):
         load_settings()
+
+
+def test_setting_that_nothing_uses_yet_is_named_at_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TA_REDIS_HOST", "cache.example.com")
+    load_settings()
+    assert [record.getMessage() for record in caplog.records] == [
+        "TA_REDIS_HOST is set, but nothing uses it yet"
+    ]

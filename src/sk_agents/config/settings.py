@@ -41,6 +41,15 @@ PAIRS = (
 )
 ALIASED_FIELDS = PAIRS[0] + PAIRS[1]
 
+# The public project's, which no part of this server uses yet.
+_UNUSED_YET = "Of the public project; accepted, and nothing uses it yet."
+UNUSED = frozenset(
+    (
+        *("agent_base_url", "provider_org", "provider_url"),
+        *("redis_host", "redis_port", "redis_db", "redis_ttl", "redis_pwd", "redis_ssl"),
+    )
+)
+
 _NAME = r"(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])"
 _HOST = re.compile(rf"\*|{_NAME}")
 _ORIGIN = re.compile(rf"https?://{_NAME}(?::[0-9]{{1,5}})?")
@@ -278,11 +287,13 @@ class Settings(BaseSettings):
         1.0, ge=0, le=100, description="Factor on the pauses of `scripted/` models; 0 for none."
     )
     agent_base_url: str = Field(
-        "http://localhost:8000", description="Address under which clients reach this server."
+        "http://localhost:8000",
+        description=_UNUSED_YET,
     )
-    provider_org: str = Field("My Organization", description="Organization shown to other agents.")
+    provider_org: str = Field("My Organization", description=_UNUSED_YET)
     provider_url: str = Field(
-        "http://localhost:8000", description="Web address of that organization."
+        "http://localhost:8000",
+        description=_UNUSED_YET,
     )
     types_module: str | None = Field(
         None,
@@ -309,14 +320,12 @@ class Settings(BaseSettings):
     structured_output_transformer_model: str = Field(
         "gpt-4o", description="Model that shapes answers for models without structured output."
     )
-    redis_host: str | None = Field(None, description="Redis server's name or address.")
-    redis_port: Port = Field(6379, description="Redis server's port.")
-    redis_db: int = Field(0, ge=0, description="Redis database number.")
-    redis_ttl: int | None = Field(
-        None, gt=0, description="Seconds until an untouched record expires. Unset: never."
-    )
-    redis_pwd: SecretStr | None = Field(None, description="Redis password.")
-    redis_ssl: Flag = Field(True, description="Use TLS towards Redis.")
+    redis_host: str | None = Field(None, description=_UNUSED_YET)
+    redis_port: Port = Field(6379, description=_UNUSED_YET)
+    redis_db: int = Field(0, ge=0, description=_UNUSED_YET)
+    redis_ttl: int | None = Field(None, gt=0, description=_UNUSED_YET)
+    redis_pwd: SecretStr | None = Field(None, description=_UNUSED_YET)
+    redis_ssl: Flag = Field(True, description=_UNUSED_YET)
     telemetry_enabled: Flag = Field(False, description="Send traces.")
     otel_endpoint: str | None = Field(None, description="Base URL of an OTLP/HTTP collector.")
     metrics_enabled: Flag | None = Field(
@@ -350,6 +359,8 @@ def load_settings(config_paths: Sequence[Path] = (), **overrides: Any) -> Settin
         files = _dotenv_files([settings.service_config])
         settings = _build(files, given)
     _warn_of_aliases(_written_values(files))
+    for name in sorted(UNUSED & settings.model_fields_set):
+        logger.warning("%s is set, but nothing uses it yet", variable(name))
     modules = {module: getattr(settings, module) for module, _ in PAIRS}
     return settings.model_copy(update=own_modules(modules, variable))
 
