@@ -28,7 +28,7 @@ def make_private_folder(path: Path) -> None:
     make_private_folder(path.parent)
     with suppress(FileExistsError):
         os.mkdir(path, FOLDER_MODE)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
     if not path.is_dir():
         raise NotADirectoryError(f"{path} is not a folder")
 
@@ -66,7 +66,8 @@ def close_to_others(path: Path) -> None:
         logger.warning("a file is readable by other users", extra={"file": str(path)})
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """What was made, replaced or removed in it stays so after a power loss."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except PermissionError:  # one that may be passed through and not read

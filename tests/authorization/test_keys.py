@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -97,6 +98,16 @@ def test_list_tells_when_keys_were_made_and_end(path: Path) -> None:
     assert timedelta(days=89) < days < timedelta(days=91)
     assert report["expires_at"] is None
     assert "secret_hash" not in alice
+
+
+def test_revoked_key_stays_revoked_after_a_power_loss(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made("alice")
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
+    assert teal("revoke", "alice").exit_code == 0
+    assert synced == [path.stat().st_ino, path.parent.stat().st_ino]
 
 
 def test_keys_made_at_the_same_time_are_all_kept(path: Path) -> None:

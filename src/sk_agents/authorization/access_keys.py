@@ -23,7 +23,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from sk_agents.config.store_url import data_folder
 from sk_agents.exceptions import ConfigurationError
-from sk_agents.private_files import make_private_folder, open_private
+from sk_agents.private_files import make_private_folder, open_private, sync_folder
 
 PREFIX = "teal"
 FORMAT = 1
@@ -133,6 +133,8 @@ class KeysFile:
             file.flush()
             os.fsync(file.fileno())
         os.replace(new, self.path)
+        # Or a key that was revoked could come back with a power loss.
+        sync_folder(self.path.parent)
 
     def _refresh(self) -> None:
         try:
