@@ -164,9 +164,9 @@ def no_run_fails_without_a_reason(world: World) -> Iterator[str]:
 
 def _was_poison(life: Life, failed: Failed) -> Iterator[str]:
     """A run is given up only if it was lost several times without getting anywhere."""
-    moved = max(
-        (e.seq for e in life.log() if isinstance(e, PROGRESS) and e.seq < failed.seq), default=0
-    )
+    # Its calls are sealed in the commit that gives it up.
+    before = [e for e in life.log() if e.seq < failed.seq and e.at < failed.at]
+    moved = max((e.seq for e in before if isinstance(e, PROGRESS)), default=0)
     lost = sum(seq > moved for seq in life.recovered)
     if lost <= 3:
         yield f"{failed.run_id} was given up after {lost} losses without progress"
