@@ -22,7 +22,7 @@ SURFACES = {"chats", "skagents", "tealagents", "todo_chat"}
 BACK_ROOMS = {"authorization", "hitl", "llm", "persistence", "signals", "tools"}
 WORDS = {"exceptions", "interactions", "private_files", "ska_types", "wire", "worker_threads"}
 # The seeds name this abstract class and its place; who checks callers must know it.
-AUTHORIZER = {"authorization.request_authorizer"}
+AUTHORIZER = {"authorization.request_authorizer", "authorization.roles"}
 # What every part of the front door stands on.
 FRONT = {"agent_assembly", "config", "engine", "http", "telemetry", "wiring"} | WORDS
 # How a back room finds the class that a setting names.

@@ -136,6 +136,7 @@ class TealAgentsV1Alpha1Handler:
             on_disconnect=on_disconnect,
             authorization=caller.authorization,
             quota=quota,
+            user_name=caller.name,
         )
         accepted = await self._engine.start(command)
         if accepted.repeated and head is None:
