@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ RULE: dict[str, Any] = {
 }
 
 
-def reviewing(path: Path, script: Any, **rule: Any) -> Any:
+def reviewing(path: Path, script: Any, **rule: Any) -> AbstractAsyncContextManager[Served]:
     approvals = {"rules": [{**RULE, **rule}]}
     return serving(path, script, authorizer=PeopleAuthorizer(), agent={"approvals": approvals})
 
@@ -226,3 +227,34 @@ async def test_health_details_are_for_operators(tmp_path: Path) -> None:
         assert [answer.keys() for answer in brief] == [{"status", "timestamp"}] * 2
         assert "dependencies" in await served.get("/health/ready", headers=operator)
         assert (await served.client.get("/chats", headers=operator)).status_code == 200
+
+
+async def test_teal_s_resume_takes_votes_and_shows_an_approver_nothing_that_was_said(
+    tmp_path: Path,
+) -> None:
+    async with reviewing(tmp_path, [SEND, says("a canary answer")]) as served:
+
+        async def resume(headers: Headers, body: object = None, end: str = "") -> httpx.Response:
+            path = f"/helper/0.1/resume/{request_id}{end}?action=approve"
+            return await served.client.post(path, json=body, headers=headers)
+
+        message = {"items": [{"content_type": "text", "content": "pay the canary bill"}]}
+        asked = await served.client.post("/helper/0.1", json=message, headers=ADA)
+        paused = asked.json()
+        request_id = paused["request_id"]
+        [call] = paused["content"]["tool_calls"]
+        assert (paused["status"], call["review"]["missing"]) == ("Paused", 2)
+        own = await resume(ADA)
+        assert (own.status_code, "Others decide" in own.text) == (403, False)
+        assert (await resume(MALLORY)).status_code == 401
+        first_vote = (await resume(BOB)).json()
+        [shown] = first_vote["content"]["tool_calls"]
+        assert first_vote["status"] == "Paused" and shown["review"]["missing"] == 1
+        assert shown["review"]["votes"][0]["voter_name"] == "Bob"
+        last_vote = await resume(EVE, end="/sse")
+        assert last_vote.status_code == 200 and last_vote.json()["content"] is None
+        for text in (str(first_vote), last_vote.text):
+            assert "canary bill" not in text and "canary answer" not in text
+        for path in (f"requests/{request_id}", f"tasks/{paused['task_id']}"):
+            refused = await served.client.get(f"/helper/0.1/{path}", headers=BOB)
+            assert refused.status_code == 401

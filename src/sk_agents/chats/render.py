@@ -37,14 +37,19 @@ from sk_agents.engine.events import (
     VoteWithdrawn,
 )
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.models import ApprovalState, Audience, Cost, Part, Thread, Usage, UserInput
+from sk_agents.engine.models import ApprovalState, Cost, Part, Thread, Usage, UserInput
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.reading.watch import Item as WatchedItem
 from sk_agents.engine.threads.catalog import Asked, Granted
 from sk_agents.exceptions import TealError
 from sk_agents.http.caller import Caller
 from sk_agents.http.sse import frame, last_frame
-from sk_agents.interactions import interaction_of, spelled_time
+from sk_agents.interactions import (
+    audience_payload,
+    interaction_of,
+    review_payload,
+    spelled_time,
+)
 from sk_agents.wire.events import CostView, EventType, UsageView
 from sk_agents.wire.requests import EditInteraction, Item, StartInteraction
 from sk_agents.wire.views import (
@@ -228,7 +233,7 @@ class ChatRenderer:
 
     def _extended(self, event: ReviewExtended) -> Named:
         return "review_extended", self._voting(event) | {
-            "audience": _audience_payload(event.audience),
+            "audience": audience_payload(event.audience),
             "expires_at": spelled_time(event.expires_at) if event.expires_at else None,
         }
 
@@ -333,40 +338,8 @@ def approval_payload(approval: Approval) -> Payload:
     if (preview := event.shown.get("preview")) is not None:
         payload["preview"] = str(preview)
     if approval.audience.keys:
-        payload["review"] = _review_payload(approval)
+        payload["review"] = review_payload(approval)
     return payload
-
-
-def _review_payload(approval: Approval) -> Payload:
-    review = approval.request.review
-    assert review is not None
-    payload: Payload = {
-        "audience": _audience_payload(approval.audience),
-        "quorum": review.quorum,
-        "not_requester": review.not_requester,
-        "on_expiry": review.on_expiry,
-        "share_conversation": review.share_conversation,
-        "votes": [_vote_payload(vote) for vote in approval.votes.values()],
-        "missing": approval.missing,
-    }
-    if review.escalate_to is not None:
-        payload["escalate_to"] = review.escalate_to
-    return payload
-
-
-def _audience_payload(audience: Audience) -> Payload:
-    return {"roles": audience.roles, "groups": audience.groups, "users": audience.users}
-
-
-def _vote_payload(vote: VoteCast) -> Payload:
-    payload: Payload = {
-        "voter": vote.voter,
-        "voter_name": vote.voter_name,
-        "right": vote.right,
-        "approved": vote.approved,
-        "at": spelled_time(vote.at),
-    }
-    return payload if vote.message is None else payload | {"message": vote.message}
 
 
 def usage_payload(usage: Usage) -> Payload:
