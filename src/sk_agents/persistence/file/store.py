@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -412,15 +411,20 @@ def _open_root(tree: FileTree) -> None:
         if not _has_format(tree):
             tree.write(_STORE, orjson.dumps({"format": FORMAT}) + b"\n")
     tree.remember(((), _STORE, (CHATS,), (USERS,)))
-    _probe(tree)
-    _sweep(tree)
+    _sweep(tree, now=_probe(tree))
 
 
-def _probe(tree: FileTree, room: int = 0) -> None:
-    """Raises OSError if the store cannot be written now, with `room` bytes at once."""
+def _probe(tree: FileTree, room: int = 0) -> float:
+    """The time by the disk's clock.
+
+    Raises:
+        OSError: the store cannot be written now, with `room` bytes at once.
+    """
     place = (TEMPORARY, new_temporary_name())
     tree.write(place, b"probe\n" + bytes(room))
+    written = tree.stat(place)
     tree.remove(place)
+    return written.st_mtime if written is not None else 0.0
 
 
 def _has_format(tree: FileTree) -> bool:
@@ -438,13 +442,15 @@ def _has_format(tree: FileTree) -> bool:
     return True
 
 
-def _sweep(tree: FileTree) -> None:
-    """Remove what killed writers left half done, once no writer can still be at it."""
-    oldest = time.time() - LEFTOVER_SECONDS
+def _sweep(tree: FileTree, now: float) -> None:
+    """Remove what killed writers left half done, once no writer can still be at it.
+
+    `now` is by the clock that dates the files: this process's own may be a day ahead.
+    """
     for name in tree.names((TEMPORARY,)):
         place = (TEMPORARY, name)
         found = tree.stat(place)
-        if found is None or found.st_mtime > oldest:
+        if found is None or found.st_mtime > now - LEFTOVER_SECONDS:
             continue
         try:
             tree.remove(place)
