@@ -10,13 +10,14 @@ from pathlib import Path
 
 from sk_agents.engine.ports import Clock, Store
 from sk_agents.exceptions import ConfigurationError
+from sk_agents.persistence.codec import RecordCodec
 
 SOURCE = "The store's URL (TA_STORE, --store)"
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`form` is the URL to show; a store that is kept somewhere takes a path."""
+    """`form` is the URL to show; a store that is kept somewhere takes a path, and a codec."""
 
     module: str
     class_name: str
@@ -37,8 +38,8 @@ SUPPORTED = ", ".join(kind.form for kind in STORES.values())
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
-def open_store(url: str, *, clock: Clock | None = None) -> Store:
-    """The store that `url` names; the caller enters it.
+def open_store(url: str, *, clock: Clock | None = None, codec: RecordCodec | None = None) -> Store:
+    """The store that `url` names; the caller enters it. `codec` is how it writes threads.
 
     Raises:
         ConfigurationError: the URL names no store we have, or not in its form. The message
@@ -48,7 +49,8 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     kind = STORES[scheme]
     if kind.has_path:
         path = _path(rest, kind)
-        return _store_class(kind)(path, clock=clock)
+        options = {} if codec is None else {"codec": codec}
+        return _store_class(kind)(path, clock=clock, **options)
     if rest.strip("/"):
         raise ConfigurationError(f"{SOURCE} must be just {kind.form}")
     return _store_class(kind)(clock=clock)

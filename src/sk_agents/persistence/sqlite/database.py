@@ -20,6 +20,7 @@ from typing import TypeVar
 import apsw
 
 from sk_agents import exceptions as errors
+from sk_agents.persistence.codec import PLAIN, RecordCodec
 from sk_agents.persistence.sqlite import rows
 from sk_agents.private_files import close_to_others, make_private_file, make_private_folder
 
@@ -100,7 +101,16 @@ MIGRATIONS = (
         at REAL NOT NULL
     ) WITHOUT ROWID;
     """,
+    # What an encrypted store says of itself; see `RecordCodec.marker`. One row, or none.
+    """
+    CREATE TABLE encryption (
+        no INTEGER PRIMARY KEY,
+        marker BLOB NOT NULL
+    );
+    """,
 )
+# The migrations before it made no table `encryption`.
+_ENCRYPTION_VERSION = 4
 _NO_ROOM = (errno.EFBIG, errno.EDQUOT, errno.ENOSPC)
 _ERRORS: tuple[tuple[type[apsw.Error], type[errors.TealError], str], ...] = (
     (apsw.BusyError, errors.StoreBusy, "the database is locked by another process"),
@@ -114,19 +124,25 @@ _ERRORS: tuple[tuple[type[apsw.Error], type[errors.TealError], str], ...] = (
 )
 
 
-def open_for_writing(path: Path) -> apsw.Connection:
+def open_for_writing(path: Path, codec: RecordCodec = PLAIN) -> apsw.Connection:
     """A connection to the file, made and migrated if need be. Raises StoreUnavailable,
-    StoreReadOnly, StoreBusy, SchemaTooNew: and nothing was changed."""
+    StoreReadOnly, StoreBusy, SchemaTooNew, and what `RecordCodec.marker` does: and nothing was
+    changed."""
     _make_file(path)
     with translated(path):
         connection = apsw.Connection(str(path))
         try:
             connection.set_busy_timeout(BUSY_MS)
             _check_identity(connection, path)
+            _check_encryption(connection, codec)
             _use_wal(connection)
             connection.execute("PRAGMA synchronous = FULL")
+            if codec is not PLAIN:
+                # The key of a deleted thread must not be left in a free part of a page.
+                connection.execute("PRAGMA secure_delete = ON")
             connection.wal_autocheckpoint(0)
             _migrate(connection)
+            _mark(connection, codec)
             _empty_wal(connection)
         except BaseException:
             connection.close()
@@ -238,6 +254,33 @@ def _check_identity(connection: apsw.Connection, path: Path) -> None:
             f"{path}: written by a newer version (schema {version}, this one knows "
             f"{len(MIGRATIONS)}); it was not touched."
         )
+
+
+def _check_encryption(connection: apsw.Connection, codec: RecordCodec) -> None:
+    """Before anything is changed, also what closing a connection changes."""
+    version = connection.pragma("user_version")
+    if version == 0:
+        return
+    try:
+        found = rows.marker(connection) if version >= _ENCRYPTION_VERSION else None
+        codec.marker(found, is_empty=rows.is_empty(connection))
+    except errors.TealError:
+        leave_wal_alone(connection)
+        raise
+
+
+def _mark(connection: apsw.Connection, codec: RecordCodec) -> None:
+    """Have the store say what it must. In most cases it does."""
+    found = rows.marker(connection)
+    if codec.marker(found, is_empty=rows.is_empty(connection)) == found:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        rows.mark(connection, codec)
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
 
 
 def _migrate(connection: apsw.Connection) -> None:
