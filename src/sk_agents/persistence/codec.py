@@ -19,6 +19,10 @@ from sk_agents.engine.models import Thread
 from sk_agents.exceptions import StoreEncrypted
 from sk_agents.persistence.encoding import ThreadCodec, decode_head, encode_head
 
+# What is encrypted begins so, and no JSON document does. The second byte counts formats; the id of
+# the key that wraps the thread's key follows in a head.
+SEALED = b"\xe7\x01"
+
 
 class RecordCodec(Protocol):
     """How one store's threads are written."""

@@ -34,11 +34,10 @@ from sk_agents.exceptions import (
     StoreNotEncrypted,
     WrongEncryptionKey,
 )
+from sk_agents.persistence.codec import SEALED
 from sk_agents.persistence.encoding import ThreadCodec, encode_head, head_checksum, head_from
 
 KEY_BYTES = 32
-# No JSON document begins with the first byte; the second one counts formats.
-SEALED = b"\xe7\x01"
 FORMAT = 1
 
 _NONCE = 12
@@ -116,9 +115,13 @@ class Keyring:
             )
         return _opened(cipher, _bound("key", thread_id), wrapped[_ID:], thread_id)
 
+    def wraps(self, wrapped: bytes) -> bool:
+        """Whether the first of our keys wrapped it."""
+        return wrapped[:_ID] == self._first
+
     def rewrapped(self, thread_id: str, wrapped: bytes) -> bytes | None:
         """The same key under the first of ours; `None` if it is already. Raises as `unwrap`."""
-        if wrapped[:_ID] == self._first:
+        if self.wraps(wrapped):
             return None
         return self.wrap(thread_id, self.unwrap(thread_id, wrapped))
 

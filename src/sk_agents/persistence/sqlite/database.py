@@ -133,7 +133,7 @@ def open_for_writing(path: Path, codec: RecordCodec = PLAIN) -> apsw.Connection:
         connection = apsw.Connection(str(path))
         try:
             connection.set_busy_timeout(BUSY_MS)
-            _check_identity(connection, path)
+            check_identity(connection, path)
             _check_encryption(connection, codec)
             _use_wal(connection)
             connection.execute("PRAGMA synchronous = FULL")
@@ -141,7 +141,7 @@ def open_for_writing(path: Path, codec: RecordCodec = PLAIN) -> apsw.Connection:
                 # The key of a deleted thread must not be left in a free part of a page.
                 connection.execute("PRAGMA secure_delete = ON")
             connection.wal_autocheckpoint(0)
-            _migrate(connection)
+            migrate(connection)
             _mark(connection, codec)
             _empty_wal(connection)
         except BaseException:
@@ -240,7 +240,7 @@ def _use_wal(connection: apsw.Connection) -> None:
             time.sleep(RETRY_SECONDS)
 
 
-def _check_identity(connection: apsw.Connection, path: Path) -> None:
+def check_identity(connection: apsw.Connection, path: Path) -> None:
     if connection.readonly("main"):
         raise errors.StoreReadOnly(f"{path}: the database cannot be written")
     # First: another process that fills an empty file sets its id in the same transaction.
@@ -274,25 +274,27 @@ def _mark(connection: apsw.Connection, codec: RecordCodec) -> None:
     found = rows.marker(connection)
     if codec.marker(found, is_empty=rows.is_empty(connection)) == found:
         return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with immediate(connection):
         rows.mark(connection, codec)
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
 
 
-def _migrate(connection: apsw.Connection) -> None:
+def migrate(connection: apsw.Connection) -> None:
     if connection.pragma("user_version") == len(MIGRATIONS):
         return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with immediate(connection):
         # Read again under the lock: another process may have migrated it.
         for version in range(connection.pragma("user_version"), len(MIGRATIONS)):
             connection.execute(MIGRATIONS[version])
         connection.pragma("application_id", APPLICATION_ID)
         connection.pragma("user_version", len(MIGRATIONS))
+
+
+@contextmanager
+def immediate(connection: apsw.Connection) -> Iterator[None]:
+    """A transaction in which no other connection writes."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")

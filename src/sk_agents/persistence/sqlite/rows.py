@@ -15,7 +15,7 @@ from sk_agents.engine.log.commits import same_thread
 from sk_agents.engine.models import Entry, EntryKind, Thread
 from sk_agents.engine.ports import ThreadPage, ThreadQuery
 from sk_agents.exceptions import SchemaTooNew, StateCorrupt, ThreadNotFound
-from sk_agents.persistence.codec import RecordCodec
+from sk_agents.persistence.codec import SEALED, RecordCodec
 from sk_agents.persistence.encoding import (
     Record,
     ThreadCodec,
@@ -252,6 +252,32 @@ def delete(db: apsw.Connection, no: int) -> None:
     db.execute("DELETE FROM record WHERE place BETWEEN ? AND ?", (first, first + 2**32 - 1))
     db.execute("DELETE FROM entry WHERE thread_no = ?", (no,))
     db.execute("DELETE FROM thread WHERE no = ?", (no,))
+
+
+def records(db: apsw.Connection, no: int) -> Iterator[tuple[int, int, str, bytes, int]]:
+    """Number, first event, commit, bytes and checksum of each record of a thread, in order."""
+    first = no << _PLACE_BITS
+    for number, place, commit_id, body, check in db.execute(
+        "SELECT no, place, commit_id, body, checksum FROM record"
+        " WHERE place BETWEEN ? AND ? ORDER BY place",
+        (first, first + 2**32 - 1),
+    ):
+        yield number, place - first, commit_id, body, check
+
+
+def replace_head(db: apsw.Connection, no: int, thread_id: str, body: bytes) -> None:
+    """Other bytes for the same head."""
+    db.execute(
+        "UPDATE thread SET head = ?, checksum = ? WHERE no = ?",
+        (body, head_checksum(thread_id, body), no),
+    )
+
+
+def wrapped_by_others(db: apsw.Connection, key_id: bytes) -> Iterator[str]:
+    """The encrypted threads whose key another key than this one wraps."""
+    statement = "SELECT thread_id FROM thread WHERE substr(head, ?, ?) != ?"
+    for (thread_id,) in db.execute(statement, (len(SEALED) + 1, len(key_id), key_id)):
+        yield thread_id
 
 
 def marker(db: apsw.Connection) -> bytes | None:
