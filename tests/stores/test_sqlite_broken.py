@@ -13,6 +13,7 @@ from shutil import copy
 import apsw
 import pytest
 
+from sk_agents.engine.ports import Count
 from sk_agents.exceptions import CommitOutcomeUnknown, StoreBroken
 from sk_agents.persistence.sqlite import group_writer
 from sk_agents.persistence.sqlite.store import SqliteStore
@@ -34,6 +35,8 @@ async def assert_broken(store: SqliteStore, match: str) -> None:
         store.claim("before", "o"),
         store.delete("before", next_seq=2),
         store.mark_watched(["r"]),
+        store.count([Count("k", 1, 60)]),
+        store.sums("k"),
         store.thread("before"),
         store.events_after("before", 0),
         store.find("run", "r"),
