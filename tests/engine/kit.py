@@ -64,7 +64,7 @@ class Talk:
     def __init__(self, engine: Engine, store: Store, setup: Setup, model: Model) -> None:
         self.engine, self.store, self.setup, self.model = engine, store, setup, model
         self.server: ScriptedModelServer | None = None
-        self._runs = 0
+        self.runs = 0
 
     @property
     def tools(self) -> FakeTools:
@@ -79,8 +79,8 @@ class Talk:
         return [wire(prompt) for prompt in self.model.prompts]
 
     def new_run(self) -> str:
-        self._runs += 1
-        return f"r{self._runs}"
+        self.runs += 1
+        return f"r{self.runs}"
 
     async def say(self, text: str = "hello", *, thread: str = THREAD, **fields: Any) -> Accepted:
         fields.setdefault("user_id", USER)
@@ -118,14 +118,14 @@ class Talk:
 
     async def parked(self) -> None:
         """Until nobody holds the thread."""
-        signals = self.engine._services.signals
+        signals = self.engine.parts.services.signals
         async with asyncio.timeout(BOUND), signals.subscribe(THREAD) as changes:
             while (await self.store.thread(THREAD)).owner is not None:
                 await changes.wait(BOUND)
 
     async def sweep(self) -> None:
         """What the engine does by itself every few seconds."""
-        await self.engine._sweeper.sweep()
+        await self.engine.parts.sweeper.sweep()
 
     async def until(
         self, condition: Callable[[ThreadState], bool], *, thread: str = THREAD

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import Self
 
 from sk_agents.engine.agent import Agent
@@ -39,6 +40,15 @@ from sk_agents.exceptions import (
     ThreadBusy,
     ThreadNotFound,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineParts:
+    services: Services
+    drivers: Drivers
+    sweeper: Sweeper
+    follower: Follower
+    readers: Readers
 
 
 class Engine:
@@ -81,6 +91,13 @@ class Engine:
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self._stack.aclose()
+
+    @property
+    def parts(self) -> EngineParts:
+        """What it is made of, for a test that has one part work at once, or no more."""
+        return EngineParts(
+            self._services, self._drivers, self._sweeper, self._follower, self._readers
+        )
 
     def drain(self) -> None:
         """Take on nothing more, hand over what runs, send readers elsewhere. Then leave it."""
