@@ -32,6 +32,7 @@ from sk_agents.persistence.sqlite import group_writer
 from sk_agents.persistence.sqlite.database import MIGRATIONS, open_for_writing
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing.commits import USER, start_run
+from tests.patience import seconds
 from tests.stores.sqlite_faults import (
     failing_disk,
     locked_by_another_process,
@@ -304,7 +305,7 @@ async def test_a_closed_store_says_so(tmp_path: Path) -> None:
 
 def test_several_processes_may_make_the_file_at_once(tmp_path: Path) -> None:
     """Each finds it empty or made, never half made; many times, since it is a matter of luck."""
-    together = Barrier(8, timeout=30)
+    together = Barrier(8, timeout=seconds(30))
 
     def open_it(number: int) -> int:
         together.wait()
