@@ -18,7 +18,7 @@ from sk_agents.engine.commands import Accepted, CancelRun, DecideApproval, EditR
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL, RunStatus
-from sk_agents.engine.ports import Clock, Ids, Observer, Peers, Signals, Store
+from sk_agents.engine.ports import Budget, Clock, Ids, Observer, Peers, Signals, Store
 from sk_agents.engine.reading.readers import GRACE_SECONDS, PERIOD_SECONDS, Readers
 from sk_agents.engine.reading.watch import Outlet, Watch, wait_until_settled
 from sk_agents.engine.run import lifecycle
@@ -66,6 +66,7 @@ class Engine:
         reader_period: float = PERIOD_SECONDS,
         observer: Observer | None = None,
         peers: Peers | None = None,
+        budget: Budget | None = None,
     ) -> None:
         lease = LeaseKeeper(store, clock, owner, ttl=lease_ttl)
         self._services = Services(
@@ -73,6 +74,8 @@ class Engine:
         )
         if observer is not None:
             self._services.observer = observer
+        if budget is not None:
+            self._services.budget = budget
         self.catalog = ThreadCatalog(self._services)
         self._drivers = Drivers(self._services, agents)
         self._sweeper = Sweeper(self._services, self._drivers, interval=lease_ttl / 5)
