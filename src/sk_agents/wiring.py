@@ -25,6 +25,7 @@ from sk_agents.engine.engine import Engine
 from sk_agents.engine.ports import Store
 from sk_agents.llm.default_model import NoModel, choose_model
 from sk_agents.llm.model_clients import ModelClients
+from sk_agents.outbound.network import configured_network
 from sk_agents.persistence.liveness import new_owner
 from sk_agents.persistence.memory.store import EphemeralStore
 from sk_agents.persistence.persistence_factory import PersistenceFactory
@@ -142,8 +143,12 @@ def build_parts(settings: Settings, files: Sequence[AgentFile]) -> ServerParts:
         ConfigurationError: something of it cannot be used.
     """
     trace = current_traceparent if settings.telemetry_enabled else None
-    mcp = McpServers(build_pins(settings))
-    clients = Clients(ModelClients(trace=trace), RemoteClients(trace=trace), mcp)
+    network = configured_network(settings, [file.path for file in files])
+    clients = Clients(
+        ModelClients(trace=trace, network=network),
+        RemoteClients(trace=trace, network=network),
+        McpServers(build_pins(settings), network=network),
+    )
     agents = build_agents(files, settings, clients)
     telemetry = build_telemetry(settings, model_names(agents))
     stores = build_stores(settings)

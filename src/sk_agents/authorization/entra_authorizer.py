@@ -22,6 +22,7 @@ from sk_agents.exceptions import (
     InsufficientScope,
     Unauthenticated,
 )
+from sk_agents.outbound.network import configured_network
 
 ALGORITHMS = ("RS256",)
 _GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -45,9 +46,11 @@ class EntraAuthorizer(TokenAuthorizer):
         self._scopes = settings.entra_scopes or ()
         self._roles = frozenset(settings.entra_roles or ())
         self._clients = settings.entra_allowed_clients
+        network = configured_network(settings)
         self._issuers: dict[tuple[str, str], Issuer] = {
             (tenant, version): Issuer(
-                place.format(authority=settings.entra_authority.rstrip("/"), tenant=tenant)
+                place.format(authority=settings.entra_authority.rstrip("/"), tenant=tenant),
+                network=network,
             )
             for tenant in map(_tenant, settings.entra_tenant_id)
             for version, place in _CONFIGURATION.items()

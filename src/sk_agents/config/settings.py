@@ -315,6 +315,14 @@ class Settings(BaseSettings):
         None, description="Refused: stored conversations are not encrypted yet."
     )
     api_key: SecretStr | None = Field(None, description="API key for the model provider.")
+    client_cert: Path | None = Field(
+        None,
+        description="Certificate (PEM) that this server shows to https servers that ask for one.",
+    )
+    client_key: Path | None = Field(
+        None, description="Its private key. Unset: it is in the certificate's file."
+    )
+    client_key_password: SecretStr | None = Field(None, description="The key's password.")
     model: str | None = Field(
         None,
         min_length=1,
@@ -378,6 +386,8 @@ class Settings(BaseSettings):
                 raise ValueError(f"{variable(other)} is not set, but {variable(one)} is")
         if self.authorizer and self.authorizer_module:
             raise ValueError("TA_AUTHORIZER and TA_AUTHORIZER_MODULE are both set; choose one")
+        if self.client_key is not None and self.client_cert is None:
+            raise ValueError("TA_CLIENT_CERT is not set, but TA_CLIENT_KEY is")
         if self.encryption_keys is not None:
             # A server that starts would let its operator believe that they are.
             raise ValueError("TA_ENCRYPTION_KEYS: stored conversations are not encrypted yet")

@@ -90,11 +90,11 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    folder: Path, *entries: dict[str, Any], start_seconds: float = BOUND, **patience: float
+    folder: Path, *entries: dict[str, Any], start_seconds: float = BOUND, **options: Any
 ) -> AsyncIterator[Running]:
     """One agent with these servers, once it is known whether they could be reached."""
     pins = Pins(folder / "pins.json")
-    servers = McpServers(pins, start_seconds=start_seconds, **patience)
+    servers = McpServers(pins, start_seconds=start_seconds, **options)
     source = servers.source(entries, agent_file=folder / "config.yaml", field="mcp_servers")
     box = AgentToolbox(source)
     async with servers:

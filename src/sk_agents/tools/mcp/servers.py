@@ -18,6 +18,7 @@ from sk_agents.config.settings import environment
 from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import ToolContext
 from sk_agents.exceptions import ToolError, ToolInterrupted
+from sk_agents.outbound.network import Network
 from sk_agents.tools.base_tool import Tool
 from sk_agents.tools.mcp.calls import (
     CURRENT_CALL,
@@ -71,9 +72,15 @@ class McpConnection:
     """The connection of this process to one server, for all agents that name it."""
 
     def __init__(
-        self, spec: ServerSpec, pins: Pins, *, connect_seconds: float = CONNECT_SECONDS
+        self,
+        spec: ServerSpec,
+        pins: Pins,
+        network: Network,
+        *,
+        connect_seconds: float = CONNECT_SECONDS,
     ) -> None:
         self.spec = spec
+        self._network = network
         self._connect_seconds = connect_seconds
         self.status: Status = "connecting"
         self.reason: str | None = None
@@ -162,7 +169,7 @@ class McpConnection:
         self.reason = None
         self._news.clear()
         opening = asyncio.timeout(self._connect_seconds)
-        async with opening, open_session(self.spec, self) as session:
+        async with opening, open_session(self.spec, self, self._network) as session:
             await self._list(session)
             opening.reschedule(None)
             self._came_up(session)
@@ -318,8 +325,10 @@ class McpServers:
         *,
         start_seconds: float = START_SECONDS,
         connect_seconds: float = CONNECT_SECONDS,
+        network: Network | None = None,
     ) -> None:
         self.pins = pins or Pins()
+        self._network = network or Network()
         self._start_seconds = start_seconds
         self._connect_seconds = connect_seconds
         self._connections: dict[str, McpConnection] = {}
@@ -344,7 +353,7 @@ class McpServers:
     def _connection(self, spec: ServerSpec) -> McpConnection:
         if spec.key not in self._connections:
             self._connections[spec.key] = McpConnection(
-                spec, self.pins, connect_seconds=self._connect_seconds
+                spec, self.pins, self._network, connect_seconds=self._connect_seconds
             )
         return self._connections[spec.key]
 

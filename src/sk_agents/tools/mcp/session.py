@@ -37,6 +37,7 @@ from mcp_types import jsonrpc_message_adapter
 
 from sk_agents import __version__
 from sk_agents.exceptions import ToolError
+from sk_agents.outbound.network import Network
 from sk_agents.tools.mcp.calls import (
     CURRENT_CALL,
     LiveCall,
@@ -158,7 +159,9 @@ class McpSession:
 
 
 @asynccontextmanager
-async def open_session(spec: ServerSpec, listener: SessionListener) -> AsyncGenerator[McpSession]:
+async def open_session(
+    spec: ServerSpec, listener: SessionListener, network: Network
+) -> AsyncGenerator[McpSession]:
     """Connect in the newest way the server knows.
 
     Raises:
@@ -169,7 +172,7 @@ async def open_session(spec: ServerSpec, listener: SessionListener) -> AsyncGene
     transport: Transport = (
         stdio_transport(server, spec.folder, listener.broken)
         if server.transport == "stdio"
-        else http_transport(server)
+        else http_transport(server, network)
     )
     client = Client(
         transport,
@@ -209,7 +212,7 @@ class _Callbacks:
 
 
 @asynccontextmanager
-async def http_transport(server: McpServer) -> AsyncGenerator[Any]:
+async def http_transport(server: McpServer, network: Network) -> AsyncGenerator[Any]:
     """Yields the library's pair of streams, whose type has no public name."""
     assert server.url is not None
     header = server.user_id_header
@@ -219,11 +222,13 @@ async def http_transport(server: McpServer) -> AsyncGenerator[Any]:
         if header is not None and call is not None and call.user is not None:
             request.headers[header] = quote(call.user, safe=_PLAIN)
 
+    context = await network.loaded_context(verify=server.verify_ssl)
+    inner = httpx2.AsyncHTTPTransport(verify=context, proxy=_proxy(network, server.url))
     client = httpx2.AsyncClient(
         # What is compressed could be any size.
         headers={**server.headers, "Accept-Encoding": "identity"},
         timeout=httpx2.Timeout(server.timeout, read=server.sse_read_timeout),
-        transport=_BoundedTransport(httpx2.AsyncHTTPTransport(verify=server.verify_ssl)),
+        transport=_BoundedTransport(inner),
         event_hooks={"request": [add_user]},
     )
     async with (
@@ -233,6 +238,14 @@ async def http_transport(server: McpServer) -> AsyncGenerator[Any]:
         ) as streams,
     ):
         yield streams
+
+
+def _proxy(network: Network, url: str) -> httpx2.Proxy | None:
+    proxy = network.proxy_for(url)
+    if proxy is None:
+        return None
+    auth = None if proxy.user is None else (proxy.user, proxy.password)
+    return httpx2.Proxy(proxy.url, auth=auth)
 
 
 class _BoundedTransport(httpx2.AsyncBaseTransport):
