@@ -65,7 +65,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "outbound": {"config.settings", "exceptions"},
     # The packaged agents' own plugins: they know what any plugin's author may know.
     "agents": {"ska_types", "tools"},
-    "http": {"engine", "exceptions", "telemetry", "worker_threads"} | AUTHORIZER,
+    "http": {"engine", "exceptions", "telemetry", "wire.views", "worker_threads"} | AUTHORIZER,
     "telemetry": {"config.settings", "engine", "exceptions"},
     "config": {"exceptions"},
     "engine": {"exceptions"},

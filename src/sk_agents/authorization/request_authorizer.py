@@ -7,6 +7,8 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from sk_agents.wire.views import SignInView
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:
@@ -50,3 +52,11 @@ class RequestAuthorizer(ABC):
         Raises:
             AuthorizerUnavailable: they cannot; the server is not ready.
         """
+
+    async def sign_in(self) -> SignInView:
+        """How people get what they have to send; `GET /sign-in` answers it to everyone.
+
+        Raises:
+            AuthorizerUnavailable: that cannot be said now.
+        """
+        return SignInView(method="token")

@@ -74,6 +74,15 @@ def _split(value: object) -> object:
     return tuple(part for part in (part.strip() for part in value.split(",")) if part)
 
 
+def _pairs(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    parts = [part.strip().partition("=") for part in value.split(",") if part.strip()]
+    if not all(name.strip() and text.strip() for name, _, text in parts):
+        raise ValueError("must be like name=value, with commas between several")
+    return {name.strip(): text.strip() for name, _, text in parts}
+
+
 def _host(value: str) -> str:
     if not _HOST.fullmatch(value.lower()):
         raise ValueError("must be names without ports, or *")
@@ -109,6 +118,7 @@ SigningAlgorithms = Annotated[
 Port = Annotated[int, Field(ge=0, le=65535)]
 # Several names in one variable, with commas between them.
 Names = Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(_split)]
+Parameters = Annotated[dict[str, str] | None, NoDecode, BeforeValidator(_pairs)]
 HostNames = Annotated[
     tuple[Annotated[str, AfterValidator(_host)], ...] | None, NoDecode, BeforeValidator(_split)
 ]
@@ -277,6 +287,17 @@ class Settings(BaseSettings):
     entra_token_versions: TokenVersions = Field(
         ("1.0", "2.0"), description="Versions of access tokens that are accepted."
     )
+    entra_page_client_id: str | None = Field(
+        None,
+        min_length=1,
+        description="Id of the registration as which the page signs people in. Unset: it asks for "
+        "a token.",
+    )
+    entra_cli_client_id: str | None = Field(
+        None,
+        min_length=1,
+        description="Id of the registration as which `teal login` signs people in.",
+    )
     oidc_issuer: str | None = Field(
         None,
         min_length=1,
@@ -294,6 +315,24 @@ class Settings(BaseSettings):
     oidc_groups_claim: str = Field("groups", min_length=1, description="Claim with the groups.")
     oidc_algorithms: SigningAlgorithms = Field(
         ("RS256",), description="Algorithms with which tokens may be signed."
+    )
+    oidc_page_client_id: str | None = Field(
+        None,
+        min_length=1,
+        description="Client as which the page signs people in. Unset: it asks for a token.",
+    )
+    oidc_cli_client_id: str | None = Field(
+        None, min_length=1, description="Client as which `teal login` signs people in."
+    )
+    oidc_sign_in_scopes: Names = Field(
+        None,
+        description="Scopes that signing in asks for. Unset: `openid`, `profile`, "
+        "`offline_access` and those of `TA_OIDC_SCOPES`.",
+    )
+    oidc_sign_in_parameters: Parameters = Field(
+        None,
+        description="Further parameters of requests to the issuer, as `name=value` with commas, "
+        "such as `audience=...` (Auth0) or `resource=...` (RFC 8707).",
     )
     keys_file: Path | None = Field(
         None, description="File of access keys. Unset: `keys.json` in the user's data folder."
