@@ -63,7 +63,7 @@ class EntraAuthorizer(TokenAuthorizer):
         # People of several directories choose theirs when they sign in.
         home = tenants[0] if len(tenants) == 1 else "organizations"
         place = _CONFIGURATION["2.0"].format(authority=authority, tenant=home)
-        self._sign_in_issuer = self._issuers.get((home, "2.0")) or Issuer(place)
+        self._sign_in_issuer = self._issuers.get((home, "2.0")) or Issuer(place, network=network)
         self._settings = settings
 
     async def ping(self) -> None:
