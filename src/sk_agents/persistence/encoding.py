@@ -13,6 +13,7 @@ import zlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -257,6 +258,16 @@ def holds_only_text(metadata: Mapping[str, Any]) -> bool:
         if type(value) is not str:
             return False
     return True
+
+
+def unshared(thread: Thread) -> Thread:
+    """The head with metadata of its own, for a store that keeps it: callers hold the head that was
+    returned to them, and what they do to it stays theirs."""
+    if not thread.metadata:
+        return thread
+    metadata = dict(thread.metadata)
+    own = metadata if holds_only_text(metadata) else deepcopy(metadata)
+    return thread._replace(metadata=own)
 
 
 def head_checksum(thread_id: str, body: bytes) -> int:

@@ -16,12 +16,13 @@ SOURCE = "The store's URL (TA_STORE, --store)"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`form` is the URL to show; a store that is kept somewhere takes a path."""
+    """`form` is the URL to show; a store on this host takes a path, a server's the whole URL."""
 
     module: str
     class_name: str
     form: str
     has_path: bool = False
+    is_server: bool = False
 
 
 STORES = {
@@ -31,14 +32,23 @@ STORES = {
         "sk_agents.persistence.sqlite.store", "SqliteStore", "sqlite:///path", has_path=True
     ),
     "file": Kind("sk_agents.persistence.file.store", "FileStore", "file:///dir", has_path=True),
+    "postgresql": Kind(
+        "sk_agents.persistence.postgres.store",
+        "PostgresStore",
+        "postgresql://user@host/database",
+        is_server=True,
+    ),
 }
 SUPPORTED = ", ".join(kind.form for kind in STORES.values())
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
-def open_store(url: str, *, clock: Clock | None = None) -> Store:
-    """The store that `url` names; the caller enters it.
+def open_store(
+    url: str, *, clock: Clock | None = None, password_command: str | None = None
+) -> Store:
+    """The store that `url` names; the caller enters it. A server's password may come from a
+    command instead of the URL.
 
     Raises:
         ConfigurationError: the URL names no store we have, or not in its form. The message
@@ -49,6 +59,10 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     if kind.has_path:
         path = _path(rest, kind)
         return _store_class(kind)(path, clock=clock)
+    if kind.is_server:
+        return _store_class(kind)(
+            f"{scheme}:{rest}", clock=clock, password_command=password_command
+        )
     if rest.strip("/"):
         raise ConfigurationError(f"{SOURCE} must be just {kind.form}")
     return _store_class(kind)(clock=clock)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import deepcopy
 from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeVar
@@ -31,7 +30,7 @@ from sk_agents.engine.log.commits import (
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
 from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
 from sk_agents.exceptions import StoreBroken, StoreFull, StoreUnavailable
-from sk_agents.persistence.encoding import Record, check_replay, encode_events, holds_only_text
+from sk_agents.persistence.encoding import Record, check_replay, encode_events, unshared
 from sk_agents.persistence.listing import longest_untouched
 from sk_agents.persistence.liveness import check_deletable, is_alive, mark_age
 from sk_agents.persistence.sqlite import rows
@@ -73,12 +72,7 @@ class HeadCache:
         return self._heads.get(thread_id) or rows.head(db, thread_id)
 
     def put(self, no: int, thread: Thread) -> None:
-        if thread.metadata:
-            # Callers hold the head that was returned to them; what they do to it stays theirs.
-            metadata = dict(thread.metadata)
-            own = metadata if holds_only_text(metadata) else deepcopy(metadata)
-            thread = thread._replace(metadata=own)
-        self._heads[thread.thread_id] = (no, thread)
+        self._heads[thread.thread_id] = (no, unshared(thread))
         self._heads.move_to_end(thread.thread_id)
         if len(self._heads) > MAX_CACHED_HEADS:
             self._heads.popitem(last=False)
