@@ -13,6 +13,7 @@ from sk_agents.authorization.request_authorizer import Principal, RequestAuthori
 from sk_agents.config.settings import ALIASED_FIELDS, Settings, alias_variable, variable
 from sk_agents.exceptions import ClassUnusable, ModuleBroken, ModuleMissing, Unauthenticated
 from sk_agents.testing.header_authorizer import HeaderAuthorizer
+from tests.patience import seconds
 from tests.requirements import requirement
 
 OWN = """
@@ -126,7 +127,7 @@ def test_threads_asking_at_once_get_the_same_instances() -> None:
     found: list[tuple[AuthorizerFactory, RequestAuthorizer]] = []
 
     def get() -> None:
-        barrier.wait(timeout=5)
+        barrier.wait(timeout=seconds(5))
         instance = AuthorizerFactory.get_instance()
         found.append((instance, instance.get_authorizer()))
 
@@ -134,7 +135,7 @@ def test_threads_asking_at_once_get_the_same_instances() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=5)
+        thread.join(timeout=seconds(5))
     assert len(found) == 16
     assert len({(id(instance), id(authorizer)) for instance, authorizer in found}) == 1
 

@@ -50,6 +50,11 @@ REGISTRY_HOSTS = [
     )
 ]
 HOST = re.compile("|".join(map(re.escape, REGISTRY_HOSTS)), re.IGNORECASE)
+# The bound of a wait as a number, past `tests.patience.seconds`.
+BARE_BOUND = re.compile(
+    r"asyncio\.timeout\(\d|mark\.timeout\(\d|wait_for\([^#]*, \d+\)|\.join\((?:timeout=)?\d"
+    r"|(?:wait|communicate)\(timeout=\d|\b(?:TIMEOUT|PATIENCE) = \d"
+)
 MACHINE_PATH = re.compile(r"(?<![\w.~})/-])/(?:root|work|home|Users)/[\w.-]")
 
 
@@ -141,6 +146,18 @@ def test_version_is_the_same_in_the_package_and_its_metadata() -> None:
 def test_no_module_has_a_vague_name() -> None:
     modules = [*SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
     assert [path for path in modules if path.stem in VAGUE_MODULES] == []
+
+
+def test_every_bound_of_a_wait_in_the_tests_can_be_stretched() -> None:
+    tests = ROOT / "tests"
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in tests.rglob("*.py")
+        if "bench" not in path.relative_to(tests).parts
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if BARE_BOUND.search(line)
+    ]
+    assert found == []
 
 
 def test_only_listed_files_catch_everything() -> None:

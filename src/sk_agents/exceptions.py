@@ -34,6 +34,7 @@
     │   └── CommitReused
     ├── ShuttingDown                   this instance takes no new work
     ├── LimitExceeded
+    │   ├── CounterFull                a sum that all instances keep would pass its bound
     │   └── StoreFull                  the store's own bound, or the disk's
     ├── StateCorrupt                   one thread's record is damaged; the others work
     ├── StoreError                     the store as a whole cannot serve
@@ -250,6 +251,10 @@ class ShuttingDown(TealError):
 
 class LimitExceeded(TealError):
     """A limit was reached."""
+
+
+class CounterFull(LimitExceeded):
+    """The amount would pass its limit; nothing was added."""
 
 
 class StoreFull(LimitExceeded):

@@ -39,6 +39,7 @@ from sk_agents.testing import SettableClock
 from tests.engine.fake_tools import FakeTools, tool
 from tests.engine.kit import Setup, Talk, engine_of, wire
 from tests.engine.openai_rules import problems
+from tests.patience import seconds
 
 LEASE = 1000.0
 REQUESTS = [
@@ -251,7 +252,7 @@ def test_no_history_is_ever_stored_that_a_provider_would_refuse(
     seed: int, actions: list[tuple[str, int]]
 ) -> None:
     """A build that ends a run without sealing its calls turns this red."""
-    asyncio.run(asyncio.wait_for(live(seed, actions), 20))
+    asyncio.run(asyncio.wait_for(live(seed, actions), seconds(20)))
 
 
 def test_checker_refuses_what_providers_refuse() -> None:

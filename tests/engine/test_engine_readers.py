@@ -9,6 +9,7 @@ from sk_agents.engine.models import RunStatus
 from sk_agents.engine.turns import TextDelta
 from sk_agents.testing.scripted_model import Turn, says
 from tests.engine.kit import SEND_X, THREAD, Talk, talking
+from tests.patience import seconds
 
 SOON = 0.01
 
@@ -20,7 +21,7 @@ def held() -> tuple[asyncio.Event, Turn]:
 
 async def read_a_little(talk: Talk, run_id: str = "r1") -> None:
     """Attach, see something, leave."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         async with aclosing(talk.engine.watch(THREAD, run_id=run_id)) as items:
             await anext(items)
 

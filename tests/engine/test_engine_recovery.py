@@ -10,6 +10,7 @@ from sk_agents.engine.run.recovery import MAX_RECOVERIES
 from sk_agents.testing import ScriptedModel, SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.kit import Setup, Talk, talking
+from tests.patience import seconds
 
 TTL = 1e5
 LOSSES = 2 * MAX_RECOVERIES
@@ -26,7 +27,7 @@ async def instances(at: Path, setup: Setup) -> AsyncIterator[tuple[Talk, Talk]]:
 
 async def asked(model: ScriptedModel, times: int) -> None:
     """Until the model has been asked so many times in all."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         while model.script.played < times:  # noqa: ASYNC110  # a script sets no event
             await asyncio.sleep(0)
 

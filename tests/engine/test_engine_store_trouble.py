@@ -27,6 +27,7 @@ from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing import ScriptedModel
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.kit import Setup, Talk, kinds, talking
+from tests.patience import seconds
 
 # Each with how often; a commit of unknown outcome is sent again at once, some times.
 TROUBLES = [(StoreFull, 2), (StoreUnavailable, 2), (StoreBusy, 2), (CommitOutcomeUnknown, 8)]
@@ -113,7 +114,7 @@ async def test_reader_of_a_run_that_cannot_be_stored_is_told_and_can_resume(tmp_
 
 async def resumed(talk: Talk) -> str:
     """The answer, for a reader who comes back each time it is sent away."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         while True:
             try:
                 run = await talk.ended("r1")
@@ -130,7 +131,7 @@ async def test_time_without_a_store_does_not_count_as_the_run_s(tmp_path: Path) 
         await talk.say()
         await store.refused.wait()
         # More than the run may take, by the loop's own clock.
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             while store.refusals < 60:  # noqa: ASYNC110  # a store sets no event for this
                 await asyncio.sleep(0.01)
         store.left = 0
@@ -179,7 +180,7 @@ async def test_broken_store_leaves_its_runs_and_readers_to_other_instances(
             store.is_broken = True
         else:
             gate.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             await a.engine.broken()
             with pytest.raises(ShuttingDown):
                 await reader

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.patience import seconds
+
 LIBRARY = {
     "__init__": "",
     "kernel_pydantic": """
@@ -222,7 +224,7 @@ async def pieces(prompt=prompt):
 
 
 async def main():
-    async with asyncio.timeout(20):
+    async with asyncio.timeout({bound}):
         {main}
 
 print(json.dumps(asyncio.run(main())))
@@ -247,12 +249,12 @@ def run(folder: Path, body: str, main: str = "return await pieces()") -> Any:
     (folder / "my_models.py").write_text(FACTORY.replace("{body}", indented))
     script = textwrap.indent(textwrap.dedent(main).strip(), " " * 8).strip()
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", MAIN.format(main=script)],
+        [sys.executable, "-W", "error", "-c", MAIN.format(main=script, bound=seconds(20))],
         cwd=folder,
         env={"PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=seconds(60),
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

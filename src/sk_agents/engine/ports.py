@@ -67,6 +67,21 @@ class ThreadPage:
     after: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Count:
+    """An amount to add to the counter `key`, which is forgotten `ttl` seconds of wall time after
+    its first addition.
+
+    With `at_most`, only if the sum stays within it. A negative amount gives back: it is never
+    refused, and no sum falls below 0.
+    """
+
+    key: str
+    amount: int
+    ttl: float
+    at_most: int | None = None
+
+
 class Store(Protocol):
     """Threads and their logs. Every method may raise `StoreError`; one thread's damage is
     `StateCorrupt`, for that thread alone, and leaves the damaged bytes as they are."""
@@ -189,6 +204,19 @@ class Store(Protocol):
 
     async def unwatched_for(self, run_id: str) -> float | None:
         """Seconds since the run was last marked, by the store's clock; `None` if it never was."""
+
+    async def count(self, additions: Sequence[Count]) -> Sequence[int]:
+        """Add all of them or none, in one step over all processes; the sums after it, in order.
+
+        Survives the process; need not survive a power cut. An amount of 0 reads.
+
+        Raises:
+            CounterFull: an amount would pass its `at_most`; names its `key` and the `sum` before
+                it. Nothing was added.
+        """
+
+    async def sums(self, prefix: str) -> Mapping[str, int]:
+        """The sums of all counters whose key begins so, by key."""
 
     async def delete(
         self, thread_id: str, *, next_seq: int, incarnation: str | None = None

@@ -33,8 +33,9 @@ from sk_agents.engine.log.commits import (
     same_thread,
 )
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
-from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
+from sk_agents.engine.ports import Clock, Count, ThreadPage, ThreadQuery
 from sk_agents.persistence.encoding import check_replay, encode_events
+from sk_agents.persistence.file.counters import COUNTERS, FileCounters
 from sk_agents.persistence.file.disk import FileDisk
 from sk_agents.persistence.file.heartbeats import OWNERS, WATCHED, FileHeartbeats
 from sk_agents.persistence.file.index import INDEX, KINDS, LOCKS, THREADS, FileIndex
@@ -78,6 +79,7 @@ _FOLDERS: tuple[Place, ...] = (
     (USERS,),
     OWNERS,
     WATCHED,
+    COUNTERS,
     THREADS,
     LOCKS,
     *((INDEX, kind) for kind in KINDS),
@@ -101,6 +103,7 @@ class FileStore:
         self._projection = FileProjection(self._tree)
         self._logs = FileLogs(self._tree, self._index, self._projection, single_user)
         self._heartbeats = FileHeartbeats(self._tree, self._clock)
+        self._counters = FileCounters(self._tree, self._clock)
         self._summaries = FileSummaries(self._tree, self._index, self._logs)
         self._workers: ThreadPoolExecutor | None = None
         self._broken: str | None = None
@@ -217,6 +220,12 @@ class FileStore:
 
     async def unwatched_for(self, run_id: str) -> float | None:
         return await self._run(lambda: self._heartbeats.unwatched_for(run_id))
+
+    async def count(self, additions: Sequence[Count]) -> Sequence[int]:
+        return await self._run(lambda: self._counters.count(additions))
+
+    async def sums(self, prefix: str) -> Mapping[str, int]:
+        return await self._run(lambda: self._counters.sums(prefix))
 
     async def delete(
         self, thread_id: str, *, next_seq: int, incarnation: str | None = None
