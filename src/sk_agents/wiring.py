@@ -98,7 +98,7 @@ def build_stores(settings: Settings) -> Stores:
     Raises:
         ConfigurationError: the URL names no store we have, or the class cannot be used.
     """
-    main = open_store(store_url(settings))
+    main = open_store(store_url(settings), password_command=settings.postgres_password_command)
     if settings.persistence_module is None or own_class_url(settings) is not None:
         return Stores(main, main)
     return Stores(main, TaskBridgeStore(PersistenceFactory(settings).get_persistence_manager()))

@@ -20,8 +20,9 @@ OLDEST_SERVER = 14_00_00
 # One migration a version, oldest first.
 MIGRATIONS: tuple[LiteralString, ...] = (
     """
-    CREATE TABLE teal_schema (version integer NOT NULL);
-    INSERT INTO teal_schema VALUES (0);
+    -- `encryption` says how threads are written; null: as they are.
+    CREATE TABLE teal_schema (version integer NOT NULL, encryption bytea);
+    INSERT INTO teal_schema (version) VALUES (0);
 
     -- `version` counts the writes of a head: who knew it before a write knows whether it was right.
     -- Room in each page and no index on what a commit changes: a new head lies beside the old one,
@@ -76,6 +77,13 @@ MIGRATIONS: tuple[LiteralString, ...] = (
         at double precision NOT NULL
     );
     CREATE INDEX teal_watched_at ON teal_watched (at);
+    -- Amounts that all instances count together, until a wall time.
+    CREATE TABLE teal_counter (
+        key text COLLATE "C" PRIMARY KEY,
+        sum bigint NOT NULL,
+        forget_at double precision NOT NULL
+    );
+    CREATE INDEX teal_counter_forget_at ON teal_counter (forget_at);
     """,
 )
 

@@ -184,6 +184,29 @@ ON CONFLICT (run_id) DO UPDATE SET at = greatest(mark.at, excluded.at)
 FORGET_MARKS: LiteralString = f"DELETE FROM teal_watched WHERE at < {NOW} - %(seconds)s"
 WATCHED: LiteralString = f"SELECT at, {NOW} FROM teal_watched WHERE run_id = %(run_id)s"
 
+# A counter is a row before its first addition is made, so that there is something to lock; in one
+# order for all instances. Counters need not survive a power cut.
+COUNTERS: LiteralString = """
+INSERT INTO teal_counter AS counter (key, sum, forget_at)
+SELECT DISTINCT key, 0, 0 FROM unnest(%(keys)s) AS wanted (key) ORDER BY key
+ON CONFLICT (key) DO UPDATE SET sum = counter.sum
+RETURNING key, sum, forget_at, set_config('synchronous_commit', 'off', true)
+"""
+COUNT: LiteralString = """
+UPDATE teal_counter AS counter SET sum = sent.sum, forget_at = sent.forget_at
+FROM unnest(%(keys)s, %(sums)s, %(forget_at)s::float8[]) AS sent (key, sum, forget_at)
+WHERE counter.key = sent.key
+"""
+FORGET_COUNTERS: LiteralString = """
+DELETE FROM teal_counter WHERE key IN (
+    SELECT key FROM teal_counter WHERE forget_at <= %(now)s FOR UPDATE SKIP LOCKED
+)
+"""
+SUMS: LiteralString = """
+SELECT key, sum FROM teal_counter
+WHERE key >= %(prefix)s AND key < %(end)s AND forget_at > %(now)s
+"""
+
 # A row of no owner: shows that the database takes writes.
 TOUCH: LiteralString = """
 INSERT INTO teal_owner (owner, alive_until) VALUES ('', 0)

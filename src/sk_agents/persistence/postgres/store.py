@@ -18,18 +18,20 @@ from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.events import Event
 from sk_agents.engine.log.commits import Commit, Committed, same_thread
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
-from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
+from sk_agents.engine.ports import Clock, Count, ThreadPage, ThreadQuery
 from sk_agents.exceptions import SchemaTooNew, StateCorrupt, StoreUnavailable, ThreadNotFound
+from sk_agents.persistence.counters import Counter, counted
 from sk_agents.persistence.encoding import decode_head, encode_events
 from sk_agents.persistence.listing import cursor, mentions, read_cursor
 from sk_agents.persistence.liveness import MARK_SECONDS, check_deletable, local_process_is_gone
 from sk_agents.persistence.postgres import schema, statements
-from sk_agents.persistence.postgres.arrays import TextArray
+from sk_agents.persistence.postgres.arrays import Int8Array, TextArray
 from sk_agents.persistence.postgres.commit_writer import CommitWriter
 from sk_agents.persistence.postgres.connections import (
     LeaseConnection,
     ReaderPool,
     Rows,
+    fetch,
     open_connection,
 )
 from sk_agents.persistence.postgres.rows import (
@@ -39,7 +41,7 @@ from sk_agents.persistence.postgres.rows import (
     events_after,
     readable_heads,
 )
-from sk_agents.postgres_access import PostgresAccess, store_error
+from sk_agents.postgres_access import AsyncConnection, PostgresAccess, store_error
 
 # A commit of more events, such as an import, is encoded in a thread.
 LARGE_COMMIT = 500
@@ -47,6 +49,9 @@ LARGE_COMMIT = 500
 SEARCHED = 20
 # An owner that has not renewed for a day is not remembered.
 OWNER_SECONDS = 86_400.0
+# How often counters are looked through for forgotten ones.
+FORGET_SECONDS = 60.0
+LAST_CHARACTER = chr(0x10FFFF)
 
 
 class PostgresStore:
@@ -64,6 +69,7 @@ class PostgresStore:
         self._writer: CommitWriter | None = None
         self._readers: ReaderPool | None = None
         self._leases = LeaseConnection(self._access)
+        self._forget_counters_at = 0.0
 
     def __str__(self) -> str:
         return str(self._access)
@@ -210,6 +216,20 @@ class PostgresStore:
             return max(0.0, now - at) if now - at <= MARK_SECONDS else None
         return None
 
+    async def count(self, additions: Sequence[Count]) -> Sequence[int]:
+        if self._readers is None:
+            raise StoreUnavailable(f"{self._access}: the store is not open")
+        now = self._clock.now().timestamp()
+        if now >= self._forget_counters_at:
+            self._forget_counters_at = now + FORGET_SECONDS
+            await self._read(statements.FORGET_COUNTERS, now=now)
+        return await self._readers.run(lambda connection: _count(connection, additions, now))
+
+    async def sums(self, prefix: str) -> Mapping[str, int]:
+        now = self._clock.now().timestamp()
+        end = prefix + LAST_CHARACTER
+        return dict(await self._read(statements.SUMS, prefix=prefix, end=end, now=now))
+
     async def delete(
         self, thread_id: str, *, next_seq: int, incarnation: str | None = None
     ) -> None:
@@ -248,6 +268,22 @@ class PostgresStore:
         if self._writer is None:
             raise StoreUnavailable(f"{self._access}: the store is not open")
         return self._writer
+
+
+async def _count(connection: AsyncConnection, additions: Sequence[Count], now: float) -> list[int]:
+    """In one transaction, which has the counters to itself. Raises CounterFull."""
+    async with connection.transaction():
+        keys = TextArray([addition.key for addition in additions])
+        rows = await fetch(connection, statements.COUNTERS, {"keys": keys})
+        found = {key: Counter(total, forget_at) for key, total, forget_at, _ in rows}
+        sums, changed = counted(additions, found.get, now)
+        values = {
+            "keys": TextArray([*changed]),
+            "sums": Int8Array([counter.sum for counter in changed.values()]),
+            "forget_at": [counter.forget_at for counter in changed.values()],
+        }
+        await connection.execute(statements.COUNT, values)
+    return sums
 
 
 def _saying(text: str, threads: Sequence[Thread], rows: Rows) -> list[Thread]:
