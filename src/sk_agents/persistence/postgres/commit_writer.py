@@ -41,10 +41,11 @@ from sk_agents.exceptions import (
     StoreUnavailable,
     TealError,
 )
+from sk_agents.persistence.codec import RecordCodec
 from sk_agents.persistence.encoding import (
     Record,
+    ThreadCodec,
     check_replay,
-    decode_head,
     decode_record,
     encode_head,
     head_checksum,
@@ -90,6 +91,7 @@ class KnownHead:
     no: int
     version: int
     thread: Thread
+    written: ThreadCodec
     checksum: int
     alive: bool | None = None
     recent: tuple[tuple[int, str], ...] = ()
@@ -136,6 +138,7 @@ class Chain:
     """What is to become of one thread. `known` is `None` for one that is not there."""
 
     known: KnownHead | None
+    codec: RecordCodec
     is_read: bool
     damage: StateCorrupt | None = None
     head: Thread | None = None
@@ -145,11 +148,13 @@ class Chain:
     outcomes: list[tuple[Job, Committed | TealError]] = field(default_factory=list)
     takes_over: bool = False
     is_changed: bool = False
+    written: ThreadCodec | None = None
     encoded: bytes = b""
     checksum: int = 0
 
     def __post_init__(self) -> None:
-        self.head = self.known.thread if self.known is not None else None
+        if self.known is not None:
+            self.head, self.written = self.known.thread, self.known.written
 
     @property
     def thread(self) -> Thread:
@@ -169,16 +174,30 @@ class Chain:
     def record_of(self, commit_id: str) -> Record | None:
         return self.admitted.get(commit_id)
 
+    def codec_of(self, thread: Thread) -> ThreadCodec:
+        """How this thread is written, or will be."""
+        if self.written is None:
+            self.written = self.codec.for_new(thread)
+        return self.written
+
     def seal(self) -> None:
-        self.encoded = encode_head(self.thread)
+        """Turn what is to be written into bytes."""
+        written = self.codec_of(self.thread)
+        self.encoded = written.encode_head(self.thread)
         self.checksum = head_checksum(self.thread.thread_id, self.encoded)
+        self.records = [
+            (first_seq, commit_id, written.seal_record(first_seq, commit_id, body))
+            for first_seq, commit_id, body in self.records
+        ]
 
     def next_known(self, no: int) -> KnownHead:
         """The head once this chain is written."""
         version, recent = (self.known.version, self.known.recent) if self.known else (0, ())
         recent += tuple((first_seq, commit_id) for first_seq, commit_id, _ in self.records)
         thread = unshared(self.thread)
-        return KnownHead(no, version + 1, thread, self.checksum, recent=recent[-MAX_RECENT:])
+        written = self.codec_of(thread)
+        recent = recent[-MAX_RECENT:]
+        return KnownHead(no, version + 1, thread, written, self.checksum, recent=recent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +215,14 @@ class CommitWriter:
     `lease_clock` gives the time of leases, or `None` for the database's own.
     """
 
-    def __init__(self, access: PostgresAccess, lease_clock: Callable[[], float | None]) -> None:
+    def __init__(
+        self,
+        access: PostgresAccess,
+        codec: RecordCodec,
+        lease_clock: Callable[[], float | None],
+    ) -> None:
         self._access = access
+        self._codec = codec
         self._lease_clock = lease_clock
         self._connection: AsyncConnection | None = None
         self._known: OrderedDict[str, KnownHead] = OrderedDict()
@@ -412,13 +437,13 @@ class CommitWriter:
         self, thread_id: str, no: int, version: int, body: bytes, check: int, alive: bool
     ) -> KnownHead | StateCorrupt:
         try:
-            thread = decode_head(thread_id, body, check)
+            thread, written = self._codec.decode_head(thread_id, body, check)
         except StateCorrupt as damage:
             return damage
         before = self._known.get(thread_id)
         is_same = before is not None and (before.no, before.version) == (no, version)
         recent = before.recent if before is not None and is_same else ()
-        return KnownHead(no, version, thread, check, alive, recent)
+        return KnownHead(no, version, thread, written, check, alive, recent)
 
     async def _read_approvals(
         self, connection: AsyncConnection, group: list[Job]
@@ -459,7 +484,9 @@ class CommitWriter:
                 continue
             identity = (job.thread_id, first_seq, job.commit.commit_id, body, check)
             try:
-                found[job] = decode_record(*identity, known.thread.incarnation)
+                found[job] = decode_record(
+                    *identity, known.thread.incarnation, written=known.written
+                )
             except StateCorrupt as damage:
                 found[job] = damage
         return found
@@ -495,11 +522,11 @@ class CommitWriter:
 
     def _chain(self, thread_id: str, facts: Facts) -> Chain:
         if thread_id not in facts.heads:
-            return Chain(self._known.get(thread_id), is_read=False)
+            return Chain(self._known.get(thread_id), self._codec, is_read=False)
         found = facts.heads[thread_id]
         if isinstance(found, StateCorrupt):
-            return Chain(None, is_read=True, damage=found)
-        return Chain(found, is_read=True)
+            return Chain(None, self._codec, is_read=True, damage=found)
+        return Chain(found, self._codec, is_read=True)
 
     async def _send(self, chains: list[Chain]) -> dict[Chain, int]:
         """The threads that were written, with their numbers. Raises psycopg.Error."""

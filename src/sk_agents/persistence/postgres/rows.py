@@ -11,7 +11,8 @@ from typing import Any
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import Entry, Thread
 from sk_agents.exceptions import SchemaTooNew, StateCorrupt
-from sk_agents.persistence.encoding import decode_head, decode_record
+from sk_agents.persistence.codec import RecordCodec
+from sk_agents.persistence.encoding import ThreadCodec, decode_record
 
 # More of a log than this is decoded in a thread.
 LARGE_BYTES = 64 * 1024
@@ -25,11 +26,14 @@ class RecordRow:
     checksum: int
 
 
-def readable_heads(rows: Iterable[Sequence[Any]]) -> Iterator[Thread]:
+StoredHead = tuple[Thread, ThreadCodec]
+
+
+def readable_heads(codec: RecordCodec, rows: Iterable[Sequence[Any]]) -> Iterator[StoredHead]:
     """One thread that is damaged, or that a newer version wrote, must not hide the others."""
     for thread_id, body, check, *_ in rows:
         try:
-            yield decode_head(thread_id, body, check)
+            yield codec.decode_head(thread_id, body, check)
         except (StateCorrupt, SchemaTooNew):
             continue
 
@@ -41,7 +45,7 @@ def entry(row: Sequence[Any]) -> Entry:
 
 
 def events_after(
-    thread: Thread,
+    stored: StoredHead,
     records: Iterable[RecordRow],
     seq: int,
     limit: int,
@@ -52,6 +56,7 @@ def events_after(
     Raises:
         StateCorrupt: a record is damaged, or one is missing.
     """
+    thread, written = stored
     events: list[Event] = []
     due, room = seq + 1, maxsize if max_bytes is None else max_bytes
     for row in records:
@@ -66,6 +71,7 @@ def events_after(
             thread.incarnation,
             after=due - 1,
             limit=limit - len(events),
+            written=written,
         )
         if record.last_seq < due or record.first_seq > due:
             break

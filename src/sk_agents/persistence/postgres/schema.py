@@ -9,6 +9,7 @@ import psycopg
 
 from sk_agents.engine.models import Durability
 from sk_agents.exceptions import ConfigurationError, SchemaTooNew, StoreReadOnly
+from sk_agents.persistence.codec import RecordCodec
 from sk_agents.postgres_access import AsyncConnection
 
 logger = logging.getLogger(__name__)
@@ -93,12 +94,14 @@ SELECT current_setting('server_version_num')::int, current_setting('server_encod
     current_setting('synchronous_commit'), to_regclass('teal_schema') IS NOT NULL
 """
 VERSION = "SELECT max(version) FROM teal_schema"
+ENCRYPTION = "SELECT encryption, NOT EXISTS (SELECT FROM teal_thread) FROM teal_schema"
 
 
-async def prepare(connection: AsyncConnection) -> Durability:
+async def prepare(connection: AsyncConnection, codec: RecordCodec) -> Durability:
     """Look at the server's settings and bring the tables forward; what the database keeps.
 
     Raises:
+        StoreNotEncrypted, StoreEncrypted, WrongEncryptionKey: the codec is not for this database.
         ConfigurationError: it cannot be used, as the message says.
         StoreReadOnly: it is a standby.
         SchemaTooNew: a newer version wrote it.
@@ -117,6 +120,7 @@ async def prepare(connection: AsyncConnection) -> Durability:
         )
     if not exists or await _version(connection) != len(MIGRATIONS):
         await migrate(connection)
+    await _check_encryption(connection, codec)
     return _durability(fsync=fsync, full_page_writes=full_pages, synchronous_commit=synchronous)
 
 
@@ -136,6 +140,17 @@ async def migrate(connection: AsyncConnection) -> None:
                 ) from error
             await connection.execute("UPDATE teal_schema SET version = %s", (number + 1,))
             logger.info("postgres store migrated", extra={"schema_version": number + 1})
+
+
+async def _check_encryption(connection: AsyncConnection, codec: RecordCodec) -> None:
+    [(found, is_empty)] = await (await connection.execute(ENCRYPTION)).fetchall()
+    if codec.marker(found, is_empty=is_empty) == found:
+        return
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+        [(found, is_empty)] = await (await connection.execute(ENCRYPTION)).fetchall()
+        marker = codec.marker(found, is_empty=is_empty)
+        await connection.execute("UPDATE teal_schema SET encryption = %s", (marker,))
 
 
 async def _version(connection: AsyncConnection) -> int:

@@ -20,8 +20,9 @@ from sk_agents.engine.log.commits import Commit, Committed, same_thread
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
 from sk_agents.engine.ports import Clock, Count, ThreadPage, ThreadQuery
 from sk_agents.exceptions import SchemaTooNew, StateCorrupt, StoreUnavailable, ThreadNotFound
+from sk_agents.persistence.codec import PLAIN, RecordCodec
 from sk_agents.persistence.counters import Counter, counted
-from sk_agents.persistence.encoding import decode_head, encode_events
+from sk_agents.persistence.encoding import encode_events
 from sk_agents.persistence.listing import cursor, mentions, read_cursor
 from sk_agents.persistence.liveness import MARK_SECONDS, check_deletable, local_process_is_gone
 from sk_agents.persistence.postgres import schema, statements
@@ -37,6 +38,7 @@ from sk_agents.persistence.postgres.connections import (
 from sk_agents.persistence.postgres.rows import (
     LARGE_BYTES,
     RecordRow,
+    StoredHead,
     entry,
     events_after,
     readable_heads,
@@ -60,10 +62,16 @@ class PostgresStore:
     durability = Durability.D2
 
     def __init__(
-        self, url: str, *, clock: Clock | None = None, password_command: str | None = None
+        self,
+        url: str,
+        *,
+        clock: Clock | None = None,
+        codec: RecordCodec = PLAIN,
+        password_command: str | None = None,
     ) -> None:
         """Raises ConfigurationError: the URL makes no sense."""
         self._access = PostgresAccess(url, password_command=password_command)
+        self._codec = codec
         self._given_clock = clock
         self._clock = clock or SystemClock()
         self._writer: CommitWriter | None = None
@@ -77,7 +85,7 @@ class PostgresStore:
     async def __aenter__(self) -> Self:
         connection = await open_connection(self._access)
         try:
-            self.durability = await schema.prepare(connection)
+            self.durability = await schema.prepare(connection, self._codec)
         except psycopg.Error as error:
             await connection.close()
             raise store_error(error, self._access) from error
@@ -85,7 +93,7 @@ class PostgresStore:
             await connection.close()
             raise
         self._readers = ReaderPool(self._access)
-        self._writer = CommitWriter(self._access, self._lease_time)
+        self._writer = CommitWriter(self._access, self._codec, self._lease_time)
         self._writer.start(connection)
         await self._read(statements.FORGET_OWNERS, seconds=OWNER_SECONDS)
         return self
@@ -122,11 +130,11 @@ class PostgresStore:
         rows = await self._read(statements.HEAD, thread_id=thread_id)
         if not rows:
             raise ThreadNotFound(thread_id=thread_id)
-        return decode_head(thread_id, *rows[0])
+        return self._codec.decode_head(thread_id, *rows[0])[0]
 
     async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
         rows = await self._read(statements.HEADS, thread_ids=TextArray([*thread_ids]))
-        return [*readable_heads(rows)]
+        return [head for head, _ in readable_heads(self._codec, rows)]
 
     async def events_after(
         self,
@@ -147,11 +155,12 @@ class PostgresStore:
         )
         if not rows:
             raise ThreadNotFound(thread_id=thread_id)
-        thread = same_thread(thread_id, decode_head(thread_id, *rows[0][:2]), incarnation)
+        stored = self._codec.decode_head(thread_id, *rows[0][:2])
+        same_thread(thread_id, stored[0], incarnation)
         records = [RecordRow(*row[2:]) for row in rows if row[2] is not None]
         if sum(len(record.body) for record in records) > LARGE_BYTES:
-            return await asyncio.to_thread(events_after, thread, records, seq, limit, max_bytes)
-        return events_after(thread, records, seq, limit, max_bytes)
+            return await asyncio.to_thread(events_after, stored, records, seq, limit, max_bytes)
+        return events_after(stored, records, seq, limit, max_bytes)
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
         rows = await self._read(statements.ENTRIES, kind=kind, keys=TextArray([key]))
@@ -186,8 +195,11 @@ class PostgresStore:
                 thread_id=last_id,
                 limit=at_once,
             )
-            heads = [*readable_heads(rows)]
-            found += heads if query.text is None else await self._saying(query.text, heads)
+            heads = [*readable_heads(self._codec, rows)]
+            if query.text is None:
+                found += [head for head, _ in heads]
+            else:
+                found += await self._saying(query.text, heads)
             if len(found) > query.limit:
                 page = tuple(found[: query.limit])
                 return ThreadPage(page, cursor(page[-1]) if page else None)
@@ -195,17 +207,17 @@ class PostgresStore:
                 return ThreadPage(tuple(found))
             start = rows[-1][3], rows[-1][0]
 
-    async def _saying(self, text: str, threads: Sequence[Thread]) -> list[Thread]:
+    async def _saying(self, text: str, heads: Sequence[StoredHead]) -> list[Thread]:
         """Those in which `text` was said."""
-        ids = TextArray([thread.thread_id for thread in threads])
+        ids = TextArray([thread.thread_id for thread, _ in heads])
         rows = await self._read(statements.LOGS, thread_ids=ids)
-        return await asyncio.to_thread(_saying, text, threads, rows)
+        return await asyncio.to_thread(_saying, text, heads, rows)
 
     async def orphans(self, limit: int = 100) -> Sequence[Thread]:
         owners = [owner for (owner,) in await self._read(statements.OWNERS)]
         gone = TextArray([owner for owner in owners if local_process_is_gone(owner)])
         rows = await self._read(statements.ORPHANS, gone=gone, limit=limit)
-        return [*readable_heads(rows)]
+        return [head for head, _ in readable_heads(self._codec, rows)]
 
     async def mark_watched(self, run_ids: Collection[str], *, ago: float = 0.0) -> None:
         await self._read(statements.FORGET_MARKS, seconds=MARK_SECONDS)
@@ -238,7 +250,7 @@ class PostgresStore:
             if not rows:
                 raise ThreadNotFound(thread_id=thread_id)
             _, no, version, body, check, alive = rows[0]
-            head = decode_head(thread_id, body, check)
+            head, _ = self._codec.decode_head(thread_id, body, check)
             leased = alive and not local_process_is_gone(head.owner or "")
             check_deletable(thread_id, head, next_seq, incarnation, leased=leased)
             self._live_writer().forget(thread_id)
@@ -286,14 +298,15 @@ async def _count(connection: AsyncConnection, additions: Sequence[Count], now: f
     return sums
 
 
-def _saying(text: str, threads: Sequence[Thread], rows: Rows) -> list[Thread]:
+def _saying(text: str, heads: Sequence[StoredHead], rows: Rows) -> list[Thread]:
     logs: dict[str, list[RecordRow]] = defaultdict(list)
     for thread_id, *row in rows:
         logs[thread_id].append(RecordRow(*row))
     found: list[Thread] = []
-    for thread in threads:
+    for stored in heads:
+        thread = stored[0]
         try:
-            events = events_after(thread, logs[thread.thread_id], 0, thread.next_seq)
+            events = events_after(stored, logs[thread.thread_id], 0, thread.next_seq)
         except (StateCorrupt, SchemaTooNew):
             continue
         if mentions(thread, events, text):
