@@ -30,7 +30,7 @@ from sk_agents.persistence.memory.store import EphemeralStore
 from sk_agents.persistence.persistence_factory import PersistenceFactory
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.persistence.tasks.bridge import TaskBridgeStore
-from sk_agents.signals.local import LocalSignals
+from sk_agents.signals.signals_factory import check_signals, open_exchange
 from sk_agents.telemetry.spans import current_traceparent
 from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
 from sk_agents.tools.mcp.pins import Pins, pins_path
@@ -40,10 +40,16 @@ from sk_agents.tools.openapi.tool import RemoteClients
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """`tasks` keeps Teal's tasks: the operator's own class if one is named, else `main`."""
+    """`tasks` keeps Teal's tasks: the operator's own class if one is named, else `main`.
+
+    `signals_url` says how the instances that share `main` reach each other: its own URL unless the
+    operator names another.
+    """
 
     main: Store
     tasks: Store
+    signals_url: str
+    password_command: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +104,14 @@ def build_stores(settings: Settings) -> Stores:
     Raises:
         ConfigurationError: the URL names no store we have, or the class cannot be used.
     """
-    main = open_store(store_url(settings), password_command=settings.postgres_password_command)
+    url = store_url(settings)
+    password_command = settings.postgres_password_command
+    main = open_store(url, password_command=password_command)
+    signals_url = check_signals(settings.signals) if settings.signals is not None else url
     if settings.persistence_module is None or own_class_url(settings) is not None:
-        return Stores(main, main)
-    return Stores(main, TaskBridgeStore(PersistenceFactory(settings).get_persistence_manager()))
+        return Stores(main, main, signals_url, password_command)
+    own = TaskBridgeStore(PersistenceFactory(settings).get_persistence_manager())
+    return Stores(main, own, signals_url, password_command)
 
 
 async def default_offer(settings: Settings) -> AgentOffer:
@@ -159,9 +169,9 @@ async def open_engines(stack: AsyncExitStack, parts: ServerParts) -> Engines:
     alone = {agent.name: agent for served in parts.agents.values() if (agent := served.unattended)}
     stores = parts.stores
     if stores.tasks is stores.main:
-        main = tasks = await _open_engine(stack, parts, stores.main, {**chats, **teal})
+        main = tasks = await _open_engine(stack, parts, stores.main, {**chats, **teal}, shared=True)
     else:
-        main = await _open_engine(stack, parts, stores.main, chats)
+        main = await _open_engine(stack, parts, stores.main, chats, shared=True)
         tasks = await _open_engine(stack, parts, stores.tasks, teal)
     unattended = await _open_engine(stack, parts, EphemeralStore(), alone) if alone else None
     if parts.telemetry is not None:
@@ -172,13 +182,25 @@ async def open_engines(stack: AsyncExitStack, parts: ServerParts) -> Engines:
 
 
 async def _open_engine(
-    stack: AsyncExitStack, parts: ServerParts, store: Store, agents: Mapping[str, Agent]
+    stack: AsyncExitStack,
+    parts: ServerParts,
+    store: Store,
+    agents: Mapping[str, Agent],
+    *,
+    shared: bool = False,
 ) -> Engine:
+    """`shared` is a store that other instances may use too."""
     await stack.enter_async_context(store)
+    url = parts.stores.signals_url if shared else None
+    password_command = parts.stores.password_command
+    exchange = await stack.enter_async_context(
+        open_exchange(url, password_command=password_command)
+    )
     engine = Engine(
         store,
         agents,
-        signals=LocalSignals(),
+        signals=exchange.signals,
+        peers=exchange.peers,
         clock=SystemClock(),
         ids=RandomIds(),
         owner=new_owner(),

@@ -17,7 +17,7 @@ from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.log.state import Run, ThreadState, fold
 from sk_agents.engine.models import NewThread, Part, RunStatus, UserInput
-from sk_agents.engine.ports import Clock, Model, Store
+from sk_agents.engine.ports import Clock, Model, Peers, Signals, Store
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.run.context_window import ContextWindow
 from sk_agents.engine.turns import CallRequested, Prompt, TurnFinished
@@ -204,7 +204,13 @@ def endings(events: Sequence[Event]) -> list[RunStatus]:
 
 @asynccontextmanager
 async def talking(
-    at: Path | Store | str, setup: Setup | None = None, *, owner: str = "a", **fields: Any
+    at: Path | Store | str,
+    setup: Setup | None = None,
+    *,
+    owner: str = "a",
+    signals: Signals | None = None,
+    peers: Peers | None = None,
+    **fields: Any,
 ) -> AsyncIterator[Talk]:
     """A conversation over the store at this path (sqlite), URL, or over an open store."""
     setup = setup or Setup(**fields)
@@ -218,13 +224,22 @@ async def talking(
             endpoint = Endpoint(server.base_url, "m", retry=RetryPolicy(attempts=1))
             model = OpenAIChat(clients, endpoint)
         model = setup.model = model or ScriptedModel(setup.script)
-        engine = await stack.enter_async_context(engine_of(store, setup, model, owner))
+        engine = await stack.enter_async_context(
+            engine_of(store, setup, model, owner, signals, peers)
+        )
         talk = Talk(engine, store, setup, model)
         talk.server = server
         yield talk
 
 
-def engine_of(store: Store, setup: Setup, model: Model, owner: str) -> Engine:
+def engine_of(
+    store: Store,
+    setup: Setup,
+    model: Model,
+    owner: str,
+    signals: Signals | None = None,
+    peers: Peers | None = None,
+) -> Engine:
     agent = Agent(
         "a",
         model,
@@ -238,7 +253,8 @@ def engine_of(store: Store, setup: Setup, model: Model, owner: str) -> Engine:
     return Engine(
         store,
         {"a": agent},
-        signals=LocalSignals(),
+        signals=signals or LocalSignals(),
+        peers=peers,
         clock=setup.clock,
         ids=SequentialIds(zlib.crc32(owner.encode()) << 24),
         owner=owner,

@@ -138,7 +138,10 @@ class Settings(BaseSettings):
         "`postgresql://user@host/database`. Unset: a SQLite file in the user's data folder.",
     )
     signals: str | None = Field(
-        None, description="How instances notify each other, as a URL. Unset: the way of the store."
+        None,
+        min_length=1,
+        description="How instances notify each other: `local:` (not at all), or the URL of the "
+        "store or of the database itself, behind a pooler. Unset: the way of the store.",
     )
     postgres_password_command: str | None = Field(
         None,

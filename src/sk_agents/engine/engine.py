@@ -17,7 +17,7 @@ from sk_agents.engine.commands import Accepted, CancelRun, DecideApproval, EditR
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL, RunStatus
-from sk_agents.engine.ports import Clock, Ids, Observer, Signals, Store
+from sk_agents.engine.ports import Clock, Ids, Observer, Peers, Signals, Store
 from sk_agents.engine.reading.readers import GRACE_SECONDS, PERIOD_SECONDS, Readers
 from sk_agents.engine.reading.watch import Outlet, Watch, wait_until_settled
 from sk_agents.engine.run import lifecycle
@@ -55,9 +55,12 @@ class Engine:
         disconnect_grace: float = GRACE_SECONDS,
         reader_period: float = PERIOD_SECONDS,
         observer: Observer | None = None,
+        peers: Peers | None = None,
     ) -> None:
         lease = LeaseKeeper(store, clock, owner, ttl=lease_ttl)
-        self._services = Services(store, signals, clock, ids, lease, KnownThreads(store))
+        self._services = Services(
+            store, signals, clock, ids, lease, KnownThreads(store), peers=peers
+        )
         if observer is not None:
             self._services.observer = observer
         self.catalog = ThreadCatalog(self._services)

@@ -49,16 +49,24 @@ Receiver = Callable[[str, str], None]
 class PostgresMessages:
     """Messages of a few kinds to all other instances, or to one. Bound to one event loop.
 
-    A message is lost if it cannot be sent now. `is_heard` says whether the last probe came back.
+    A message is lost if it cannot be sent now; `queued` are those that wait for the next sending,
+    with their channels. `is_heard` says whether the last probe came back.
     """
 
-    def __init__(self, access: PostgresAccess, *, probe_seconds: float = PROBE_SECONDS) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        password_command: str | None = None,
+        probe_seconds: float = PROBE_SECONDS,
+    ) -> None:
+        """Raises ConfigurationError: the URL makes no sense."""
         self.address = secrets.token_hex(8)
         self.is_heard = False
-        self._access = access
+        self._access = PostgresAccess(url, password_command=password_command)
         self._probe_seconds = probe_seconds
         self._receivers: dict[str, Receiver] = {}
-        self._queue: list[tuple[str, str]] = []
+        self.queued: list[tuple[str, str]] = []
         self._has_queued = asyncio.Event()
         self._probe = ""
         self._heard = asyncio.Event()
@@ -87,9 +95,9 @@ class PostgresMessages:
 
     def send(self, kind: str, text: str, *, to: str | None = None) -> None:
         """Never blocks, never fails."""
-        if len(self._queue) < MAX_QUEUED:
+        if len(self.queued) < MAX_QUEUED:
             channel = CHANNEL if to is None else f"{CHANNEL}_{to}"
-            self._queue.append((channel, f"{kind}{self.address} {text}"))
+            self.queued.append((channel, f"{kind}{self.address} {text}"))
             self._has_queued.set()
 
     async def _send_repeatedly(self) -> None:
@@ -98,7 +106,7 @@ class PostgresMessages:
             while True:
                 await self._has_queued.wait()
                 self._has_queued.clear()
-                sent, self._queue = self._queue, []
+                sent, self.queued = self.queued, []
                 try:
                     if connection is None or connection.closed or connection.broken:
                         connection = await self._access.connect()
@@ -177,7 +185,6 @@ class PostgresSignals:
     def __init__(self, messages: PostgresMessages) -> None:
         self._messages = messages
         self._local = LocalSignals()
-        self._listeners: list[Callable[[str], None]] = []
         self._changed: dict[str, None] = {}
         messages.receive(self.KIND, self._received)
 
@@ -193,7 +200,7 @@ class PostgresSignals:
         return self._local.subscribe(thread_id)
 
     def listen(self, listener: Callable[[str], None]) -> None:
-        self._listeners.append(listener)
+        self._local.listen(listener)
 
     def _send(self) -> None:
         """The ids of one step of the event loop, in as few messages as they fit into."""
@@ -208,9 +215,7 @@ class PostgresSignals:
 
     def _received(self, _sender: str, text: str) -> None:
         for thread_id in text.split("\n"):
-            self._local.notify(thread_id)
-            for listener in self._listeners:
-                listener(thread_id)
+            self._local.notified_elsewhere(thread_id)
 
 
 class PostgresPeers:
