@@ -25,6 +25,7 @@ from pydantic_core import PydanticSerializationError, from_json
 from sk_agents.engine.events import Event, event_from
 from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.engine.models import EPOCH, HEAD_VERSION, Thread, ThreadStatus
+from sk_agents.engine.ports import StoredRecord
 from sk_agents.exceptions import CommitReused, InvalidInput, SchemaTooNew, StateCorrupt
 
 FORMAT = 1
@@ -138,6 +139,26 @@ def decode_record(
             "A stored record cannot be read.", thread_id=thread_id, seq=first_seq
         ) from error
     return Record(commit_id, first_seq, events, left_out=size - len(events))
+
+
+def read_whole_log(thread: Thread, records: Sequence[StoredRecord]) -> list[Record]:
+    """The records of a whole log that lies outside a store, checked against its head.
+
+    Raises:
+        StateCorrupt: they are not the log that the head describes.
+    """
+    found: list[Record] = []
+    due = 1
+    for record in records:
+        check = record_checksum(thread.thread_id, record.first_seq, record.commit_id, record.body)
+        place = (thread.thread_id, record.first_seq, record.commit_id, record.body, check)
+        found.append(decode_record(*place))
+        if record.first_seq != due or not found[-1].events:
+            raise StateCorrupt("A stored record is missing.", thread_id=thread.thread_id, seq=due)
+        due = found[-1].last_seq + 1
+    if due != thread.next_seq:
+        raise StateCorrupt("A stored record is missing.", thread_id=thread.thread_id, seq=due)
+    return found
 
 
 def check_replay(record: Record, events: Sequence[Event]) -> tuple[Event, ...]:

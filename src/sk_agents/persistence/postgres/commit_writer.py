@@ -29,9 +29,11 @@ from sk_agents.engine.log.commits import (
     Pending,
     admit,
     claimed,
+    entries_of,
     same_thread,
 )
 from sk_agents.engine.models import Entry, Thread
+from sk_agents.engine.ports import StoredRecord
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     InvalidInput,
@@ -49,6 +51,7 @@ from sk_agents.persistence.encoding import (
     decode_record,
     encode_head,
     head_checksum,
+    read_whole_log,
     record_checksum,
     unshared,
 )
@@ -534,6 +537,20 @@ class CommitWriter:
         values = {**_columns(chains), "clock": self._lease_clock()}
         rows: Rows = await fetch(connection, statements.COMMIT, values)
         return {chains[number]: no for number, no in rows}
+
+
+def restoring(
+    codec: RecordCodec, thread: Thread, records: Sequence[StoredRecord]
+) -> dict[str, Any]:
+    """The parameters of `statements.COMMIT` that write a whole thread. Raises StateCorrupt: the
+    records are not its log."""
+    chain = Chain(None, codec, is_read=False, head=thread, is_changed=True)
+    for record in read_whole_log(thread, records):
+        for row in entries_of(thread, record.events):
+            chain.entries[row.kind, row.key] = row
+    chain.records = [(record.first_seq, record.commit_id, record.body) for record in records]
+    chain.seal()
+    return _columns([chain])
 
 
 class _Later(Exception):

@@ -10,9 +10,15 @@ from typing import Any
 
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import Entry, Thread
+from sk_agents.engine.ports import StoredRecord
 from sk_agents.exceptions import SchemaTooNew, StateCorrupt
 from sk_agents.persistence.codec import RecordCodec
-from sk_agents.persistence.encoding import ThreadCodec, decode_record
+from sk_agents.persistence.encoding import (
+    ThreadCodec,
+    decode_record,
+    read_whole_log,
+    record_checksum,
+)
 
 # More of a log than this is decoded in a thread.
 LARGE_BYTES = 64 * 1024
@@ -42,6 +48,24 @@ def entry(row: Sequence[Any]) -> Entry:
     kind, key, thread_id, user_id, run_id, is_open, due_at = row
     due = due_at.astimezone(UTC) if due_at is not None else None
     return Entry(kind, key, thread_id, user_id, run_id, is_open, due)
+
+
+def whole_log(stored: StoredHead, rows: Iterable[RecordRow]) -> list[StoredRecord]:
+    """Each record as it was before the codec wrote it, and verified. Raises StateCorrupt."""
+    thread, written = stored
+    records: list[StoredRecord] = []
+    for row in rows:
+        place = (thread.thread_id, row.first_seq, row.commit_id, row.body)
+        if record_checksum(*place, thread.incarnation) != row.checksum:
+            raise StateCorrupt(
+                "A stored record does not match its checksum.",
+                thread_id=thread.thread_id,
+                seq=row.first_seq,
+            )
+        plain = written.open_record(row.first_seq, row.commit_id, row.body)
+        records.append(StoredRecord(row.first_seq, row.commit_id, plain))
+    read_whole_log(thread, records)
+    return records
 
 
 def events_after(

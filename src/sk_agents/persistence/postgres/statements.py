@@ -133,6 +133,10 @@ WHERE thread.thread_id = ANY(%(thread_ids)s)
 ORDER BY thread.no, first_seq
 """
 
+ALL_THREADS: LiteralString = """
+SELECT thread_id FROM teal_thread WHERE thread_id > %(after)s ORDER BY thread_id LIMIT %(limit)s
+"""
+
 # By the index on the user; that the newest come first is sorted out of one user's threads, for an
 # index on the time would be written at each commit.
 PAGE: LiteralString = """

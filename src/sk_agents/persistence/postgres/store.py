@@ -18,8 +18,14 @@ from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.events import Event
 from sk_agents.engine.log.commits import Commit, Committed, same_thread
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
-from sk_agents.engine.ports import Clock, Count, ThreadPage, ThreadQuery
-from sk_agents.exceptions import SchemaTooNew, StateCorrupt, StoreUnavailable, ThreadNotFound
+from sk_agents.engine.ports import Clock, Count, StoredRecord, ThreadPage, ThreadQuery
+from sk_agents.exceptions import (
+    SchemaTooNew,
+    StateCorrupt,
+    StoreUnavailable,
+    ThreadExists,
+    ThreadNotFound,
+)
 from sk_agents.persistence.codec import PLAIN, RecordCodec
 from sk_agents.persistence.counters import Counter, counted
 from sk_agents.persistence.encoding import encode_events
@@ -27,7 +33,7 @@ from sk_agents.persistence.listing import cursor, mentions, read_cursor
 from sk_agents.persistence.liveness import MARK_SECONDS, check_deletable, local_process_is_gone
 from sk_agents.persistence.postgres import schema, statements
 from sk_agents.persistence.postgres.arrays import Int8Array, TextArray
-from sk_agents.persistence.postgres.commit_writer import CommitWriter
+from sk_agents.persistence.postgres.commit_writer import CommitWriter, restoring
 from sk_agents.persistence.postgres.connections import (
     LeaseConnection,
     ReaderPool,
@@ -42,6 +48,7 @@ from sk_agents.persistence.postgres.rows import (
     entry,
     events_after,
     readable_heads,
+    whole_log,
 )
 from sk_agents.postgres_access import AsyncConnection, PostgresAccess, store_error
 
@@ -161,6 +168,25 @@ class PostgresStore:
         if sum(len(record.body) for record in records) > LARGE_BYTES:
             return await asyncio.to_thread(events_after, stored, records, seq, limit, max_bytes)
         return events_after(stored, records, seq, limit, max_bytes)
+
+    async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
+        rows = await self._read(statements.ALL_THREADS, after=after, limit=limit)
+        return [thread_id for (thread_id,) in rows]
+
+    async def whole_thread(self, thread_id: str) -> tuple[Thread, Sequence[StoredRecord]]:
+        rows = await self._read(
+            statements.LOG, thread_id=thread_id, due=1, records=None, max_bytes=maxsize
+        )
+        if not rows:
+            raise ThreadNotFound(thread_id=thread_id)
+        stored = self._codec.decode_head(thread_id, *rows[0][:2])
+        records = [RecordRow(*row[2:]) for row in rows if row[2] is not None]
+        return stored[0], await asyncio.to_thread(whole_log, stored, records)
+
+    async def restore(self, thread: Thread, records: Sequence[StoredRecord]) -> None:
+        values = await asyncio.to_thread(restoring, self._codec, thread, records)
+        if not await self._read(statements.COMMIT, **values):
+            raise ThreadExists(thread_id=thread.thread_id)
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
         rows = await self._read(statements.ENTRIES, kind=kind, keys=TextArray([key]))

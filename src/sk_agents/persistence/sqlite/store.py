@@ -28,7 +28,7 @@ from sk_agents.engine.log.commits import (
     claimed,
 )
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
-from sk_agents.engine.ports import Clock, Count, ThreadPage, ThreadQuery
+from sk_agents.engine.ports import Clock, Count, StoredRecord, ThreadPage, ThreadQuery
 from sk_agents.exceptions import ConfigurationError, StoreBroken, StoreFull, StoreUnavailable
 from sk_agents.persistence.codec import PLAIN, RecordCodec
 from sk_agents.persistence.encoding import Record, check_replay, encode_events, unshared
@@ -222,6 +222,15 @@ class SqliteStore:
             )
 
         return await self._read(read)
+
+    async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
+        return await self._read(lambda db: rows.all_threads(db, after, limit))
+
+    async def whole_thread(self, thread_id: str) -> tuple[Thread, Sequence[StoredRecord]]:
+        return await self._read(lambda db: rows.whole_thread(db, self._codec, thread_id))
+
+    async def restore(self, thread: Thread, records: Sequence[StoredRecord]) -> None:
+        await self._write(lambda db: rows.restore(db, self._codec, thread, records))
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
         return await self._read(lambda db: rows.entry(db, kind, key))
