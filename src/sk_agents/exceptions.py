@@ -35,6 +35,7 @@
     │   └── CommitReused
     ├── ShuttingDown                   this instance takes no new work
     ├── LimitExceeded
+    │   ├── BudgetExceeded             as much money or as many tokens as may be were spent
     │   ├── CounterFull                a sum that all instances keep would pass its bound
     │   └── StoreFull                  the store's own bound, or the disk's
     ├── StateCorrupt                   one thread's record is damaged; the others work
@@ -264,6 +265,10 @@ class ShuttingDown(TealError):
 
 class LimitExceeded(TealError):
     """A limit was reached."""
+
+
+class BudgetExceeded(LimitExceeded):
+    """The budget is used up."""
 
 
 class CounterFull(LimitExceeded):
