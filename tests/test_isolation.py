@@ -20,7 +20,15 @@ SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
 
 SURFACES = {"chats", "skagents", "tealagents", "todo_chat"}
 BACK_ROOMS = {"authorization", "hitl", "llm", "persistence", "signals", "spending", "tools"}
-WORDS = {"exceptions", "interactions", "private_files", "ska_types", "wire", "worker_threads"}
+WORDS = {
+    "exceptions",
+    "interactions",
+    "postgres_access",
+    "private_files",
+    "ska_types",
+    "wire",
+    "worker_threads",
+}
 # The seeds name this abstract class and its place; who checks callers must know it.
 AUTHORIZER = {"authorization.request_authorizer"}
 # Those that send requests to other servers.
@@ -75,6 +83,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "ska_types": {"engine.models", "exceptions"},
     "wire": {"exceptions"},
     "exceptions": set(),
+    "postgres_access": {"exceptions"},
     "private_files": set(),
     "worker_threads": {"exceptions"},
     "__init__": set(),

@@ -31,7 +31,7 @@ from sk_agents.persistence.memory.store import EphemeralStore
 from sk_agents.persistence.persistence_factory import PersistenceFactory
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.persistence.tasks.bridge import TaskBridgeStore
-from sk_agents.signals.signals_factory import open_exchange
+from sk_agents.signals.signals_factory import check_signals, open_exchange
 from sk_agents.spending.allowances import Allowance
 from sk_agents.spending.budgets import AgentBudget, StoreBudget
 from sk_agents.spending.usage import UsageLedger
@@ -46,12 +46,14 @@ from sk_agents.tools.openapi.tool import RemoteClients
 class Stores:
     """`tasks` keeps Teal's tasks: the operator's own class if one is named, else `main`.
 
-    `url` is that of `main`: other instances that have the same share it.
+    `signals_url` says how the instances that share `main` reach each other: its own URL unless the
+    operator names another.
     """
 
     main: Store
     tasks: Store
-    url: str
+    signals_url: str
+    password_command: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +119,13 @@ def build_stores(settings: Settings) -> Stores:
         ConfigurationError: the URL names no store we have, or the class cannot be used.
     """
     url = store_url(settings)
-    main = open_store(url)
+    password_command = settings.postgres_password_command
+    main = open_store(url, password_command=password_command)
+    signals_url = check_signals(settings.signals) if settings.signals is not None else url
     if settings.persistence_module is None or own_class_url(settings) is not None:
-        return Stores(main, main, url)
+        return Stores(main, main, signals_url, password_command)
     own = TaskBridgeStore(PersistenceFactory(settings).get_persistence_manager())
-    return Stores(main, own, url)
+    return Stores(main, own, signals_url, password_command)
 
 
 async def default_offer(settings: Settings) -> AgentOffer:
@@ -215,9 +219,9 @@ async def open_engines(stack: AsyncExitStack, parts: ServerParts) -> Engines:
     # Left after the engines, whose runs settle what they have used, and before the store.
     await stack.enter_async_context(parts.spending.ledger)
     if stores.tasks is stores.main:
-        main = tasks = await _open_engine(stack, parts, stores.main, {**chats, **teal}, stores.url)
+        main = tasks = await _open_engine(stack, parts, stores.main, {**chats, **teal}, shared=True)
     else:
-        main = await _open_engine(stack, parts, stores.main, chats, stores.url)
+        main = await _open_engine(stack, parts, stores.main, chats, shared=True)
         await stack.enter_async_context(stores.tasks)
         tasks = await _open_engine(stack, parts, stores.tasks, teal)
     # It is in memory: there is nothing to open.
@@ -234,10 +238,15 @@ async def _open_engine(
     parts: ServerParts,
     store: Store,
     agents: Mapping[str, Agent],
-    shared_url: str | None = None,
+    *,
+    shared: bool = False,
 ) -> Engine:
-    """`shared_url` is that of a store that other instances may use too."""
-    exchange = await stack.enter_async_context(open_exchange(shared_url))
+    """`shared` is a store that other instances may use too."""
+    url = parts.stores.signals_url if shared else None
+    password_command = parts.stores.password_command
+    exchange = await stack.enter_async_context(
+        open_exchange(url, password_command=password_command)
+    )
     engine = Engine(
         store,
         agents,

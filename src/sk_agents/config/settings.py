@@ -152,11 +152,20 @@ class Settings(BaseSettings):
     store: str | None = Field(
         None,
         min_length=1,
-        description="Where conversations are kept: `sqlite:///path`, `file:///dir`, `memory:`. "
-        "Unset: a SQLite file in the user's data folder.",
+        description="Where conversations are kept: `sqlite:///path`, `file:///dir`, `memory:`, "
+        "`postgresql://user@host/database`. Unset: a SQLite file in the user's data folder.",
     )
     signals: str | None = Field(
-        None, description="How instances notify each other, as a URL. Unset: the way of the store."
+        None,
+        min_length=1,
+        description="How instances notify each other: `local:` (not at all), or the URL of the "
+        "store or of the database itself, behind a pooler. Unset: the way of the store.",
+    )
+    postgres_password_command: str | None = Field(
+        None,
+        min_length=1,
+        description="Command that prints the password for a `postgresql:` URL, run for each new "
+        "connection: for passwords that are good for minutes.",
     )
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
     port: Port = Field(8000, description="Port to listen on; 0 picks a free one.")

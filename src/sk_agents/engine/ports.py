@@ -232,6 +232,38 @@ class Store(Protocol):
         """Numbers for monitoring, by name; cheap to read."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """One commit as every store keeps it: `body` is its events as JSON, the same bytes in all."""
+
+    first_seq: int
+    commit_id: str
+    body: bytes
+
+
+class PortableStore(Store, Protocol):
+    """A store whose threads can be taken to another one, with every id and every byte."""
+
+    async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
+        """The ids of all threads of all users, damaged ones too, in order, after the id `after`."""
+
+    async def whole_thread(self, thread_id: str) -> tuple[Thread, Sequence[StoredRecord]]:
+        """The head and the whole log, as of one moment.
+
+        Raises:
+            ThreadNotFound: no such thread.
+            StateCorrupt: something of it is damaged or missing.
+        """
+
+    async def restore(self, thread: Thread, records: Sequence[StoredRecord]) -> None:
+        """Write a thread as another store had it: all of it or nothing, durable when it returns.
+
+        Raises:
+            ThreadExists: there is one of this id. Nothing was written.
+            StateCorrupt: the records are not the log that the head describes.
+        """
+
+
 class Subscription(Protocol):
     async def wait(self, seconds: float) -> bool:
         """True once the thread may have changed since the last wait; False after `seconds`."""
