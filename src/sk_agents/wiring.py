@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sk_agents.agent_assembly import Clients, ServedAgent, build_agents
 from sk_agents.authorization.authorizer_factory import AuthorizerFactory
@@ -23,6 +24,7 @@ from sk_agents.engine.agent import Agent
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.ports import Store
+from sk_agents.exceptions import ConfigurationError
 from sk_agents.llm.default_model import NoModel, choose_model
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.persistence.liveness import new_owner
@@ -36,6 +38,9 @@ from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
 from sk_agents.tools.mcp.pins import Pins, pins_path
 from sk_agents.tools.mcp.servers import McpServers
 from sk_agents.tools.openapi.tool import RemoteClients
+
+if TYPE_CHECKING:
+    from sk_agents.persistence.encryption import EncryptingCodec
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +103,28 @@ def build_stores(settings: Settings) -> Stores:
     Raises:
         ConfigurationError: the URL names no store we have, or the class cannot be used.
     """
-    main = open_store(store_url(settings))
+    main = open_store(store_url(settings), codec=store_codec(settings))
     if settings.persistence_module is None or own_class_url(settings) is not None:
         return Stores(main, main)
+    if settings.encrypts:
+        raise ConfigurationError(
+            "TA_PERSISTENCE_MODULE and TA_ENCRYPTION_KEYS are both set: a class of your own is "
+            "given each task in plain text. Encrypt inside the class, or have the store keep tasks"
+        )
     return Stores(main, TaskBridgeStore(PersistenceFactory(settings).get_persistence_manager()))
+
+
+def store_codec(settings: Settings) -> EncryptingCodec | None:
+    """How the store writes threads; `None` for plain text. Runs the command that prints the keys.
+
+    Raises:
+        ConfigurationError: the encryption keys cannot be used.
+    """
+    if not settings.encrypts:
+        return None
+    from sk_agents.persistence.key_sources import configured_codec  # noqa: PLC0415  # cryptography
+
+    return configured_codec(settings)
 
 
 async def default_offer(settings: Settings) -> AgentOffer:
