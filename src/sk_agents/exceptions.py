@@ -35,6 +35,8 @@
     │   └── CommitReused
     ├── ShuttingDown                   this instance takes no new work
     ├── LimitExceeded
+    │   ├── BudgetExceeded             as much money or as many tokens as may be were spent
+    │   ├── CounterFull                a sum that all instances keep would pass its bound
     │   └── StoreFull                  the store's own bound, or the disk's
     ├── StateCorrupt                   one thread's record is damaged; the others work
     ├── StoreError                     the store as a whole cannot serve
@@ -263,6 +265,14 @@ class ShuttingDown(TealError):
 
 class LimitExceeded(TealError):
     """A limit was reached."""
+
+
+class BudgetExceeded(LimitExceeded):
+    """The budget is used up."""
+
+
+class CounterFull(LimitExceeded):
+    """The amount would pass its limit; nothing was added."""
 
 
 class StoreFull(LimitExceeded):

@@ -146,7 +146,7 @@ def _rests(state: ThreadState, run: Run) -> bool:
 def no_run_fails_without_a_reason(world: World) -> Iterator[str]:
     for lives in world.shadow.lives.values():
         for life in lives:
-            log = life.log()
+            log = life.log() if life.is_whole else []
             texts = {
                 e.run_id: e.message.text
                 for e in log
@@ -164,9 +164,9 @@ def no_run_fails_without_a_reason(world: World) -> Iterator[str]:
 
 def _was_poison(life: Life, failed: Failed) -> Iterator[str]:
     """A run is given up only if it was lost several times without getting anywhere."""
-    moved = max(
-        (e.seq for e in life.log() if isinstance(e, PROGRESS) and e.seq < failed.seq), default=0
-    )
+    # Its calls are sealed in the commit that gives it up.
+    before = [e for e in life.log() if e.seq < failed.seq and e.at < failed.at]
+    moved = max((e.seq for e in before if isinstance(e, PROGRESS)), default=0)
     lost = sum(seq > moved for seq in life.recovered)
     if lost <= 3:
         yield f"{failed.run_id} was given up after {lost} losses without progress"
@@ -298,7 +298,8 @@ def prompts_are_well_formed_and_of_their_branch(world: World) -> Iterator[str]:
     chains = defaultdict(list)
     for lives in world.shadow.lives.values():
         for life in lives:
-            for run_id, text, parent_texts in _chains(life):
+            # Without a message that no sender learned of, what followed it is not known either.
+            for run_id, text, parent_texts in _chains(life) if life.is_whole else ():
                 chains[text].append((run_id, parent_texts))
     for asked in world.model.prompts:
         if wrong := broken_rules([wire_message(message) for message in asked.messages]):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
+import apsw
 from fastapi import FastAPI
 
 from sk_agents.authorization.dummy_authorizer import DummyAuthorizer
@@ -178,7 +179,8 @@ class Instance:
         while True:
             try:
                 await self._serve()
-            except TealError as error:
+            except (TealError, apsw.FullError) as error:
+                # When SQLite closes it ignores a full disk; a VFS in Python raises it all the same.
                 logger.info("no start", extra={"error": type(error).__name__})
                 await asyncio.sleep(RESTART_SECONDS)
                 continue

@@ -30,6 +30,9 @@ class Life:
     made_at: datetime
     began: float
     ended: float | None = None
+    # How many events it had when it was deleted. A commit whose sync was refused may have stored
+    # some of them, and no sender has learned of them.
+    length: int = 0
     events: dict[int, Event] = field(default_factory=dict)
     # The virtual time at which each event was known to be stored.
     stored: dict[int, float] = field(default_factory=dict)
@@ -43,7 +46,7 @@ class Life:
 
     @property
     def is_whole(self) -> bool:
-        return len(self.events) == max(self.events, default=0)
+        return len(self.events) == max(self.length, *self.events, 0)
 
     def owner_at(self, moment: float) -> str | None:
         owner = None
@@ -82,8 +85,8 @@ class Shadow:
 
     def note_end(self, thread_id: str, next_seq: int) -> None:
         for life in self.lives.get(thread_id, ()):
-            if life.ended is None and max(life.events, default=0) + 1 == next_seq:
-                life.ended = running_loop().time()
+            if life.ended is None and max(life.events, default=0) < next_seq:
+                life.ended, life.length = running_loop().time(), next_seq - 1
                 return
 
     def living(self) -> list[Life]:

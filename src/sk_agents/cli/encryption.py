@@ -32,13 +32,16 @@ Config = Annotated[
 def encryption_key() -> None:
     """Print a new key for TA_ENCRYPTION_KEYS: 32 random bytes, as base64.
 
-    Whoever has the key can read the store; without it nobody can, also not you. Keep a copy of it
-    apart from the backups of the store.
+    With the key the store can be read, and without it by no means. Keep a copy of it, apart from
+    the backups of the store.
 
     \b
     Examples:
       teal encryption-key
       (umask 077 && teal encryption-key > keys) && export TA_ENCRYPTION_KEYS_FILE=$PWD/keys
+
+    \b
+    Exit codes: 0 printed, 2 bad usage.
     """
     from sk_agents.persistence.encryption import new_key  # noqa: PLC0415  # cryptography
 

@@ -67,6 +67,21 @@ class ThreadPage:
     after: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Count:
+    """An amount to add to the counter `key`, which is forgotten `ttl` seconds of wall time after
+    its first addition.
+
+    With `at_most`, only if the sum stays within it. A negative amount gives back: it is never
+    refused, and no sum falls below 0.
+    """
+
+    key: str
+    amount: int
+    ttl: float
+    at_most: int | None = None
+
+
 class Store(Protocol):
     """Threads and their logs. Every method may raise `StoreError`; one thread's damage is
     `StateCorrupt`, for that thread alone, and leaves the damaged bytes as they are."""
@@ -190,6 +205,19 @@ class Store(Protocol):
     async def unwatched_for(self, run_id: str) -> float | None:
         """Seconds since the run was last marked, by the store's clock; `None` if it never was."""
 
+    async def count(self, additions: Sequence[Count]) -> Sequence[int]:
+        """Add all of them or none, in one step over all processes; the sums after it, in order.
+
+        Survives the process; need not survive a power cut. An amount of 0 reads.
+
+        Raises:
+            CounterFull: an amount would pass its `at_most`; names its `key` and the `sum` before
+                it. Nothing was added.
+        """
+
+    async def sums(self, prefix: str) -> Mapping[str, int]:
+        """The sums of all counters whose key begins so, by key."""
+
     async def delete(
         self, thread_id: str, *, next_seq: int, incarnation: str | None = None
     ) -> None:
@@ -210,7 +238,7 @@ class Subscription(Protocol):
 
 
 class Signals(Protocol):
-    """Wake-ups between the writers of a log and its readers."""
+    """Wake-ups between the writers of a log and its readers, in this process and in others."""
 
     def notify(self, thread_id: str, *, local: bool = False) -> None:
         """Wake all subscribers, soon. Never blocks, never fails; may be lost.
@@ -220,6 +248,33 @@ class Signals(Protocol):
 
     def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
         """Changes after entry are reported; several of them may be reported as one."""
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """From now on call it, on the event loop, with each thread that another instance has
+        notified of; several times for one change, or not at all."""
+
+
+class Peers(Protocol):
+    """Short messages to the other instances that share a store, for what is not stored yet.
+
+    Hints, as signals are: a message may be lost, come late, out of order or twice, but it is never
+    altered. What they mean is the engine's business (`reading.live_relay`).
+    """
+
+    @property
+    def address(self) -> str:
+        """Where the others reach this instance; no instance has had it before."""
+
+    @property
+    def most_bytes(self) -> int:
+        """The size of the largest message that `send` takes: 4,096 at least."""
+
+    def send(self, message: bytes, *, to: str | None = None) -> None:
+        """To the instance of this address, or to all others. Never blocks, never fails: what cannot
+        be delivered soon is dropped. `message` is UTF-8 text without a zero character."""
+
+    def receive(self, receiver: Callable[[str, bytes], None]) -> None:
+        """From now on call it, on the event loop, with the sender's address and each message."""
 
 
 class Model(Protocol):
@@ -312,6 +367,58 @@ class Quota(Protocol):
 
         Raises:
             LimitExceeded: the user has as many threads, or as many approvals wait. Nothing begins.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Spender:
+    """Which run spends; `agent` is the name under which the engine was given it."""
+
+    user_id: str
+    agent: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """An amount held for one call of a model; `held` means something to its budget alone."""
+
+    spender: Spender
+    held: object = None
+
+
+class Budget(Protocol):
+    """What runs may spend on models and tools. Counts over all instances."""
+
+    async def admit(self, spender: Spender) -> None:
+        """Return iff a run of this user and agent may begin now. Asked before it is committed.
+
+        Raises:
+            BudgetExceeded: a budget is used up; nothing begins.
+        """
+
+    async def reserve(self, spender: Spender, estimate: Usage) -> Reservation:
+        """Hold what one call of the model may use, until it is settled.
+
+        A reservation that is never settled, since its process was killed, is held until the
+        budget's time is over.
+
+        Raises:
+            BudgetExceeded: it does not fit what is left; nothing is held.
+            StoreError: try again.
+        """
+
+    async def settle(self, reservation: Reservation, usage: Usage) -> str | None:
+        """Charge what was used instead, be it more or less. Never raises.
+
+        Returns what to ask a person before the run spends more, if a budget is nearly used up.
+        """
+
+    async def admit_calls(self, spender: Spender, wanted: int) -> int:
+        """How many of so many calls of tools may run now; those are counted.
+
+        Raises:
+            StoreError: try again.
         """
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -33,9 +32,10 @@ from sk_agents.engine.log.commits import (
     same_thread,
 )
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
-from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
+from sk_agents.engine.ports import Clock, Count, ThreadPage, ThreadQuery
 from sk_agents.persistence.codec import PLAIN, PlainCodec
 from sk_agents.persistence.encoding import check_replay, encode_events
+from sk_agents.persistence.file.counters import COUNTERS, FileCounters
 from sk_agents.persistence.file.disk import FileDisk
 from sk_agents.persistence.file.encryption import FileEncryption
 from sk_agents.persistence.file.heartbeats import OWNERS, WATCHED, FileHeartbeats
@@ -85,6 +85,7 @@ _FOLDERS: tuple[Place, ...] = (
     (USERS,),
     OWNERS,
     WATCHED,
+    COUNTERS,
     THREADS,
     LOCKS,
     *((INDEX, kind) for kind in KINDS),
@@ -113,6 +114,7 @@ class FileStore:
             self._tree, self._index, self._projection, single_user, self._encryption
         )
         self._heartbeats = FileHeartbeats(self._tree, self._clock)
+        self._counters = FileCounters(self._tree, self._clock)
         self._summaries = FileSummaries(self._tree, self._index, self._logs)
         self._workers: ThreadPoolExecutor | None = None
         self._broken: str | None = None
@@ -234,6 +236,12 @@ class FileStore:
 
     async def unwatched_for(self, run_id: str) -> float | None:
         return await self._run(lambda: self._heartbeats.unwatched_for(run_id))
+
+    async def count(self, additions: Sequence[Count]) -> Sequence[int]:
+        return await self._run(lambda: self._counters.count(additions))
+
+    async def sums(self, prefix: str) -> Mapping[str, int]:
+        return await self._run(lambda: self._counters.sums(prefix))
 
     async def delete(
         self, thread_id: str, *, next_seq: int, incarnation: str | None = None
@@ -423,15 +431,20 @@ def _open_root(tree: FileTree, encryption: FileEncryption) -> None:
         if not has_format(tree):
             tree.write(_STORE, orjson.dumps({"format": FORMAT}) + b"\n")
     tree.remember(((), _STORE, (CHATS,), (USERS,)))
-    _probe(tree)
-    _sweep(tree)
+    _sweep(tree, now=_probe(tree))
 
 
-def _probe(tree: FileTree, room: int = 0) -> None:
-    """Raises OSError if the store cannot be written now, with `room` bytes at once."""
+def _probe(tree: FileTree, room: int = 0) -> float:
+    """The time by the disk's clock.
+
+    Raises:
+        OSError: the store cannot be written now, with `room` bytes at once.
+    """
     place = (TEMPORARY, new_temporary_name())
     tree.write(place, b"probe\n" + bytes(room))
+    written = tree.stat(place)
     tree.remove(place)
+    return written.st_mtime if written is not None else 0.0
 
 
 def has_format(tree: FileTree) -> bool:
@@ -450,13 +463,15 @@ def has_format(tree: FileTree) -> bool:
     return True
 
 
-def _sweep(tree: FileTree) -> None:
-    """Remove what killed writers left half done, once no writer can still be at it."""
-    oldest = time.time() - LEFTOVER_SECONDS
+def _sweep(tree: FileTree, now: float) -> None:
+    """Remove what killed writers left half done, once no writer can still be at it.
+
+    `now` is by the clock that dates the files: this process's own may be a day ahead.
+    """
     for name in tree.names((TEMPORARY,)):
         place = (TEMPORARY, name)
         found = tree.stat(place)
-        if found is None or found.st_mtime > oldest:
+        if found is None or found.st_mtime > now - LEFTOVER_SECONDS:
             continue
         try:
             tree.remove(place)

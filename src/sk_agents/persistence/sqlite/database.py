@@ -11,7 +11,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import TypeVar
 import apsw
 
 from sk_agents import exceptions as errors
+from sk_agents.engine.ports import Count
 from sk_agents.persistence.codec import PLAIN, RecordCodec
 from sk_agents.persistence.sqlite import rows
 from sk_agents.private_files import close_to_others, make_private_file, make_private_folder
@@ -101,6 +102,15 @@ MIGRATIONS = (
         at REAL NOT NULL
     ) WITHOUT ROWID;
     """,
+    # Amounts that all instances count together.
+    """
+    CREATE TABLE counter (
+        key TEXT PRIMARY KEY,
+        sum INTEGER NOT NULL,
+        forget_at REAL NOT NULL
+    ) WITHOUT ROWID;
+    CREATE INDEX counter_forget_at ON counter (forget_at);
+    """,
     # What an encrypted store says of itself; see `RecordCodec.marker`. One row, or none.
     """
     CREATE TABLE encryption (
@@ -110,7 +120,7 @@ MIGRATIONS = (
     """,
 )
 # The migrations before it made no table `encryption`.
-_ENCRYPTION_VERSION = 4
+_ENCRYPTION_VERSION = 5
 _NO_ROOM = (errno.EFBIG, errno.EDQUOT, errno.ENOSPC)
 _ERRORS: tuple[tuple[type[apsw.Error], type[errors.TealError], str], ...] = (
     (apsw.BusyError, errors.StoreBusy, "the database is locked by another process"),
@@ -376,7 +386,8 @@ class ReaderPool:
 
 
 class HeartbeatConnection:
-    """Signs of life, written past the event loop: that an owner lives, that a run is read.
+    """Signs of life, written past the event loop: that an owner lives, that a run is read; and
+    counters.
 
     They need not survive a lost machine, so their commits do not wait for the disk. They lie in one
     WAL with commits that must survive it, hence:
@@ -406,20 +417,25 @@ class HeartbeatConnection:
         """Raises as `renew` does."""
         self._run(lambda db: rows.mark_watched(db, run_ids, now, ago))
 
+    def count(self, additions: Sequence[Count], now: float) -> list[int]:
+        """Raises CounterFull, and as `renew` does."""
+        return self._run(lambda db: rows.count(db, additions, now))
+
     def close(self) -> None:
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
 
-    def _run(self, work: Callable[[apsw.Connection], None]) -> None:
+    def _run(self, work: Callable[[apsw.Connection], T]) -> T:
         with self._lock:
             try:
-                work(self._open())
+                done = work(self._open())
             except apsw.Error as error:
                 system_errno = self._connection.system_errno if self._connection else 0
                 raise store_error(error, self._path, system_errno) from error
         self._files.check()
+        return done
 
     def _open(self) -> apsw.Connection:
         if self._connection is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from sys import maxsize
 from typing import NamedTuple
@@ -13,9 +13,10 @@ import orjson
 from sk_agents.engine.events import Event
 from sk_agents.engine.log.commits import same_thread
 from sk_agents.engine.models import Entry, EntryKind, Thread
-from sk_agents.engine.ports import ThreadPage, ThreadQuery
+from sk_agents.engine.ports import Count, ThreadPage, ThreadQuery
 from sk_agents.exceptions import SchemaTooNew, StateCorrupt, ThreadNotFound
 from sk_agents.persistence.codec import SEALED, RecordCodec
+from sk_agents.persistence.counters import Counter, counted
 from sk_agents.persistence.encoding import (
     Record,
     ThreadCodec,
@@ -27,6 +28,7 @@ from sk_agents.persistence.listing import mentions, page_of
 from sk_agents.persistence.liveness import MARK_AHEAD_SECONDS, MARK_SECONDS
 
 _PLACE_BITS = 32
+_LAST_CHARACTER = "\U0010ffff"
 
 # A connection makes a cursor for each statement; a caller that writes many at once brings one.
 Writer = apsw.Connection | apsw.Cursor
@@ -239,6 +241,35 @@ def mark_watched(db: apsw.Connection, run_ids: Collection[str], now: float, ago:
 
 def watched_at(db: apsw.Connection, run_id: str) -> float | None:
     return _moment(db, "SELECT at FROM watched WHERE run_id = ?", run_id)
+
+
+def count(db: apsw.Connection, additions: Sequence[Count], now: float) -> list[int]:
+    """In a transaction of its own; drops the forgotten counters. Raises CounterFull."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        db.execute("DELETE FROM counter WHERE forget_at <= ?", (now,))
+        sums, changed = counted(additions, lambda key: _counter(db, key), now)
+        db.executemany(
+            "INSERT OR REPLACE INTO counter (key, sum, forget_at) VALUES (?, ?, ?)",
+            [(key, *counter) for key, counter in changed.items()],
+        )
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    return sums
+
+
+def _counter(db: apsw.Connection, key: str) -> Counter | None:
+    for total, forget_at in db.execute("SELECT sum, forget_at FROM counter WHERE key = ?", (key,)):
+        return Counter(total, forget_at)
+    return None
+
+
+def sums(db: apsw.Connection, prefix: str, now: float) -> Mapping[str, int]:
+    statement = "SELECT key, sum FROM counter WHERE key >= ? AND key < ? AND forget_at > ?"
+    return dict(db.execute(statement, (prefix, prefix + _LAST_CHARACTER, now)))
 
 
 def _moment(db: apsw.Connection, statement: str, key: str) -> float | None:

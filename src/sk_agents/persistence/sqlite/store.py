@@ -29,7 +29,7 @@ from sk_agents.engine.log.commits import (
     claimed,
 )
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
-from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
+from sk_agents.engine.ports import Clock, Count, ThreadPage, ThreadQuery
 from sk_agents.exceptions import ConfigurationError, StoreBroken, StoreFull, StoreUnavailable
 from sk_agents.persistence.codec import PLAIN, RecordCodec
 from sk_agents.persistence.encoding import Record, check_replay, encode_events, holds_only_text
@@ -120,6 +120,7 @@ class SqliteStore:
         self._heads = HeadCache(codec)
         self._heartbeats: HeartbeatConnection
         self._marks: HeartbeatConnection
+        self._counters: HeartbeatConnection
         # How many bytes the largest commit has that found no room since the last ping did.
         self._refused = 0
 
@@ -135,8 +136,9 @@ class SqliteStore:
         )
         self._readers = ReaderPool(self._path, files)
         self._heartbeats = self._heartbeat_connection(files, writer)
-        # One of its own: a renewal must not wait for marks.
+        # Ones of their own: a renewal must not wait for marks, nor a model call for either.
         self._marks = self._heartbeat_connection(files, writer)
+        self._counters = self._heartbeat_connection(files, writer)
         writer.start()
         return self
 
@@ -158,6 +160,7 @@ class SqliteStore:
             await asyncio.to_thread(self._readers.close)
             self._heartbeats.close()
             self._marks.close()
+            self._counters.close()
             if not self._writer.is_sound():
                 leave_wal_alone(self._connection)
             self._connection.close()
@@ -257,6 +260,15 @@ class SqliteStore:
     async def unwatched_for(self, run_id: str) -> float | None:
         marked_at = await self._read(lambda db: rows.watched_at(db, run_id))
         return mark_age(marked_at, self._clock.monotonic())
+
+    async def count(self, additions: Sequence[Count]) -> Sequence[int]:
+        now = self._clock.now().timestamp()
+        with self._live_writer().trusted():
+            return await asyncio.to_thread(self._counters.count, additions, now)
+
+    async def sums(self, prefix: str) -> Mapping[str, int]:
+        now = self._clock.now().timestamp()
+        return await self._read(lambda db: rows.sums(db, prefix, now))
 
     async def delete(
         self, thread_id: str, *, next_seq: int, incarnation: str | None = None
