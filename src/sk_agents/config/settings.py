@@ -40,6 +40,8 @@ PAIRS = (
     ("plugin_catalog_module", "plugin_catalog_class"),
     ("custom_chat_completion_factory_module", "custom_chat_completion_factory_class_name"),
 )
+# One of them says what encrypts the store.
+KEY_SOURCES = ("encryption_keys", "encryption_keys_file", "encryption_keys_command")
 ALIASED_FIELDS = PAIRS[0] + PAIRS[1]
 
 # The public project's, which no part of this server uses yet.
@@ -360,7 +362,19 @@ class Settings(BaseSettings):
     )
     persistence_class: str | None = Field(None, description="Its class.")
     encryption_keys: SecretStr | None = Field(
-        None, description="Refused: stored conversations are not encrypted yet."
+        None,
+        description="Keys that encrypt what is stored, with commas between them: the first "
+        "encrypts, each of them decrypts. `teal encryption-key` makes one. Unset: nothing is "
+        "encrypted.",
+    )
+    encryption_keys_file: Path | None = Field(
+        None, description="File that holds these keys instead, one a line."
+    )
+    encryption_keys_command: str | None = Field(
+        None,
+        min_length=1,
+        description="Command that prints these keys instead, one a line; it is run without a "
+        "shell when the server starts.",
     )
     api_key: SecretStr | None = Field(None, description="API key for the model provider.")
     client_cert: Path | None = Field(
@@ -436,10 +450,16 @@ class Settings(BaseSettings):
             raise ValueError("TA_AUTHORIZER and TA_AUTHORIZER_MODULE are both set; choose one")
         if self.client_key is not None and self.client_cert is None:
             raise ValueError("TA_CLIENT_CERT is not set, but TA_CLIENT_KEY is")
-        if self.encryption_keys is not None:
-            # A server that starts would let its operator believe that they are.
-            raise ValueError("TA_ENCRYPTION_KEYS: stored conversations are not encrypted yet")
+        sources = [name for name in KEY_SOURCES if getattr(self, name) is not None]
+        if len(sources) > 1:
+            names = " and ".join(variable(name) for name in sources)
+            raise ValueError(f"{names} are both set; choose one")
         return self
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether what is stored is encrypted."""
+        return any(getattr(self, name) is not None for name in KEY_SOURCES)
 
 
 def load_settings(config_paths: Sequence[Path] = (), **overrides: Any) -> Settings:
