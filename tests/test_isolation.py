@@ -19,7 +19,7 @@ PACKAGE = "sk_agents"
 SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
 
 SURFACES = {"chats", "skagents", "tealagents", "todo_chat"}
-BACK_ROOMS = {"authorization", "hitl", "llm", "persistence", "signals", "tools"}
+BACK_ROOMS = {"authorization", "hitl", "llm", "persistence", "signals", "spending", "tools"}
 WORDS = {"exceptions", "interactions", "private_files", "ska_types", "wire", "worker_threads"}
 # The seeds name this abstract class and its place; who checks callers must know it.
 AUTHORIZER = {"authorization.request_authorizer"}
@@ -27,6 +27,7 @@ AUTHORIZER = {"authorization.request_authorizer"}
 FRONT = {"agent_assembly", "config", "engine", "http", "telemetry", "wiring"} | WORDS
 # How a back room finds the class that a setting names.
 CONFIGURED = {
+    "config.amounts",
     "config.class_loader",
     "config.public_names",
     "config.settings",

@@ -118,6 +118,7 @@ def _limits(settings: Settings, parts: ServerParts, *, is_one_user: bool) -> Lim
         body_bytes=settings.max_body_bytes,
         image_body_bytes=settings.max_image_body_bytes,
         body_seconds=settings.body_timeout,
+        admit_request=requests.require if (requests := parts.spending.requests) else None,
     )
 
 

@@ -31,6 +31,9 @@ from sk_agents.persistence.persistence_factory import PersistenceFactory
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.persistence.tasks.bridge import TaskBridgeStore
 from sk_agents.signals.signals_factory import open_exchange
+from sk_agents.spending.allowances import Allowance
+from sk_agents.spending.budgets import AgentBudget, StoreBudget
+from sk_agents.spending.usage import UsageLedger
 from sk_agents.telemetry.spans import current_traceparent
 from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
 from sk_agents.tools.mcp.pins import Pins, pins_path
@@ -51,6 +54,15 @@ class Stores:
 
 
 @dataclass(frozen=True, slots=True)
+class Spending:
+    """What may be spent, what has been spent, and how often a user may call."""
+
+    budget: StoreBudget
+    ledger: UsageLedger
+    requests: Allowance | None
+
+
+@dataclass(frozen=True, slots=True)
 class ServerParts:
     """`agents` are in the order of their files, by the name under which a chat asks for them."""
 
@@ -59,6 +71,7 @@ class ServerParts:
     agents: Mapping[str, ServedAgent]
     disconnect_grace: float
     telemetry: Telemetry | None
+    spending: Spending
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +146,37 @@ def build_parts(settings: Settings, files: Sequence[AgentFile]) -> ServerParts:
     clients = Clients(ModelClients(trace=trace), RemoteClients(trace=trace), mcp)
     agents = build_agents(files, settings, clients)
     telemetry = build_telemetry(settings, model_names(agents))
+    stores = build_stores(settings)
     return ServerParts(
-        build_stores(settings), clients, agents, settings.disconnect_grace, telemetry
+        stores,
+        clients,
+        agents,
+        settings.disconnect_grace,
+        telemetry,
+        build_spending(settings, agents, stores.main),
+    )
+
+
+def build_spending(settings: Settings, agents: Mapping[str, ServedAgent], store: Store) -> Spending:
+    """What may be spent, counted in the store of the chats whichever API is asked."""
+    clock = SystemClock()
+    ledger = UsageLedger(store, clock, settings.usage_days)
+
+    def allowance(name: str, what: str, most: int | None, seconds: int) -> Allowance | None:
+        if most is None:
+            return None
+        return Allowance(store, clock, name=name, what=what, most=most, seconds=seconds)
+
+    budgets = {
+        name: AgentBudget(label, served.model, served.budget, served.soft)
+        for label, served in agents.items()
+        for name in (label, *(one.name for one in (served.teal, served.unattended) if one))
+    }
+    calls = allowance("tool_calls", "calls of tools", settings.tool_calls_per_hour, 3600)
+    return Spending(
+        StoreBudget(store, clock, budgets, ledger, calls),
+        ledger,
+        allowance("requests", "requests", settings.requests_per_minute, 60),
     )
 
 
@@ -164,11 +206,16 @@ async def open_engines(stack: AsyncExitStack, parts: ServerParts) -> Engines:
     teal = {agent.name: agent for served in parts.agents.values() if (agent := served.teal)}
     alone = {agent.name: agent for served in parts.agents.values() if (agent := served.unattended)}
     stores = parts.stores
+    await stack.enter_async_context(stores.main)
+    # Left after the engines, whose runs settle what they have used, and before the store.
+    await stack.enter_async_context(parts.spending.ledger)
     if stores.tasks is stores.main:
         main = tasks = await _open_engine(stack, parts, stores.main, {**chats, **teal}, stores.url)
     else:
         main = await _open_engine(stack, parts, stores.main, chats, stores.url)
+        await stack.enter_async_context(stores.tasks)
         tasks = await _open_engine(stack, parts, stores.tasks, teal)
+    # It is in memory: there is nothing to open.
     unattended = await _open_engine(stack, parts, EphemeralStore(), alone) if alone else None
     if parts.telemetry is not None:
         parts.telemetry.watch_store("main", stores.main)
@@ -185,7 +232,6 @@ async def _open_engine(
     shared_url: str | None = None,
 ) -> Engine:
     """`shared_url` is that of a store that other instances may use too."""
-    await stack.enter_async_context(store)
     exchange = await stack.enter_async_context(open_exchange(shared_url))
     engine = Engine(
         store,
@@ -197,5 +243,6 @@ async def _open_engine(
         owner=new_owner(),
         disconnect_grace=parts.disconnect_grace,
         observer=parts.telemetry.observer if parts.telemetry is not None else None,
+        budget=parts.spending.budget,
     )
     return await stack.enter_async_context(engine)

@@ -25,6 +25,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from sk_agents.config.amounts import Amounts, read_amounts
 from sk_agents.config.public_paths import own_modules
 from sk_agents.exceptions import ConfigurationError
 
@@ -117,6 +118,13 @@ Origins = Annotated[
 ]
 
 
+Budget = Annotated[
+    Amounts | None,
+    NoDecode,
+    BeforeValidator(lambda text: read_amounts(text) if isinstance(text, str) else text),
+]
+
+
 class Settings(BaseSettings):
     """All settings of one server. `load_settings` is the way to read them at start-up."""
 
@@ -182,6 +190,36 @@ class Settings(BaseSettings):
         gt=0,
         description="Approvals that may wait for a user; over it new runs are 429. No limit while "
         "every request is the development user.",
+    )
+    requests_per_minute: int | None = Field(
+        None, gt=0, description="Requests that a user may make in a minute, else 429. Unset: any."
+    )
+    tool_calls_per_run: int | None = Field(
+        None, gt=0, description="Calls of tools in one turn. Unset: as many as its rounds allow."
+    )
+    tool_calls_per_hour: int | None = Field(
+        None, gt=0, description="Calls of tools that a user's turns may make in an hour."
+    )
+    tokens_per_hour: int | None = Field(
+        None, gt=0, description="Tokens of models that a user's turns may use in an hour."
+    )
+    budget_run: Budget = Field(
+        None, description="What one turn may use: `0.50 USD`, `100000 tokens`, or both."
+    )
+    budget_user: Budget = Field(None, description="What one user's turns may use in a day (UTC).")
+    budget_agent: Budget = Field(
+        None, description="What the turns of one agent may use in a day, all users together."
+    )
+    budget_day: Budget = Field(None, description="What all turns together may use in a day.")
+    budget_soft: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Share of a budget from which a turn asks a person before it goes on to use "
+        "tools: `0.8`. Unset: it does not ask.",
+    )
+    usage_days: int = Field(
+        90, ge=0, le=3650, description="Days for which `GET /usage` can be asked; 0 keeps nothing."
     )
     log_level: Level = Field("info", description="debug, info, warning, error or critical.")
     log_format: LogFormat = Field("text", description="`text`, or `json`: one object a line.")

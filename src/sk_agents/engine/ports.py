@@ -370,6 +370,58 @@ class Quota(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Spender:
+    """Which run spends; `agent` is the name under which the engine was given it."""
+
+    user_id: str
+    agent: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """An amount held for one call of a model; `held` means something to its budget alone."""
+
+    spender: Spender
+    held: object = None
+
+
+class Budget(Protocol):
+    """What runs may spend on models and tools. Counts over all instances."""
+
+    async def admit(self, spender: Spender) -> None:
+        """Return iff a run of this user and agent may begin now. Asked before it is committed.
+
+        Raises:
+            BudgetExceeded: a budget is used up; nothing begins.
+        """
+
+    async def reserve(self, spender: Spender, estimate: Usage) -> Reservation:
+        """Hold what one call of the model may use, until it is settled.
+
+        A reservation that is never settled, since its process was killed, is held until the
+        budget's time is over.
+
+        Raises:
+            BudgetExceeded: it does not fit what is left; nothing is held.
+            StoreError: try again.
+        """
+
+    async def settle(self, reservation: Reservation, usage: Usage) -> str | None:
+        """Charge what was used instead, be it more or less. Never raises.
+
+        Returns what to ask a person before the run spends more, if a budget is nearly used up.
+        """
+
+    async def admit_calls(self, spender: Spender, wanted: int) -> int:
+        """How many of so many calls of tools may run now; those are counted.
+
+        Raises:
+            StoreError: try again.
+        """
+
+
 class Policy(Protocol):
     """Which calls may run. Every doubt means ask."""
 

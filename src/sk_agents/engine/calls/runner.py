@@ -14,7 +14,7 @@ from sk_agents.engine.calls.execution import (
     execute,
     printable,
 )
-from sk_agents.engine.calls.proposals import proposals
+from sk_agents.engine.calls.proposals import Room, proposals
 from sk_agents.engine.events import (
     ApprovalRequested,
     Event,
@@ -27,6 +27,7 @@ from sk_agents.engine.log.canonical import digest
 from sk_agents.engine.models import ApprovalKind, CallState, Effect, ToolCall
 from sk_agents.engine.run.rounds import Reply
 from sk_agents.engine.run.run_context import RunContext
+from sk_agents.engine.services import patiently
 from sk_agents.engine.turns import ToolContext, ToolSpec
 from sk_agents.exceptions import LeaseLost, SequenceConflict
 
@@ -51,10 +52,34 @@ class CallRunner:
         """The events of a round that asks for calls."""
         events: list[Event] = [*reply.thoughts()]
         loop_slice = _LoopSlice()
-        for proposal in proposals(reply, self._context.agent, self._context.services.ids):
+        agent, ids = self._context.agent, self._context.services.ids
+        room = await self._room(len(reply.calls))
+        question = self._question(reply)
+        for proposal in proposals(reply, agent, ids, room=room, question=question):
             events.append(proposal)
             await loop_slice.yield_if_used_up()
         return events
+
+    async def _room(self, wanted: int) -> Room:
+        """How many further calls this run and its user may make."""
+        context, most = self._context, self._context.agent.limits.tool_calls
+        wanted = min(wanted, context.agent.limits.calls_per_round)
+        if most is not None and len(context.run.calls) + wanted > most:
+            left = max(0, most - len(context.run.calls))
+            problem = f"This turn has made as many calls as it may: {most}. Answer without more."
+        else:
+            left = wanted
+            problem = "You have made as many calls in this hour as you may. Answer without more."
+        spender = context.spender
+        admitted = await patiently(lambda: context.services.budget.admit_calls(spender, left))
+        return Room(admitted, problem)
+
+    def _question(self, reply: Reply) -> str | None:
+        """What a person is asked before the run goes on to spend, once in a run. Where no person
+        can be asked, only the end of the budget stops it."""
+        if not self._context.agent.is_attended or steps.asks_about_budget(self._context.run):
+            return None
+        return reply.budget_question
 
     async def advance(self) -> bool:
         """Take the next step of every call that has one; True if anything was done."""
@@ -205,6 +230,8 @@ class CallRunner:
         wanted = effective_call(call)
         choices, schema = _answers(kind, wanted)
         shown = steps.shown_call(wanted)
+        if kind == "tool" and call.proposal.budget is not None:
+            shown["budget"] = call.proposal.budget
         return approval_request(self._context, wanted, spec, kind, shown, choices, schema)
 
     def _dispatch(self, call: Call, spec: ToolSpec, checked: float) -> None:
