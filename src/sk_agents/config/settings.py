@@ -118,6 +118,7 @@ SigningAlgorithms = Annotated[
     Field(min_length=1),
 ]
 Port = Annotated[int, Field(ge=0, le=65535)]
+Workers = Annotated[Annotated[int, Field(ge=1, le=256)] | Literal["auto"], BeforeValidator(_lower)]
 # Several names in one variable, with commas between them.
 Names = Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(_split)]
 Parameters = Annotated[dict[str, str] | None, NoDecode, BeforeValidator(_pairs)]
@@ -171,6 +172,11 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
     port: Port = Field(8000, description="Port to listen on; 0 picks a free one.")
+    workers: Workers = Field(
+        1,
+        description="Processes that serve the address together; `auto`: one for each core that "
+        "this process may use.",
+    )
     allowed_hosts: HostNames = Field(
         None,
         description="Names, without ports, by which clients may call this server; `*` for any. "
