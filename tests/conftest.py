@@ -6,11 +6,14 @@ import signal
 from hypothesis import settings
 
 from tests.debian import announcement
+from tests.memory import use_memory
 from tests.patience import TEST_SECONDS, VARIABLE, seconds
 
 # A busy machine must not turn a correct property into a failure.
 settings.register_profile("house", deadline=None, print_blob=True)
 settings.load_profile("house")
+
+use_memory()
 
 # A shell starts what runs in its background deaf to interrupts, and programs inherit that: those
 # that the tests interrupt would not hear it.

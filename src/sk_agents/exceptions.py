@@ -2,8 +2,9 @@
 
     TealError
     ├── ConfigurationError             stops start-up, exit code 78
-    │   └── LoadError                  a class named by configuration cannot be used
-    │       └── ModuleMissing, ModuleBroken, ClassUnusable
+    │   ├── LoadError                  a class named by configuration cannot be used
+    │   │   └── ModuleMissing, ModuleBroken, ClassUnusable
+    │   └── StoreEncrypted, StoreNotEncrypted, WrongEncryptionKey
     ├── Unauthenticated                who is calling is not known
     │   └── TokenExpired, NotOwner
     ├── AuthorizerUnavailable          who is calling cannot be found out now
@@ -108,6 +109,18 @@ class ModuleBroken(LoadError):
 
 class ClassUnusable(LoadError):
     """The module has no such class, or the class has the wrong base."""
+
+
+class StoreEncrypted(ConfigurationError):
+    """The store is encrypted, and there are no encryption keys (TA_ENCRYPTION_KEYS)."""
+
+
+class StoreNotEncrypted(ConfigurationError):
+    """There are encryption keys, but the store is in plain text; `teal encrypt` encrypts it."""
+
+
+class WrongEncryptionKey(ConfigurationError):
+    """The store was encrypted with a key that is not among the encryption keys."""
 
 
 class Unauthenticated(TealError):

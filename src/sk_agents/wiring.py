@@ -30,7 +30,7 @@ from sk_agents.persistence.memory.store import EphemeralStore
 from sk_agents.persistence.persistence_factory import PersistenceFactory
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.persistence.tasks.bridge import TaskBridgeStore
-from sk_agents.signals.local import LocalSignals
+from sk_agents.signals.signals_factory import open_exchange
 from sk_agents.spending.allowances import Allowance
 from sk_agents.spending.budgets import AgentBudget, StoreBudget
 from sk_agents.spending.usage import UsageLedger
@@ -43,10 +43,14 @@ from sk_agents.tools.openapi.tool import RemoteClients
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """`tasks` keeps Teal's tasks: the operator's own class if one is named, else `main`."""
+    """`tasks` keeps Teal's tasks: the operator's own class if one is named, else `main`.
+
+    `url` is that of `main`: other instances that have the same share it.
+    """
 
     main: Store
     tasks: Store
+    url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +115,12 @@ def build_stores(settings: Settings) -> Stores:
     Raises:
         ConfigurationError: the URL names no store we have, or the class cannot be used.
     """
-    main = open_store(store_url(settings))
+    url = store_url(settings)
+    main = open_store(url)
     if settings.persistence_module is None or own_class_url(settings) is not None:
-        return Stores(main, main)
-    return Stores(main, TaskBridgeStore(PersistenceFactory(settings).get_persistence_manager()))
+        return Stores(main, main, url)
+    own = TaskBridgeStore(PersistenceFactory(settings).get_persistence_manager())
+    return Stores(main, own, url)
 
 
 async def default_offer(settings: Settings) -> AgentOffer:
@@ -204,9 +210,9 @@ async def open_engines(stack: AsyncExitStack, parts: ServerParts) -> Engines:
     # Left after the engines, whose runs settle what they have used, and before the store.
     await stack.enter_async_context(parts.spending.ledger)
     if stores.tasks is stores.main:
-        main = tasks = await _open_engine(stack, parts, stores.main, {**chats, **teal})
+        main = tasks = await _open_engine(stack, parts, stores.main, {**chats, **teal}, stores.url)
     else:
-        main = await _open_engine(stack, parts, stores.main, chats)
+        main = await _open_engine(stack, parts, stores.main, chats, stores.url)
         await stack.enter_async_context(stores.tasks)
         tasks = await _open_engine(stack, parts, stores.tasks, teal)
     # It is in memory: there is nothing to open.
@@ -219,12 +225,19 @@ async def open_engines(stack: AsyncExitStack, parts: ServerParts) -> Engines:
 
 
 async def _open_engine(
-    stack: AsyncExitStack, parts: ServerParts, store: Store, agents: Mapping[str, Agent]
+    stack: AsyncExitStack,
+    parts: ServerParts,
+    store: Store,
+    agents: Mapping[str, Agent],
+    shared_url: str | None = None,
 ) -> Engine:
+    """`shared_url` is that of a store that other instances may use too."""
+    exchange = await stack.enter_async_context(open_exchange(shared_url))
     engine = Engine(
         store,
         agents,
-        signals=LocalSignals(),
+        signals=exchange.signals,
+        peers=exchange.peers,
         clock=SystemClock(),
         ids=RandomIds(),
         owner=new_owner(),

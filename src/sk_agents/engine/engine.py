@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import Self
 
 from sk_agents.engine.agent import Agent
@@ -17,7 +18,7 @@ from sk_agents.engine.commands import Accepted, CancelRun, DecideApproval, EditR
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL, RunStatus
-from sk_agents.engine.ports import Budget, Clock, Ids, Observer, Signals, Store
+from sk_agents.engine.ports import Budget, Clock, Ids, Observer, Peers, Signals, Store
 from sk_agents.engine.reading.readers import GRACE_SECONDS, PERIOD_SECONDS, Readers
 from sk_agents.engine.reading.watch import Outlet, Watch, wait_until_settled
 from sk_agents.engine.run import lifecycle
@@ -41,6 +42,15 @@ from sk_agents.exceptions import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class EngineParts:
+    services: Services
+    drivers: Drivers
+    sweeper: Sweeper
+    follower: Follower
+    readers: Readers
+
+
 class Engine:
     def __init__(
         self,
@@ -56,9 +66,12 @@ class Engine:
         reader_period: float = PERIOD_SECONDS,
         observer: Observer | None = None,
         budget: Budget | None = None,
+        peers: Peers | None = None,
     ) -> None:
         lease = LeaseKeeper(store, clock, owner, ttl=lease_ttl)
-        self._services = Services(store, signals, clock, ids, lease, KnownThreads(store))
+        self._services = Services(
+            store, signals, clock, ids, lease, KnownThreads(store), peers=peers
+        )
         if observer is not None:
             self._services.observer = observer
         if budget is not None:
@@ -81,6 +94,13 @@ class Engine:
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self._stack.aclose()
+
+    @property
+    def parts(self) -> EngineParts:
+        """What it is made of, for a test that has one part work at once, or no more."""
+        return EngineParts(
+            self._services, self._drivers, self._sweeper, self._follower, self._readers
+        )
 
     def drain(self) -> None:
         """Take on nothing more, hand over what runs, send readers elsewhere. Then leave it."""

@@ -238,7 +238,7 @@ class Subscription(Protocol):
 
 
 class Signals(Protocol):
-    """Wake-ups between the writers of a log and its readers."""
+    """Wake-ups between the writers of a log and its readers, in this process and in others."""
 
     def notify(self, thread_id: str, *, local: bool = False) -> None:
         """Wake all subscribers, soon. Never blocks, never fails; may be lost.
@@ -248,6 +248,33 @@ class Signals(Protocol):
 
     def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
         """Changes after entry are reported; several of them may be reported as one."""
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """From now on call it, on the event loop, with each thread that another instance has
+        notified of; several times for one change, or not at all."""
+
+
+class Peers(Protocol):
+    """Short messages to the other instances that share a store, for what is not stored yet.
+
+    Hints, as signals are: a message may be lost, come late, out of order or twice, but it is never
+    altered. What they mean is the engine's business (`reading.live_relay`).
+    """
+
+    @property
+    def address(self) -> str:
+        """Where the others reach this instance; no instance has had it before."""
+
+    @property
+    def most_bytes(self) -> int:
+        """The size of the largest message that `send` takes: 4,096 at least."""
+
+    def send(self, message: bytes, *, to: str | None = None) -> None:
+        """To the instance of this address, or to all others. Never blocks, never fails: what cannot
+        be delivered soon is dropped. `message` is UTF-8 text without a zero character."""
+
+    def receive(self, receiver: Callable[[str, bytes], None]) -> None:
+        """From now on call it, on the event loop, with the sender's address and each message."""
 
 
 class Model(Protocol):

@@ -21,8 +21,9 @@ from sk_agents.engine.log.commits import (
     LeaseChange,
 )
 from sk_agents.engine.models import Thread
-from sk_agents.engine.ports import Budget, Clock, Ids, Observer, Signals, Store
+from sk_agents.engine.ports import Budget, Clock, Ids, Observer, Peers, Signals, Store
 from sk_agents.engine.reading.live import LiveRun
+from sk_agents.engine.reading.live_relay import LiveRelay
 from sk_agents.engine.run.lease_keeper import LeaseKeeper
 from sk_agents.engine.threads.known import KnownThread, KnownThreads
 from sk_agents.exceptions import (
@@ -92,7 +93,10 @@ class Services:
     threads: KnownThreads
     observer: Observer = field(default_factory=NoObserver)
     budget: Budget = field(default_factory=NoBudget)
+    peers: Peers | None = None
+    # The runs that are driven here, by thread, and the text of those that are driven elsewhere.
     live: dict[str, LiveRun] = field(default_factory=dict)
+    relay: LiveRelay = field(init=False)
     # Threads whose lease we may have taken without driving them: the caller was cut off, or the
     # store failed, in between. The sweeper looks at each of them until the time given here.
     claiming: dict[str, float] = field(default_factory=dict)
@@ -109,6 +113,7 @@ class Services:
     def __post_init__(self) -> None:
         self._commit_prefix = self.ids.new()
         self.lease.on_broken = self.note_broken
+        self.relay = LiveRelay(self.peers, self.live, self.threads, self.signals)
 
     def next_commit_id(self) -> str:
         """The prefix is this process's own, so a counter does for the rest."""

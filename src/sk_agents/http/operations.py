@@ -89,6 +89,7 @@ class OperationRoute(Route):
     def __init__(self, operation: Operation) -> None:
         super().__init__(operation.path, operation.endpoint, methods=[operation.method])
         self.operation = operation
+        self._is_typed = operation.is_typed
         # Starlette would answer HEAD with the whole of GET, streams included.
         self.methods = {operation.method}
         self.app = self._serve
@@ -102,7 +103,7 @@ class OperationRoute(Route):
         if operation.who is not None:
             await identify_caller(scope, operation.who)
             await admit_request(scope, caller_of(scope).user_id)
-        if operation.is_typed:
+        if self._is_typed:
             await self._typed_endpoint(scope, receive, send)
         else:
             await operation.endpoint(scope, receive, send)

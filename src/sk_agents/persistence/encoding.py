@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from pydantic import ValidationError
@@ -47,6 +47,20 @@ class Record:
     @property
     def last_seq(self) -> int:
         return self.first_seq + len(self.events) + self.left_out - 1
+
+
+class ThreadCodec(Protocol):
+    """How one thread's head and records are written. Never changes while the thread lives."""
+
+    def encode_head(self, thread: Thread) -> bytes:
+        """Raises InvalidInput: the metadata has no JSON form."""
+
+    def seal_record(self, first_seq: int, commit_id: str, body: bytes) -> bytes:
+        """The bytes to keep for these events, at this place of the log alone."""
+
+    def open_record(self, first_seq: int, commit_id: str, stored: bytes) -> bytes:
+        """What `seal_record` was given. Raises StateCorrupt: these bytes are not of this place, or
+        not written so."""
 
 
 def encode_events(events: Sequence[Event], at: datetime) -> bytes:
@@ -90,10 +104,12 @@ def decode_record(
     *,
     after: int = 0,
     limit: int | None = None,
+    written: ThreadCodec | None = None,
 ) -> Record:
     """The record these bytes hold, with its events after `after`, `limit` of them at most.
 
-    Those of a long record are read in time proportional to their number, once it was read before.
+    `written` is how its thread is written, unless as plain JSON. The events of a long record are
+    read in time proportional to their number, once it was read before.
 
     Raises:
         StateCorrupt: they are not what was written here.
@@ -103,6 +119,8 @@ def decode_record(
         raise StateCorrupt(
             "A stored record does not match its checksum.", thread_id=thread_id, seq=first_seq
         )
+    if written is not None:
+        body = written.open_record(first_seq, commit_id, body)
     try:
         start = max(after + 1 - first_seq, 0)
         key = (thread_id, incarnation, first_seq, commit_id, check, len(body))

@@ -198,6 +198,7 @@ class Driver:
         finally:
             if self._services.live.get(self.thread_id) is self._live:
                 del self._services.live[self.thread_id]
+                self._services.relay.ended(self.thread_id)
             self.known.listeners.remove(self.notice)
             self._services.threads.unpin(self.thread_id)
 

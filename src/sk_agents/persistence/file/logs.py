@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from sk_agents.engine.models import Entry, EntryKind, Thread
 from sk_agents.exceptions import SchemaTooNew, StateCorrupt, StoreBusy, TealError, ThreadNotFound
 from sk_agents.persistence.cache import ByteBoundedCache
+from sk_agents.persistence.file.encryption import FileEncryption
 from sk_agents.persistence.file.index import FileIndex
+from sk_agents.persistence.file.key_file import KEY, new_thread_key
 from sk_agents.persistence.file.lines import encode_line, seal
 from sk_agents.persistence.file.log import (
     LOG,
@@ -24,27 +26,34 @@ from sk_agents.persistence.file.log import (
 )
 from sk_agents.persistence.file.projection import FileProjection
 from sk_agents.persistence.file.tree import (
+    CHATS,
     TEMPORARY,
+    USERS,
     FileTree,
     Place,
     hashed_name,
     name_hash,
     new_temporary_name,
     safe_name,
+    thread_folders,
 )
 
 logger = logging.getLogger(__name__)
 
-CHATS = "chats"
-USERS = "users"
 MAX_CACHED_BYTES = 64 * 1024 * 1024
 
 
 class FileLogs:
     def __init__(
-        self, tree: FileTree, index: FileIndex, projection: FileProjection, single_user: str
+        self,
+        tree: FileTree,
+        index: FileIndex,
+        projection: FileProjection,
+        single_user: str,
+        encryption: FileEncryption,
     ) -> None:
         self._tree = tree
+        self._encryption = encryption
         self._index = index
         self._projection = projection
         self._single_user = single_user
@@ -86,12 +95,15 @@ class FileLogs:
     ) -> Thread | None:
         """Make the thread by its first line, all at once; `None` if it exists already."""
         payload = encode_line(commit_id, 1, thread, entries, body)
-        with self._tree.locked(self._index.lock_of(thread.thread_id)):
+        with (
+            self._tree.locked(self._index.lock_of(thread.thread_id)),
+            self._encryption.making_threads(),
+        ):
             for folder in self._folders_for(thread):
                 try:
                     found = named_thread(self._tree, folder)
                 except FileNotFoundError:
-                    if self._write_first(thread.thread_id, folder, entries, payload):
+                    if self._write_first(thread, folder, entries, payload):
                         return self.get(thread.thread_id).head
                     continue
                 if found == thread.thread_id:
@@ -103,22 +115,15 @@ class FileLogs:
         """Where the thread's folder now waits to be removed; no reader finds it any more."""
         trash = (TEMPORARY, new_temporary_name())
         self._tree.move_folder(log.folder, trash)
+        self._tree.blank((*trash, KEY))
         self._index.remove(log.thread_id, list(log.known.entries.values()))
         self.drop(log.thread_id)
         return trash
 
-    def folders(self) -> Iterator[Place]:
-        """Every folder in which a thread can lie."""
-        for name in self._tree.names((CHATS,)):
-            yield (CHATS, name)
-        for user in self._tree.names((USERS,)):
-            for name in self._tree.names((USERS, user, CHATS)):
-                yield (USERS, user, CHATS, name)
-
     def rebuild_index(self) -> None:
         """Make the index again from the logs. The caller holds the store's lock for opening."""
         self._index.remove_damaged()
-        for folder in self.folders():
+        for folder in thread_folders(self._tree):
             try:
                 thread_id = named_thread(self._tree, folder)
             except (OSError, StateCorrupt):
@@ -133,7 +138,7 @@ class FileLogs:
             logger.warning("a thread lies in two folders", extra={"thread_id": thread_id})
             return
         self._index.set_folder(thread_id, folder)
-        log = FileLog(self._tree, thread_id, folder)
+        log = FileLog(self._tree, thread_id, folder, self._encryption.codec)
         try:
             log.refresh()
         except (TealError, OSError) as error:
@@ -146,7 +151,7 @@ class FileLogs:
     def _load(self, thread_id: str, folder: Place | None) -> FileLog:
         if folder is None:
             raise ThreadNotFound(thread_id=thread_id)
-        log = FileLog(self._tree, thread_id, folder)
+        log = FileLog(self._tree, thread_id, folder, self._encryption.codec)
         try:
             log.refresh()
         except StateCorrupt:
@@ -185,17 +190,20 @@ class FileLogs:
         return [(*base, wanted), (*base, hashed_name(f"{thread.wire_id}\n{thread.thread_id}"))]
 
     def _write_first(
-        self, thread_id: str, folder: Place, entries: Sequence[Entry], payload: bytes
+        self, thread: Thread, folder: Place, entries: Sequence[Entry], payload: bytes
     ) -> bool:
         """Write index and log, in this order; False if another thread was quicker to be here."""
-        self._index.set_folder(thread_id, folder)
+        self._index.set_folder(thread.thread_id, folder)
         self._index.add(entries)
         staged = (TEMPORARY, new_temporary_name())
+        place = line_place(thread.thread_id, 1, 0)
         try:
             with self._tree.folder(staged, create=True) as fd:
-                with self._tree.opened((*staged, LOG), os.O_WRONLY | os.O_CREAT) as log:
-                    self._tree.write_at(log, seal(line_place(thread_id, 1, 0), payload), 0)
-                    self._tree.make_durable(log)
+                if (codec := self._encryption.codec) is not None:
+                    key, cipher = new_thread_key(codec, thread)
+                    self._write_new((*staged, KEY), key.encoded())
+                    payload = cipher.seal(place, payload)
+                self._write_new((*staged, LOG), seal(place, payload))
                 self._tree.make_durable(fd)
             self._tree.move_folder(staged, folder)
         except FileExistsError:
@@ -205,6 +213,11 @@ class FileLogs:
             self._tree.remove_folder(staged)
             raise
         return True
+
+    def _write_new(self, place: Place, data: bytes) -> None:
+        with self._tree.opened(place, os.O_WRONLY | os.O_CREAT) as fd:
+            self._tree.write_at(fd, data, 0)
+            self._tree.make_durable(fd)
 
 
 @dataclass(frozen=True, slots=True)
