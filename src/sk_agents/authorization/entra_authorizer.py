@@ -67,6 +67,9 @@ class EntraAuthorizer(TokenAuthorizer):
         if reasons:
             raise reasons[0]
 
+    def addresses(self) -> list[str]:
+        return [issuer.url for issuer in self._issuers.values()]
+
     def issuer_of(self, claims: Claims) -> Issuer:
         tenant, version = claims.get("tid"), claims.get("ver")
         if not isinstance(tenant, str) or not isinstance(version, str):

@@ -43,6 +43,9 @@ class OidcAuthorizer(TokenAuthorizer):
     async def ping(self) -> None:
         await self._issuer.ping()
 
+    def addresses(self) -> list[str]:
+        return [self._issuer.url]
+
     def issuer_of(self, claims: Claims) -> Issuer:
         if claims.get("iss") != self._name:
             raise Unauthenticated("The token's issuer is another one.")
