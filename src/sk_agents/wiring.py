@@ -27,6 +27,8 @@ from sk_agents.engine.ports import Store
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.llm.default_model import NoModel, choose_model
 from sk_agents.llm.model_clients import ModelClients
+from sk_agents.llm.openai_chat import OpenAIChat
+from sk_agents.outbound.certificates import ClientCertificate
 from sk_agents.outbound.network import configured_network
 from sk_agents.persistence.liveness import new_owner
 from sk_agents.persistence.memory.store import EphemeralStore
@@ -210,6 +212,36 @@ def build_spending(settings: Settings, agents: Mapping[str, ServedAgent], store:
         ledger,
         allowance("requests", "requests", settings.requests_per_minute, 60),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class OutboundAddress:
+    """An address that the configuration names, and what is asked for there."""
+
+    purpose: str
+    url: str
+    certificate: ClientCertificate | None = None
+
+
+def outbound_addresses(parts: ServerParts, settings: Settings) -> list[OutboundAddress]:
+    """Every address that the configuration names, each origin once for each purpose.
+
+    Raises:
+        ConfigurationError: the authorizer cannot be built.
+    """
+    found = []
+    for served in parts.agents.values():
+        if isinstance(served.agent.model, OpenAIChat):
+            endpoint = served.agent.model.endpoint
+            purpose = f"model {served.model}"
+            found.append(OutboundAddress(purpose, endpoint.base_url, endpoint.certificate))
+    for name, url in parts.clients.mcp.addresses():
+        found.append(OutboundAddress(f"mcp server {name}", url))
+    for name, url in parts.clients.remote.addresses.items():
+        found.append(OutboundAddress(f"remote plugin {name}", url))
+    authorizer = build_authorizer(settings)
+    found.extend(OutboundAddress("token issuer", url) for url in authorizer.addresses())
+    return list(dict.fromkeys(found))
 
 
 def model_names(agents: Mapping[str, ServedAgent]) -> dict[str, str]:

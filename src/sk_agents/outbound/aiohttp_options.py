@@ -9,11 +9,14 @@ from urllib.parse import urlsplit
 import aiohttp
 from yarl import URL
 
+from sk_agents.outbound.certificates import ClientCertificate
 from sk_agents.outbound.network import Network
 from sk_agents.outbound.problems import ProxyRefused, connection_problem
 
 
-async def request_options(network: Network, url: str) -> dict[str, Any]:
+async def request_options(
+    network: Network, url: str, certificate: ClientCertificate | None = None
+) -> dict[str, Any]:
     """Arguments of a request to this address.
 
     Raises:
@@ -22,7 +25,7 @@ async def request_options(network: Network, url: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     proxy = network.proxy_for(url)
     if urlsplit(url).scheme == "https" or (proxy is not None and proxy.scheme == "https"):
-        options["ssl"] = await network.loaded_context()
+        options["ssl"] = await network.loaded_context(certificate)
     if proxy is not None:
         options["proxy"] = URL.build(
             scheme=proxy.scheme,

@@ -71,6 +71,10 @@ def cause_of(error: BaseException) -> BaseException:
         if isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
             continue
+        if isinstance(wrapped := getattr(error, "certificate_error", None), Exception):
+            # aiohttp's looks like Python's own error, but says less.
+            error = wrapped
+            continue
         if isinstance(error, ssl.SSLError | socket.gaierror | ConnectionError | ProxyRefused):
             break
         inner = getattr(error, "os_error", None) or error.__cause__ or error.__context__

@@ -111,6 +111,7 @@ def _tools(
             document, server_url=plugin.server_url, hidden_headers=hidden
         ):
             _refuse_elsewhere(document, operation.server, service)
+            clients.addresses.setdefault(plugin.plugin_name, operation.server)
             name = _shortened(f"{plugin.plugin_name}-{operation.name}")
             tool = RemoteTool(name, operation, service, clients, document.source)
             first = tools.setdefault(name, tool)

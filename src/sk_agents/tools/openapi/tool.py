@@ -44,6 +44,8 @@ class RemoteClients:
         self._http: RemoteHttp | None = None
         self._is_open = False
         self._known: dict[Hashable, Any] = {}
+        self.addresses: dict[str, str] = {}
+        """By the plugin's name: where its requests go."""
 
     async def __aenter__(self) -> Self:
         self._is_open = True
