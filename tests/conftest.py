@@ -6,6 +6,7 @@ import signal
 from hypothesis import settings
 
 from tests.debian import announcement
+from tests.fork_server import use_forks
 from tests.memory import use_memory
 from tests.patience import TEST_SECONDS, VARIABLE, seconds
 
@@ -14,6 +15,7 @@ settings.register_profile("house", deadline=None, print_blob=True)
 settings.load_profile("house")
 
 use_memory()
+use_forks()
 
 # A shell starts what runs in its background deaf to interrupts, and programs inherit that: those
 # that the tests interrupt would not hear it.
