@@ -76,10 +76,9 @@ class EntraAuthorizer(TokenAuthorizer):
         if reasons:
             raise reasons[0]
 
-<<<<<<< HEAD
     def addresses(self) -> list[str]:
         return [issuer.url for issuer in self._issuers.values()]
-=======
+
     async def sign_in(self) -> SignInView:
         # A scope is asked for under the registration's URI, and is in the token without it.
         uri = next((name for name in self._audiences if "://" in name), None)
@@ -90,7 +89,6 @@ class EntraAuthorizer(TokenAuthorizer):
             cli_client_id=self._settings.entra_cli_client_id,
             scopes=(*IDENTITY_SCOPES, *(f"{prefix}/{scope}" for scope in self._scopes)),
         )
->>>>>>> main
 
     def issuer_of(self, claims: Claims) -> Issuer:
         tenant, version = claims.get("tid"), claims.get("ver")

@@ -47,10 +47,9 @@ class OidcAuthorizer(TokenAuthorizer):
     async def ping(self) -> None:
         await self._issuer.ping()
 
-<<<<<<< HEAD
     def addresses(self) -> list[str]:
         return [self._issuer.url]
-=======
+
     async def sign_in(self) -> SignInView:
         settings = self._settings
         return await sign_in_at(
@@ -60,7 +59,6 @@ class OidcAuthorizer(TokenAuthorizer):
             scopes=settings.oidc_sign_in_scopes or (*IDENTITY_SCOPES, *self._scopes),
             parameters=settings.oidc_sign_in_parameters,
         )
->>>>>>> main
 
     def issuer_of(self, claims: Claims) -> Issuer:
         if claims.get("iss") != self._name:

@@ -53,11 +53,10 @@ class RequestAuthorizer(ABC):
             AuthorizerUnavailable: they cannot; the server is not ready.
         """
 
-<<<<<<< HEAD
     def addresses(self) -> Sequence[str]:
         """The URLs that callers are verified with, for `teal doctor` to try."""
         return ()
-=======
+
     async def sign_in(self) -> SignInView:
         """How people get what they have to send; `GET /sign-in` answers it to everyone.
 
@@ -65,4 +64,3 @@ class RequestAuthorizer(ABC):
             AuthorizerUnavailable: that cannot be said now.
         """
         return SignInView(method="token")
->>>>>>> main
