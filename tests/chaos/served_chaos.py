@@ -241,12 +241,12 @@ def _ends(logs: Mapping[str, Sequence[Event]]) -> Counter[str]:
 
 
 @asynccontextmanager
-async def open_site(folder: Path, store: str) -> AsyncIterator[Site]:
+async def open_site(folder: Path, store: str, instances: int = INSTANCES) -> AsyncIterator[Site]:
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(PacedModel())
         ledger = await stack.enter_async_context(running_ledger(folder / "ledger"))
         agent = write_paced_agent(folder / "helper", model, ledger.port)
-        logs = [folder / f"instance{number}.log" for number in range(1, INSTANCES + 1)]
+        logs = [folder / f"instance{number}.log" for number in range(1, instances + 1)]
         servers = [Server(folder, agent, store=store, log=log) for log in logs]
         for server in servers:
             # The plugin imports the ledger's words, and the processes start elsewhere.
