@@ -19,6 +19,7 @@ from sk_agents.chats.requests import ChatResources
 from sk_agents.chats.routes import chat_operations
 from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
 from sk_agents.config.settings import Settings, load_settings
+from sk_agents.http.account import account_operations
 from sk_agents.http.caller import CallerCheck
 from sk_agents.http.front import TealApp
 from sk_agents.http.health import Health, WorkerGroup, health_operations, metrics_operation
@@ -99,7 +100,8 @@ def create_app(
     if telemetry is not None and telemetry.page is not None:
         app.add_operations([metrics_operation(telemetry.page, workers)])
     names = [f"{agent.name} {agent.version}" for agent in agents]
-    app.add_operations(page_operations(names, kind))
+    app.add_operations(account_operations(authorizer.sign_in))
+    app.add_operations(page_operations(names, kind, sign_in=authorizer.sign_in))
     return app
 
 

@@ -179,7 +179,7 @@ class Site:
             *check.disagreeing_readings(history),
             *check.wrong_readings(history, replays),
             *(one for one in told if isinstance(one, str)),
-            *self._tracebacks(),
+            *self.tracebacks(),
         ]
         return Report(
             problems,
@@ -216,7 +216,7 @@ class Site:
         for member in self.fleet.members:
             yield from member.failed_starts
 
-    def _tracebacks(self) -> list[str]:
+    def tracebacks(self) -> list[str]:
         """Their ends: where it was, and what."""
         found = {
             tuple(match[0].splitlines()[-4:])

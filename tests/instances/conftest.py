@@ -28,4 +28,4 @@ def store_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 async def site(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     async with open_site(tmp_path_factory.mktemp("site"), store_url, instances=3) as site:
         yield site
-        assert site._tracebacks() == []
+        assert site.tracebacks() == []

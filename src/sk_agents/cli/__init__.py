@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sk_agents import __version__
-from sk_agents.cli import keys, mcp
+from sk_agents.cli import encryption, keys, mcp
 from sk_agents.cli.approvals import approvals_app, grants_app
 from sk_agents.cli.chats import ARCHIVE_EXITS, agents_app, chat, chats_app, export, import_
 from sk_agents.cli.doctor import doctor
@@ -136,6 +136,9 @@ app.add_typer(mcp.app)
 app.add_typer(agents_app)
 app.command(epilog=ARCHIVE_EXITS)(export)
 app.command("import", epilog=ARCHIVE_EXITS)(import_)
+app.command(epilog=encryption.EXITS)(encryption.encrypt)
+app.command(epilog=encryption.EXITS)(encryption.rekey)
+app.command("encryption-key")(encryption.encryption_key)
 app.command()(doctor)
 
 
