@@ -241,7 +241,9 @@ def _ends(logs: Mapping[str, Sequence[Event]]) -> Counter[str]:
 
 
 @asynccontextmanager
-async def open_site(folder: Path, store: str, instances: int = INSTANCES) -> AsyncIterator[Site]:
+async def open_site(
+    folder: Path, store: str, instances: int = INSTANCES, **environment: str
+) -> AsyncIterator[Site]:
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(PacedModel())
         ledger = await stack.enter_async_context(running_ledger(folder / "ledger"))
@@ -252,6 +254,7 @@ async def open_site(folder: Path, store: str, instances: int = INSTANCES) -> Asy
             # The plugin imports the ledger's words, and the processes start elsewhere.
             paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
             server.environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+            server.environment.update(environment)
         fleet = Fleet(servers)
         stack.push_async_callback(fleet.close)
         await fleet.start()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -83,15 +84,35 @@ async def test_text_is_read_at_every_instance_while_one_of_them_writes_it(site: 
 
 
 @pytest.mark.timeout(seconds(1800))
+@pytest.mark.parametrize("signals", ["whole", "cut", "black_hole"])
 async def test_approval_at_another_instance_takes_effect_once_also_when_the_first_is_killed(
-    site: Site,
+    site: Site, signals_proxy: TcpProxy | None, signals: str
 ) -> None:
+    if signals_proxy is None and signals != "whole":
+        return
     chance = random.Random("approvals")
+    with disturbed(signals_proxy, signals):
+        await approve_many(site, chance, signals)
+
+
+@contextmanager
+def disturbed(proxy: TcpProxy | None, how: str) -> Iterator[None]:
+    """What instances say to each other is lost in this way."""
+    if proxy is not None and how != "whole":
+        getattr(proxy, how)()
+    try:
+        yield
+    finally:
+        if proxy is not None:
+            proxy.heal()
+
+
+async def approve_many(site: Site, chance: random.Random, name: str) -> None:
     for batch in range(BATCHES):
         first = site.fleet.members[batch % 3]
         begun_at = urls(site, batch)
         conversations = [
-            Conversation(f"approved-{batch}-{number}", f"{new_token()} sign")
+            Conversation(f"approved-{name}-{batch}-{number}", f"{new_token()} sign")
             for number in range(BATCH)
         ]
         waiting = await all_waiting(conversations, begun_at)
