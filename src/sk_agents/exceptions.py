@@ -2,8 +2,9 @@
 
     TealError
     ├── ConfigurationError             stops start-up, exit code 78
-    │   └── LoadError                  a class named by configuration cannot be used
-    │       └── ModuleMissing, ModuleBroken, ClassUnusable
+    │   ├── LoadError                  a class named by configuration cannot be used
+    │   │   └── ModuleMissing, ModuleBroken, ClassUnusable
+    │   └── StoreEncrypted, StoreNotEncrypted, WrongEncryptionKey
     ├── Unauthenticated                who is calling is not known
     │   └── TokenExpired, NotOwner
     ├── AuthorizerUnavailable          who is calling cannot be found out now
@@ -34,6 +35,7 @@
     │   └── CommitReused
     ├── ShuttingDown                   this instance takes no new work
     ├── LimitExceeded
+    │   ├── BudgetExceeded             as much money or as many tokens as may be were spent
     │   ├── CounterFull                a sum that all instances keep would pass its bound
     │   └── StoreFull                  the store's own bound, or the disk's
     ├── StateCorrupt                   one thread's record is damaged; the others work
@@ -107,6 +109,18 @@ class ModuleBroken(LoadError):
 
 class ClassUnusable(LoadError):
     """The module has no such class, or the class has the wrong base."""
+
+
+class StoreEncrypted(ConfigurationError):
+    """The store is encrypted, and there are no encryption keys (TA_ENCRYPTION_KEYS)."""
+
+
+class StoreNotEncrypted(ConfigurationError):
+    """There are encryption keys, but the store is in plain text; `teal encrypt` encrypts it."""
+
+
+class WrongEncryptionKey(ConfigurationError):
+    """The store was encrypted with a key that is not among the encryption keys."""
 
 
 class Unauthenticated(TealError):
@@ -263,6 +277,10 @@ class ShuttingDown(TealError):
 
 class LimitExceeded(TealError):
     """A limit was reached."""
+
+
+class BudgetExceeded(LimitExceeded):
+    """The budget is used up."""
 
 
 class CounterFull(LimitExceeded):

@@ -86,7 +86,8 @@ class Thinking(LogEvent):
 
 
 class ToolProposed(LogEvent):
-    """The model asks for a call. `problem` says why it cannot run, if it cannot."""
+    """The model asks for a call. `problem` says why it cannot run, if it cannot; `budget` why a
+    person is asked before it does, whatever the rules say: a budget is nearly used up."""
 
     type: Literal["tool_proposed"] = "tool_proposed"
     round: int
@@ -98,6 +99,7 @@ class ToolProposed(LogEvent):
     definition_digest: str = ""
     gated: bool = True
     problem: str | None = None
+    budget: str | None = None
     usage: Usage | None = None
 
 

@@ -329,6 +329,11 @@ class Rule(_Strict):
         return fnmatch.fnmatchcase(tool, self.tool)
 
     @property
+    def fixed_beginning(self) -> str:
+        """What the names of all tools that it is about begin with."""
+        return re.split(r"[*?[]", self.tool, maxsplit=1)[0]
+
+    @property
     def allows_everything(self) -> bool:
         """Whether it says of tools of any name, with any arguments, that they run."""
         return self.then == "allow" and not self.when and not self.tool.strip("*?-")
@@ -400,7 +405,11 @@ def refuse_strays(
     for number, rule in enumerate(approvals.rules):
         place = f"{path}: {field}.rules[{number}]"
         meant = [spec for spec in specs if rule.is_about(spec.name)]
-        if not meant and rule.tool.startswith(live):
+        begins = rule.fixed_beginning
+        # `*` and `mcp_*` also mean tools that come later.
+        if any(prefix.startswith(begins) and prefix != begins for prefix in live):
+            continue
+        if not meant and (begins.startswith(live) or not begins):
             continue
         if not meant:
             raise ConfigurationError(f"{place}.tool: no tool is called '{rule.tool}'")

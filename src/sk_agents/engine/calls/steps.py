@@ -119,6 +119,11 @@ def shown_call(call: ToolCall) -> dict[str, Any]:
     return {"tool_name": call.name, "arguments": call.arguments}
 
 
+def asks_about_budget(run: Run) -> bool:
+    """Whether a person was asked already, in this run, whether it may spend more."""
+    return any(call.proposal.budget is not None for call in run.calls.values())
+
+
 def invalid_rounds(run: Run) -> int:
     """How many rounds in a row, up to now, the model asked only for calls that cannot run."""
     count = 0
@@ -163,6 +168,8 @@ def _next_step(case: Case) -> Step:
         return _approved(case, approval)
     if spec.question:
         return Ask("question")
+    if call.proposal.budget is not None:
+        return Ask()
     if case.verdict == "allow":
         return Start()
     if case.review is not None and case.review.demands is not None:

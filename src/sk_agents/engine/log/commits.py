@@ -202,7 +202,7 @@ def admit(
         [numbered(event, seq, now) for seq, event in enumerate(commit.events, head.next_seq)]
     )
     thread = _advanced(head, commit, events, leased=leased, now=now)
-    return Admission(thread, events, tuple(_entries(thread, events)))
+    return Admission(thread, events, tuple(entries_of(thread, events)))
 
 
 def claimed(head: Thread, owner: str, *, leased: bool, now: datetime) -> Thread:
@@ -365,7 +365,9 @@ def _holder(head: Thread, commit: Commit, *, leased: bool) -> tuple[str | None, 
     return head.owner, head.epoch
 
 
-def _entries(thread: Thread, events: Sequence[Event]) -> Iterator[Entry]:
+def entries_of(thread: Thread, events: Sequence[Event]) -> Iterator[Entry]:
+    """The index rows that these events of a thread make or replace, in this order."""
+
     def entry(
         kind: EntryKind, key: str, *, is_open: bool = True, due_at: datetime | None = None
     ) -> Entry:
