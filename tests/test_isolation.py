@@ -30,7 +30,7 @@ WORDS = {
     "worker_threads",
 }
 # The seeds name this abstract class and its place; who checks callers must know it.
-AUTHORIZER = {"authorization.request_authorizer"}
+AUTHORIZER = {"authorization.request_authorizer", "authorization.roles"}
 # Those that send requests to other servers.
 NETWORKED = {"authorization", "llm", "tools"}
 # What every part of the front door stands on.

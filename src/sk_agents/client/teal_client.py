@@ -353,7 +353,8 @@ class TealClient:
         return self._all("chats", ChatSummary, {} if text is None else {"q": text})
 
     def approvals(self) -> AsyncGenerator[ApprovalView, None]:
-        """Every call that waits for a decision of yours."""
+        """Every call that waits for a decision, in your chats or by you as an approver; of one
+        with a `review`, `may_decide` says whether you are one of those who decide."""
         return self._all("approvals", ApprovalView, {})
 
     def grants(self) -> AsyncGenerator[GrantView, None]:
@@ -381,6 +382,12 @@ class TealClient:
     ) -> Processed:
         """Decide about a call wherever it was made; see `Chat.reject`."""
         return await self._decide(approval, False, options)
+
+    async def withdraw_vote(self, approval: ApprovalView | str) -> None:
+        """Take your vote back while the call is not decided about."""
+        approval_id = approval if isinstance(approval, str) else approval.approval_id
+        path = path_of("approvals", approval_id, "vote")
+        await self._connection.call(ServerRequest("DELETE", path))
 
     async def revoke(self, grant: GrantView | str) -> None:
         """Take a standing approval back."""
