@@ -37,6 +37,9 @@ COMMANDS = [
     ["agents", "list"],
     ["export"],
     ["import"],
+    ["encrypt"],
+    ["rekey"],
+    ["encryption-key"],
     ["init"],
     ["doctor"],
 ]

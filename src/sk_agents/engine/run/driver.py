@@ -24,9 +24,10 @@ from sk_agents.engine.reading.live import LiveRun
 from sk_agents.engine.run import lifecycle
 from sk_agents.engine.run.rounds import ModelRound, Reply
 from sk_agents.engine.run.run_context import RunContext, UserHeader
-from sk_agents.engine.services import STORE_TROUBLE, Services
+from sk_agents.engine.services import PAUSES, STORE_TROUBLE, Services
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
+    BudgetExceeded,
     InvalidInput,
     LeaseLost,
     ModelError,
@@ -40,8 +41,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Between two tries of a commit that the store does not take, in seconds.
-PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
 # Who makes a run go on by deciding an approval.
 MOVERS = ("human", "timeout")
 
@@ -107,18 +106,21 @@ class Driver:
         self._look_again()
 
     async def commit(
-        self, *events: Event, lease: Release | Park | None = None, exact: bool = False
+        self, *events: Event, lease: Release | Park | None = None, as_of: int | None = None
     ) -> None:
         """Commit as the owner, one at a time.
+
+        `as_of` is the state's `next_seq` when the events were made, if they hold only as long as
+        nothing else has happened, be it while this commit waits for another one.
 
         Raises:
             LeaseLost: another instance has taken over, or deleted the thread; this one may not
                 write.
-            SequenceConflict: `exact`, and something was appended. Our state is up to date again.
+            SequenceConflict: something was appended since `as_of`. Our state is up to date again.
         """
         async with self._lock:
-            state = self.known.state
-            guard = Owned(self._services.owner, self.epoch, state.next_seq, exact)
+            seen = self.known.state.next_seq if as_of is None else as_of
+            guard = Owned(self._services.owner, self.epoch, seen, exact=as_of is not None)
             try:
                 commit = self._services.new_commit(self.known, guard, events, lease)
                 await self._services.learn(self.known, await self._send(commit))
@@ -199,6 +201,7 @@ class Driver:
         finally:
             if self._services.live.get(self.thread_id) is self._live:
                 del self._services.live[self.thread_id]
+                self._services.relay.ended(self.thread_id)
             self.known.listeners.remove(self.notice)
             self._services.threads.unpin(self.thread_id)
 
@@ -226,6 +229,7 @@ class Driver:
             self.header,
             self.commit,
             self.unless_stopped,
+            self._must_stop,
         )
         self._calls = CallRunner(self._context)
         try:
@@ -237,7 +241,7 @@ class Driver:
         except TimeoutError:
             await self._calls.stop()
             await self._fail("run_timeout", "The run took longer than it may.")
-        except ModelError as error:
+        except (ModelError, BudgetExceeded) as error:
             await self._fail(error.code, str(error))
         except LeaseLost:
             await self._calls.let_go()
@@ -286,8 +290,7 @@ class Driver:
         if reply is None or run.cancel_requested is not None:
             return False
         if reply.calls:
-            await self.commit(*await self._calls.proposed(reply))
-            failpoint("calls_proposed")
+            await self._calls.propose(reply)
             return False
         failpoint("before_answer")
         await self._answer(reply)
@@ -332,7 +335,7 @@ class Driver:
                 return False
             if not self._calls.running and self.run.pending_approvals:
                 try:
-                    await self.commit(lease=Park(), exact=True)
+                    await self.commit(lease=Park(), as_of=self.known.state.next_seq)
                 except SequenceConflict:
                     continue
                 return False
@@ -379,12 +382,12 @@ class Driver:
         Raises:
             SequenceConflict: something was appended that these events do not know of.
         """
-        queue = self.known.state.queue
+        queue, seen = self.known.state.queue, self.known.state.next_seq
         if queue and not self._draining:
             following = RunStarted(run_id=queue[0], parent_run=self.run.run_id)
-            await self.commit(*events, following, exact=True)
+            await self.commit(*events, following, as_of=seen)
         else:
-            await self.commit(*events, lease=Release(), exact=True)
+            await self.commit(*events, lease=Release(), as_of=seen)
         failpoint("run_ended")
 
     async def _hand_over(self) -> None:

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.events import Event
 from sk_agents.engine.log.state import Run
+from sk_agents.engine.ports import Spender
 from sk_agents.engine.reading.live import LiveRun
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.known import KnownThread
@@ -19,7 +20,7 @@ T = TypeVar("T")
 class CommitAsOwner(Protocol):
     """See `Driver.commit`."""
 
-    async def __call__(self, *events: Event, exact: bool = False) -> None: ...
+    async def __call__(self, *events: Event, as_of: int | None = None) -> None: ...
 
 
 class UnlessStopped(Protocol):
@@ -41,7 +42,7 @@ class UserHeader:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """`epoch` is that of the driver's lease."""
+    """`epoch` is that of the driver's lease; `must_stop` says that nothing new is to begin."""
 
     services: Services
     known: KnownThread
@@ -52,10 +53,17 @@ class RunContext:
     header: UserHeader
     commit: CommitAsOwner
     unless_stopped: UnlessStopped
+    must_stop: Callable[[], bool]
 
     @property
     def thread_id(self) -> str:
         return self.known.head.thread_id
+
+    @property
+    def spender(self) -> Spender:
+        head = self.known.head
+        agent = self.run.agent or head.agent or self.agent.name
+        return Spender(head.user_id, agent, self.run_id)
 
     @property
     def run(self) -> Run:
