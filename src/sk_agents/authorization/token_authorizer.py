@@ -31,13 +31,6 @@ _REQUIRED = ["exp", "iat", "iss", "aud", "sub"]
 _KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 # A token that carries one of these was made for a client to read, not for an API.
 _ID_TOKEN_CLAIMS = ("nonce", "at_hash", "c_hash", "s_hash")
-_ENDPOINTS = (
-    "authorization_endpoint",
-    "token_endpoint",
-    "device_authorization_endpoint",
-    "revocation_endpoint",
-    "end_session_endpoint",
-)
 # What signing in asks for beside the scopes of this server: who it is, and to stay signed in.
 IDENTITY_SCOPES = ("openid", "profile", "offline_access")
 
@@ -152,7 +145,6 @@ async def sign_in_at(
     """
     if page_client_id is None and cli_client_id is None:
         return SignInView(method="token")
-    endpoints = {name: await issuer.address(name) for name in _ENDPOINTS}
     return SignInView(
         method="oidc",
         issuer=await issuer.name(),
@@ -160,7 +152,11 @@ async def sign_in_at(
         cli_client_id=cli_client_id,
         scopes=list(dict.fromkeys(scopes)),
         parameters=dict(parameters or {}),
-        **endpoints,
+        authorization_endpoint=await issuer.address("authorization_endpoint"),
+        token_endpoint=await issuer.address("token_endpoint"),
+        device_authorization_endpoint=await issuer.address("device_authorization_endpoint"),
+        revocation_endpoint=await issuer.address("revocation_endpoint"),
+        end_session_endpoint=await issuer.address("end_session_endpoint"),
     )
 
 
