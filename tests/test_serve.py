@@ -114,7 +114,6 @@ def test_server_says_one_line_answers_and_stops_cleanly(tmp_path: Path, number: 
     assert (process.returncode, rest, complaints) == (0, "", "")
 
 
-@requirement("S004-13-monitoring")
 def test_a_log_that_nobody_reads_holds_up_neither_requests_nor_the_end(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text(AGENT.format(name="One"))
     # At this level every line is written; a pipe holds about 500 of them.

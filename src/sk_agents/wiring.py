@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sk_agents.agent_assembly import Clients, ServedAgent, build_agents
 from sk_agents.authorization.authorizer_factory import AuthorizerFactory
@@ -23,27 +24,52 @@ from sk_agents.engine.agent import Agent
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.ports import Store
+from sk_agents.exceptions import ConfigurationError
 from sk_agents.llm.default_model import NoModel, choose_model
 from sk_agents.llm.model_clients import ModelClients
+from sk_agents.llm.openai_chat import OpenAIChat
+from sk_agents.outbound.certificates import ClientCertificate
+from sk_agents.outbound.network import configured_network
 from sk_agents.persistence.liveness import new_owner
 from sk_agents.persistence.memory.store import EphemeralStore
 from sk_agents.persistence.persistence_factory import PersistenceFactory
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.persistence.tasks.bridge import TaskBridgeStore
-from sk_agents.signals.local import LocalSignals
+from sk_agents.signals.signals_factory import check_signals, open_exchange
+from sk_agents.spending.allowances import Allowance
+from sk_agents.spending.budgets import AgentBudget, StoreBudget
+from sk_agents.spending.usage import UsageLedger
 from sk_agents.telemetry.spans import current_traceparent
 from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
 from sk_agents.tools.mcp.pins import Pins, pins_path
 from sk_agents.tools.mcp.servers import McpServers
 from sk_agents.tools.openapi.tool import RemoteClients
 
+if TYPE_CHECKING:
+    from sk_agents.persistence.encryption import EncryptingCodec
+
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """`tasks` keeps Teal's tasks: the operator's own class if one is named, else `main`."""
+    """`tasks` keeps Teal's tasks: the operator's own class if one is named, else `main`.
+
+    `signals_url` says how the instances that share `main` reach each other: its own URL unless the
+    operator names another.
+    """
 
     main: Store
     tasks: Store
+    signals_url: str
+    password_command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What may be spent, what has been spent, and how often a user may call."""
+
+    budget: StoreBudget
+    ledger: UsageLedger
+    requests: Allowance | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +81,7 @@ class ServerParts:
     agents: Mapping[str, ServedAgent]
     disconnect_grace: float
     telemetry: Telemetry | None
+    spending: Spending
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +125,32 @@ def build_stores(settings: Settings) -> Stores:
     Raises:
         ConfigurationError: the URL names no store we have, or the class cannot be used.
     """
-    main = open_store(store_url(settings))
+    url = store_url(settings)
+    password_command = settings.postgres_password_command
+    main = open_store(url, codec=store_codec(settings), password_command=password_command)
+    signals_url = check_signals(settings.signals) if settings.signals is not None else url
     if settings.persistence_module is None or own_class_url(settings) is not None:
-        return Stores(main, main)
-    return Stores(main, TaskBridgeStore(PersistenceFactory(settings).get_persistence_manager()))
+        return Stores(main, main, signals_url, password_command)
+    if settings.encrypts:
+        raise ConfigurationError(
+            "TA_PERSISTENCE_MODULE and TA_ENCRYPTION_KEYS are both set: a class of your own is "
+            "given each task in plain text. Encrypt inside the class, or have the store keep tasks"
+        )
+    own = TaskBridgeStore(PersistenceFactory(settings).get_persistence_manager())
+    return Stores(main, own, signals_url, password_command)
+
+
+def store_codec(settings: Settings) -> EncryptingCodec | None:
+    """How the store writes threads; `None` for plain text. Runs the command that prints the keys.
+
+    Raises:
+        ConfigurationError: the encryption keys cannot be used.
+    """
+    if not settings.encrypts:
+        return None
+    from sk_agents.persistence.key_sources import configured_codec  # noqa: PLC0415  # cryptography
+
+    return configured_codec(settings)
 
 
 async def default_offer(settings: Settings) -> AgentOffer:
@@ -123,13 +172,76 @@ def build_parts(settings: Settings, files: Sequence[AgentFile]) -> ServerParts:
         ConfigurationError: something of it cannot be used.
     """
     trace = current_traceparent if settings.telemetry_enabled else None
-    mcp = McpServers(build_pins(settings))
-    clients = Clients(ModelClients(trace=trace), RemoteClients(trace=trace), mcp)
+    network = configured_network(settings, [file.path for file in files])
+    clients = Clients(
+        ModelClients(trace=trace, network=network),
+        RemoteClients(trace=trace, network=network),
+        McpServers(build_pins(settings), network=network),
+    )
     agents = build_agents(files, settings, clients)
     telemetry = build_telemetry(settings, model_names(agents))
+    stores = build_stores(settings)
     return ServerParts(
-        build_stores(settings), clients, agents, settings.disconnect_grace, telemetry
+        stores,
+        clients,
+        agents,
+        settings.disconnect_grace,
+        telemetry,
+        build_spending(settings, agents, stores.main),
     )
+
+
+def build_spending(settings: Settings, agents: Mapping[str, ServedAgent], store: Store) -> Spending:
+    """What may be spent, counted in the store of the chats whichever API is asked."""
+    clock = SystemClock()
+    ledger = UsageLedger(store, clock, settings.usage_days)
+
+    def allowance(name: str, what: str, most: int | None, seconds: int) -> Allowance | None:
+        if most is None:
+            return None
+        return Allowance(store, clock, name=name, what=what, most=most, seconds=seconds)
+
+    budgets = {
+        name: AgentBudget(label, served.model, served.budget, served.soft)
+        for label, served in agents.items()
+        for name in (label, *(one.name for one in (served.teal, served.unattended) if one))
+    }
+    calls = allowance("tool_calls", "calls of tools", settings.tool_calls_per_hour, 3600)
+    return Spending(
+        StoreBudget(store, clock, budgets, ledger, calls),
+        ledger,
+        allowance("requests", "requests", settings.requests_per_minute, 60),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OutboundAddress:
+    """An address that the configuration names, and what is asked for there."""
+
+    purpose: str
+    url: str
+    certificate: ClientCertificate | None = None
+
+
+def outbound_addresses(parts: ServerParts, settings: Settings) -> list[OutboundAddress]:
+    """Every address that the configuration names, each origin once for each purpose.
+
+    Raises:
+        ConfigurationError: the authorizer cannot be built.
+    """
+    found = []
+    for served in parts.agents.values():
+        if isinstance(served.agent.model, OpenAIChat):
+            endpoint = served.agent.model.endpoint
+            purpose = f"model {served.model}"
+            found.append(OutboundAddress(purpose, endpoint.base_url, endpoint.certificate))
+    for name, url in parts.clients.mcp.addresses():
+        found.append(OutboundAddress(f"mcp server {name}", url))
+    for name, url in parts.clients.remote.addresses.items():
+        found.append(OutboundAddress(f"remote plugin {name}", url))
+    authorizer = build_authorizer(settings)
+    found.extend(OutboundAddress("token issuer", url) for url in authorizer.addresses())
+    return list(dict.fromkeys(found))
 
 
 def model_names(agents: Mapping[str, ServedAgent]) -> dict[str, str]:
@@ -158,11 +270,16 @@ async def open_engines(stack: AsyncExitStack, parts: ServerParts) -> Engines:
     teal = {agent.name: agent for served in parts.agents.values() if (agent := served.teal)}
     alone = {agent.name: agent for served in parts.agents.values() if (agent := served.unattended)}
     stores = parts.stores
+    await stack.enter_async_context(stores.main)
+    # Left after the engines, whose runs settle what they have used, and before the store.
+    await stack.enter_async_context(parts.spending.ledger)
     if stores.tasks is stores.main:
-        main = tasks = await _open_engine(stack, parts, stores.main, {**chats, **teal})
+        main = tasks = await _open_engine(stack, parts, stores.main, {**chats, **teal}, shared=True)
     else:
-        main = await _open_engine(stack, parts, stores.main, chats)
+        main = await _open_engine(stack, parts, stores.main, chats, shared=True)
+        await stack.enter_async_context(stores.tasks)
         tasks = await _open_engine(stack, parts, stores.tasks, teal)
+    # It is in memory: there is nothing to open.
     unattended = await _open_engine(stack, parts, EphemeralStore(), alone) if alone else None
     if parts.telemetry is not None:
         parts.telemetry.watch_store("main", stores.main)
@@ -172,17 +289,29 @@ async def open_engines(stack: AsyncExitStack, parts: ServerParts) -> Engines:
 
 
 async def _open_engine(
-    stack: AsyncExitStack, parts: ServerParts, store: Store, agents: Mapping[str, Agent]
+    stack: AsyncExitStack,
+    parts: ServerParts,
+    store: Store,
+    agents: Mapping[str, Agent],
+    *,
+    shared: bool = False,
 ) -> Engine:
-    await stack.enter_async_context(store)
+    """`shared` is a store that other instances may use too."""
+    url = parts.stores.signals_url if shared else None
+    password_command = parts.stores.password_command
+    exchange = await stack.enter_async_context(
+        open_exchange(url, password_command=password_command)
+    )
     engine = Engine(
         store,
         agents,
-        signals=LocalSignals(),
+        signals=exchange.signals,
+        peers=exchange.peers,
         clock=SystemClock(),
         ids=RandomIds(),
         owner=new_owner(),
         disconnect_grace=parts.disconnect_grace,
         observer=parts.telemetry.observer if parts.telemetry is not None else None,
+        budget=parts.spending.budget,
     )
     return await stack.enter_async_context(engine)

@@ -40,6 +40,9 @@ COMMANDS = [
     ["agents", "list"],
     ["export"],
     ["import"],
+    ["encrypt"],
+    ["rekey"],
+    ["encryption-key"],
     ["init"],
     ["doctor"],
 ]

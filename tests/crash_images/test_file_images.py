@@ -97,7 +97,7 @@ async def examined(
         history = await instances_at_work(seed, root, recording, disk_of(recording, root))
         boot_id = folder / "boot_id"
         boot_id.write_text("another")
-        patch.setattr(file_index, "_BOOT_ID", boot_id)
+        patch.setattr(file_index, "BOOT_ID", boot_id)
         return await examine_images(
             recording, examination(history), count=count, seed=seed, until_found=until_found
         )

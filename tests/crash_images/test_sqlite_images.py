@@ -154,6 +154,8 @@ CREATE TABLE record (
 INSERT INTO record SELECT place, commit_id, body, checksum FROM newer;
 DROP TABLE newer;
 DROP TABLE watched;
+DROP TABLE counter;
+DROP TABLE encryption;
 PRAGMA user_version = 1;
 """
 

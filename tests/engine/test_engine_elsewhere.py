@@ -169,7 +169,7 @@ async def test_who_leaves_there_does_not_end_what_is_read_here(tmp_path: Path) -
         async with reading(at.a):
             async with reading(at.b):
                 await at.marked()
-            assert at.b.engine._readers._timers == {}
+            assert at.b.engine.parts.readers.ending == []
             at.clock.advance(LONG)
             gate.set()
             assert (await at.a.ended("r1")).phase is RunStatus.COMPLETED

@@ -197,11 +197,11 @@ async def test_approval_there_starts_its_tool_here_while_another_tool_runs(
 async def test_load_by_any_part_of_this_process_tells_the_driver(tmp_path: Path) -> None:
     """The kind of it: who brings a known thread up to date need not know of its driver."""
     async with without_sweeps(tmp_path, **held(False)) as (a, b):
-        await a.engine._follower.__aexit__()
+        await a.engine.parts.follower.__aexit__()
         await a.say()
         await b.cancel("r1")
         await a.engine.thread("t", "ada")
-        known = a.engine._services.threads.known("t")
+        known = a.engine.parts.services.threads.known("t")
         assert known is not None and known.listeners
         assert (await b.ended("r1")).status is RunStatus.CANCELLED
         assert not known.listeners

@@ -368,11 +368,11 @@ async def test_instance_that_closes_ends_a_cancelled_run_and_leaves_the_next_to_
 
 async def test_sweeper_that_is_woken_while_it_is_ended_ends() -> None:
     async with talking(MemoryStore()) as talk:
-        sweeper, left = talk.engine._sweeper, talk.engine._drivers.left
-        await until_waited_for(left)
-        left.set()
+        parts = talk.engine.parts
+        await until_waited_for(parts.drivers.left)
+        parts.drivers.left.set()
         async with asyncio.timeout(seconds(5)):
-            await sweeper.__aexit__()
+            await parts.sweeper.__aexit__()
 
 
 async def until_waited_for(event: asyncio.Event) -> None:

@@ -50,7 +50,7 @@ async def test_a_reader_who_comes_back_in_time_keeps_the_run_alive(tmp_path: Pat
     async with talking(tmp_path, script=[turn], disconnect_grace=60) as talk:
         await talk.say(on_disconnect="cancel")
         await read_a_little(talk)
-        assert list(talk.engine._readers._timers) == ["r1"]
+        assert talk.engine.parts.readers.ending == ["r1"]
         await read_a_little(talk)
         gate.set()
         assert (await talk.ended("r1")).phase is RunStatus.COMPLETED
@@ -61,7 +61,7 @@ async def test_a_run_that_waits_for_a_person_is_not_ended_by_a_disconnect(tmp_pa
         run = await talk.ask(on_disconnect="cancel")
         assert run.status is RunStatus.WAITING
         await read_a_little(talk)
-        assert talk.engine._readers._timers == {}
+        assert talk.engine.parts.readers.ending == []
         (approval,) = run.pending_approvals
         await talk.decide(approval.request.approval_id)
         assert (await talk.ended("r1")).phase is RunStatus.COMPLETED

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sk_agents.engine import services
 from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.events import Answered, Failed, LogEvent, ToolFinished
 from sk_agents.engine.log.commits import Commit, Committed
@@ -154,7 +155,7 @@ async def test_failure_that_the_store_does_not_take_at_first_is_stored_later(
 async def test_engine_closes_while_its_store_takes_nothing_and_the_run_goes_on_later(
     tmp_path: Path,
 ) -> None:
-    async with asyncio.timeout(driver.PAUSES[-1] + 5):
+    async with asyncio.timeout(services.PAUSES[-1] + 5):
         async with failing(tmp_path) as (talk, store):
             store.left = None
             await talk.say()

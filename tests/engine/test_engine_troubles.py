@@ -105,7 +105,7 @@ async def test_tool_is_not_started_under_a_lease_that_may_have_run_out() -> None
         await idle()
         assert talk.tools.started == []
         store.silent = set()
-        talk.engine._services.lease._renew()
+        assert await talk.engine.parts.services.lease.freshen()
         await talk.sweep()
         await talk.sweep()
         await talk.until(lambda state: not state.run("r1").unresolved_calls)
@@ -121,7 +121,7 @@ async def test_result_of_a_tool_whose_run_was_taken_over_is_shown_to_who_decides
         await gate.wait()
         store.silent = {"a"}
         clock.advance(2 * LEASE)
-        b.engine._services.lease._renew()
+        assert await b.engine.parts.services.lease.freshen()
         await b.sweep()
         await b.until(lambda state: bool(state.run("r1").pending_approvals))
         gate.open.set()

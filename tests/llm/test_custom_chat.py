@@ -152,7 +152,7 @@ from semantic_kernel.contents import *
 from semantic_kernel.contents.utils.author_role import AuthorRole
 from ska_utils import AppConfig
 
-asked = []
+from my_calls import asked
 
 
 def piece(*items, **more):
@@ -198,16 +198,14 @@ from sk_agents.exceptions import ModelError
 from sk_agents.llm.custom_factory import custom_models
 from sk_agents.llm.failures import Timing, RetryPolicy
 
+from my_calls import asked
+
 settings = Settings(
     custom_chat_completion_factory_module="./my_models.py",
     custom_chat_completion_factory_class_name="Factory",
 )
-models = custom_models(settings, {{}})
-models._retry = RetryPolicy(attempts=2, first_wait=0)
+models = custom_models(settings, {{}}, retry=RetryPolicy(attempts=2, first_wait=0))
 model = models.model("mine", "agent")
-client = model._service
-asked = client.get_streaming_chat_message_contents.__func__.__globals__["asked"] if hasattr(
-    client, "get_streaming_chat_message_contents") else []
 prompt = Prompt([Message(role="user", content="hello")])
 
 
@@ -246,6 +244,7 @@ def run(folder: Path, body: str, main: str = "return await pieces()") -> Any:
     # A body that is indented already goes on with another method.
     margin = 4 if lines.startswith(" ") else 8
     indented = textwrap.indent(lines, " " * margin).strip()
+    (folder / "my_calls.py").write_text("asked = []\n")
     (folder / "my_models.py").write_text(FACTORY.replace("{body}", indented))
     script = textwrap.indent(textwrap.dedent(main).strip(), " " * 8).strip()
     done = subprocess.run(

@@ -118,7 +118,8 @@ async def test_records_of_the_first_schema_are_read_after_migration(tmp_path: Pa
         "CREATE TABLE record (place INTEGER PRIMARY KEY, commit_id TEXT NOT NULL,"
         " body BLOB NOT NULL, checksum INTEGER NOT NULL);"
         "INSERT INTO record SELECT place, commit_id, body, checksum FROM newer;"
-        "DROP TABLE newer; DROP TABLE watched; DROP TABLE counter; PRAGMA user_version = 1"
+        "DROP TABLE newer; DROP TABLE watched; DROP TABLE counter; DROP TABLE encryption;"
+        "PRAGMA user_version = 1"
     )
     connection.close()
     async with SqliteStore(path) as store:
@@ -133,7 +134,9 @@ async def test_a_store_of_before_there_were_marks_takes_marks(tmp_path: Path) ->
     async with SqliteStore(path) as store:
         await store.commit(note("t"))
     connection = apsw.Connection(str(path))
-    connection.execute("DROP TABLE watched; DROP TABLE counter; PRAGMA user_version = 2")
+    connection.execute(
+        "DROP TABLE watched; DROP TABLE encryption; DROP TABLE counter; PRAGMA user_version = 2"
+    )
     connection.close()
     async with SqliteStore(path) as store:
         await store.mark_watched(["r"])
@@ -146,7 +149,7 @@ async def test_a_store_of_before_there_were_counters_counts(tmp_path: Path) -> N
     async with SqliteStore(path) as store:
         await store.commit(note("t"))
     connection = apsw.Connection(str(path))
-    connection.execute("DROP TABLE counter; PRAGMA user_version = 3")
+    connection.execute("DROP TABLE counter; DROP TABLE encryption; PRAGMA user_version = 3")
     connection.close()
     async with SqliteStore(path) as store:
         assert list(await store.count([Count("k", 2, 60)])) == [2]

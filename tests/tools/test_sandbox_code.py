@@ -190,14 +190,14 @@ async def test_program_cancelled_in_the_moment_it_gets_a_place_never_starts(tmp_
     sandbox = Sandbox(running=1)
     sandbox.check()
     box = code(tmp_path, sandbox)
-    await sandbox._slots.acquire()
+    await sandbox.slots.acquire()
     made = box.run(call("Code-run_python", {"code": "print(1)"}), CONTEXT)
     async with asyncio.timeout(seconds(30)), aclosing(made):
         waiting = asyncio.ensure_future(anext(made))
         for _ in range(100):
             await asyncio.sleep(0)
-        sandbox._slots.release()
+        sandbox.slots.release()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-    assert not sandbox._slots.locked()
+    assert not sandbox.slots.locked()

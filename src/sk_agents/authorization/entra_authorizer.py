@@ -24,6 +24,7 @@ from sk_agents.exceptions import (
     InsufficientScope,
     Unauthenticated,
 )
+from sk_agents.outbound.network import configured_network
 from sk_agents.wire.views import SignInView
 
 ALGORITHMS = ("RS256",)
@@ -50,8 +51,11 @@ class EntraAuthorizer(TokenAuthorizer):
         self._clients = settings.entra_allowed_clients
         authority = settings.entra_authority.rstrip("/")
         tenants = [_tenant(value) for value in settings.entra_tenant_id]
+        network = configured_network(settings)
         self._issuers: dict[tuple[str, str], Issuer] = {
-            (tenant, version): Issuer(place.format(authority=authority, tenant=tenant))
+            (tenant, version): Issuer(
+                place.format(authority=authority, tenant=tenant), network=network
+            )
             for tenant in tenants
             for version, place in _CONFIGURATION.items()
             if version in settings.entra_token_versions
@@ -59,7 +63,7 @@ class EntraAuthorizer(TokenAuthorizer):
         # People of several directories choose theirs when they sign in.
         home = tenants[0] if len(tenants) == 1 else "organizations"
         place = _CONFIGURATION["2.0"].format(authority=authority, tenant=home)
-        self._sign_in_issuer = self._issuers.get((home, "2.0")) or Issuer(place)
+        self._sign_in_issuer = self._issuers.get((home, "2.0")) or Issuer(place, network=network)
         self._settings = settings
 
     async def ping(self) -> None:
@@ -71,6 +75,9 @@ class EntraAuthorizer(TokenAuthorizer):
                 reasons.append(error)
         if reasons:
             raise reasons[0]
+
+    def addresses(self) -> list[str]:
+        return [issuer.url for issuer in self._issuers.values()]
 
     async def sign_in(self) -> SignInView:
         # A scope is asked for under the registration's URI, and is in the token without it.

@@ -18,6 +18,7 @@ from sk_agents.authorization.token_authorizer import (
 )
 from sk_agents.config.settings import Settings
 from sk_agents.exceptions import ConfigurationError, Unauthenticated
+from sk_agents.outbound.network import configured_network
 from sk_agents.wire.views import SignInView
 
 WELL_KNOWN = "/.well-known/openid-configuration"
@@ -32,7 +33,11 @@ class OidcAuthorizer(TokenAuthorizer):
             raise ConfigurationError("TA_OIDC_ISSUER and TA_OIDC_AUDIENCE must be set")
         check_url(settings.oidc_issuer, "TA_OIDC_ISSUER")
         self._name = settings.oidc_issuer
-        self._issuer = Issuer(self._name.rstrip("/") + WELL_KNOWN, expected=self._name)
+        self._issuer = Issuer(
+            self._name.rstrip("/") + WELL_KNOWN,
+            expected=self._name,
+            network=configured_network(settings),
+        )
         self._audiences = frozenset(settings.oidc_audience)
         self._scopes = settings.oidc_scopes or ()
         self._user_claim = settings.oidc_user_claim
@@ -41,6 +46,9 @@ class OidcAuthorizer(TokenAuthorizer):
 
     async def ping(self) -> None:
         await self._issuer.ping()
+
+    def addresses(self) -> list[str]:
+        return [self._issuer.url]
 
     async def sign_in(self) -> SignInView:
         settings = self._settings

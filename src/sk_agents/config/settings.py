@@ -25,6 +25,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from sk_agents.config.amounts import Amounts, read_amounts
 from sk_agents.config.public_paths import own_modules
 from sk_agents.exceptions import ConfigurationError
 
@@ -39,6 +40,8 @@ PAIRS = (
     ("plugin_catalog_module", "plugin_catalog_class"),
     ("custom_chat_completion_factory_module", "custom_chat_completion_factory_class_name"),
 )
+# One of them says what encrypts the store.
+KEY_SOURCES = ("encryption_keys", "encryption_keys_file", "encryption_keys_command")
 ALIASED_FIELDS = PAIRS[0] + PAIRS[1]
 
 # The public project's, which no part of this server uses yet.
@@ -115,6 +118,7 @@ SigningAlgorithms = Annotated[
     Field(min_length=1),
 ]
 Port = Annotated[int, Field(ge=0, le=65535)]
+Workers = Annotated[Annotated[int, Field(ge=1, le=256)] | Literal["auto"], BeforeValidator(_lower)]
 # Several names in one variable, with commas between them.
 Names = Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(_split)]
 Parameters = Annotated[dict[str, str] | None, NoDecode, BeforeValidator(_pairs)]
@@ -123,6 +127,13 @@ HostNames = Annotated[
 ]
 Origins = Annotated[
     tuple[Annotated[str, AfterValidator(_origin)], ...] | None, NoDecode, BeforeValidator(_split)
+]
+
+
+Budget = Annotated[
+    Amounts | None,
+    NoDecode,
+    BeforeValidator(lambda text: read_amounts(text) if isinstance(text, str) else text),
 ]
 
 
@@ -144,14 +155,28 @@ class Settings(BaseSettings):
     store: str | None = Field(
         None,
         min_length=1,
-        description="Where conversations are kept: `sqlite:///path`, `file:///dir`, `memory:`. "
-        "Unset: a SQLite file in the user's data folder.",
+        description="Where conversations are kept: `sqlite:///path`, `file:///dir`, `memory:`, "
+        "`postgresql://user@host/database`. Unset: a SQLite file in the user's data folder.",
     )
     signals: str | None = Field(
-        None, description="How instances notify each other, as a URL. Unset: the way of the store."
+        None,
+        min_length=1,
+        description="How instances notify each other: `local:` (not at all), or the URL of the "
+        "store or of the database itself, behind a pooler. Unset: the way of the store.",
+    )
+    postgres_password_command: str | None = Field(
+        None,
+        min_length=1,
+        description="Command that prints the password for a `postgresql:` URL, run for each new "
+        "connection: for passwords that are good for minutes.",
     )
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
     port: Port = Field(8000, description="Port to listen on; 0 picks a free one.")
+    workers: Workers = Field(
+        1,
+        description="Processes that serve the address together; `auto`: one for each core that "
+        "this process may use.",
+    )
     allowed_hosts: HostNames = Field(
         None,
         description="Names, without ports, by which clients may call this server; `*` for any. "
@@ -186,6 +211,36 @@ class Settings(BaseSettings):
         gt=0,
         description="Approvals that may wait for a user; over it new runs are 429. No limit while "
         "every request is the development user.",
+    )
+    requests_per_minute: int | None = Field(
+        None, gt=0, description="Requests that a user may make in a minute, else 429. Unset: any."
+    )
+    tool_calls_per_run: int | None = Field(
+        None, gt=0, description="Calls of tools in one turn. Unset: as many as its rounds allow."
+    )
+    tool_calls_per_hour: int | None = Field(
+        None, gt=0, description="Calls of tools that a user's turns may make in an hour."
+    )
+    tokens_per_hour: int | None = Field(
+        None, gt=0, description="Tokens of models that a user's turns may use in an hour."
+    )
+    budget_run: Budget = Field(
+        None, description="What one turn may use: `0.50 USD`, `100000 tokens`, or both."
+    )
+    budget_user: Budget = Field(None, description="What one user's turns may use in a day (UTC).")
+    budget_agent: Budget = Field(
+        None, description="What the turns of one agent may use in a day, all users together."
+    )
+    budget_day: Budget = Field(None, description="What all turns together may use in a day.")
+    budget_soft: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Share of a budget from which a turn asks a person before it goes on to use "
+        "tools: `0.8`. Unset: it does not ask.",
+    )
+    usage_days: int = Field(
+        90, ge=0, le=3650, description="Days for which `GET /usage` can be asked; 0 keeps nothing."
     )
     log_level: Level = Field("info", description="debug, info, warning, error or critical.")
     log_format: LogFormat = Field("text", description="`text`, or `json`: one object a line.")
@@ -313,9 +368,29 @@ class Settings(BaseSettings):
     )
     persistence_class: str | None = Field(None, description="Its class.")
     encryption_keys: SecretStr | None = Field(
-        None, description="Refused: stored conversations are not encrypted yet."
+        None,
+        description="Keys that encrypt what is stored, with commas between them: the first "
+        "encrypts, each of them decrypts. `teal encryption-key` makes one. Unset: nothing is "
+        "encrypted.",
+    )
+    encryption_keys_file: Path | None = Field(
+        None, description="File that holds these keys instead, one a line."
+    )
+    encryption_keys_command: str | None = Field(
+        None,
+        min_length=1,
+        description="Command that prints these keys instead, one a line; it is run without a "
+        "shell when the server starts.",
     )
     api_key: SecretStr | None = Field(None, description="API key for the model provider.")
+    client_cert: Path | None = Field(
+        None,
+        description="Certificate (PEM) that this server shows to https servers that ask for one.",
+    )
+    client_key: Path | None = Field(
+        None, description="Its private key. Unset: it is in the certificate's file."
+    )
+    client_key_password: SecretStr | None = Field(None, description="The key's password.")
     model: str | None = Field(
         None,
         min_length=1,
@@ -379,10 +454,18 @@ class Settings(BaseSettings):
                 raise ValueError(f"{variable(other)} is not set, but {variable(one)} is")
         if self.authorizer and self.authorizer_module:
             raise ValueError("TA_AUTHORIZER and TA_AUTHORIZER_MODULE are both set; choose one")
-        if self.encryption_keys is not None:
-            # A server that starts would let its operator believe that they are.
-            raise ValueError("TA_ENCRYPTION_KEYS: stored conversations are not encrypted yet")
+        if self.client_key is not None and self.client_cert is None:
+            raise ValueError("TA_CLIENT_CERT is not set, but TA_CLIENT_KEY is")
+        sources = [name for name in KEY_SOURCES if getattr(self, name) is not None]
+        if len(sources) > 1:
+            names = " and ".join(variable(name) for name in sources)
+            raise ValueError(f"{names} are both set; choose one")
         return self
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether what is stored is encrypted."""
+        return any(getattr(self, name) is not None for name in KEY_SOURCES)
 
 
 def load_settings(config_paths: Sequence[Path] = (), **overrides: Any) -> Settings:
