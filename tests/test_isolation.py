@@ -50,6 +50,9 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "cli": {
         "app",
         "authorization.access_keys",
+        "authorization.issuer",
+        "authorization.request_authorizer",
+        "authorization.token_authorizer",
         "client",
         "config",
         "http",

@@ -76,6 +76,9 @@ class EntraAuthorizer(TokenAuthorizer):
         if reasons:
             raise reasons[0]
 
+    def issuers(self) -> list[Issuer]:
+        return list(self._issuers.values())
+
     def addresses(self) -> list[str]:
         return [issuer.url for issuer in self._issuers.values()]
 
