@@ -35,6 +35,7 @@ COMMANDS = [
     ["mcp", "withheld"],
     ["agents"],
     ["agents", "list"],
+    ["usage"],
     ["export"],
     ["import"],
     ["init"],

@@ -280,6 +280,8 @@ def approval_payload(event: ApprovalRequested) -> Payload:
         payload["schema"] = event.answer_schema
     if (preview := event.shown.get("preview")) is not None:
         payload["preview"] = str(preview)
+    if (budget := event.shown.get("budget")) is not None:
+        payload["budget"] = str(budget)
     return payload
 
 

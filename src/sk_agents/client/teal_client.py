@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from datetime import date
 from typing import Any, Self, TypedDict, Unpack
 from uuid import uuid4
 
@@ -33,6 +34,7 @@ from sk_agents.wire.views import (
     GrantView,
     InteractionView,
     Processed,
+    UsageReport,
 )
 
 PAGE = 50
@@ -364,6 +366,16 @@ class TealClient:
         """The agents a chat can be held with, the default one first."""
         document = await self._connection.call(ServerRequest("GET", path_of("agents")))
         return tuple(record_of(AgentInfo, entry) for entry in _entries(document, "agents"))
+
+    async def usage(self, since: date | None = None, *, all_users: bool = False) -> UsageReport:
+        """What models have used for you since that day, or 30 days ago; for all users if you are
+        an operator."""
+        query = {"since": since.isoformat()} if since is not None else {}
+        if all_users:
+            query["all"] = "true"
+        return await self._connection.read(
+            UsageReport, ServerRequest("GET", path_of("usage"), query=query)
+        )
 
     async def approval(self, approval_id: str) -> ApprovalView:
         return await self._connection.read(

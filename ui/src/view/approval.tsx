@@ -45,6 +45,7 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
   return (
     <section class="approval" aria-label={`Approval: ${approval.tool_name}`} tabIndex={-1}>
       <p class="question">{QUESTIONS[approval.kind]}</p>
+      {approval.budget && <p>{approval.budget}</p>}
       {tool && <p class="muted">{tool.description}</p>}
       {approval.kind === "question" && <AskedQuestion input={approval.tool_input} />}
       {approval.preview && <Preview text={approval.preview} />}
