@@ -38,6 +38,9 @@ COMMANDS = [
     ["usage"],
     ["export"],
     ["import"],
+    ["encrypt"],
+    ["rekey"],
+    ["encryption-key"],
     ["init"],
     ["doctor"],
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -15,6 +14,7 @@ from typing import Any
 from sk_agents.tools.mcp.pins import Pins
 from sk_agents.tools.mcp.servers import McpServers
 from sk_agents.tools.toolbox import AgentToolbox
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 
 HERE = Path(__file__).parent
@@ -24,12 +24,12 @@ BOUND = seconds(60)
 def friendly(folder: Path, **fields: Any) -> dict[str, Any]:
     """An entry of `mcp_servers` for the friendly server over stdio."""
     args = [str(HERE / "friendly.py"), str(folder)]
-    return {"name": "friendly", "command": sys.executable, "args": args, **fields}
+    return {"name": "friendly", "command": PYTHON, "args": args, **fields}
 
 
 def hostile(folder: Path, mode: str, **fields: Any) -> dict[str, Any]:
     args = [str(HERE / "hostile.py"), mode, str(folder)]
-    return {"name": "hostile", "command": sys.executable, "args": args, **fields}
+    return {"name": "hostile", "command": PYTHON, "args": args, **fields}
 
 
 @contextmanager
@@ -43,23 +43,24 @@ def held_port() -> Iterator[int]:
 
 def at_port(port: int, **fields: Any) -> dict[str, Any]:
     url = f"http://127.0.0.1:{port}/mcp"
-    return {"name": "friendly", "transport": "http", "url": url, **fields}
+    return {"name": "friendly", "transport": "http", "url": url} | fields
 
 
 @asynccontextmanager
 async def friendly_http(
-    folder: Path, port: int = 0, **fields: Any
+    folder: Path, port: int = 0, way: str = "http", **fields: Any
 ) -> AsyncIterator[dict[str, Any]]:
     """An entry for the friendly server over HTTP, which runs meanwhile."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(HERE / "friendly.py"), str(folder), "--http",
+        PYTHON, str(HERE / "friendly.py"), str(folder), f"--{way}",
         stdout=PIPE, env={"PORT": str(port)},
     )  # fmt: skip
     try:
         assert process.stdout is not None
         async with asyncio.timeout(BOUND):
             found = int(await process.stdout.readline())
-        yield at_port(found, **fields)
+        place = {"transport": "sse", "url": f"http://127.0.0.1:{found}/sse"} if way == "sse" else {}
+        yield at_port(found, **place, **fields)
     finally:
         if process.returncode is None:
             process.kill()
@@ -90,11 +91,11 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    folder: Path, *entries: dict[str, Any], start_seconds: float = BOUND, **patience: float
+    folder: Path, *entries: dict[str, Any], start_seconds: float = BOUND, **options: Any
 ) -> AsyncIterator[Running]:
     """One agent with these servers, once it is known whether they could be reached."""
     pins = Pins(folder / "pins.json")
-    servers = McpServers(pins, start_seconds=start_seconds, **patience)
+    servers = McpServers(pins, start_seconds=start_seconds, **options)
     source = servers.source(entries, agent_file=folder / "config.yaml", field="mcp_servers")
     box = AgentToolbox(source)
     async with servers:
