@@ -27,12 +27,15 @@ from sk_agents.engine.ports import Store
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.llm.default_model import NoModel, choose_model
 from sk_agents.llm.model_clients import ModelClients
+from sk_agents.llm.openai_chat import OpenAIChat
+from sk_agents.outbound.certificates import ClientCertificate
+from sk_agents.outbound.network import configured_network
 from sk_agents.persistence.liveness import new_owner
 from sk_agents.persistence.memory.store import EphemeralStore
 from sk_agents.persistence.persistence_factory import PersistenceFactory
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.persistence.tasks.bridge import TaskBridgeStore
-from sk_agents.signals.signals_factory import open_exchange
+from sk_agents.signals.signals_factory import check_signals, open_exchange
 from sk_agents.spending.allowances import Allowance
 from sk_agents.spending.budgets import AgentBudget, StoreBudget
 from sk_agents.spending.usage import UsageLedger
@@ -50,12 +53,14 @@ if TYPE_CHECKING:
 class Stores:
     """`tasks` keeps Teal's tasks: the operator's own class if one is named, else `main`.
 
-    `url` is that of `main`: other instances that have the same share it.
+    `signals_url` says how the instances that share `main` reach each other: its own URL unless the
+    operator names another.
     """
 
     main: Store
     tasks: Store
-    url: str
+    signals_url: str
+    password_command: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +126,18 @@ def build_stores(settings: Settings) -> Stores:
         ConfigurationError: the URL names no store we have, or the class cannot be used.
     """
     url = store_url(settings)
-    main = open_store(url, codec=store_codec(settings))
+    password_command = settings.postgres_password_command
+    main = open_store(url, codec=store_codec(settings), password_command=password_command)
+    signals_url = check_signals(settings.signals) if settings.signals is not None else url
     if settings.persistence_module is None or own_class_url(settings) is not None:
-        return Stores(main, main, url)
+        return Stores(main, main, signals_url, password_command)
     if settings.encrypts:
         raise ConfigurationError(
             "TA_PERSISTENCE_MODULE and TA_ENCRYPTION_KEYS are both set: a class of your own is "
             "given each task in plain text. Encrypt inside the class, or have the store keep tasks"
         )
     own = TaskBridgeStore(PersistenceFactory(settings).get_persistence_manager())
-    return Stores(main, own, url)
+    return Stores(main, own, signals_url, password_command)
 
 
 def store_codec(settings: Settings) -> EncryptingCodec | None:
@@ -165,8 +172,12 @@ def build_parts(settings: Settings, files: Sequence[AgentFile]) -> ServerParts:
         ConfigurationError: something of it cannot be used.
     """
     trace = current_traceparent if settings.telemetry_enabled else None
-    mcp = McpServers(build_pins(settings))
-    clients = Clients(ModelClients(trace=trace), RemoteClients(trace=trace), mcp)
+    network = configured_network(settings, [file.path for file in files])
+    clients = Clients(
+        ModelClients(trace=trace, network=network),
+        RemoteClients(trace=trace, network=network),
+        McpServers(build_pins(settings), network=network),
+    )
     agents = build_agents(files, settings, clients)
     telemetry = build_telemetry(settings, model_names(agents))
     stores = build_stores(settings)
@@ -203,6 +214,36 @@ def build_spending(settings: Settings, agents: Mapping[str, ServedAgent], store:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class OutboundAddress:
+    """An address that the configuration names, and what is asked for there."""
+
+    purpose: str
+    url: str
+    certificate: ClientCertificate | None = None
+
+
+def outbound_addresses(parts: ServerParts, settings: Settings) -> list[OutboundAddress]:
+    """Every address that the configuration names, each origin once for each purpose.
+
+    Raises:
+        ConfigurationError: the authorizer cannot be built.
+    """
+    found = []
+    for served in parts.agents.values():
+        if isinstance(served.agent.model, OpenAIChat):
+            endpoint = served.agent.model.endpoint
+            purpose = f"model {served.model}"
+            found.append(OutboundAddress(purpose, endpoint.base_url, endpoint.certificate))
+    for name, url in parts.clients.mcp.addresses():
+        found.append(OutboundAddress(f"mcp server {name}", url))
+    for name, url in parts.clients.remote.addresses.items():
+        found.append(OutboundAddress(f"remote plugin {name}", url))
+    authorizer = build_authorizer(settings)
+    found.extend(OutboundAddress("token issuer", url) for url in authorizer.addresses())
+    return list(dict.fromkeys(found))
+
+
 def model_names(agents: Mapping[str, ServedAgent]) -> dict[str, str]:
     """The model of each agent, by every name an engine knows it by."""
     return {
@@ -233,9 +274,9 @@ async def open_engines(stack: AsyncExitStack, parts: ServerParts) -> Engines:
     # Left after the engines, whose runs settle what they have used, and before the store.
     await stack.enter_async_context(parts.spending.ledger)
     if stores.tasks is stores.main:
-        main = tasks = await _open_engine(stack, parts, stores.main, {**chats, **teal}, stores.url)
+        main = tasks = await _open_engine(stack, parts, stores.main, {**chats, **teal}, shared=True)
     else:
-        main = await _open_engine(stack, parts, stores.main, chats, stores.url)
+        main = await _open_engine(stack, parts, stores.main, chats, shared=True)
         await stack.enter_async_context(stores.tasks)
         tasks = await _open_engine(stack, parts, stores.tasks, teal)
     # It is in memory: there is nothing to open.
@@ -252,10 +293,15 @@ async def _open_engine(
     parts: ServerParts,
     store: Store,
     agents: Mapping[str, Agent],
-    shared_url: str | None = None,
+    *,
+    shared: bool = False,
 ) -> Engine:
-    """`shared_url` is that of a store that other instances may use too."""
-    exchange = await stack.enter_async_context(open_exchange(shared_url))
+    """`shared` is a store that other instances may use too."""
+    url = parts.stores.signals_url if shared else None
+    password_command = parts.stores.password_command
+    exchange = await stack.enter_async_context(
+        open_exchange(url, password_command=password_command)
+    )
     engine = Engine(
         store,
         agents,

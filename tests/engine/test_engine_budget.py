@@ -21,6 +21,7 @@ from sk_agents.spending.usage import UsageLedger
 from sk_agents.testing.predictable import SettableClock
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.kit import talking
+from tests.patience import seconds
 
 MakeBudget = Callable[[Store, Clock], Budget]
 TEN = Usage(prompt_tokens=6, completion_tokens=4)
@@ -123,7 +124,7 @@ async def test_reply_that_is_cancelled_costs_about_what_arrived(tmp_path: Path) 
     script = [[TextDelta("x" * 400), gate, *says("never")]]
     async with talking(tmp_path, script=script, budget=budget(day="900 tokens"), **options()) as t:
         accepted = await t.say()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(seconds(20)):
             async for batch in t.engine.watch(accepted.thread_id, run_id=accepted.run_id):
                 if any("xxx" in str(item) for item in batch):
                     await t.cancel(accepted.run_id)

@@ -76,6 +76,15 @@ def _split(value: object) -> object:
     return tuple(part for part in (part.strip() for part in value.split(",")) if part)
 
 
+def _pairs(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    parts = [part.strip().partition("=") for part in value.split(",") if part.strip()]
+    if not all(name.strip() and text.strip() for name, _, text in parts):
+        raise ValueError("must be like name=value, with commas between several")
+    return {name.strip(): text.strip() for name, _, text in parts}
+
+
 def _host(value: str) -> str:
     if not _HOST.fullmatch(value.lower()):
         raise ValueError("must be names without ports, or *")
@@ -109,8 +118,10 @@ SigningAlgorithms = Annotated[
     Field(min_length=1),
 ]
 Port = Annotated[int, Field(ge=0, le=65535)]
+Workers = Annotated[Annotated[int, Field(ge=1, le=256)] | Literal["auto"], BeforeValidator(_lower)]
 # Several names in one variable, with commas between them.
 Names = Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(_split)]
+Parameters = Annotated[dict[str, str] | None, NoDecode, BeforeValidator(_pairs)]
 HostNames = Annotated[
     tuple[Annotated[str, AfterValidator(_host)], ...] | None, NoDecode, BeforeValidator(_split)
 ]
@@ -144,14 +155,28 @@ class Settings(BaseSettings):
     store: str | None = Field(
         None,
         min_length=1,
-        description="Where conversations are kept: `sqlite:///path`, `file:///dir`, `memory:`. "
-        "Unset: a SQLite file in the user's data folder.",
+        description="Where conversations are kept: `sqlite:///path`, `file:///dir`, `memory:`, "
+        "`postgresql://user@host/database`. Unset: a SQLite file in the user's data folder.",
     )
     signals: str | None = Field(
-        None, description="How instances notify each other, as a URL. Unset: the way of the store."
+        None,
+        min_length=1,
+        description="How instances notify each other: `local:` (not at all), or the URL of the "
+        "store or of the database itself, behind a pooler. Unset: the way of the store.",
+    )
+    postgres_password_command: str | None = Field(
+        None,
+        min_length=1,
+        description="Command that prints the password for a `postgresql:` URL, run for each new "
+        "connection: for passwords that are good for minutes.",
     )
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
     port: Port = Field(8000, description="Port to listen on; 0 picks a free one.")
+    workers: Workers = Field(
+        1,
+        description="Processes that serve the address together; `auto`: one for each core that "
+        "this process may use.",
+    )
     allowed_hosts: HostNames = Field(
         None,
         description="Names, without ports, by which clients may call this server; `*` for any. "
@@ -279,6 +304,17 @@ class Settings(BaseSettings):
     entra_token_versions: TokenVersions = Field(
         ("1.0", "2.0"), description="Versions of access tokens that are accepted."
     )
+    entra_page_client_id: str | None = Field(
+        None,
+        min_length=1,
+        description="Id of the registration as which the page signs people in. Unset: it asks for "
+        "a token.",
+    )
+    entra_cli_client_id: str | None = Field(
+        None,
+        min_length=1,
+        description="Id of the registration as which `teal login` signs people in.",
+    )
     oidc_issuer: str | None = Field(
         None,
         min_length=1,
@@ -296,6 +332,24 @@ class Settings(BaseSettings):
     oidc_groups_claim: str = Field("groups", min_length=1, description="Claim with the groups.")
     oidc_algorithms: SigningAlgorithms = Field(
         ("RS256",), description="Algorithms with which tokens may be signed."
+    )
+    oidc_page_client_id: str | None = Field(
+        None,
+        min_length=1,
+        description="Client as which the page signs people in. Unset: it asks for a token.",
+    )
+    oidc_cli_client_id: str | None = Field(
+        None, min_length=1, description="Client as which `teal login` signs people in."
+    )
+    oidc_sign_in_scopes: Names = Field(
+        None,
+        description="Scopes that signing in asks for. Unset: `openid`, `profile`, "
+        "`offline_access` and those of `TA_OIDC_SCOPES`.",
+    )
+    oidc_sign_in_parameters: Parameters = Field(
+        None,
+        description="Further parameters of requests to the issuer, as `name=value` with commas, "
+        "such as `audience=...` (Auth0) or `resource=...` (RFC 8707).",
     )
     keys_file: Path | None = Field(
         None, description="File of access keys. Unset: `keys.json` in the user's data folder."
@@ -329,6 +383,14 @@ class Settings(BaseSettings):
         "shell when the server starts.",
     )
     api_key: SecretStr | None = Field(None, description="API key for the model provider.")
+    client_cert: Path | None = Field(
+        None,
+        description="Certificate (PEM) that this server shows to https servers that ask for one.",
+    )
+    client_key: Path | None = Field(
+        None, description="Its private key. Unset: it is in the certificate's file."
+    )
+    client_key_password: SecretStr | None = Field(None, description="The key's password.")
     model: str | None = Field(
         None,
         min_length=1,
@@ -392,6 +454,8 @@ class Settings(BaseSettings):
                 raise ValueError(f"{variable(other)} is not set, but {variable(one)} is")
         if self.authorizer and self.authorizer_module:
             raise ValueError("TA_AUTHORIZER and TA_AUTHORIZER_MODULE are both set; choose one")
+        if self.client_key is not None and self.client_cert is None:
+            raise ValueError("TA_CLIENT_CERT is not set, but TA_CLIENT_KEY is")
         sources = [name for name in KEY_SOURCES if getattr(self, name) is not None]
         if len(sources) > 1:
             names = " and ".join(variable(name) for name in sources)

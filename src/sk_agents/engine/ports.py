@@ -23,7 +23,7 @@ from typing import Literal, Protocol, Self
 from sk_agents.engine.events import Event
 from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.models import Durability, Entry, EntryKind, Thread, ToolCall, Usage
+from sk_agents.engine.models import Durability, Entry, EntryKind, Review, Thread, ToolCall, Usage
 from sk_agents.engine.turns import (
     ModelStream,
     Prompt,
@@ -176,7 +176,7 @@ class Store(Protocol):
         """
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
-        """Where this run, approval or grant lies. A found entry may dangle, none is missing."""
+        """Where this run, approval, grant or review lies. One may dangle, none is missing."""
 
     async def open_entries(
         self, kind: EntryKind, user_id: str, *, after: str | None = None, limit: int = 100
@@ -230,6 +230,38 @@ class Store(Protocol):
 
     def metrics(self) -> Mapping[str, float]:
         """Numbers for monitoring, by name; cheap to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """One commit as every store keeps it: `body` is its events as JSON, the same bytes in all."""
+
+    first_seq: int
+    commit_id: str
+    body: bytes
+
+
+class PortableStore(Store, Protocol):
+    """A store whose threads can be taken to another one, with every id and every byte."""
+
+    async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
+        """The ids of all threads of all users, damaged ones too, in order, after the id `after`."""
+
+    async def whole_thread(self, thread_id: str) -> tuple[Thread, Sequence[StoredRecord]]:
+        """The head and the whole log, as of one moment.
+
+        Raises:
+            ThreadNotFound: no such thread.
+            StateCorrupt: something of it is damaged or missing.
+        """
+
+    async def restore(self, thread: Thread, records: Sequence[StoredRecord]) -> None:
+        """Write a thread as another store had it: all of it or nothing, durable when it returns.
+
+        Raises:
+            ThreadExists: there is one of this id. Nothing was written.
+            StateCorrupt: the records are not the log that the head describes.
+        """
 
 
 class Subscription(Protocol):
@@ -427,3 +459,6 @@ class Policy(Protocol):
 
     def verdict(self, call: ToolCall, spec: ToolSpec) -> Literal["allow", "ask", "deny"]:
         """What to do with this call, from rules, catalog and declaration, in that order."""
+
+    def review(self, call: ToolCall, spec: ToolSpec) -> Review | None:
+        """Of a call that is asked about: who decides, and how; `None` is the requester alone."""

@@ -17,7 +17,8 @@ SOURCE = "The store's URL (TA_STORE, --store)"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`form` is the URL to show; a store that is kept somewhere takes a path, and a codec.
+    """`form` is the URL to show; a store that is kept somewhere takes a path, or the whole URL of a
+    server, and a codec.
 
     `encrypting` is the module that encrypts a whole store; see `store_encryption`.
     """
@@ -26,6 +27,7 @@ class Kind:
     class_name: str
     form: str
     has_path: bool = False
+    is_server: bool = False
     encrypting: str | None = None
 
 
@@ -46,14 +48,27 @@ STORES = {
         has_path=True,
         encrypting="sk_agents.persistence.file.encrypting",
     ),
+    "postgresql": Kind(
+        "sk_agents.persistence.postgres.store",
+        "PostgresStore",
+        "postgresql://user@host/database",
+        is_server=True,
+    ),
 }
 SUPPORTED = ", ".join(kind.form for kind in STORES.values())
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
-def open_store(url: str, *, clock: Clock | None = None, codec: RecordCodec | None = None) -> Store:
-    """The store that `url` names; the caller enters it. `codec` is how it writes threads.
+def open_store(
+    url: str,
+    *,
+    clock: Clock | None = None,
+    codec: RecordCodec | None = None,
+    password_command: str | None = None,
+) -> Store:
+    """The store that `url` names; the caller enters it. `codec` is how it writes threads; a
+    server's password may come from a command instead of the URL.
 
     Raises:
         ConfigurationError: the URL names no store we have, or not in its form. The message
@@ -61,20 +76,22 @@ def open_store(url: str, *, clock: Clock | None = None, codec: RecordCodec | Non
     """
     scheme, path = place_of(url)
     kind = STORES[scheme]
+    options = {} if codec is None else {"codec": codec}
+    if kind.is_server:
+        return _store_class(kind)(url, clock=clock, password_command=password_command, **options)
     if path is not None:
-        options = {} if codec is None else {"codec": codec}
         return _store_class(kind)(path, clock=clock, **options)
     return _store_class(kind)(clock=clock)
 
 
 def place_of(url: str) -> tuple[str, Path | None]:
-    """The kind of store, and where it is kept, if it is. Raises ConfigurationError, as
+    """The kind of store, and its path, if it has one. Raises ConfigurationError, as
     `open_store`."""
     scheme, rest = _split(url)
     kind = STORES[scheme]
     if kind.has_path:
         return scheme, _path(rest, kind)
-    if rest.strip("/"):
+    if rest.strip("/") and not kind.is_server:
         raise ConfigurationError(f"{SOURCE} must be just {kind.form}")
     return scheme, None
 

@@ -24,7 +24,7 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.canonical import digest
-from sk_agents.engine.models import ApprovalKind, CallState, Effect, ToolCall
+from sk_agents.engine.models import ApprovalKind, CallState, Effect, Review, ToolCall
 from sk_agents.engine.run.rounds import Reply
 from sk_agents.engine.run.run_context import RunContext
 from sk_agents.engine.services import patiently
@@ -190,8 +190,12 @@ class CallRunner:
                 verdict,
                 lacks_authorization,
                 may_hand_over=not header.is_lost,
+                review=self._review(effective_call(call), spec),
             )
         )
+
+    def _review(self, wanted: ToolCall, spec: ToolSpec | None) -> Review | None:
+        return self._context.agent.policy.review(wanted, spec) if spec is not None else None
 
     def _events(self, call: Call, step: steps.Step, spec: ToolSpec | None) -> Iterator[Event]:
         run_id, call_id = self._context.run_id, call.proposal.call_id
@@ -220,7 +224,7 @@ class CallRunner:
             run_id=run_id,
             call_id=wanted.id,
             attempt=step.attempt,
-            digest=steps.digest_of(thread_id, run_id, wanted, spec),
+            digest=steps.digest_of(thread_id, run_id, wanted, spec, self._review(wanted, spec)),
             idempotency_key=digest([thread_id, run_id, wanted.id]),
             approval_id=step.approval_id,
             grant_id=step.grant_id,
@@ -228,11 +232,12 @@ class CallRunner:
 
     def _asked(self, call: Call, kind: ApprovalKind, spec: ToolSpec | None) -> ApprovalRequested:
         wanted = effective_call(call)
-        choices, schema = _answers(kind, wanted)
+        review = self._review(wanted, spec)
+        choices, schema = _answers(kind, wanted, review)
         shown = steps.shown_call(wanted)
         if kind == "tool" and call.proposal.budget is not None:
             shown["budget"] = call.proposal.budget
-        return approval_request(self._context, wanted, spec, kind, shown, choices, schema)
+        return approval_request(self._context, wanted, spec, kind, shown, choices, schema, review)
 
     def _dispatch(self, call: Call, spec: ToolSpec, checked: float) -> None:
         failpoint("tool_started")
@@ -354,11 +359,13 @@ def _is_refusal(one: NextStep) -> bool:
 
 
 def _answers(
-    kind: ApprovalKind, wanted: ToolCall
+    kind: ApprovalKind, wanted: ToolCall, review: Review | None
 ) -> tuple[tuple[str, ...] | None, dict[str, Any] | None]:
     """What may be answered: the choices there are, or the schema to follow."""
     if kind == "outcome_unknown":
-        return ("done", "retry", "give_up"), None
+        # The requester says what became of it, but cannot allow what others have to allow.
+        may_retry = review is None or review.demands is None
+        return ("done", "retry", "give_up") if may_retry else ("done", "give_up"), None
     if kind != "question":
         return None, None
     choices, schema = wanted.arguments.get("choices"), wanted.arguments.get("schema")

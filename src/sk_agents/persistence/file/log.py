@@ -25,6 +25,7 @@ import orjson
 
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import Entry, EntryKind, Thread
+from sk_agents.engine.ports import StoredRecord
 from sk_agents.exceptions import StateCorrupt, StoreBusy, ThreadNotFound
 from sk_agents.persistence.encoding import Record, encode_head, head_from
 from sk_agents.persistence.file.disk import FILE_MODE
@@ -221,6 +222,17 @@ class FileLog:
             wanted = limit - len(events)
             events.extend(record_of(self.thread_id, line, after=seq, limit=wanted).events)
         return events
+
+    def records(self) -> list[StoredRecord]:
+        """Every commit that stored events, as it was known at the last refresh. Raises
+        StateCorrupt."""
+        known = self.known
+        lines = self._lines(known, range(len(known.offsets)))
+        return [
+            StoredRecord(line.first_seq, line.commit_id or "", line.body)
+            for line in lines
+            if line.next_seq > line.first_seq
+        ]
 
     def payloads(self) -> Iterator[tuple[int, bytes]]:
         """Each line's first event and what it holds, as it was known at the last refresh."""

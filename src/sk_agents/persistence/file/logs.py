@@ -7,13 +7,17 @@ import os
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from sk_agents.engine.models import Entry, EntryKind, Thread
+from sk_agents.engine.log.commits import entries_of
+from sk_agents.engine.models import EPOCH, Entry, EntryKind, Thread
+from sk_agents.engine.ports import StoredRecord
 from sk_agents.exceptions import SchemaTooNew, StateCorrupt, StoreBusy, TealError, ThreadNotFound
 from sk_agents.persistence.cache import ByteBoundedCache
+from sk_agents.persistence.encoding import encode_events, read_whole_log
 from sk_agents.persistence.file.encryption import FileEncryption
 from sk_agents.persistence.file.index import FileIndex
-from sk_agents.persistence.file.key_file import KEY, new_thread_key
+from sk_agents.persistence.file.key_file import KEY, LineCipher, new_thread_key
 from sk_agents.persistence.file.lines import encode_line, seal
 from sk_agents.persistence.file.log import (
     LOG,
@@ -41,6 +45,29 @@ from sk_agents.persistence.file.tree import (
 logger = logging.getLogger(__name__)
 
 MAX_CACHED_BYTES = 64 * 1024 * 1024
+
+
+class NewLine(NamedTuple):
+    """What `encode_line` takes."""
+
+    commit_id: str
+    first_seq: int
+    head: Thread
+    entries: Sequence[Entry]
+    body: bytes
+
+
+def _sealed_lines(thread: Thread, lines: Sequence[NewLine], cipher: LineCipher | None) -> bytes:
+    sealed: list[bytes] = []
+    size = 0
+    for line in lines:
+        place = line_place(thread.thread_id, line.first_seq, size, thread.incarnation)
+        payload = encode_line(*line)
+        if cipher is not None:
+            payload = cipher.seal(place, payload)
+        sealed.append(seal(place, payload))
+        size += len(sealed[-1])
+    return b"".join(sealed)
 
 
 class FileLogs:
@@ -86,6 +113,15 @@ class FileLogs:
                 raise
         return self._load(thread_id, self._index.folder_of(thread_id))
 
+    def ids(self, after: str, limit: int) -> list[str]:
+        """Of the threads that have a log."""
+        found = sorted(
+            thread_id
+            for thread_id, folder in self._index.threads()
+            if thread_id > after and self._tree.stat((*folder, LOG)) is not None
+        )
+        return found[:limit]
+
     def drop(self, thread_id: str) -> None:
         self.cache.drop(thread_id)
         self._index.forget(thread_id)
@@ -94,7 +130,22 @@ class FileLogs:
         self, commit_id: str, thread: Thread, entries: Sequence[Entry], body: bytes
     ) -> Thread | None:
         """Make the thread by its first line, all at once; `None` if it exists already."""
-        payload = encode_line(commit_id, 1, thread, entries, body)
+        return self.write_whole(thread, [NewLine(commit_id, 1, thread, entries, body)])
+
+    def restore(self, thread: Thread, records: Sequence[StoredRecord]) -> bool:
+        """Make the thread by all its lines at once; False if it exists already. Raises
+        StateCorrupt: the records are not its log."""
+        lines: list[NewLine] = []
+        for stored, record in zip(records, read_whole_log(thread, records), strict=True):
+            head = thread._replace(next_seq=record.last_seq + 1)
+            entries = tuple(entries_of(thread, record.events))
+            lines.append(NewLine(stored.commit_id, stored.first_seq, head, entries, stored.body))
+        if not lines:
+            lines.append(NewLine(thread.incarnation, 1, thread, (), encode_events((), EPOCH)))
+        return self.write_whole(thread, lines) is not None
+
+    def write_whole(self, thread: Thread, lines: Sequence[NewLine]) -> Thread | None:
+        """Make a thread that has these lines; `None` if it exists already."""
         with (
             self._tree.locked(self._index.lock_of(thread.thread_id)),
             self._encryption.making_threads(),
@@ -103,7 +154,7 @@ class FileLogs:
                 try:
                     found = named_thread(self._tree, folder)
                 except FileNotFoundError:
-                    if self._write_first(thread, folder, entries, payload):
+                    if self._write_first(thread, folder, lines):
                         return self.get(thread.thread_id).head
                     continue
                 if found == thread.thread_id:
@@ -189,21 +240,19 @@ class FileLogs:
         wanted = safe_name(thread.wire_id or thread.thread_id)
         return [(*base, wanted), (*base, hashed_name(f"{thread.wire_id}\n{thread.thread_id}"))]
 
-    def _write_first(
-        self, thread: Thread, folder: Place, entries: Sequence[Entry], payload: bytes
-    ) -> bool:
+    def _write_first(self, thread: Thread, folder: Place, lines: Sequence[NewLine]) -> bool:
         """Write index and log, in this order; False if another thread was quicker to be here."""
         self._index.set_folder(thread.thread_id, folder)
-        self._index.add(entries)
+        for line in lines:
+            self._index.add(line.entries)
         staged = (TEMPORARY, new_temporary_name())
-        place = line_place(thread.thread_id, 1, 0)
         try:
             with self._tree.folder(staged, create=True) as fd:
+                cipher: LineCipher | None = None
                 if (codec := self._encryption.codec) is not None:
                     key, cipher = new_thread_key(codec, thread)
                     self._write_new((*staged, KEY), key.encoded())
-                    payload = cipher.seal(place, payload)
-                self._write_new((*staged, LOG), seal(place, payload))
+                self._write_new((*staged, LOG), _sealed_lines(thread, lines, cipher))
                 self._tree.make_durable(fd)
             self._tree.move_folder(staged, folder)
         except FileExistsError:
@@ -247,9 +296,12 @@ class FileSummaries:
     def open_entries(self, kind: EntryKind, user_id: str | None = None) -> Iterator[Entry]:
         """Those that are found by their key, too."""
         for head, waiting in self._all():
-            if user_id in (None, head.user_id):
-                entries = self._runs(head.thread_id) if kind == "run" else waiting
-                yield from (entry for entry in entries if entry.kind == kind and self._leads(entry))
+            if kind == "run" and user_id not in (None, head.user_id):
+                continue
+            for entry in self._runs(head.thread_id) if kind == "run" else waiting:
+                # A review is in the inbox of others than the thread's user.
+                if entry.kind == kind and user_id in (None, entry.user_id) and self._leads(entry):
+                    yield entry
 
     def _leads(self, entry: Entry) -> bool:
         return self._index.thread_of(entry.kind, entry.key) == entry.thread_id

@@ -32,9 +32,9 @@ from sk_agents.engine.log.commits import (
     same_thread,
 )
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
-from sk_agents.engine.ports import Clock, Count, ThreadPage, ThreadQuery
+from sk_agents.engine.ports import Clock, Count, StoredRecord, ThreadPage, ThreadQuery
 from sk_agents.persistence.codec import PLAIN, PlainCodec
-from sk_agents.persistence.encoding import check_replay, encode_events
+from sk_agents.persistence.encoding import check_replay, encode_events, read_whole_log
 from sk_agents.persistence.file.counters import COUNTERS, FileCounters
 from sk_agents.persistence.file.disk import FileDisk
 from sk_agents.persistence.file.encryption import FileEncryption
@@ -192,6 +192,21 @@ class FileStore:
             return log.events_after(max(seq, 0), limit, max_bytes)
 
         return await self._run(lambda: self._read_log(thread_id, read))
+
+    async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
+        return await self._run(lambda: self._logs.ids(after, limit))
+
+    async def whole_thread(self, thread_id: str) -> tuple[Thread, Sequence[StoredRecord]]:
+        def read(log: FileLog) -> tuple[Thread, list[StoredRecord]]:
+            head, records = log.head, log.records()
+            read_whole_log(head, records)
+            return head, records
+
+        return await self._run(lambda: self._read_log(thread_id, read))
+
+    async def restore(self, thread: Thread, records: Sequence[StoredRecord]) -> None:
+        if not await self._write(lambda: self._logs.restore(thread, records)):
+            raise errors.ThreadExists(thread_id=thread.thread_id)
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
         def read() -> Entry | None:

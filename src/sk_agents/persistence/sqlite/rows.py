@@ -11,10 +11,10 @@ import apsw
 import orjson
 
 from sk_agents.engine.events import Event
-from sk_agents.engine.log.commits import same_thread
+from sk_agents.engine.log.commits import entries_of, same_thread
 from sk_agents.engine.models import Entry, EntryKind, Thread
-from sk_agents.engine.ports import Count, ThreadPage, ThreadQuery
-from sk_agents.exceptions import SchemaTooNew, StateCorrupt, ThreadNotFound
+from sk_agents.engine.ports import Count, StoredRecord, ThreadPage, ThreadQuery
+from sk_agents.exceptions import SchemaTooNew, StateCorrupt, ThreadExists, ThreadNotFound
 from sk_agents.persistence.codec import SEALED, RecordCodec
 from sk_agents.persistence.counters import Counter, counted
 from sk_agents.persistence.encoding import (
@@ -22,6 +22,7 @@ from sk_agents.persistence.encoding import (
     ThreadCodec,
     decode_record,
     head_checksum,
+    read_whole_log,
     record_checksum,
 )
 from sk_agents.persistence.listing import mentions, page_of
@@ -179,6 +180,51 @@ def events_after(
     if len(events) < limit and room > 0 and due < head.next_seq:
         raise StateCorrupt("A stored record is missing.", thread_id=thread_id, seq=due)
     return events
+
+
+def all_threads(db: apsw.Connection, after: str, limit: int) -> list[str]:
+    statement = "SELECT thread_id FROM thread WHERE thread_id > ? ORDER BY thread_id LIMIT ?"
+    return [thread_id for (thread_id,) in db.execute(statement, (after, limit))]
+
+
+def whole_thread(
+    db: apsw.Connection, codec: RecordCodec, thread_id: str
+) -> tuple[Thread, list[StoredRecord]]:
+    """Each record as it was before the codec wrote it, and verified. Raises StateCorrupt."""
+    stored = known_thread(db, codec, thread_id)
+    no, head, written = stored
+    first = no << _PLACE_BITS
+    records: list[StoredRecord] = []
+    for place, commit_id, body, check in db.execute(
+        "SELECT place, commit_id, body, checksum FROM record WHERE place > ? AND place < ?"
+        " ORDER BY place",
+        (first, first + head.next_seq),
+    ):
+        first_seq = place - first
+        if record_checksum(thread_id, first_seq, commit_id, body, head.incarnation) != check:
+            raise StateCorrupt(
+                "A stored record does not match its checksum.", thread_id=thread_id, seq=first_seq
+            )
+        plain = written.open_record(first_seq, commit_id, body)
+        records.append(StoredRecord(first_seq, commit_id, plain))
+    read_whole_log(head, records)
+    return head, records
+
+
+def restore(
+    db: apsw.Connection, codec: RecordCodec, head: Thread, records: Sequence[StoredRecord]
+) -> None:
+    """Raises ThreadExists, StateCorrupt: nothing was written."""
+    log = read_whole_log(head, records)
+    if db.execute("SELECT 1 FROM thread WHERE thread_id = ?", (head.thread_id,)).fetchone():
+        raise ThreadExists(thread_id=head.thread_id)
+    written = codec.for_new(head)
+    stored = StoredThread(insert_head(db, written, head), head, written)
+    for record in records:
+        insert_record(db, stored, record.first_seq, record.commit_id, record.body)
+    for record_read in log:
+        for row in entries_of(head, record_read.events):
+            upsert_entry(db, stored.no, row)
 
 
 def entry(db: apsw.Connection, kind: EntryKind, key: str) -> Entry | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import deepcopy
 from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeVar
@@ -29,10 +28,10 @@ from sk_agents.engine.log.commits import (
     claimed,
 )
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
-from sk_agents.engine.ports import Clock, Count, ThreadPage, ThreadQuery
+from sk_agents.engine.ports import Clock, Count, StoredRecord, ThreadPage, ThreadQuery
 from sk_agents.exceptions import ConfigurationError, StoreBroken, StoreFull, StoreUnavailable
 from sk_agents.persistence.codec import PLAIN, RecordCodec
-from sk_agents.persistence.encoding import Record, check_replay, encode_events, holds_only_text
+from sk_agents.persistence.encoding import Record, check_replay, encode_events, unshared
 from sk_agents.persistence.listing import longest_untouched
 from sk_agents.persistence.liveness import check_deletable, is_alive, mark_age
 from sk_agents.persistence.sqlite import rows
@@ -84,13 +83,8 @@ class HeadCache:
         return self._threads.get(thread_id) or rows.thread(db, self._codec, thread_id)
 
     def put(self, stored: StoredThread) -> None:
-        head = stored.head
-        if head.metadata:
-            # Callers hold the head that was returned to them; what they do to it stays theirs.
-            metadata = dict(head.metadata)
-            own = metadata if holds_only_text(metadata) else deepcopy(metadata)
-            stored = stored._replace(head=head._replace(metadata=own))
-        self._threads[head.thread_id] = stored
+        head = unshared(stored.head)
+        self._threads[head.thread_id] = stored._replace(head=head)
         self._threads.move_to_end(head.thread_id)
         if len(self._threads) > MAX_CACHED_HEADS:
             self._threads.popitem(last=False)
@@ -228,6 +222,15 @@ class SqliteStore:
             )
 
         return await self._read(read)
+
+    async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
+        return await self._read(lambda db: rows.all_threads(db, after, limit))
+
+    async def whole_thread(self, thread_id: str) -> tuple[Thread, Sequence[StoredRecord]]:
+        return await self._read(lambda db: rows.whole_thread(db, self._codec, thread_id))
+
+    async def restore(self, thread: Thread, records: Sequence[StoredRecord]) -> None:
+        await self._write(lambda db: rows.restore(db, self._codec, thread, records))
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
         return await self._read(lambda db: rows.entry(db, kind, key))
