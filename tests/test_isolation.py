@@ -25,6 +25,7 @@ WORDS = {
     "interactions",
     "postgres_access",
     "private_files",
+    "redaction",
     "ska_types",
     "wire",
     "worker_threads",
@@ -77,7 +78,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     # The packaged agents' own plugins: they know what any plugin's author may know.
     "agents": {"ska_types", "tools"},
     "http": {"engine", "exceptions", "telemetry", "wire.views", "worker_threads"} | AUTHORIZER,
-    "telemetry": {"config.settings", "engine", "exceptions"},
+    "telemetry": {"config.settings", "engine", "exceptions", "redaction"},
     "config": {"exceptions"},
     "engine": {"exceptions"},
     "client": {"exceptions", "wire"},
@@ -88,6 +89,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "exceptions": set(),
     "postgres_access": {"exceptions"},
     "private_files": set(),
+    "redaction": {"config.settings"},
     "worker_threads": {"exceptions"},
     "__init__": set(),
 }
