@@ -36,7 +36,7 @@ HARMLESS = [
     "Order 4111111111111112 has no valid check digit.",
     "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----",
     "sk-short, task-force, the bearer of news, a basic idea",
-    "correct horse battery, hunter2 and PWD=/home/ada",
+    "correct horse battery, hunter2 and PWD=/srv/ada",
     "日本語 🎉 \u200b text",
 ]
 
@@ -107,14 +107,14 @@ def test_every_text_of_a_value_is_redacted() -> None:
 
 def test_working_directory_is_no_secret_and_each_of_several_keys_is() -> None:
     environ = {
-        "PWD": "/home/ada",
-        "OLDPWD": "/home",
+        "PWD": "/srv/ada",
+        "OLDPWD": "/srv/bob",
         "DB_PWD": "canary-pwd",
         "TA_ENCRYPTION_KEYS": "canary-one,canary-two",
     }
     found = secret_values(Settings(), environ)
     assert {"canary-pwd", "canary-one", "canary-two"} <= found
-    assert not found & {"/home/ada", "/home"}
+    assert not found & {"/srv/ada", "/srv/bob"}
 
 
 def test_work_grows_with_the_text_and_not_with_its_square() -> None:

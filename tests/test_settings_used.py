@@ -53,5 +53,5 @@ def test_every_documented_variable_is_a_setting() -> None:
 
 
 def test_a_field_that_is_only_set_is_not_read() -> None:
-    tree = ast.parse("settings.one = 1\nother.two\nself._settings.three\nsettings.four\n'TA_FIVE'")
+    tree = ast.parse("settings.one = 1\nother.two\nself.settings.three\nsettings.four\n'TA_FIVE'")
     assert set(read_fields(tree)) == {"three", "four", "five"}

@@ -265,7 +265,7 @@ _RENDERED: Mapping[type[Event], Callable[[ChatRenderer, Any], Named | None]] = {
 
 
 def approval_payload(event: ApprovalRequested) -> Payload:
-    """What a person must see to decide: exactly what will run."""
+    """What a person must see to decide: exactly what will run, but for secrets."""
     payload: Payload = {
         "kind": event.kind,
         "call_id": event.call_id,
@@ -280,6 +280,8 @@ def approval_payload(event: ApprovalRequested) -> Payload:
         payload["schema"] = event.answer_schema
     if (preview := event.shown.get("preview")) is not None:
         payload["preview"] = str(preview)
+    if event.shown.get("redacted"):
+        payload["redacted"] = True
     return payload
 
 

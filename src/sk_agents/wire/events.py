@@ -95,7 +95,7 @@ class CostView(WireModel):
 class AskedCall(WireModel):
     """What a person must see to decide: `tool_input` is exactly what will run, and `digest` stands
     for all of it. `preview` is what the call would have changed when it was asked about, as a
-    unified diff."""
+    unified diff. With `redacted` secrets were taken out of both; `digest` is of what will run."""
 
     approval_id: str
     interaction_id: str = ""
@@ -108,6 +108,7 @@ class AskedCall(WireModel):
     choices: Sometimes[tuple[str, ...]] = None
     answer_schema: Sometimes[dict[str, Any]] = Field(None, alias="schema")
     preview: Sometimes[str] = None
+    redacted: Sometimes[bool] = None
 
 
 class StreamEvent(WireModel):
