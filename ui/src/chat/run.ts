@@ -23,6 +23,7 @@ export type ApprovalRequest = Pick<
   | "schema"
   | "late_result"
   | "preview"
+  | "review"
 >;
 
 export interface Verdict {

@@ -100,7 +100,8 @@ async def execute(
         text, extra_data = redaction.text(text), redaction.value(extra_data)
     text, full_size = _capped(text, context.agent.limits.tool_result_bytes)
     if wanted.arguments != call.proposal.arguments:
-        shown = canonical_json(redacted_shown(redaction, wanted.arguments)).decode()
+        changed = wanted.arguments if redaction is None else redaction.value(wanted.arguments)
+        shown = canonical_json(changed).decode()
         text = f"[The reviewer changed the arguments to {shown} before this ran.]\n{text}"
     return ToolFinished(
         run_id=context.run_id,
