@@ -8,6 +8,7 @@ from collections.abc import Callable
 from tests.bench import (
     auth,
     chats,
+    encryption,
     group_commit,
     large_reply,
     long_thread,
@@ -28,6 +29,7 @@ from tests.bench.report import Report
 MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "auth": auth.measure,
     "chats": chats.measure,
+    "encryption": encryption.measure,
     "group_commit": group_commit.measure,
     "large_reply": large_reply.measure,
     "long_thread": long_thread.measure,
