@@ -22,13 +22,16 @@ from sk_agents.config.store_url import own_class_url, store_url
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
-from sk_agents.engine.ports import Store
+from sk_agents.engine.ports import PortableStore, Store
+from sk_agents.exceptions import ConfigurationError
 from sk_agents.llm.default_model import NoModel, choose_model
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.persistence.liveness import new_owner
 from sk_agents.persistence.memory.store import EphemeralStore
 from sk_agents.persistence.persistence_factory import PersistenceFactory
 from sk_agents.persistence.store_factory import open_store
+from sk_agents.persistence.store_migration import Migration as Migration
+from sk_agents.persistence.store_migration import Told, migrate_store
 from sk_agents.persistence.tasks.bridge import TaskBridgeStore
 from sk_agents.signals.signals_factory import check_signals, open_exchange
 from sk_agents.spending.allowances import Allowance
@@ -125,6 +128,29 @@ def build_stores(settings: Settings) -> Stores:
         return Stores(main, main, signals_url, password_command)
     own = TaskBridgeStore(PersistenceFactory(settings).get_persistence_manager())
     return Stores(main, own, signals_url, password_command)
+
+
+async def copy_store(
+    settings: Settings, source_url: str, target_url: str, told: Told, *, merge: bool = False
+) -> Migration:
+    """Take all threads of one store to another; see `migrate_store`.
+
+    Raises:
+        ConfigurationError: a URL names no store that can be copied, or the target is not empty.
+        StoreError: one of them cannot be opened.
+    """
+    source, target = (_portable_store(settings, url) for url in (source_url, target_url))
+    if str(source) == str(target):
+        raise ConfigurationError("FROM and TO are the same store")
+    async with source, target:
+        return await migrate_store(source, target, told, merge=merge)
+
+
+def _portable_store(settings: Settings, url: str) -> PortableStore:
+    store = open_store(url, password_command=settings.postgres_password_command)
+    if not isinstance(store, PortableStore):
+        raise ConfigurationError(f"{store} keeps nothing that could be copied")
+    return store
 
 
 async def default_offer(settings: Settings) -> AgentOffer:

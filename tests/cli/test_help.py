@@ -37,6 +37,8 @@ COMMANDS = [
     ["agents", "list"],
     ["export"],
     ["import"],
+    ["migrate"],
+    ["migrate-store"],
     ["init"],
     ["doctor"],
 ]

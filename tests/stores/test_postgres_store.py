@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from sk_agents.persistence.postgres.store import PostgresStore
-from sk_agents.testing.store_contract import Damage, MakeStore, SharedStoreContract
+from sk_agents.testing.store_contract import Damage, MakeStore, PortableCases, SharedStoreContract
 from tests.requirements import requirement
 
 OF_THREAD = "thread_no = (SELECT no FROM teal_thread WHERE thread_id = %s)"
@@ -20,7 +20,7 @@ def record_of(url: str, thread_id: str) -> bytes:
 
 
 @requirement("S000-task-concurrency", "S000-task-lifecycle", "S000-error-corrupt-state")
-class TestPostgresStore(SharedStoreContract):
+class TestPostgresStore(PortableCases, SharedStoreContract):
     @pytest.fixture
     def make_store(self, schema: str) -> MakeStore:
         return lambda clock: PostgresStore(schema, clock=clock)

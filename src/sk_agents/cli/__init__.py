@@ -14,6 +14,7 @@ from sk_agents.cli.chats import ARCHIVE_EXITS, agents_app, chat, chats_app, expo
 from sk_agents.cli.doctor import doctor
 from sk_agents.cli.garbage_collection import paused_collection
 from sk_agents.cli.options import StoreUrl
+from sk_agents.cli.stores import MIGRATE_EXITS, MOVE_EXITS, migrate, migrate_store
 
 app = typer.Typer(
     name="teal",
@@ -124,6 +125,8 @@ app.add_typer(mcp.app)
 app.add_typer(agents_app)
 app.command(epilog=ARCHIVE_EXITS)(export)
 app.command("import", epilog=ARCHIVE_EXITS)(import_)
+app.command(epilog=MIGRATE_EXITS)(migrate)
+app.command("migrate-store", epilog=MOVE_EXITS)(migrate_store)
 app.command()(doctor)
 
 
