@@ -20,10 +20,12 @@ INSTALL_SECONDS = 300
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 BUBBLEWRAP = ("bwrap",)
+PGBOUNCER = ("pgbouncer", "/usr/sbin/pgbouncer")
 # What has to be installed for one of these programs to be there.
 PACKAGES: Mapping[tuple[str, ...], tuple[str, ...]] = {
     CHROMIUM: ("chromium", "fonts-dejavu-core"),
     BUBBLEWRAP: ("bubblewrap",),
+    PGBOUNCER: ("pgbouncer",),
 }
 
 
