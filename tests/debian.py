@@ -21,11 +21,13 @@ INSTALL_SECONDS = 300
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 BUBBLEWRAP = ("bwrap",)
 PGBOUNCER = ("pgbouncer", "/usr/sbin/pgbouncer")
+TINYPROXY = ("tinyproxy",)
 # What has to be installed for one of these programs to be there.
 PACKAGES: Mapping[tuple[str, ...], tuple[str, ...]] = {
     CHROMIUM: ("chromium", "fonts-dejavu-core"),
     BUBBLEWRAP: ("bubblewrap",),
     PGBOUNCER: ("pgbouncer",),
+    TINYPROXY: ("tinyproxy-bin",),
 }
 
 

@@ -12,7 +12,9 @@ import pytest
 
 VARIABLE = "TEAL_TEST_WITHOUT"
 
-Part = Literal["browser", "ipv6", "libraries", "linux", "page", "pooler", "root", "sandbox"]
+Part = Literal[
+    "browser", "ipv6", "libraries", "linux", "page", "pooler", "proxy", "root", "sandbox"
+]
 
 
 def lacks(part: Part, reason: str) -> NoReturn:

@@ -31,6 +31,8 @@ WORDS = {
 }
 # The seeds name this abstract class and its place; who checks callers must know it.
 AUTHORIZER = {"authorization.request_authorizer"}
+# Those that send requests to other servers.
+NETWORKED = {"authorization", "llm", "tools"}
 # What every part of the front door stands on.
 FRONT = {"agent_assembly", "config", "engine", "http", "telemetry", "wiring"} | WORDS
 # How a back room finds the class that a setting names.
@@ -51,6 +53,10 @@ MAY_IMPORT: Mapping[str, set[str]] = {
         "client",
         "config",
         "http",
+        "outbound",
+        "persistence.encryption",
+        "persistence.key_sources",
+        "persistence.store_encryption",
         "telemetry",
         "tools.mcp.pins",
         "wiring",
@@ -60,15 +66,17 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "appv1": FRONT | {"skagents"},
     "appv2": FRONT | {"skagents"},
     "appv3": FRONT | {"tealagents"},
-    "wiring": {"agent_assembly", "config", "engine", "telemetry"} | BACK_ROOMS | WORDS,
-    "agent_assembly": {"config", "engine"} | BACK_ROOMS | WORDS,
+    "wiring": {"agent_assembly", "config", "engine", "outbound", "telemetry"} | BACK_ROOMS | WORDS,
+    "agent_assembly": {"config", "engine", "outbound"} | BACK_ROOMS | WORDS,
     "plugin_catalog": {"tools.catalog"},
     "extra_data_collector": {"ska_types"},
     **{surface: {"config", "engine", "http"} | WORDS for surface in SURFACES},
-    **{room: CONFIGURED | {"engine"} | WORDS for room in BACK_ROOMS},
+    **{room: CONFIGURED | {"engine"} | WORDS for room in BACK_ROOMS - NETWORKED},
+    **{room: CONFIGURED | {"engine", "outbound"} | WORDS for room in NETWORKED},
+    "outbound": {"config.settings", "exceptions"},
     # The packaged agents' own plugins: they know what any plugin's author may know.
     "agents": {"ska_types", "tools"},
-    "http": {"engine", "exceptions", "telemetry", "worker_threads"} | AUTHORIZER,
+    "http": {"engine", "exceptions", "telemetry", "wire.views", "worker_threads"} | AUTHORIZER,
     "telemetry": {"config.settings", "engine", "exceptions"},
     "config": {"exceptions"},
     "engine": {"exceptions"},

@@ -229,7 +229,11 @@ class _AgentBuilder:
             # It takes 30 ms to import, which servers without built-in tools save.
             from sk_agents.tools.builtin.loader import BuiltinTools  # noqa: PLC0415
 
-            self._builtin = BuiltinTools(self._threads, keep_out=_own_files(self._settings))
+            self._builtin = BuiltinTools(
+                self._threads,
+                keep_out=_own_files(self._settings),
+                network=self._clients.models.network,
+            )
         return self._builtin.load(spec.builtin, path=file.path, field=f"{field}.builtin")
 
     def model(self, file: AgentFile, field: str, spec: AgentSpec) -> Model:

@@ -19,9 +19,10 @@ from sk_agents.chats.requests import ChatResources
 from sk_agents.chats.routes import chat_operations
 from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
 from sk_agents.config.settings import Settings, load_settings
+from sk_agents.http.account import account_operations
 from sk_agents.http.caller import CallerCheck
 from sk_agents.http.front import TealApp
-from sk_agents.http.health import Health, health_operations, metrics_operation
+from sk_agents.http.health import Health, WorkerGroup, health_operations, metrics_operation
 from sk_agents.http.hosts import accepted_hosts
 from sk_agents.http.limits import Limits, Quotas, StreamSlots
 from sk_agents.http.page import page_operations
@@ -40,8 +41,11 @@ def create_app(
     agents: Sequence[AgentFile] = (),
     *,
     authorizer: RequestAuthorizer | None = None,
+    workers: WorkerGroup | None = None,
 ) -> TealApp:
     """The application for these agents; its lifespan opens and closes the resources.
+
+    `workers` are the processes that serve it together, if it is one of several.
 
     Raises:
         ConfigurationError: the settings name a class or a store that cannot be used.
@@ -63,6 +67,9 @@ def create_app(
                 health.watch("authorizer", authorizer.ping, kind=type(authorizer).__name__)
             if parts.clients.mcp.is_used:
                 health.note("mcp", parts.clients.mcp.statuses)
+            if workers is not None:
+                health.note("worker", lambda: workers.number)
+                health.note("workers", workers.states)
             yield
 
     telemetry = parts.telemetry
@@ -91,9 +98,10 @@ def create_app(
         _add_agent_routes(app, file, settings)
     app.add_operations(health_operations(health))
     if telemetry is not None and telemetry.page is not None:
-        app.add_operations([metrics_operation(telemetry.page)])
+        app.add_operations([metrics_operation(telemetry.page, workers)])
     names = [f"{agent.name} {agent.version}" for agent in agents]
-    app.add_operations(page_operations(names, kind))
+    app.add_operations(account_operations(authorizer.sign_in))
+    app.add_operations(page_operations(names, kind, sign_in=authorizer.sign_in))
     return app
 
 

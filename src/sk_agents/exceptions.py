@@ -9,9 +9,9 @@
     │   └── TokenExpired, NotOwner
     ├── AuthorizerUnavailable          who is calling cannot be found out now
     ├── Forbidden                      known, but not allowed
-    │   └── InsufficientScope
+    │   └── InsufficientScope, MissingRole, NotApprover
     ├── NotFound
-    │   └── ThreadNotFound, RunNotFound, ApprovalNotFound, GrantNotFound
+    │   └── ThreadNotFound, RunNotFound, ApprovalNotFound, GrantNotFound, VoteNotFound
     ├── InvalidInput                   understood, but not acceptable
     ├── MalformedRequest               not understood
     │   └── CursorAhead, InvalidCursor
@@ -149,6 +149,14 @@ class InsufficientScope(Forbidden):
     """The token does not allow this."""
 
 
+class MissingRole(Forbidden):
+    """The caller has not the role for this."""
+
+
+class NotApprover(Forbidden):
+    """Others decide about this call."""
+
+
 class NotFound(TealError):
     """There is no such thing."""
 
@@ -167,6 +175,10 @@ class ApprovalNotFound(NotFound):
 
 class GrantNotFound(NotFound):
     """There is no such standing approval."""
+
+
+class VoteNotFound(NotFound):
+    """You have no vote on this approval."""
 
 
 class InvalidInput(TealError):

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sk_agents.agent_assembly import Clients, ServedAgent, build_agents
 from sk_agents.authorization.authorizer_factory import AuthorizerFactory
@@ -23,9 +24,12 @@ from sk_agents.engine.agent import Agent
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.ports import PortableStore, Store
-from sk_agents.exceptions import ConfigurationError
+from sk_agents.exceptions import ConfigurationError, StoreEncrypted
 from sk_agents.llm.default_model import NoModel, choose_model
 from sk_agents.llm.model_clients import ModelClients
+from sk_agents.llm.openai_chat import OpenAIChat
+from sk_agents.outbound.certificates import ClientCertificate
+from sk_agents.outbound.network import configured_network
 from sk_agents.persistence.liveness import new_owner
 from sk_agents.persistence.memory.store import EphemeralStore
 from sk_agents.persistence.persistence_factory import PersistenceFactory
@@ -42,6 +46,9 @@ from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
 from sk_agents.tools.mcp.pins import Pins, pins_path
 from sk_agents.tools.mcp.servers import McpServers
 from sk_agents.tools.openapi.tool import RemoteClients
+
+if TYPE_CHECKING:
+    from sk_agents.persistence.encryption import EncryptingCodec
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +129,15 @@ def build_stores(settings: Settings) -> Stores:
     """
     url = store_url(settings)
     password_command = settings.postgres_password_command
-    main = open_store(url, password_command=password_command)
+    main = open_store(url, codec=store_codec(settings), password_command=password_command)
     signals_url = check_signals(settings.signals) if settings.signals is not None else url
     if settings.persistence_module is None or own_class_url(settings) is not None:
         return Stores(main, main, signals_url, password_command)
+    if settings.encrypts:
+        raise ConfigurationError(
+            "TA_PERSISTENCE_MODULE and TA_ENCRYPTION_KEYS are both set: a class of your own is "
+            "given each task in plain text. Encrypt inside the class, or have the store keep tasks"
+        )
     own = TaskBridgeStore(PersistenceFactory(settings).get_persistence_manager())
     return Stores(main, own, signals_url, password_command)
 
@@ -133,24 +145,45 @@ def build_stores(settings: Settings) -> Stores:
 async def copy_store(
     settings: Settings, source_url: str, target_url: str, told: Told, *, merge: bool = False
 ) -> Migration:
-    """Take all threads of one store to another; see `migrate_store`.
+    """Take all threads of one store to another, which is encrypted if there are keys; see
+    `migrate_store`.
 
     Raises:
         ConfigurationError: a URL names no store that can be copied, or the target is not empty.
         StoreError: one of them cannot be opened.
     """
-    source, target = (_portable_store(settings, url) for url in (source_url, target_url))
-    if str(source) == str(target):
+    if source_url == target_url:
         raise ConfigurationError("FROM and TO are the same store")
-    async with source, target:
+    codec = store_codec(settings)
+    async with AsyncExitStack() as stack:
+        try:
+            source = await stack.enter_async_context(_portable_store(settings, source_url, None))
+        except StoreEncrypted:
+            if codec is None:
+                raise
+            source = await stack.enter_async_context(_portable_store(settings, source_url, codec))
+        target = await stack.enter_async_context(_portable_store(settings, target_url, codec))
         return await migrate_store(source, target, told, merge=merge)
 
 
-def _portable_store(settings: Settings, url: str) -> PortableStore:
-    store = open_store(url, password_command=settings.postgres_password_command)
+def _portable_store(settings: Settings, url: str, codec: EncryptingCodec | None) -> PortableStore:
+    store = open_store(url, codec=codec, password_command=settings.postgres_password_command)
     if not isinstance(store, PortableStore):
         raise ConfigurationError(f"{store} keeps nothing that could be copied")
     return store
+
+
+def store_codec(settings: Settings) -> EncryptingCodec | None:
+    """How the store writes threads; `None` for plain text. Runs the command that prints the keys.
+
+    Raises:
+        ConfigurationError: the encryption keys cannot be used.
+    """
+    if not settings.encrypts:
+        return None
+    from sk_agents.persistence.key_sources import configured_codec  # noqa: PLC0415  # cryptography
+
+    return configured_codec(settings)
 
 
 async def default_offer(settings: Settings) -> AgentOffer:
@@ -172,8 +205,12 @@ def build_parts(settings: Settings, files: Sequence[AgentFile]) -> ServerParts:
         ConfigurationError: something of it cannot be used.
     """
     trace = current_traceparent if settings.telemetry_enabled else None
-    mcp = McpServers(build_pins(settings))
-    clients = Clients(ModelClients(trace=trace), RemoteClients(trace=trace), mcp)
+    network = configured_network(settings, [file.path for file in files])
+    clients = Clients(
+        ModelClients(trace=trace, network=network),
+        RemoteClients(trace=trace, network=network),
+        McpServers(build_pins(settings), network=network),
+    )
     agents = build_agents(files, settings, clients)
     telemetry = build_telemetry(settings, model_names(agents))
     stores = build_stores(settings)
@@ -208,6 +245,36 @@ def build_spending(settings: Settings, agents: Mapping[str, ServedAgent], store:
         ledger,
         allowance("requests", "requests", settings.requests_per_minute, 60),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class OutboundAddress:
+    """An address that the configuration names, and what is asked for there."""
+
+    purpose: str
+    url: str
+    certificate: ClientCertificate | None = None
+
+
+def outbound_addresses(parts: ServerParts, settings: Settings) -> list[OutboundAddress]:
+    """Every address that the configuration names, each origin once for each purpose.
+
+    Raises:
+        ConfigurationError: the authorizer cannot be built.
+    """
+    found = []
+    for served in parts.agents.values():
+        if isinstance(served.agent.model, OpenAIChat):
+            endpoint = served.agent.model.endpoint
+            purpose = f"model {served.model}"
+            found.append(OutboundAddress(purpose, endpoint.base_url, endpoint.certificate))
+    for name, url in parts.clients.mcp.addresses():
+        found.append(OutboundAddress(f"mcp server {name}", url))
+    for name, url in parts.clients.remote.addresses.items():
+        found.append(OutboundAddress(f"remote plugin {name}", url))
+    authorizer = build_authorizer(settings)
+    found.extend(OutboundAddress("token issuer", url) for url in authorizer.addresses())
+    return list(dict.fromkeys(found))
 
 
 def model_names(agents: Mapping[str, ServedAgent]) -> dict[str, str]:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import says
 from tests.cli.buffering_proxy import buffering_proxy
 from tests.cli.house import Served, run, serving, write_agent
+from tests.outbound.company_network import Services, running_proxy
+from tests.outbound.private_authority import PrivateAuthority
 
 OFFLINE = ("--offline", "--store", "memory:")
 
@@ -165,6 +168,43 @@ async def test_model_that_says_nothing_fails_in_time(tmp_path: Path) -> None:
         arguments = (str(config), "--store", "memory:", "--model-timeout", "0.5")
         code, found = await asyncio.to_thread(checks, tmp_path, *arguments)
     assert (code, found["model mute"]["detail"]) == (1, "no answer in 0.5 s")
+
+
+async def test_way_to_each_address_is_shown_and_tried_and_mcp_servers_are_asked(
+    tmp_path: Path,
+) -> None:
+    authority = PrivateAuthority(tmp_path)
+    async with running_proxy("ours", tmp_path) as proxy, AsyncExitStack() as stack:
+        plain = await stack.enter_async_context(Services(proxy.host).serving())
+        secure = await stack.enter_async_context(
+            Services(proxy.host).serving(authority.server_side(proxy.host))
+        )
+        servers = [
+            {"name": "good", "transport": "http", "url": f"{plain.url}/mcp"},
+            {"name": "unknown", "transport": "http", "url": f"{secure.url}/mcp"},
+            {"name": "dead", "command": "sh", "args": ["-c", "echo no licence >&2; exit 7"]},
+        ]
+        config = write_agent(tmp_path)
+        text = config.read_text().replace(
+            "model: scripted/talk.yaml",
+            f"model: some\n    base_url: {plain.url}/v1\n    mcp_servers: {json.dumps(servers)}",
+        )
+        config.write_text(text)
+        arguments = (str(config), "--store", "memory:")
+        code, found = await asyncio.to_thread(checks, tmp_path, *arguments, **proxy.variables())
+        assert code == 1
+        for way in ("way to model some", "way to mcp server good"):
+            detail = f"{plain.url} through {proxy.url} (HTTP_PROXY): reached"
+            assert (found[way]["state"], found[way]["detail"]) == ("ok", detail)
+        unknown = found["way to mcp server unknown"]
+        assert unknown["state"] == "fail"
+        assert "(HTTPS_PROXY), trusting the " in unknown["detail"]
+        assert "SSL_CERT_FILE" in unknown["detail"]
+        assert found["mcp server good"]["detail"] == "answers, 1 tools"
+        assert "SSL_CERT_FILE" in found["mcp server unknown"]["detail"]
+        dead = "down: the program ended with exit code 7; it wrote: no licence"
+        assert found["mcp server dead"]["detail"] == dead
+        assert found["model some"]["state"] == "ok"
 
 
 def test_running_server_is_healthy_and_streams(tmp_path: Path, tour: Served) -> None:

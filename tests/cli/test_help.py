@@ -39,6 +39,9 @@ COMMANDS = [
     ["import"],
     ["migrate"],
     ["migrate-store"],
+    ["encrypt"],
+    ["rekey"],
+    ["encryption-key"],
     ["init"],
     ["doctor"],
 ]

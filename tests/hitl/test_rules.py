@@ -106,6 +106,28 @@ def test_rule_about_a_tool_that_is_not_known_yet_is_accepted_and_a_known_ones_is
         refuse_strays(typo, [READ, WRITE], path=FILE, live=("Files-",))
 
 
+@pytest.mark.parametrize("tool", ["*", "mcp_*", "mcp_todo*", "*-delete_task", "mcp_todo-[ab]*"])
+def test_pattern_that_may_mean_tools_of_a_server_is_accepted_before_they_are_known(
+    tool: str,
+) -> None:
+    later = read_approvals(rule(tool=tool, when={"anything": {"exists": True}}), path=FILE)
+    refuse_strays(later, [READ, WRITE], path=FILE, live=("mcp_todo-",))
+
+
+def test_pattern_for_every_tool_is_accepted_where_there_is_none() -> None:
+    refuse_strays(read_approvals(rule(tool="*"), path=FILE), [], path=FILE)
+
+
+def test_pattern_for_another_server_stops_the_start() -> None:
+    with pytest.raises(ConfigurationError, match="no tool is called"):
+        refuse_strays(
+            read_approvals(rule(tool="mcp_tood-*"), path=FILE),
+            [READ],
+            path=FILE,
+            live=("mcp_todo-",),
+        )
+
+
 def test_rule_that_can_apply_is_accepted() -> None:
     when = {"/to/next/city": {"exists": True}, "/labels/anything": {"exists": True}}
     when["/copies/0/city"] = {"exists": True}

@@ -80,7 +80,7 @@ def test_secret_is_in_no_text_form_of_a_target() -> None:
 )
 def test_address_is_understood(url: str, origin: tuple[str, str, int], host: bytes) -> None:
     to = request_target("GET", url, {})
-    assert to.origin == origin
+    assert to.origin[:3] == origin
     assert host in to.head
 
 

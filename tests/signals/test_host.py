@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from sk_agents.signals import host
 from sk_agents.signals.host import HostPeers, HostSignals
@@ -60,6 +61,17 @@ async def test_message_reaches_the_one_it_is_for_or_all_others(tmp_path: Path) -
         assert inboxes[b.address].messages == [(a.address, b"to b"), (a.address, b"to all")]
         assert inboxes[c.address].messages == [(a.address, b"to all")]
         assert not inboxes[a.address].messages
+
+
+def test_loop_that_servers_run_on_carries_messages_too(tmp_path: Path) -> None:
+    async def talk() -> None:
+        async with members(tmp_path / "peers", 2) as (a, b):
+            inbox = Inbox(b)
+            a.send(b"hello")
+            await inbox.until(lambda: inbox.messages == [(a.address, b"hello")])
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(talk())
 
 
 async def test_wake_ups_of_one_moment_reach_the_others_together_and_not_the_sender(

@@ -17,7 +17,7 @@ from tests.tools.calls import call, result
 from tests.tools.mcp_servers.running import friendly, hostile, running, until
 
 GO = "mcp_hostile-go"
-RESETS = ["noise", "garbage", "dies", "huge"]
+RESETS = ["dies", "huge"]
 
 
 @pytest.mark.parametrize("mode", RESETS)

@@ -26,6 +26,8 @@ from sk_agents.exceptions import (
     TealError,
     Unauthenticated,
 )
+from sk_agents.outbound.aiohttp_options import request_options, request_problem
+from sk_agents.outbound.network import Network
 
 logger = logging.getLogger(__name__)
 
@@ -52,13 +54,16 @@ class Issuer:
         min_interval: float = MIN_INTERVAL,
         max_stale: float = MAX_STALE,
         now: Callable[[], float] = time.monotonic,
+        network: Network | None = None,
     ) -> None:
-        self._url = configuration_url
+        self.url = configuration_url
+        self._network = network or Network()
         self._expected = expected
         self._min_interval = min_interval
         self._max_stale = max_stale
         self._now = now
         self._name = ""
+        self._described: Mapping[str, Any] = {}
         self._keys: dict[str, PyJWK] = {}
         self._fetched_at: float | None = None
         self._tried_at = float("-inf")
@@ -88,6 +93,20 @@ class Issuer:
             return self._keys[key_id]
         except KeyError:
             raise Unauthenticated("The token is signed with an unknown key.") from None
+
+    async def address(self, name: str) -> str | None:
+        """The address that the discovery document gives by this name, such as `token_endpoint`.
+
+        Raises:
+            AuthorizerUnavailable: it was never reached, or not for too long.
+        """
+        await self._be_fresh()
+        address = self._described.get(name)
+        try:
+            check_url(str(address), name)
+        except ConfigurationError:
+            return None
+        return str(address)
 
     async def ping(self) -> None:
         """Raises AuthorizerUnavailable: no usable keys are known."""
@@ -132,24 +151,34 @@ class Issuer:
         except (aiohttp.ClientError, *_UNREADABLE) as error:
             logger.warning(
                 "the token issuer cannot be read",
-                extra={"issuer": self._url, "error": f"{type(error).__name__}: {error}"},
+                extra={"issuer": self.url, "error": self._problem(error)},
             )
         finally:
             self._fetching = None
 
     async def _fetch(self) -> None:
         timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT)
-        # The environment's proxies and certificates are the operator's.
-        async with aiohttp.ClientSession(timeout=timeout, trust_env=True) as session:
-            described = await _document(session, self._url)
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            described = await self._document(session, self.url)
             keys_url = str(described["jwks_uri"])
             check_url(keys_url, "jwks_uri")
-            published = await _document(session, keys_url)
+            published = await self._document(session, keys_url)
         if self._expected not in (None, described["issuer"]):
-            raise ValueError(f"{self._url} describes another issuer")
+            raise ValueError(f"{self.url} describes another issuer")
         self._name = str(described["issuer"])
+        self._described = described
         self._keys = dict(_usable_keys(published, self._name))
         self._fetched_at = self._now()
+
+    async def _document(self, session: aiohttp.ClientSession, url: str) -> Mapping[str, Any]:
+        options = await request_options(self._network, url)
+        async with session.get(url, allow_redirects=False, **options) as response:
+            return await _read(response, url)
+
+    def _problem(self, error: Exception) -> str:
+        if isinstance(error, aiohttp.ClientError | OSError):
+            return request_problem(error, self._network, self.url)
+        return f"{type(error).__name__}: {error}"
 
     def _age(self) -> float:
         return float("inf") if self._fetched_at is None else self._now() - self._fetched_at
@@ -175,13 +204,12 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-async def _document(session: aiohttp.ClientSession, url: str) -> Mapping[str, Any]:
-    async with session.get(url, allow_redirects=False) as response:
-        if response.status != 200:
-            raise ValueError(f"{url} answered {response.status}")
-        body = await response.content.read(MAX_DOCUMENT_BYTES + 1)
-        while len(body) <= MAX_DOCUMENT_BYTES and (more := await response.content.read(65536)):
-            body += more
+async def _read(response: aiohttp.ClientResponse, url: str) -> Mapping[str, Any]:
+    if response.status != 200:
+        raise ValueError(f"{url} answered {response.status}")
+    body = await response.content.read(MAX_DOCUMENT_BYTES + 1)
+    while len(body) <= MAX_DOCUMENT_BYTES and (more := await response.content.read(65536)):
+        body += more
     if len(body) > MAX_DOCUMENT_BYTES:
         raise ValueError(f"{url} is larger than {MAX_DOCUMENT_BYTES} bytes")
     document = orjson.loads(body)

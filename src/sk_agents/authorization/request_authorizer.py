@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
+
+from sk_agents.wire.views import SignInView
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +52,15 @@ class RequestAuthorizer(ABC):
         Raises:
             AuthorizerUnavailable: they cannot; the server is not ready.
         """
+
+    def addresses(self) -> Sequence[str]:
+        """The URLs that callers are verified with, for `teal doctor` to try."""
+        return ()
+
+    async def sign_in(self) -> SignInView:
+        """How people get what they have to send; `GET /sign-in` answers it to everyone.
+
+        Raises:
+            AuthorizerUnavailable: that cannot be said now.
+        """
+        return SignInView(method="token")

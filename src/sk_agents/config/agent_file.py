@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 USUAL_PATH = Path("agents/config.yaml")
 # First path segments that belong to the server itself.
 RESERVED_NAMES = frozenset(
-    "agents approvals assets chat chats docs favicon.ico grants health metrics oauth "
-    "openapi.json redoc robots.txt static usage".split()
+    "agents approvals assets chat chats docs favicon.ico grants health me metrics oauth "
+    "openapi.json redoc robots.txt sign-in static usage".split()
 )
 # Both become one segment of a route's path.
 URL_SEGMENT = re.compile(r"[^/\\?#%{}\x00-\x1f\x7f]{1,128}")

@@ -40,6 +40,8 @@ PAIRS = (
     ("plugin_catalog_module", "plugin_catalog_class"),
     ("custom_chat_completion_factory_module", "custom_chat_completion_factory_class_name"),
 )
+# One of them says what encrypts the store.
+KEY_SOURCES = ("encryption_keys", "encryption_keys_file", "encryption_keys_command")
 ALIASED_FIELDS = PAIRS[0] + PAIRS[1]
 
 # The public project's, which no part of this server uses yet.
@@ -72,6 +74,15 @@ def _split(value: object) -> object:
     if not isinstance(value, str):
         return value
     return tuple(part for part in (part.strip() for part in value.split(",")) if part)
+
+
+def _pairs(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    parts = [part.strip().partition("=") for part in value.split(",") if part.strip()]
+    if not all(name.strip() and text.strip() for name, _, text in parts):
+        raise ValueError("must be like name=value, with commas between several")
+    return {name.strip(): text.strip() for name, _, text in parts}
 
 
 def _host(value: str) -> str:
@@ -107,8 +118,10 @@ SigningAlgorithms = Annotated[
     Field(min_length=1),
 ]
 Port = Annotated[int, Field(ge=0, le=65535)]
+Workers = Annotated[Annotated[int, Field(ge=1, le=256)] | Literal["auto"], BeforeValidator(_lower)]
 # Several names in one variable, with commas between them.
 Names = Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(_split)]
+Parameters = Annotated[dict[str, str] | None, NoDecode, BeforeValidator(_pairs)]
 HostNames = Annotated[
     tuple[Annotated[str, AfterValidator(_host)], ...] | None, NoDecode, BeforeValidator(_split)
 ]
@@ -159,6 +172,11 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
     port: Port = Field(8000, description="Port to listen on; 0 picks a free one.")
+    workers: Workers = Field(
+        1,
+        description="Processes that serve the address together; `auto`: one for each core that "
+        "this process may use.",
+    )
     allowed_hosts: HostNames = Field(
         None,
         description="Names, without ports, by which clients may call this server; `*` for any. "
@@ -286,6 +304,17 @@ class Settings(BaseSettings):
     entra_token_versions: TokenVersions = Field(
         ("1.0", "2.0"), description="Versions of access tokens that are accepted."
     )
+    entra_page_client_id: str | None = Field(
+        None,
+        min_length=1,
+        description="Id of the registration as which the page signs people in. Unset: it asks for "
+        "a token.",
+    )
+    entra_cli_client_id: str | None = Field(
+        None,
+        min_length=1,
+        description="Id of the registration as which `teal login` signs people in.",
+    )
     oidc_issuer: str | None = Field(
         None,
         min_length=1,
@@ -304,6 +333,24 @@ class Settings(BaseSettings):
     oidc_algorithms: SigningAlgorithms = Field(
         ("RS256",), description="Algorithms with which tokens may be signed."
     )
+    oidc_page_client_id: str | None = Field(
+        None,
+        min_length=1,
+        description="Client as which the page signs people in. Unset: it asks for a token.",
+    )
+    oidc_cli_client_id: str | None = Field(
+        None, min_length=1, description="Client as which `teal login` signs people in."
+    )
+    oidc_sign_in_scopes: Names = Field(
+        None,
+        description="Scopes that signing in asks for. Unset: `openid`, `profile`, "
+        "`offline_access` and those of `TA_OIDC_SCOPES`.",
+    )
+    oidc_sign_in_parameters: Parameters = Field(
+        None,
+        description="Further parameters of requests to the issuer, as `name=value` with commas, "
+        "such as `audience=...` (Auth0) or `resource=...` (RFC 8707).",
+    )
     keys_file: Path | None = Field(
         None, description="File of access keys. Unset: `keys.json` in the user's data folder."
     )
@@ -321,9 +368,29 @@ class Settings(BaseSettings):
     )
     persistence_class: str | None = Field(None, description="Its class.")
     encryption_keys: SecretStr | None = Field(
-        None, description="Refused: stored conversations are not encrypted yet."
+        None,
+        description="Keys that encrypt what is stored, with commas between them: the first "
+        "encrypts, each of them decrypts. `teal encryption-key` makes one. Unset: nothing is "
+        "encrypted.",
+    )
+    encryption_keys_file: Path | None = Field(
+        None, description="File that holds these keys instead, one a line."
+    )
+    encryption_keys_command: str | None = Field(
+        None,
+        min_length=1,
+        description="Command that prints these keys instead, one a line; it is run without a "
+        "shell when the server starts.",
     )
     api_key: SecretStr | None = Field(None, description="API key for the model provider.")
+    client_cert: Path | None = Field(
+        None,
+        description="Certificate (PEM) that this server shows to https servers that ask for one.",
+    )
+    client_key: Path | None = Field(
+        None, description="Its private key. Unset: it is in the certificate's file."
+    )
+    client_key_password: SecretStr | None = Field(None, description="The key's password.")
     model: str | None = Field(
         None,
         min_length=1,
@@ -387,10 +454,18 @@ class Settings(BaseSettings):
                 raise ValueError(f"{variable(other)} is not set, but {variable(one)} is")
         if self.authorizer and self.authorizer_module:
             raise ValueError("TA_AUTHORIZER and TA_AUTHORIZER_MODULE are both set; choose one")
-        if self.encryption_keys is not None:
-            # A server that starts would let its operator believe that they are.
-            raise ValueError("TA_ENCRYPTION_KEYS: stored conversations are not encrypted yet")
+        if self.client_key is not None and self.client_cert is None:
+            raise ValueError("TA_CLIENT_CERT is not set, but TA_CLIENT_KEY is")
+        sources = [name for name in KEY_SOURCES if getattr(self, name) is not None]
+        if len(sources) > 1:
+            names = " and ".join(variable(name) for name in sources)
+            raise ValueError(f"{names} are both set; choose one")
         return self
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether what is stored is encrypted."""
+        return any(getattr(self, name) is not None for name in KEY_SOURCES)
 
 
 def load_settings(config_paths: Sequence[Path] = (), **overrides: Any) -> Settings:

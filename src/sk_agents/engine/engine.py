@@ -14,7 +14,14 @@ from typing import Self
 
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.calls import decisions
-from sk_agents.engine.commands import Accepted, CancelRun, DecideApproval, EditRun, StartRun
+from sk_agents.engine.commands import (
+    Accepted,
+    CancelRun,
+    DecideApproval,
+    EditRun,
+    StartRun,
+    WithdrawVote,
+)
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL, RunStatus
@@ -172,8 +179,11 @@ class Engine:
     async def decide(self, command: DecideApproval, *more: DecideApproval) -> bool:
         """Decide approvals of one run, all or none; False if this same request did so before.
 
+        Where several people decide, it is a vote, and the decision if it completes their number.
+
         Raises:
-            ApprovalNotFound: no such approval of this user, or not of the same run.
+            ApprovalNotFound: no such approval that this user may see, or not of the same run.
+            NotApprover: others decide about it.
             ApprovalAlreadyDecided, ApprovalExpired, ApprovalWithdrawn, ApprovalMismatch: and
                 nothing was changed.
             InvalidInput, Forbidden: see `decisions.decision_events`.
@@ -188,8 +198,12 @@ class Engine:
         if known is None:
             return False
         failpoint("approval_decided")
-        self._drivers.drive(known, authorization=command.authorization)
+        self._drivers.drive(known, authorization=decisions.own_header(known, command))
         return True
+
+    async def withdraw_vote(self, command: WithdrawVote) -> None:
+        """Take a vote back. Raises as `decisions.withdraw` does."""
+        await decisions.withdraw(self._services, self.catalog, command)
 
     async def cancel(self, command: CancelRun) -> RunStatus:
         """Stop a run; its status when this returns.

@@ -23,7 +23,7 @@ from typing import Literal, Protocol, Self, runtime_checkable
 from sk_agents.engine.events import Event
 from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.models import Durability, Entry, EntryKind, Thread, ToolCall, Usage
+from sk_agents.engine.models import Durability, Entry, EntryKind, Review, Thread, ToolCall, Usage
 from sk_agents.engine.turns import (
     ModelStream,
     Prompt,
@@ -176,7 +176,7 @@ class Store(Protocol):
         """
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
-        """Where this run, approval or grant lies. A found entry may dangle, none is missing."""
+        """Where this run, approval, grant or review lies. One may dangle, none is missing."""
 
     async def open_entries(
         self, kind: EntryKind, user_id: str, *, after: str | None = None, limit: int = 100
@@ -460,3 +460,6 @@ class Policy(Protocol):
 
     def verdict(self, call: ToolCall, spec: ToolSpec) -> Literal["allow", "ask", "deny"]:
         """What to do with this call, from rules, catalog and declaration, in that order."""
+
+    def review(self, call: ToolCall, spec: ToolSpec) -> Review | None:
+        """Of a call that is asked about: who decides, and how; `None` is the requester alone."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from pydantic import BaseModel, ConfigDict
@@ -34,6 +34,18 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 # Returns if the dependency can serve now, raises if it cannot.
 Ping = Callable[[], Awaitable[object]]
+
+
+class WorkerGroup(Protocol):
+    """The workers that serve one address together, as the one with this number sees them."""
+
+    number: int
+
+    def states(self) -> list[dict[str, Any]]:
+        """Each worker: number, process, state, restarts."""
+
+    async def metrics(self, own: bytes) -> bytes:
+        """All workers' pages of metrics as one; this one's is `own`."""
 
 
 class Health:
@@ -126,11 +138,13 @@ def agent_health_operations(prefix: str, health: Health, tag: str) -> list[Opera
     ]
 
 
-def metrics_operation(page: Callable[[], bytes]) -> Operation:
+def metrics_operation(page: Callable[[], bytes], workers: WorkerGroup | None = None) -> Operation:
     """The page that Prometheus reads. Everyone who can reach the server can read it."""
 
     async def metrics() -> Response:
-        return Response(page(), media_type=METRICS_TYPE)
+        own = page()
+        whole = own if workers is None else await workers.metrics(own)
+        return Response(whole, media_type=METRICS_TYPE)
 
     return Operation(
         method="GET", path=METRICS_PATH, endpoint=metrics, who=None, is_described=False

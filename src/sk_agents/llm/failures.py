@@ -50,6 +50,7 @@ HINTS = {
     402: "the account has no credit",
     403: "the API key may not use this model",
     404: "no such model, or a wrong base URL",
+    407: "the proxy wants a user and a password: put them into the URL of HTTP_PROXY",
 }
 
 Sleep = Callable[[float], Awaitable[object]]

@@ -2,7 +2,8 @@
 
 A network read wakes its reader once, whatever it holds, and a connection has one timer, moved only
 when it fires or would fire too late: a streamed reply of a fast model is many small reads. There
-are no redirects and no compression.
+are no redirects and no compression. A proxy gets the whole URL of plain addresses, and is asked for
+a tunnel to https ones.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ import httptools
 
 from sk_agents import __version__
 from sk_agents.exceptions import ConfigurationError, ModelProtocolError, ModelUnavailable
+from sk_agents.outbound.certificates import ClientCertificate
+from sk_agents.outbound.network import Network
+from sk_agents.outbound.problems import ProxyBroken, ProxyRefused
+from sk_agents.outbound.proxies import Proxy
 
 # This many bytes in a row without any body: a head, a trailer or a chunk's extension out of bounds.
 MAX_HEAD_BYTES = 256 * 1024
@@ -33,9 +38,13 @@ Report = Callable[["HttpConnection"], None]
 
 # How long the next address is not tried while one is still being connected to.
 NEXT_ADDRESS_SECONDS = 0.25
-_HEADER_NAME = re.compile(r"[A-Za-z0-9-]+")
+# Of a proxy's answer to `CONNECT`, which has no body when it agrees.
+MAX_TUNNEL_HEAD = 16 * 1024
+_TUNNEL_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})[ \r]")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _PATH_CHARACTERS = "/%:@!$&'()*+,;=~"
+_QUERY_CHARACTERS = f"{_PATH_CHARACTERS}?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,9 +303,17 @@ class Pool:
 
 
 class Origin(NamedTuple):
+    """Connections to the same origin are shared."""
+
     scheme: str
     host: str
     port: int
+    proxy: Proxy | None = None
+    certificate: ClientCertificate | None = None
+
+    @property
+    def authority(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +324,14 @@ class RequestTarget:
     head: bytes = field(repr=False)
 
 
-def request_target(method: str, url: str, headers: Mapping[str, str]) -> RequestTarget:
+def request_target(
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    *,
+    proxy: Proxy | None = None,
+    certificate: ClientCertificate | None = None,
+) -> RequestTarget:
     """What `HttpClient.send` needs to know of an address.
 
     Raises:
@@ -316,8 +340,11 @@ def request_target(method: str, url: str, headers: Mapping[str, str]) -> Request
     parts = urlsplit(url)
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
+    origin = Origin(parts.scheme, host, port, proxy, certificate)
     name = f"[{host}]" if ":" in host else host
-    lines = [f"{method} {quote(parts.path or '/', _PATH_CHARACTERS)} HTTP/1.1"]
+    path = quote(parts.path or "/", _PATH_CHARACTERS)
+    if parts.query:
+        path += f"?{quote(parts.query, _QUERY_CHARACTERS)}"
     all_headers = {
         "Host": name if parts.port is None else f"{name}:{port}",
         "User-Agent": f"teal-agents/{__version__}",
@@ -325,23 +352,33 @@ def request_target(method: str, url: str, headers: Mapping[str, str]) -> Request
         "Accept-Encoding": "identity",
         **headers,
     }
+    if proxy is not None and parts.scheme == "http":
+        path = f"http://{origin.authority}{path}"
+        if proxy.authorization is not None:
+            all_headers["Proxy-Authorization"] = proxy.authorization
+    lines = [f"{method} {path} HTTP/1.1"]
     for header, value in all_headers.items():
         if not (_HEADER_NAME.fullmatch(header) and _HEADER_VALUE.fullmatch(value)):
             raise ConfigurationError(f"the header {header} holds characters no header may hold")
         lines.append(f"{header}: {value}")
-    return RequestTarget(Origin(parts.scheme, host, port), "\r\n".join(lines).encode())
+    return RequestTarget(origin, "\r\n".join(lines).encode())
 
 
 class HttpClient:
     """Bound to one event loop. A slot is held by every connection that is not resting."""
 
-    def __init__(self, pool: Pool, trace: Callable[[], str | None] | None = None) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        trace: Callable[[], str | None] | None = None,
+        network: Network | None = None,
+    ) -> None:
         self._pool = pool
         self._trace = trace
+        self._network = network or Network()
         self._slots = asyncio.Semaphore(pool.connections)
         self._open: set[HttpConnection] = set()
         self._resting: dict[Origin, list[HttpConnection]] = {}
-        self._tls: ssl.SSLContext | None = None
         self._is_closed = False
         self._all_lost = asyncio.Event()
 
@@ -406,38 +443,68 @@ class HttpClient:
         return connection
 
     async def _connected(self, origin: Origin) -> HttpConnection:
-        loop = asyncio.get_running_loop()
-        tls = await self._context() if origin.scheme == "https" else None
+        tls = await self._tls(origin) if origin.scheme == "https" else None
+        place = origin.proxy or origin
+        opened = await _opened(place.host, place.port)
         try:
-            addresses = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
-        except UnicodeError:
-            raise OSError("no host can have this name") from None
-        opened = await aiohappyeyeballs.start_connection(
-            addresses, happy_eyeballs_delay=NEXT_ADDRESS_SECONDS, interleave=1
-        )
-        try:
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _, connection = await loop.create_connection(
-                lambda: HttpConnection(
-                    lambda connection: self._rest(origin, connection),
-                    lambda connection: self._lost(origin, connection),
-                    self._pool.keepalive,
-                ),
-                sock=opened,
-                ssl=tls,
-                server_hostname=origin.host if tls else None,
-            )
+            if origin.proxy is None:
+                return await self._over(opened, origin, tls, origin.host)
+            proxy = origin.proxy
+            outer = await self._tls(origin) if proxy.scheme == "https" else None
+            if tls is None:
+                return await self._over(opened, origin, outer, proxy.host)
+            return await self._tunnelled(opened, origin, outer, tls)
         except BaseException:
             opened.close()
             raise
+
+    async def _over(
+        self, opened: socket.socket, origin: Origin, tls: ssl.SSLContext | None, name: str
+    ) -> HttpConnection:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: self._connection(origin),
+            sock=opened,
+            ssl=tls,
+            server_hostname=name if tls else None,
+        )
         return connection
 
-    async def _context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            # It reads the system's certificates.
-            self._tls = await asyncio.to_thread(ssl.create_default_context)
-            self._tls.set_alpn_protocols(["http/1.1"])
-        return self._tls
+    async def _tunnelled(
+        self,
+        opened: socket.socket,
+        origin: Origin,
+        outer: ssl.SSLContext | None,
+        tls: ssl.SSLContext,
+    ) -> HttpConnection:
+        assert origin.proxy is not None
+        loop = asyncio.get_running_loop()
+        transport, tunnel = await loop.create_connection(
+            lambda: _Tunnel(origin),
+            sock=opened,
+            ssl=outer,
+            server_hostname=origin.proxy.host if outer else None,
+        )
+        try:
+            await tunnel.is_open
+            inner = await loop.start_tls(transport, tunnel, tls, server_hostname=origin.host)
+        except BaseException:
+            transport.abort()
+            raise
+        assert inner is not None
+        connection = self._connection(origin)
+        inner.set_protocol(connection)
+        connection.connection_made(inner)
+        return connection
+
+    def _connection(self, origin: Origin) -> HttpConnection:
+        return HttpConnection(
+            lambda connection: self._rest(origin, connection),
+            lambda connection: self._lost(origin, connection),
+            self._pool.keepalive,
+        )
+
+    async def _tls(self, origin: Origin) -> ssl.SSLContext:
+        return await self._network.loaded_context(origin.certificate)
 
     def _rest(self, origin: Origin, connection: HttpConnection) -> None:
         self._slots.release()
@@ -452,3 +519,59 @@ class HttpClient:
         self._open.discard(connection)
         if not self._open:
             self._all_lost.set()
+
+
+async def _opened(host: str, port: int) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    try:
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError:
+        raise OSError("no host can have this name") from None
+    opened = await aiohappyeyeballs.start_connection(
+        addresses, happy_eyeballs_delay=NEXT_ADDRESS_SECONDS, interleave=1
+    )
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return opened
+
+
+class _Tunnel(asyncio.Protocol):
+    """Asks a proxy for a connection to an origin; `is_open` has no result but errors."""
+
+    def __init__(self, origin: Origin) -> None:
+        assert origin.proxy is not None
+        self._origin = origin
+        self._proxy = origin.proxy
+        self._head = bytearray()
+        self.is_open: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        place = self._origin.authority
+        lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}"]
+        if self._proxy.authorization is not None:
+            lines.append(f"Proxy-Authorization: {self._proxy.authorization}")
+        cast(asyncio.Transport, transport).write("\r\n".join([*lines, "", ""]).encode())
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_open.done():
+            return
+        self._head += data
+        end = self._head.find(b"\r\n\r\n")
+        status = _TUNNEL_STATUS.match(self._head)
+        if end < 0 and len(self._head) <= MAX_TUNNEL_HEAD:
+            return
+        if status is None or end < 0:
+            self._fail(ProxyBroken(f"{self._proxy.url} does not speak as a proxy"))
+        elif not 200 <= int(status[1]) < 300:
+            self._fail(ProxyRefused(self._proxy.url, int(status[1])))
+        elif end + 4 < len(self._head):
+            # In a tunnel it is the client that speaks first.
+            self._fail(ProxyBroken(f"{self._proxy.url} does not speak as a proxy"))
+        else:
+            self.is_open.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(exc or ProxyBroken(f"{self._proxy.url} closed the connection"))
+
+    def _fail(self, error: Exception) -> None:
+        if not self.is_open.done():
+            self.is_open.set_exception(error)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Self, TypeVar
 
 from sk_agents.exceptions import ModelUnavailable
-from sk_agents.llm.http_client import HttpClient, Pool
+from sk_agents.llm.http_client import HttpClient, Pool, RequestTarget, request_target
+from sk_agents.outbound.certificates import ClientCertificate
+from sk_agents.outbound.network import Network
 
 T = TypeVar("T")
 
@@ -16,10 +18,15 @@ class ModelClients:
     """Entered once per process; connections are made when the first model is called."""
 
     def __init__(
-        self, pool: Pool | None = None, *, trace: Callable[[], str | None] | None = None
+        self,
+        pool: Pool | None = None,
+        *,
+        trace: Callable[[], str | None] | None = None,
+        network: Network | None = None,
     ) -> None:
         """`trace` gives the `traceparent` of the call that is being made."""
         self._pool = pool or Pool()
+        self.network = network or Network()
         self.trace = trace
         self._http: HttpClient | None = None
         self._is_open = False
@@ -58,5 +65,21 @@ class ModelClients:
         if self._http is None:
             if not self._is_open:
                 raise ModelUnavailable("the model clients are closed", is_final=True)
-            self._http = HttpClient(self._pool, self.trace)
+            self._http = HttpClient(self._pool, self.trace, self.network)
         return self._http
+
+    def target(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        certificate: ClientCertificate | None = None,
+    ) -> RequestTarget:
+        """Where requests that are posted to this address go.
+
+        Raises:
+            ConfigurationError: a header, the proxy or the certificate cannot be used.
+        """
+        if certificate is not None:
+            self.network.check(certificate)
+        proxy = self.network.proxy_for(url)
+        return request_target("POST", url, headers, proxy=proxy, certificate=certificate)

@@ -25,10 +25,12 @@ from sk_agents.llm.failures import (
     parse_retry_after,
     refusal,
 )
-from sk_agents.llm.http_client import HttpConnection, Timeouts, request_target
+from sk_agents.llm.http_client import HttpConnection, Timeouts
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_wire import Dialect, RequestEncoder
 from sk_agents.llm.replies import PlainChunks, StreamedReply, plain_text
+from sk_agents.outbound.certificates import ClientCertificate
+from sk_agents.outbound.problems import connection_problem, is_lasting
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +54,7 @@ class Endpoint:
     dialect: Dialect = Dialect()
     timeouts: Timeouts = Timeouts()
     retry: RetryPolicy = RetryPolicy()
+    certificate: ClientCertificate | None = None
     max_event: int = MAX_EVENT_BYTES
     max_reply: int = MAX_REPLY_BYTES
 
@@ -73,7 +76,9 @@ class OpenAIChat:
         headers = {"Content-Type": "application/json", "Accept": EVENT_STREAM}
         if endpoint.key:
             headers["Authorization"] = f"Bearer {endpoint.key}"
-        self._target = request_target("POST", f"{endpoint.base_url}/chat/completions", headers)
+        self._target = clients.target(
+            f"{endpoint.base_url}/chat/completions", headers, endpoint.certificate
+        )
 
     def stream(self, prompt: Prompt) -> _Stream:
         return _Stream(self, prompt)
@@ -161,8 +166,9 @@ class _Stream:
             return reading.feed(read) if read else reading.end()
         except OSError as error:
             failure: ModelError = ModelUnavailable(
-                f"the provider cannot be reached ({type(error).__name__})",
+                f"the provider cannot be reached: {connection_problem(error)}",
                 dropped=isinstance(error, DROPPED),
+                is_final=is_lasting(error),
             )
         except ModelError as error:
             failure = error

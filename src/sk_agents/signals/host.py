@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 from uuid import uuid4
 
 from sk_agents.private_files import make_private_folder
@@ -185,8 +185,8 @@ class _Link(asyncio.Protocol):
         self.address = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's are none by name.
+        self._transport = cast(asyncio.Transport, transport)
         self._peers.link_opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -148,8 +148,8 @@ async def die() -> str:
     os._exit(3)
 
 
-def serve_http() -> None:
-    app = server.streamable_http_app()
+def serve_http(*, older: bool = False) -> None:
+    app = server.sse_app() if older else server.streamable_http_app()
     port = int(os.environ.get("PORT", "0"))
     listener = socket.create_server(("127.0.0.1", port), reuse_port=True)
     sys.stdout.write(f"{listener.getsockname()[1]}\n")
@@ -158,7 +158,7 @@ def serve_http() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[2:] == ["--http"]:
-        serve_http()
+    if sys.argv[2:] in (["--http"], ["--sse"]):
+        serve_http(older=sys.argv[2] == "--sse")
     else:
         server.run("stdio")

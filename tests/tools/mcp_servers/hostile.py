@@ -99,9 +99,11 @@ def called(id: Any) -> None:
             for _ in range(16 * 1024):
                 raw(part)
         case "noise":
-            raw(b"Traceback (most recent call last): oh no\n")
+            raw(b"Traceback (most recent call last): oh no\n" * 10)
+            send({"id": id, "result": ok})
         case "garbage":
             raw(b"\xff\xfe\x00 not utf-8\n")
+            send({"id": id, "result": ok})
         case "dies" | "dies reading" | "dies repeatable":
             sys.exit(3)
         case _ if MODE.startswith("dies once") and calls_so_far() == 1:
@@ -127,6 +129,12 @@ def main() -> None:
     lists = 0
     if MODE == "deaf":
         time.sleep(3600)
+    if MODE == "banner":
+        raw(b'Welcome to the server!\n{"level": "info"}\n[1, 2]\n\n')
+    if MODE == "broken":
+        sys.stderr.write("loading\nKeyError: 'TOKEN=s3cret-value'\n")
+        sys.stderr.flush()
+        sys.exit(4)
     for line in sys.stdin:
         message = json.loads(line)
         match message.get("method"):

@@ -43,23 +43,24 @@ def held_port() -> Iterator[int]:
 
 def at_port(port: int, **fields: Any) -> dict[str, Any]:
     url = f"http://127.0.0.1:{port}/mcp"
-    return {"name": "friendly", "transport": "http", "url": url, **fields}
+    return {"name": "friendly", "transport": "http", "url": url} | fields
 
 
 @asynccontextmanager
 async def friendly_http(
-    folder: Path, port: int = 0, **fields: Any
+    folder: Path, port: int = 0, way: str = "http", **fields: Any
 ) -> AsyncIterator[dict[str, Any]]:
     """An entry for the friendly server over HTTP, which runs meanwhile."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(HERE / "friendly.py"), str(folder), "--http",
+        sys.executable, str(HERE / "friendly.py"), str(folder), f"--{way}",
         stdout=PIPE, env={"PORT": str(port)},
     )  # fmt: skip
     try:
         assert process.stdout is not None
         async with asyncio.timeout(BOUND):
             found = int(await process.stdout.readline())
-        yield at_port(found, **fields)
+        place = {"transport": "sse", "url": f"http://127.0.0.1:{found}/sse"} if way == "sse" else {}
+        yield at_port(found, **place, **fields)
     finally:
         if process.returncode is None:
             process.kill()
@@ -90,11 +91,11 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    folder: Path, *entries: dict[str, Any], start_seconds: float = BOUND, **patience: float
+    folder: Path, *entries: dict[str, Any], start_seconds: float = BOUND, **options: Any
 ) -> AsyncIterator[Running]:
     """One agent with these servers, once it is known whether they could be reached."""
     pins = Pins(folder / "pins.json")
-    servers = McpServers(pins, start_seconds=start_seconds, **patience)
+    servers = McpServers(pins, start_seconds=start_seconds, **options)
     source = servers.source(entries, agent_file=folder / "config.yaml", field="mcp_servers")
     box = AgentToolbox(source)
     async with servers:

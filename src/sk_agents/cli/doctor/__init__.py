@@ -15,7 +15,7 @@ def doctor(
         list[Path] | None, typer.Argument(help="Agent files, or folders of them, as for serve.")
     ] = None,
     store: StoreUrl = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Do not call any model.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Try no address or model.")] = False,
     model_timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.1, help="How long to wait for each model.")
     ] = 30.0,
@@ -31,7 +31,7 @@ def doctor(
     user: User = None,
     as_json: Json = False,
 ) -> None:
-    """Check the configuration, the store, the models, the machine and a running server.
+    """Check configuration, store, network, MCP servers, models, machine and a running server.
 
     Without CONFIG it checks what `teal serve` would serve. It opens the store and writes to it as a
     server would. It asks each model for one word.

@@ -14,7 +14,12 @@ from pathlib import Path
 
 from sk_agents import __version__
 from sk_agents.cli.doctor.findings import Finding, report
-from sk_agents.cli.doctor.remote_checks import check_models, check_server, is_teal_server
+from sk_agents.cli.doctor.remote_checks import (
+    check_addresses,
+    check_server,
+    check_services,
+    is_teal_server,
+)
 from sk_agents.cli.options import Exit, ServerAccess
 from sk_agents.cli.serve import served_agents
 from sk_agents.cli.server_connection import silence_client_log
@@ -22,7 +27,7 @@ from sk_agents.config.settings import Settings, load_settings
 from sk_agents.config.store_url import store_url, without_secrets
 from sk_agents.exceptions import ConfigurationError, StoreError
 from sk_agents.http.caller import check_bind_address
-from sk_agents.wiring import ServerParts, build_authorizer, build_parts
+from sk_agents.wiring import ServerParts, build_authorizer, build_parts, outbound_addresses
 
 CONFIGURATION = "configuration"
 DISTRIBUTION = "teal-agents"
@@ -80,10 +85,14 @@ async def _local_checks(
     yield await _check_store(settings, parts)
     yield check_disk(store_url(settings))
     yield await check_port(settings.host, settings.port)
+    addresses = outbound_addresses(parts, settings)
+    network = parts.clients.models.network
+    async for finding in check_addresses(addresses, network, is_tried=model_timeout is not None):
+        yield finding
     if model_timeout is None:
         yield Finding("models", "ok", "not called, because of --offline")
         return
-    async for finding in check_models(settings, offer.files, parts, seconds=model_timeout):
+    async for finding in check_services(settings, offer.files, parts, seconds=model_timeout):
         yield finding
 
 

@@ -1,4 +1,5 @@
-"""The doctor's checks over the network: does each model answer, and is a running server healthy?
+"""The doctor's checks over the network: how is each address reached, does each MCP server and each
+model answer, and is a running server healthy?
 
 To call a model, the doctor serves the configuration on loopback and sends one message. So the
 question passes the provider's client, the agent's prompt and its tools like every other. Nothing is
@@ -13,10 +14,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
 from sk_agents import __version__
 from sk_agents.app import create_app
@@ -42,7 +45,10 @@ from sk_agents.client.event_stream import payload_of
 from sk_agents.client.sse_parser import Frame, SseParser
 from sk_agents.config.agent_file import AgentFile
 from sk_agents.config.settings import Settings
-from sk_agents.wiring import ServerParts
+from sk_agents.exceptions import ConfigurationError
+from sk_agents.outbound.network import Network
+from sk_agents.outbound.reach import origin_of, reach
+from sk_agents.wiring import OutboundAddress, ServerParts
 
 QUESTION = "Answer with the single word: ready."
 MODEL_EVENTS = Answer | AnswerDelta | Thinking | ThinkingDelta | ToolCall | ApprovalRequired
@@ -65,13 +71,43 @@ SHORTEST_STREAM = 0.2
 LIVE_SHARE = 0.5
 
 
-async def check_models(
+async def check_addresses(
+    addresses: Sequence[OutboundAddress], network: Network, *, is_tried: bool
+) -> AsyncIterator[Finding]:
+    """Which proxy and which authorities each address of the configuration would use."""
+    for address in addresses:
+        check = f"way to {address.purpose}"
+        try:
+            proxy = network.proxy_for(address.url)
+        except ConfigurationError as error:
+            yield Finding(check, "fail", str(error))
+            continue
+        way = f"through {proxy.url} ({proxy.variable})" if proxy else "without a proxy"
+        is_secure = address.url.startswith("https:")
+        trust = f", trusting {network.authorities}" if is_secure else ""
+        detail = f"{origin_of(address.url)} {way}{trust}"
+        if not is_tried:
+            yield Finding(check, "ok", f"{detail}; not tried, because of --offline")
+            continue
+        problem = await reach(network, address.url, address.certificate)
+        if problem is None:
+            yield Finding(check, "ok", f"{detail}: reached")
+        else:
+            yield Finding(check, "fail", f"{detail}: {problem}", "docs/networks.md")
+
+
+async def check_services(
     settings: Settings, files: Sequence[AgentFile], parts: ServerParts, *, seconds: float
 ) -> AsyncIterator[Finding]:
+    """MCP servers, then models."""
     agents: dict[str, str] = {}
     for name, served in parts.agents.items():
         agents.setdefault(served.model, name)
-    async with _own_server(settings.model_copy(update=OWN_SERVER), files) as client:
+    own = create_app(settings.model_copy(update=OWN_SERVER), files)
+    async with _own_server(own) as address, TealClient(address) as client:
+        if parts.clients.mcp.is_used:
+            for finding in await _check_mcp(address):
+                yield finding
         for model, agent in agents.items():
             yield await _check_model(client, model, agent, seconds)
 
@@ -107,11 +143,29 @@ async def _first_event(chat: Chat, agent: str) -> Failed | None:
     return None
 
 
+async def _check_mcp(address: str) -> list[Finding]:
+    async with open_link(ServerAccess(address)) as link:
+        health = await link.call(ServerRequest("GET", "/health/ready"))
+    servers = health.get("mcp", []) if isinstance(health, dict) else []
+    return [_mcp_finding(server) for server in servers]
+
+
+def _mcp_finding(server: Mapping[str, Any]) -> Finding:
+    check = f"mcp server {server['server']}"
+    match server["status"]:
+        case "up":
+            return Finding(check, "ok", f"answers, {server['tools']} tools")
+        case "connecting":
+            hint = "programs that are downloaded first need more time; it is tried on and on"
+            return Finding(check, "warn", "has not answered yet", hint)
+        case status:
+            hint = "check its command or address; teal serve --log-level debug logs what it writes"
+            return Finding(check, "fail", f"{status}: {server['reason']}", hint)
+
+
 @asynccontextmanager
-async def _own_server(
-    settings: Settings, files: Sequence[AgentFile]
-) -> AsyncGenerator[TealClient, None]:
-    app = create_app(settings, files)
+async def _own_server(app: FastAPI) -> AsyncGenerator[str, None]:
+    """Its address, while it runs."""
     config = uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, loop="none")
     config.timeout_graceful_shutdown = 1
     server = SignalFreeServer(config)
@@ -120,8 +174,7 @@ async def _own_server(
         async with app.router.lifespan_context(app):
             serving = asyncio.ensure_future(server.serve(sockets=[listener]))
             try:
-                async with TealClient(address) as client:
-                    yield client
+                yield address
             finally:
                 server.should_exit = True
                 await serving

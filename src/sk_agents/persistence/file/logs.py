@@ -296,9 +296,12 @@ class FileSummaries:
     def open_entries(self, kind: EntryKind, user_id: str | None = None) -> Iterator[Entry]:
         """Those that are found by their key, too."""
         for head, waiting in self._all():
-            if user_id in (None, head.user_id):
-                entries = self._runs(head.thread_id) if kind == "run" else waiting
-                yield from (entry for entry in entries if entry.kind == kind and self._leads(entry))
+            if kind == "run" and user_id not in (None, head.user_id):
+                continue
+            for entry in self._runs(head.thread_id) if kind == "run" else waiting:
+                # A review is in the inbox of others than the thread's user.
+                if entry.kind == kind and user_id in (None, entry.user_id) and self._leads(entry):
+                    yield entry
 
     def _leads(self, entry: Entry) -> bool:
         return self._index.thread_of(entry.kind, entry.key) == entry.thread_id

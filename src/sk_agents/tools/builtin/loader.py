@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, StringConstraints, ValidationError
 
 from sk_agents.exceptions import ConfigurationError
+from sk_agents.outbound.network import Network
 from sk_agents.tools.builtin.basic_tools import ClockTools, MathTools, UserTools
 from sk_agents.tools.builtin.code import CodeTools
 from sk_agents.tools.builtin.files import FileLimits, FileTools
@@ -112,8 +113,15 @@ class BuiltinTools:
     `keep_out` are files of the server's own, such as its store: a workspace must not hold them.
     """
 
-    def __init__(self, threads: WorkerThreads, *, keep_out: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        threads: WorkerThreads,
+        *,
+        keep_out: Sequence[Path] = (),
+        network: Network | None = None,
+    ) -> None:
         self._threads = threads
+        self._network = network or Network()
         self._keep_out = tuple(file.resolve() for file in keep_out)
         self._sandbox = Sandbox()
 
@@ -152,7 +160,7 @@ class BuiltinTools:
             # aiohttp takes a fifth of a second to import, which agents without http_get save.
             from sk_agents.tools.builtin.web import WebTools  # noqa: PLC0415
 
-            yield from WebTools(block.http).functions()
+            yield from WebTools(block.http, network=self._network).functions()
         yield from UserTools().functions()
 
     def _workspaces(self, block: BuiltinBlock, path: Path, field: str) -> Workspaces | None:

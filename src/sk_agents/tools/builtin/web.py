@@ -1,7 +1,8 @@
 """Fetching text from hosts that the operator lists.
 
 A URL comes from a model, so it is checked before every connection, also after a redirect, and the
-connection goes to the address that was checked.
+connection goes to the address that was checked. A proxy is given that address instead of the name,
+so it cannot find another one for it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
+from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from sk_agents.engine.models import Effect
 from sk_agents.exceptions import ToolError
+from sk_agents.outbound.aiohttp_options import request_options
+from sk_agents.outbound.network import Network
 from sk_agents.tools.addresses import (
     AllowedUrls,
     CheckedAddress,
@@ -42,8 +46,16 @@ _HEADERS = {
 
 
 class WebTools:
-    def __init__(self, limits: WebLimits, resolve: Resolve = system_addresses) -> None:
+    def __init__(
+        self,
+        limits: WebLimits,
+        resolve: Resolve = system_addresses,
+        *,
+        network: Network | None = None,
+    ) -> None:
         self._limits, self._resolve = limits, resolve
+        # A host that a model chose learns nothing of this server's certificate.
+        self._network = (network or Network()).anonymous()
 
     def functions(self) -> Iterator[BuiltinFunction]:
         yield BuiltinFunction(
@@ -96,9 +108,14 @@ class WebTools:
 
     async def _fetch(self, checked: CheckedAddress) -> tuple[str, str | None]:
         """The text, or where a redirect leads."""
-        connector = aiohttp.TCPConnector(
-            resolver=PinnedResolver(checked), use_dns_cache=False, force_close=True
-        )
+        options = await request_options(self._network, checked.url)
+        url, headers = URL(checked.url, encoded=True), dict(_HEADERS)
+        resolver: AbstractResolver | None = PinnedResolver(checked)
+        if "proxy" in options:
+            headers["Host"] = url.host_port_subcomponent or checked.host
+            options["server_hostname"] = checked.host
+            url, resolver = url.with_host(checked.addresses[0]), None
+        connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, force_close=True)
         async with (
             aiohttp.ClientSession(
                 connector=connector,
@@ -106,9 +123,7 @@ class WebTools:
                 auto_decompress=False,
                 trust_env=False,
             ) as session,
-            session.get(
-                URL(checked.url, encoded=True), headers=_HEADERS, allow_redirects=False
-            ) as response,
+            session.get(url, headers=headers, allow_redirects=False, **options) as response,
         ):
             location = response.headers.get("Location")
             if response.status in _REDIRECTS and location is not None:

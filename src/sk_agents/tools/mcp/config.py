@@ -53,7 +53,7 @@ class McpServer(StrictModel):
     """One entry of `mcp_servers`."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,40}$")]
-    transport: Literal["stdio", "http"] = "stdio"
+    transport: Literal["stdio", "http", "sse"] = "stdio"
     command: Annotated[str, Field(min_length=1)] | None = None
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
@@ -115,6 +115,8 @@ class McpServer(StrictModel):
 
     @model_validator(mode="after")
     def _fields_fit_the_transport(self) -> Self:
+        if self.transport == "sse" and self.protocol_version is not None:
+            raise ValueError("protocol_version cannot be used with transport sse")
         needed, foreign = ("command", _HTTP_FIELDS), ("url", _STDIO_FIELDS)
         field_name, others = needed if self.transport == "stdio" else foreign
         if getattr(self, field_name) is None:

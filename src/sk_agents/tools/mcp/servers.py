@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from sk_agents.config.settings import environment
 from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import ToolContext
-from sk_agents.exceptions import ToolError, ToolInterrupted
+from sk_agents.exceptions import ConfigurationError, ToolError, ToolInterrupted
+from sk_agents.outbound.network import Network
+from sk_agents.outbound.problems import connection_problem
 from sk_agents.tools.base_tool import Tool
 from sk_agents.tools.mcp.calls import (
     CURRENT_CALL,
@@ -71,9 +73,15 @@ class McpConnection:
     """The connection of this process to one server, for all agents that name it."""
 
     def __init__(
-        self, spec: ServerSpec, pins: Pins, *, connect_seconds: float = CONNECT_SECONDS
+        self,
+        spec: ServerSpec,
+        pins: Pins,
+        network: Network,
+        *,
+        connect_seconds: float = CONNECT_SECONDS,
     ) -> None:
         self.spec = spec
+        self._network = network
         self._connect_seconds = connect_seconds
         self.status: Status = "connecting"
         self.reason: str | None = None
@@ -83,6 +91,7 @@ class McpConnection:
         self._session: McpSession | None = None
         self._is_up = asyncio.Event()
         self._news = asyncio.Event()
+        self._failure: str | None = None
         self._is_broken = False
         self._is_closing = False
         self._has_changed = False
@@ -102,7 +111,7 @@ class McpConnection:
                 self._gone("down", self.reason or "the connection ended")
             except Exception as error:
                 # The library, the server and the network may raise anything here.
-                self._gone(*_meaning(error))
+                self._gone(*self._meaning(error))
             if self._is_closing:
                 return
             if clock() - began > GOOD_SECONDS:
@@ -147,6 +156,9 @@ class McpConnection:
             self._is_broken, self.status, self.reason = True, "down", reason
         self._news.set()
 
+    def failed(self, reason: str) -> None:
+        self._failure = reason
+
     def tools_changed(self) -> None:
         self._has_changed = True
         self._news.set()
@@ -159,10 +171,10 @@ class McpConnection:
         from sk_agents.tools.mcp.session import open_session  # noqa: PLC0415
 
         self._is_broken = self._has_changed = False
-        self.reason = None
+        self._failure = None
         self._news.clear()
         opening = asyncio.timeout(self._connect_seconds)
-        async with opening, open_session(self.spec, self) as session:
+        async with opening, open_session(self.spec, self, self._network) as session:
             await self._list(session)
             opening.reschedule(None)
             self._came_up(session)
@@ -272,21 +284,23 @@ class McpConnection:
         self.status, self.reason = status, reason
         self.tried.set()
 
+    def _meaning(self, error: Exception) -> tuple[Status, str]:
+        """Its own words if it has some, else what the transport said last."""
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, ServerRefused):
+            return "refused", str(error)
+        if isinstance(error, TimeoutError):
+            return "down", self._failure or "no answer in time"
+        if isinstance(error, FileNotFoundError):
+            return "down", "no such program"
+        if isinstance(error, ConfigurationError):
+            return "down", str(error)
+        said = self.reason if self._is_broken else self._failure
+        return "down", said or connection_problem(error)
+
     def _away(self) -> str:
         return f"The MCP server '{self.spec.server.name}' cannot be reached now. Nothing was run."
-
-
-def _meaning(error: Exception) -> tuple[Status, str]:
-    """A status and a reason without anything the server wrote."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    if isinstance(error, ServerRefused):
-        return "refused", str(error)
-    if isinstance(error, TimeoutError):
-        return "down", "no answer in time"
-    if isinstance(error, FileNotFoundError):
-        return "down", "no such program"
-    return "down", type(error).__name__
 
 
 class McpSource:
@@ -318,8 +332,10 @@ class McpServers:
         *,
         start_seconds: float = START_SECONDS,
         connect_seconds: float = CONNECT_SECONDS,
+        network: Network | None = None,
     ) -> None:
         self.pins = pins or Pins()
+        self._network = network or Network()
         self._start_seconds = start_seconds
         self._connect_seconds = connect_seconds
         self._connections: dict[str, McpConnection] = {}
@@ -344,7 +360,7 @@ class McpServers:
     def _connection(self, spec: ServerSpec) -> McpConnection:
         if spec.key not in self._connections:
             self._connections[spec.key] = McpConnection(
-                spec, self.pins, connect_seconds=self._connect_seconds
+                spec, self.pins, self._network, connect_seconds=self._connect_seconds
             )
         return self._connections[spec.key]
 
@@ -374,6 +390,11 @@ class McpServers:
     @property
     def is_used(self) -> bool:
         return bool(self._connections)
+
+    def addresses(self) -> list[tuple[str, str]]:
+        """Names and URLs of the servers that are reached over HTTP."""
+        servers = [one.spec.server for one in self._connections.values()]
+        return [(server.name, server.url) for server in servers if server.url is not None]
 
     def statuses(self) -> list[dict[str, Any]]:
         """Of each server, for health reports: whether it is up, and what is withheld."""

@@ -3,7 +3,8 @@
 It is imported with the first server that is configured: the library takes a third of a second. A
 server may ask one thing of us: a question to the user whose call it works on. What it sends is
 bounded in size. The library's own transport for programs reads lines of any length, so there is
-another one here: a message that is too long, or no message at all, ends the session.
+another one here: a message that is too long ends the session; a line that is no message, such as a
+banner, is skipped.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import shutil
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol, Self
 from urllib.parse import quote
@@ -28,6 +31,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp import Client, MCPError
 from mcp.client import Transport
 from mcp.client.session import ClientRequestContext, IncomingMessage
+from mcp.client.sse import sse_client
 from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
@@ -37,6 +41,8 @@ from mcp_types import jsonrpc_message_adapter
 
 from sk_agents import __version__
 from sk_agents.exceptions import ToolError
+from sk_agents.outbound.network import Network
+from sk_agents.outbound.problems import connection_problem
 from sk_agents.tools.mcp.calls import (
     CURRENT_CALL,
     LiveCall,
@@ -57,6 +63,12 @@ NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 # Left as it is in a user's id; the rest is percent-encoded, since a header is ASCII.
 _PLAIN = "!#$&'()*+,/:;=?@[] "
 MOST_LOGGED = 500
+# Lines that are no messages are logged so often for each connection.
+MOST_STRAY_LINES = 3
+# What is kept of a program's last words, and how long its exit code is waited for.
+LAST_LINES = 3
+MOST_LAST_WORDS = 300
+EXIT_SECONDS = 1.0
 # How long a server may take to end once its input is closed, and after each signal.
 LEAVE_SECONDS = 2.0
 LOOK_SECONDS = 0.01
@@ -70,6 +82,10 @@ class SessionListener(Protocol):
     """What is called when something happens in a session."""
 
     def broken(self, reason: str) -> None: ...
+
+    def failed(self, reason: str) -> None:
+        """A request did not get through; the session may go on."""
+        ...
 
     def tools_changed(self) -> None: ...
 
@@ -158,7 +174,9 @@ class McpSession:
 
 
 @asynccontextmanager
-async def open_session(spec: ServerSpec, listener: SessionListener) -> AsyncGenerator[McpSession]:
+async def open_session(
+    spec: ServerSpec, listener: SessionListener, network: Network
+) -> AsyncGenerator[McpSession]:
     """Connect in the newest way the server knows.
 
     Raises:
@@ -166,14 +184,18 @@ async def open_session(spec: ServerSpec, listener: SessionListener) -> AsyncGene
     """
     server = spec.server
     callbacks = _Callbacks(server.name, listener)
-    transport: Transport = (
-        stdio_transport(server, spec.folder, listener.broken)
-        if server.transport == "stdio"
-        else http_transport(server)
-    )
+    transport: Transport
+    match server.transport:
+        case "stdio":
+            transport = stdio_transport(server, spec.folder, listener.broken)
+        case "http":
+            transport = http_transport(server, network, listener.failed)
+        case "sse":
+            transport = sse_transport(server, network, listener.failed)
     client = Client(
         transport,
-        mode=server.mode,
+        # The newer ways of speaking need the newer way over HTTP.
+        mode="legacy" if server.transport == "sse" else server.mode,
         client_info=types.Implementation(name="teal-agents", version=__version__),
         elicitation_callback=callbacks.elicit,
         message_handler=callbacks.notice,
@@ -209,8 +231,36 @@ class _Callbacks:
 
 
 @asynccontextmanager
-async def http_transport(server: McpServer) -> AsyncGenerator[Any]:
+async def http_transport(server: McpServer, network: Network, failed: Ended) -> AsyncGenerator[Any]:
     """Yields the library's pair of streams, whose type has no public name."""
+    assert server.url is not None
+    async with (
+        await _http_client(server, network, failed) as client,
+        streamable_http_client(
+            server.url, http_client=client, max_sse_event_size=MOST_BYTES
+        ) as streams,
+    ):
+        yield streams
+
+
+@asynccontextmanager
+async def sse_transport(server: McpServer, network: Network, failed: Ended) -> AsyncGenerator[Any]:
+    """The older way over HTTP: one stream of events from the server, and an address to post to."""
+    assert server.url is not None
+    client = await _http_client(server, network, failed)
+
+    def made(
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+    ) -> httpx2.AsyncClient:
+        return client
+
+    async with sse_client(server.url, httpx_client_factory=made) as streams:
+        yield streams
+
+
+async def _http_client(server: McpServer, network: Network, failed: Ended) -> httpx2.AsyncClient:
     assert server.url is not None
     header = server.user_id_header
 
@@ -219,30 +269,46 @@ async def http_transport(server: McpServer) -> AsyncGenerator[Any]:
         if header is not None and call is not None and call.user is not None:
             request.headers[header] = quote(call.user, safe=_PLAIN)
 
-    client = httpx2.AsyncClient(
+    context = await network.loaded_context(verify=server.verify_ssl)
+    inner = httpx2.AsyncHTTPTransport(verify=context, proxy=_proxy(network, server.url))
+    return httpx2.AsyncClient(
         # What is compressed could be any size.
         headers={**server.headers, "Accept-Encoding": "identity"},
         timeout=httpx2.Timeout(server.timeout, read=server.sse_read_timeout),
-        transport=_BoundedTransport(httpx2.AsyncHTTPTransport(verify=server.verify_ssl)),
+        # Of the newer way it is the library that bounds events.
+        transport=_BoundedTransport(inner, failed, bounds_events=server.transport == "sse"),
         event_hooks={"request": [add_user]},
     )
-    async with (
-        client,
-        streamable_http_client(
-            server.url, http_client=client, max_sse_event_size=MOST_BYTES
-        ) as streams,
-    ):
-        yield streams
+
+
+def _proxy(network: Network, url: str) -> httpx2.Proxy | None:
+    proxy = network.proxy_for(url)
+    if proxy is None:
+        return None
+    auth = None if proxy.user is None else (proxy.user, proxy.password)
+    return httpx2.Proxy(proxy.url, auth=auth)
 
 
 class _BoundedTransport(httpx2.AsyncBaseTransport):
     """Whole answers end at a bound; of streams each event has its own."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+    def __init__(
+        self, inner: httpx2.AsyncBaseTransport, failed: Ended, *, bounds_events: bool
+    ) -> None:
         self._inner = inner
+        self._failed = failed
+        self._bounds_events = bounds_events
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        response = await self._sent(request)
+        try:
+            response = await self._sent(request)
+        except httpx2.TransportError as error:
+            self._failed(_http_problem(error))
+            raise
+        # A server need not offer the stream that is asked for with GET.
+        if response.status_code >= 400 and (request.method, response.status_code) != ("GET", 405):
+            phrase = HTTPStatus(response.status_code).phrase if _is_known(response) else ""
+            self._failed(f"it answers {response.status_code} {phrase}".strip())
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             raise httpx2.RemoteProtocolError("the answer is compressed, unasked")
@@ -250,6 +316,9 @@ class _BoundedTransport(httpx2.AsyncBaseTransport):
         if not kind.lower().startswith("text/event-stream"):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
             response.stream = _BoundedStream(response.stream)
+        elif self._bounds_events:
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = _BoundedEvents(response.stream)
         return response
 
     async def _sent(self, request: httpx2.Request) -> httpx2.Response:
@@ -270,6 +339,18 @@ class _BoundedTransport(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
 
+def _http_problem(error: httpx2.TransportError) -> str:
+    if isinstance(error, httpx2.ProxyError):
+        return f"the proxy refused: {str(error)[:100]}"
+    if isinstance(error, httpx2.TimeoutException):
+        return "no answer in time"
+    return connection_problem(error)
+
+
+def _is_known(response: httpx2.Response) -> bool:
+    return response.status_code in {status.value for status in HTTPStatus}
+
+
 class _BoundedStream(httpx2.AsyncByteStream):
     def __init__(self, inner: httpx2.AsyncByteStream) -> None:
         self._inner = inner
@@ -284,6 +365,17 @@ class _BoundedStream(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+class _BoundedEvents(_BoundedStream):
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for part in self._inner:
+            # Events end with an empty line; one that does not end is out of bounds.
+            size = len(part) if b"\n\n" in part or b"\n\r\n" in part else size + len(part)
+            if size > MOST_BYTES:
+                raise httpx2.StreamError(f"an event has more than {MOST_BYTES} bytes")
+            yield part
 
 
 class _Outbound:
@@ -318,10 +410,11 @@ async def stdio_transport(
     process = await _started(server, folder)
     to_us, inbound = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     queue, from_us = anyio.create_memory_object_stream[_Sent](0)
+    words = _LastWords(server.env.values())
     tasks = [
-        asyncio.create_task(_read(process, to_us, ended)),
-        asyncio.create_task(_write(process, from_us, ended)),
-        asyncio.create_task(_log(process, server.name)),
+        asyncio.create_task(_read(process, to_us, ended, words, server.name)),
+        asyncio.create_task(_write(process, from_us, ended, words)),
+        asyncio.create_task(_log(process, server.name, words)),
     ]
     try:
         yield inbound, _Outbound(queue)
@@ -368,9 +461,30 @@ def _program(command: str, folder: Path, path: str) -> str:
     return program
 
 
-async def _read(process: Process, to_us: _Inbound, ended: Ended) -> None:
+class _LastWords:
+    """The last lines that a program wrote for its operator, without what its environment hides."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        self._secrets = sorted((secret for secret in secrets if len(secret) > 3), key=len)
+        self._lines: deque[str] = deque(maxlen=LAST_LINES)
+        self.are_all = asyncio.Event()
+
+    def add(self, line: str) -> None:
+        for secret in reversed(self._secrets):
+            line = line.replace(secret, "***")
+        if line.strip():
+            self._lines.append(line.strip())
+
+    def __str__(self) -> str:
+        return " / ".join(self._lines)[-MOST_LAST_WORDS:]
+
+
+async def _read(
+    process: Process, to_us: _Inbound, ended: Ended, words: _LastWords, name: str
+) -> None:
     assert process.stdout is not None
-    reason = "the server closed its output"
+    reason: str | None = None
+    strays = 0
     async with to_us:
         with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
             while True:
@@ -386,13 +500,45 @@ async def _read(process: Process, to_us: _Inbound, ended: Ended) -> None:
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
-                    reason = "output that is no message"
-                    break
+                    strays += 1
+                    if strays <= MOST_STRAY_LINES:
+                        _warn_of_stray(line, name)
+                    continue
                 await to_us.send(SessionMessage(message))
-    ended(reason)
+        ended(reason or await _ending(process, words))
 
 
-async def _write(process: Process, from_us: MemoryObjectReceiveStream[_Sent], ended: Ended) -> None:
+def _warn_of_stray(line: bytes, name: str) -> None:
+    text = line.decode(errors="replace").rstrip()[:MOST_LOGGED]
+    logger.warning(
+        "mcp server writes a line that is no message; its output is for messages, skipped",
+        extra={"server": name, "line": text},
+    )
+
+
+async def _ending(process: Process, words: _LastWords) -> str:
+    """Why there is no more output, with the exit code if the program has ended."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(EXIT_SECONDS):
+            await process.wait()
+            await words.are_all.wait()
+    code = process.returncode
+    if code is None:
+        reason = "the program closed its input or output"
+    elif code < 0:
+        reason = f"the program was ended by signal {-code}"
+    else:
+        reason = f"the program ended with exit code {code}"
+    said = str(words)
+    return f"{reason}; it wrote: {said}" if said else reason
+
+
+async def _write(
+    process: Process,
+    from_us: MemoryObjectReceiveStream[_Sent],
+    ended: Ended,
+    words: _LastWords,
+) -> None:
     assert process.stdin is not None
     try:
         async with from_us:
@@ -403,10 +549,10 @@ async def _write(process: Process, from_us: MemoryObjectReceiveStream[_Sent], en
                 process.stdin.write(text.encode() + b"\n")
                 await process.stdin.drain()
     except OSError:
-        ended("the server closed its input")
+        ended(await _ending(process, words))
 
 
-async def _log(process: Process, name: str) -> None:
+async def _log(process: Process, name: str, words: _LastWords) -> None:
     """What the server writes for its operator, at debug level."""
     assert process.stderr is not None
     while True:
@@ -415,8 +561,10 @@ async def _log(process: Process, name: str) -> None:
         except ValueError:
             continue
         if not line:
+            words.are_all.set()
             return
         text = line.decode(errors="replace").rstrip()[:MOST_LOGGED]
+        words.add(text)
         logger.debug("mcp server says", extra={"server": name, "line": text})
 
 

@@ -7,6 +7,7 @@ accepted, so that a small answer cannot become a large one.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -14,8 +15,12 @@ import aiohttp
 from yarl import URL
 
 from sk_agents.exceptions import ToolError, ToolInterrupted
+from sk_agents.outbound.aiohttp_options import request_options, request_problem
+from sk_agents.outbound.network import Network
 from sk_agents.tools.addresses import redirect_target
 from sk_agents.tools.openapi.operations import ServiceRequest
+
+logger = logging.getLogger(__name__)
 
 SAFE_METHODS = {"GET", "HEAD"}
 REDIRECTS = {301, 302, 303, 307, 308}
@@ -67,7 +72,8 @@ class ServiceAnswer:
 class RemoteHttp:
     """Needs a running event loop from the start. `close` ends all connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, network: Network) -> None:
+        self._network = network
         self._reading = _session(force_close=False)
         # A kept connection may turn out to be closed when a request is on its way. What changes
         # something gets a connection of its own, and is sent once.
@@ -91,7 +97,14 @@ class RemoteHttp:
         try:
             async with asyncio.timeout(bounds.seconds):
                 return await self._follow(request, headers, bounds)
-        except aiohttp.ClientConnectorError:
+        except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError) as error:
+            logger.warning(
+                "a remote service cannot be reached",
+                extra={
+                    "address": str(URL(request.url).origin()),
+                    "reason": request_problem(error, self._network, request.url),
+                },
+            )
             raise ToolError("The service cannot be reached; nothing was sent.") from None
         except TimeoutError:
             text = f"The service did not answer within {bounds.seconds:g} seconds."
@@ -114,6 +127,7 @@ class RemoteHttp:
                 headers=sent,
                 data=request.body,
                 allow_redirects=False,
+                **await request_options(self._network, url),
             ) as response:
                 location = response.headers.get("Location")
                 if response.status not in REDIRECTS or location is None:
@@ -129,13 +143,15 @@ class RemoteHttp:
         raise ToolError("The service redirects too often.")
 
 
-async def fetched(url: str, headers: Mapping[str, str], bounds: RequestBounds) -> ServiceAnswer:
+async def fetched(
+    url: str, headers: Mapping[str, str], bounds: RequestBounds, network: Network
+) -> ServiceAnswer:
     """What a GET of this URL answers, over a connection of its own.
 
     Raises:
         ToolError: as `RemoteHttp.send`.
     """
-    http = RemoteHttp()
+    http = RemoteHttp(network)
     try:
         return await http.send(ServiceRequest("GET", url, {}, None), headers, bounds)
     finally:
@@ -148,7 +164,7 @@ async def _once(
     """aiohttp repeats PUT and DELETE by itself when their connection breaks; not so here."""
     try:
         return await handler(request)
-    except aiohttp.ClientConnectorError:
+    except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError):
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
         raise ToolInterrupted(UNKNOWN) from error

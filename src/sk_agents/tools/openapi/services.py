@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from sk_agents.config.settings import Settings, environment
 from sk_agents.config.strict_yaml import read_yaml
 from sk_agents.exceptions import ConfigurationError, ToolError
+from sk_agents.outbound.network import Network
 from sk_agents.tools.openapi.document import (
     MAX_BYTES,
     OpenApiDocument,
@@ -103,13 +104,14 @@ def _tools(
         }
     )
     try:
-        document = _document(service, path)
+        document = _document(service, path, clients.network)
         tools: dict[str, RemoteTool] = {}
         hidden = frozenset(name.lower() for name in headers)
         for operation in operations_of(
             document, server_url=plugin.server_url, hidden_headers=hidden
         ):
             _refuse_elsewhere(document, operation.server, service)
+            clients.addresses.setdefault(plugin.plugin_name, operation.server)
             name = _shortened(f"{plugin.plugin_name}-{operation.name}")
             tool = RemoteTool(name, operation, service, clients, document.source)
             first = tools.setdefault(name, tool)
@@ -124,7 +126,7 @@ def _tools(
     return list(tools.values())
 
 
-def _document(service: RemotePlugin, path: Path) -> OpenApiDocument:
+def _document(service: RemotePlugin, path: Path, network: Network) -> OpenApiDocument:
     source = service.openapi_json_path
     if "://" not in source:
         return read_document(_file(Path(source).expanduser(), path))
@@ -132,7 +134,7 @@ def _document(service: RemotePlugin, path: Path) -> OpenApiDocument:
         raise ConfigurationError(f"openapi_json_path: {_shown(source)} is not a usable URL")
     # A key for the service is not for another host that keeps its document.
     is_same = service.server_url is None or origin_of(service.server_url) == origin_of(source)
-    data = _fetch(source, service.headers if is_same else {}, service)
+    data = _fetch(source, service.headers if is_same else {}, service, network)
     return parsed_document(data, _shown(source), url=source)
 
 
@@ -153,7 +155,7 @@ def _file(named: Path, catalog: Path) -> Path:
     return here
 
 
-def _fetch(url: str, headers: Mapping[str, str], service: RemotePlugin) -> bytes:
+def _fetch(url: str, headers: Mapping[str, str], service: RemotePlugin, network: Network) -> bytes:
     # aiohttp takes a fifth of a second to import, which servers without remote tools save.
     from sk_agents.tools.openapi.http import RequestBounds, fetched  # noqa: PLC0415
 
@@ -161,7 +163,7 @@ def _fetch(url: str, headers: Mapping[str, str], service: RemotePlugin) -> bytes
     bounds = RequestBounds(seconds, MAX_BYTES, service.redirect_hosts)
     # In a thread: an event loop may be running already.
     with ThreadPoolExecutor(1) as threads:
-        work = threads.submit(lambda: asyncio.run(fetched(url, headers, bounds)))
+        work = threads.submit(lambda: asyncio.run(fetched(url, headers, bounds, network)))
         try:
             answer = work.result()
         except ToolError as error:

@@ -13,6 +13,7 @@ from sk_agents.engine.log.canonical import digest
 from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import ToolContext, ToolResult
 from sk_agents.exceptions import ConfigurationError, ToolError
+from sk_agents.outbound.network import Network
 from sk_agents.tools.base_tool import Tool, ToolStream, tool_spec
 from sk_agents.tools.json_schema import SchemaCheck, UnusableSchema
 from sk_agents.tools.openapi.operations import ServiceOperation, ServiceRequest, request_of
@@ -34,12 +35,17 @@ _TEXTS = ("text/", "application/json", "application/xml", "application/yaml")
 class RemoteClients:
     """Entered once per process; nothing is connected before the first call."""
 
-    def __init__(self, *, trace: Callable[[], str | None] | None = None) -> None:
+    def __init__(
+        self, *, trace: Callable[[], str | None] | None = None, network: Network | None = None
+    ) -> None:
         """`trace` gives the `traceparent` of the call that is being made."""
         self._trace = trace
+        self.network = network or Network()
         self._http: RemoteHttp | None = None
         self._is_open = False
         self._known: dict[Hashable, Any] = {}
+        self.addresses: dict[str, str] = {}
+        """By the plugin's name: where its requests go."""
 
     async def __aenter__(self) -> Self:
         self._is_open = True
@@ -65,7 +71,7 @@ class RemoteClients:
             # aiohttp takes a fifth of a second to import, which servers without remote tools save.
             from sk_agents.tools.openapi.http import RemoteHttp  # noqa: PLC0415
 
-            self._http = RemoteHttp()
+            self._http = RemoteHttp(self.network)
         if self._trace is not None and (trace := self._trace()) is not None:
             headers = {**headers, "traceparent": trace}
         return await self._http.send(request, headers, bounds)

@@ -1,0 +1,1 @@
+"""How requests leave this server: through which proxy, and which certificates count."""
