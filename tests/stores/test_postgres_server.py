@@ -16,23 +16,26 @@ import pytest
 
 from sk_agents.engine.log.commits import Commit, Release
 from sk_agents.engine.models import Durability
-from sk_agents.engine.ports import Count
+from sk_agents.engine.ports import Count, ThreadQuery
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     ConfigurationError,
     InvalidInput,
     SchemaTooNew,
+    StoreEncrypted,
     StoreError,
     StoreUnavailable,
     ThreadNotFound,
+    WrongEncryptionKey,
 )
+from sk_agents.persistence.encryption import EncryptingCodec, new_key, read_keys
 from sk_agents.persistence.postgres import connections, statements
 from sk_agents.persistence.postgres.arrays import Int8Array, TextArray, register
 from sk_agents.persistence.postgres.commit_writer import MAX_GROUP, _columns
 from sk_agents.persistence.postgres.store import PostgresStore
 from sk_agents.postgres_access import PostgresAccess
 from sk_agents.signals.postgres import PostgresMessages
-from sk_agents.testing.commits import append, append_owned, create, start_run, thought
+from sk_agents.testing.commits import USER, append, append_owned, create, start_run, thought
 from sk_agents.testing.store_contract.case import every_event
 from tests.debian import PGBOUNCER, program
 from tests.missing import lacks
@@ -501,3 +504,29 @@ async def test_store_works_through_a_pooler_in_transaction_mode(pooled: str) -> 
 
 def test_store_is_named_without_its_password() -> None:
     assert str(PostgresStore("postgresql://u:s3cret@host/db")) == "postgresql://host/db"
+
+
+async def test_encrypted_store_shows_no_word_to_the_database_and_needs_its_key(
+    schema: str,
+) -> None:
+    codec = EncryptingCodec(read_keys(new_key(), "a test"))
+    async with PostgresStore(schema, codec=codec) as store:
+        head = (await store.commit(start_run("t", text="a secret word"))).thread
+        for number in range(3):
+            head = (await store.commit(append(head, thought(f"secret {number}")))).thread
+        whole = await every_event(store, "t")
+    with psycopg.connect(schema) as connection:
+        kept = connection.execute("SELECT head FROM teal_thread").fetchall()
+        kept += connection.execute("SELECT body FROM teal_record").fetchall()
+    assert len(kept) == 5
+    assert not any(b"secret" in body or b"run-1" in body for (body,) in kept)
+    async with PostgresStore(schema, codec=codec) as store:
+        assert await every_event(store, "t") == whole
+        await store.commit(append(head, thought()))
+        found = await store.threads(ThreadQuery(USER, text="SECRET"))
+        assert [thread.thread_id for thread in found.threads] == ["t"]
+    with pytest.raises(StoreEncrypted):
+        await PostgresStore(schema).__aenter__()
+    other = EncryptingCodec(read_keys(new_key(), "a test"))
+    with pytest.raises(WrongEncryptionKey):
+        await PostgresStore(schema, codec=other).__aenter__()
