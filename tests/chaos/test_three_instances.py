@@ -24,10 +24,22 @@ PEACEFUL_SECONDS = min(SECONDS, 120)
 CLIENTS = trials(full=20, small=6)
 # What was ordered elsewhere takes effect so soon in a run whose owner lives.
 EFFECTIVE_SECONDS = 2.0
+STORES = ["sqlite", "file", *(["postgresql"] if FULL else [])]
 
 
-async def experiment(folder: Path, store: str, seconds: float, *, in_peace: bool) -> Report:
-    url = f"sqlite://{folder}/teal.sqlite" if store == "sqlite" else f"file://{folder}/store"
+def store_url(folder: Path, store: str, request: pytest.FixtureRequest) -> str:
+    match store:
+        case "sqlite":
+            return f"sqlite://{folder}/teal.sqlite"
+        case "file":
+            return f"file://{folder}/store"
+        case _:
+            return str(request.getfixturevalue("schema"))
+
+
+async def experiment(
+    folder: Path, store: str, url: str, seconds: float, *, in_peace: bool
+) -> Report:
     async with open_site(folder, url) as site:
         await site.endure(SEED, clients=CLIENTS, seconds=seconds, in_peace=in_peace)
         report = await site.judged()
@@ -36,11 +48,12 @@ async def experiment(folder: Path, store: str, seconds: float, *, in_peace: bool
 
 
 @pytest.mark.timeout(seconds(1800))
-@pytest.mark.parametrize("store", ["sqlite", "file"])
+@pytest.mark.parametrize("store", STORES)
 async def test_nothing_is_lost_or_done_twice_whatever_happens_to_the_instances(
-    tmp_path: Path, store: str
+    tmp_path: Path, store: str, request: pytest.FixtureRequest
 ) -> None:
-    report = await experiment(tmp_path, store, SECONDS, in_peace=False)
+    url = store_url(tmp_path, store, request)
+    report = await experiment(tmp_path, store, url, SECONDS, in_peace=False)
     assert report.problems == []
     if FULL:
         assert percentile(report.cancels, 0.99) <= EFFECTIVE_SECONDS
@@ -49,11 +62,12 @@ async def test_nothing_is_lost_or_done_twice_whatever_happens_to_the_instances(
 
 @pytest.mark.chaos
 @pytest.mark.timeout(seconds(1800))
-@pytest.mark.parametrize("store", ["sqlite", "file"])
+@pytest.mark.parametrize("store", STORES)
 async def test_cancels_and_decisions_at_any_instance_take_effect_while_others_read(
-    tmp_path: Path, store: str
+    tmp_path: Path, store: str, request: pytest.FixtureRequest
 ) -> None:
-    report = await experiment(tmp_path, store, PEACEFUL_SECONDS, in_peace=True)
+    url = store_url(tmp_path, store, request)
+    report = await experiment(tmp_path, store, url, PEACEFUL_SECONDS, in_peace=True)
     assert report.problems == []
     assert percentile(report.cancels, 0.99) <= EFFECTIVE_SECONDS
     assert percentile(report.decisions, 0.99) <= EFFECTIVE_SECONDS

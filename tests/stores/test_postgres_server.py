@@ -15,8 +15,9 @@ import psycopg
 import pytest
 
 from sk_agents.engine.log.commits import Commit, Release
-from sk_agents.engine.models import Durability
+from sk_agents.engine.models import Durability, RunStatus
 from sk_agents.engine.ports import Count, ThreadQuery
+from sk_agents.engine.turns import TextDelta
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     ConfigurationError,
@@ -36,8 +37,10 @@ from sk_agents.persistence.postgres.store import PostgresStore
 from sk_agents.postgres_access import PostgresAccess
 from sk_agents.signals.postgres import PostgresMessages
 from sk_agents.testing.commits import USER, append, append_owned, create, start_run, thought
+from sk_agents.testing.scripted_model import says
 from sk_agents.testing.store_contract.case import every_event
 from tests.debian import PGBOUNCER, program
+from tests.engine.kit import Script, talking
 from tests.missing import lacks
 from tests.patience import seconds
 from tests.postgres import NOBODY, PostgresServer
@@ -361,6 +364,29 @@ async def test_crash_of_the_server_loses_no_acknowledged_commit_and_doubles_none
             for event in (await every_event(store, f"w{number}"))[1:]
         ]
     assert sorted(stored) == sorted(acknowledged)
+
+
+@pytest.mark.parametrize("is_back_first", [True, False])
+async def test_runs_go_on_after_a_crash_of_the_database(
+    own_server: PostgresServer, is_back_first: bool
+) -> None:
+    """In the middle of their answers; the database is back before they end, or only afterwards."""
+    go_on = asyncio.Event()
+    names = [f"runs-{is_back_first}-{number}" for number in range(20)]
+    script: Script = [[TextDelta("half "), go_on, *says("and whole")]] * len(names)
+    async with talking(own_server.url(), script=script) as talk:
+        started = [
+            await talk.say(thread=name, run_id=f"run-of-{name}", user_id="ada") for name in names
+        ]
+        async with stopped(own_server, immediately=True):
+            if not is_back_first:
+                go_on.set()
+        go_on.set()
+        runs = await asyncio.gather(*map(talk.result, started))
+        assert {run.status for run in runs} == {RunStatus.COMPLETED}
+        for name in names:
+            log = await talk.log(name)
+            assert [event.type for event in log] == ["run_started", "answered", "run_ended"]
 
 
 STATEMENTS = {
