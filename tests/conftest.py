@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests.debian import announcement
-from tests.fork_server import use_forks
+from tests.forked_python import use_forks
 from tests.memory import use_memory
 from tests.patience import TEST_SECONDS, VARIABLE, seconds
 from tests.postgres import shared_server

@@ -1,135 +1,35 @@
-"""Programs of ours that tests start by the dozen, forked from a process that has imported them.
+"""A process that imports what our programs need, and forks one whenever it is asked to.
 
-Starting a server takes a second of work, nearly all of it imports, the same each time. A command
-that begins with `PYTHON` instead of `sys.executable` is run by a copy of a process that has done
-that work: a process of its own like any other, a child of the test's, to be killed as one.
+Asked by `tests/forked_python.py` over the socket that is its argument, until that is closed. It
+has one thread, so that a copy of it lacks nothing.
 
-Where coverage is measured, as CI does, and on systems other than Linux, every start is a plain one.
-So are starts with options or variables that Python reads at its own start.
+Usage: python -m tests.fork_server SOCKET
 """
 
 from __future__ import annotations
 
-import atexit
-import ctypes
 import gc
 import importlib
-import inspect
 import json
 import os
 import random
 import runpy
 import signal
 import socket
-import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
-from functools import cache
 from io import TextIOWrapper
-from pathlib import Path
 from typing import Any, Literal, TextIO
 
-ROOT = Path(__file__).parent.parent
+REQUEST_BYTES = 1 << 20
 # What takes long to import, by the program that needs it.
 IMPORTS: Mapping[str, Sequence[str]] = {
     "sk_agents": ("sk_agents.cli.serve", "sk_agents.client", "uvloop"),
+    "todo_server": ("mcp.server.mcpserver", "sk_agents.exceptions", "uvicorn"),
+    "friendly.py": ("mcp.server.mcpserver", "uvicorn"),
+    "hostile.py": (),
     "tests.chaos.engine_process": ("sk_agents.tools.mcp.servers", "sk_agents.wiring"),
 }
-PR_SET_CHILD_SUBREAPER = 36
-REQUEST_BYTES = 1 << 20
-# Options of `Popen` that are met, and the values of others that may be left alone.
-_MET = {"args", "executable", "cwd", "env", "start_new_session", "close_fds", "restore_signals"}
-_MET |= {"p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite"}
-_DEFAULTS = (None, (), 0, -1, False)
-_READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_")
-
-
-class Python(str):
-    """The interpreter, in a command that may be run by a fork."""
-
-
-PYTHON = Python(sys.executable)
-
-
-class ForkingPopen(subprocess.Popen[Any]):
-    """A `Popen` that has commands of `PYTHON` run by the fork server where it can."""
-
-    def _execute_child(self, args: Any, *rest: Any) -> None:
-        plain = super()._execute_child  # type: ignore[misc]  # not in its stub
-        given = inspect.signature(plain).bind(args, *rest).arguments
-        if not (isinstance(args, Sequence) and args and isinstance(args[0], Python)):
-            plain(args, *rest)
-            return
-        environment = os.environ if given["env"] is None else given["env"]
-        if not _can_fork(given, environment):
-            plain(args, *rest)
-            return
-        files = [
-            theirs if theirs != -1 else own
-            for own, theirs in enumerate((given["p2cread"], given["c2pwrite"], given["errwrite"]))
-        ]
-        request = {
-            "arguments": [os.fsdecode(argument) for argument in args[1:]],
-            "folder": os.fsdecode(given["cwd"] or os.getcwd()),
-            "environment": dict(environment),
-            "session": bool(given["start_new_session"]),
-        }
-        self.pid = fork_server().start(request, files)
-        self._child_created = True
-        pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
-        self._close_pipe_fds(*(given[pipe] for pipe in pipes))  # type: ignore[attr-defined]  # as well
-
-
-def _can_fork(given: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
-    if any(value not in _DEFAULTS for name, value in given.items() if name not in _MET):
-        return False
-    names = {name for name in (*environment, *os.environ) if name.startswith(_READ_AT_START)}
-    return all(environment.get(name) == os.environ.get(name) for name in names)
-
-
-class ForkServer:
-    def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._lock = threading.Lock()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno())],
-                cwd=ROOT,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-            )
-        atexit.register(self.close)
-
-    def close(self) -> None:
-        self._socket.close()
-        self._process.wait()
-
-    def start(self, request: Mapping[str, Any], files: Sequence[int]) -> int:
-        """The id of the new process, a child of this one."""
-        with self._lock:
-            _adopt(True)
-            try:
-                socket.send_fds(self._socket, [json.dumps(request).encode()], files)
-                return int(self._socket.recv(32))
-            finally:
-                _adopt(False)
-
-
-@cache
-def fork_server() -> ForkServer:
-    return ForkServer()
-
-
-def _adopt(wanted: bool) -> None:
-    """Whether a process whose parent ends becomes a child of this one."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
-
-
-def use_forks() -> None:
-    is_measured = any(name.startswith("COV") for name in os.environ)
-    if sys.platform == "linux" and not is_measured:
-        subprocess.Popen = ForkingPopen  # type: ignore[misc]  # asyncio and `run` take it from there
 
 
 def serve(requests: socket.socket) -> list[str]:
@@ -159,7 +59,7 @@ def serve(requests: socket.socket) -> list[str]:
 
 
 def _import_for(arguments: Sequence[str]) -> None:
-    for program in IMPORTS.keys() & set(arguments):
+    for program in IMPORTS.keys() & {os.path.basename(argument) for argument in arguments}:
         for module in IMPORTS[program]:
             importlib.import_module(module)
     gc.freeze()
@@ -177,6 +77,7 @@ def _changed_into(request: Mapping[str, Any], files: Sequence[int]) -> list[str]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     random.seed()
     sys.path[0] = request["folder"]
+    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.stdin = _stream(0, "rb", sys.stdin)
     sys.stdout = _stream(1, "wb", sys.stdout)
     sys.stderr = _stream(2, "wb", sys.stderr)
@@ -206,8 +107,10 @@ def main() -> None:
         case ["-c", code, *arguments]:
             sys.argv = ["-c", *arguments]
             exec(code, {"__name__": "__main__"})
-        case other:
-            raise ValueError(f"neither a module nor code: {other}")
+        case [script, *arguments]:
+            sys.argv = [script, *arguments]
+            sys.path[0] = os.path.dirname(script)
+            runpy.run_path(script, run_name="__main__")
 
 
 if __name__ == "__main__":

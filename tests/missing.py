@@ -13,7 +13,16 @@ import pytest
 VARIABLE = "TEAL_TEST_WITHOUT"
 
 Part = Literal[
-    "browser", "ipv6", "libraries", "linux", "page", "pooler", "proxy", "root", "sandbox"
+    "browser",
+    "ipv6",
+    "libraries",
+    "linux",
+    "nginx",
+    "page",
+    "pooler",
+    "proxy",
+    "root",
+    "sandbox",
 ]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import yaml
 
-from tests.fork_server import PYTHON
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 
 TIMEOUT = seconds(20)

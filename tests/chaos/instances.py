@@ -23,7 +23,7 @@ from sk_agents.exceptions import ThreadNotFound
 from sk_agents.persistence.store_factory import open_store
 from tests.chaos.ledger import Ledger, running_ledger
 from tests.chaos.obedient_model import ObedientModel
-from tests.fork_server import PYTHON
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 
 # A busy machine takes its time to start several processes, the more so if they are measured.

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import httpx_sse
 
-from tests.fork_server import PYTHON
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 
 BOUND = seconds(60.0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cli.terminal import Terminal
-from tests.fork_server import PYTHON
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 
 CONFIG = """

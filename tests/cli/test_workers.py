@@ -20,7 +20,7 @@ from sk_agents.cli import available_cores
 from sk_agents.cli.launch import worker_count
 from sk_agents.cli.listening import CannotListen, SharedAddress, listen
 from sk_agents.cli.options import Exit
-from sk_agents.cli.supervisor import PAUSES, SERVED_SECONDS, Slot, _named_json
+from sk_agents.cli.supervisor import PAUSES, SERVED_SECONDS, Slot, named_json
 from sk_agents.config.settings import Settings
 from sk_agents.engine.turns import TextDelta, TurnFinished
 from sk_agents.exceptions import ConfigurationError
@@ -243,7 +243,7 @@ def test_cores_are_those_that_the_control_groups_allow(
         (tmp_path / name).write_text(text)
     membership = tmp_path / "cgroup"
     membership.write_text("0::/a\n")
-    assert list(available_cores._quotas(tmp_path, membership)) == list(cores)
+    assert list(available_cores.quotas(tmp_path, membership)) == list(cores)
     assert available_cores.available_cores() >= 1
 
 
@@ -274,5 +274,5 @@ def test_pages_of_all_workers_are_one_that_names_them_and_the_missing() -> None:
 
 
 def test_line_that_is_no_entry_becomes_one_in_a_log_of_objects() -> None:
-    assert json.loads(_named_json(2, '{"level": "info"}')) == {"worker": 2, "level": "info"}
-    assert json.loads(_named_json(2, "Segmentation fault"))["message"] == "Segmentation fault"
+    assert json.loads(named_json(2, '{"level": "info"}')) == {"worker": 2, "level": "info"}
+    assert json.loads(named_json(2, "Segmentation fault"))["message"] == "Segmentation fault"

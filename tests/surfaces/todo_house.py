@@ -24,7 +24,7 @@ from sk_agents.interactions import chat_thread_id
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing import HeaderAuthorizer, ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn
-from tests.fork_server import PYTHON
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 from todo_server.task_stores import task_store
 from todo_server.tasks import Task
@@ -60,6 +60,7 @@ class House:
         agent = document["spec"]["agent"]
         agent |= {"model": "scripted-test", "base_url": self.model.base_url}
         server = agent["mcp_servers"][0]
+        server["command"] = PYTHON
         server["args"] += ["--store", f"sqlite://{self.folder}/todo.sqlite"]
         server["env"] = {"PYTHONPATH": str(DEMO.parent)}
         path.write_text(yaml.safe_dump(document))

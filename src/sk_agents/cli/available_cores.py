@@ -16,10 +16,10 @@ def available_cores() -> int:
         allowed = len(os.sched_getaffinity(0))
     except AttributeError:
         allowed = os.cpu_count() or 1
-    return max(1, min([allowed, *_quotas(_ROOT, Path("/proc/self/cgroup"))]))
+    return max(1, min([allowed, *quotas(_ROOT, Path("/proc/self/cgroup"))]))
 
 
-def _quotas(root: Path, membership: Path) -> Iterator[int]:
+def quotas(root: Path, membership: Path) -> Iterator[int]:
     """Cores by the CPU time that the group, and each group around it, may use; a part counts."""
     try:
         lines = membership.read_text().splitlines()

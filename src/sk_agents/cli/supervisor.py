@@ -488,7 +488,7 @@ class Supervisor:
     def _write(self, worker: Worker, line: bytes) -> None:
         text = line.decode(errors="backslashreplace")
         if self._settings.log_format == "json":
-            text = _named_json(worker.number, text)
+            text = named_json(worker.number, text)
         else:
             text = f"[worker {worker.number}] {text}"
         for handler in logging.getLogger().handlers:
@@ -496,7 +496,7 @@ class Supervisor:
                 handler.write(text)
 
 
-def _named_json(number: int, line: str) -> str:
+def named_json(number: int, line: str) -> str:
     """The worker's entry with its number; a line that is none, of the interpreter, as an entry."""
     if line.startswith("{"):
         return f'{{"worker": {number}, {line[1:]}'

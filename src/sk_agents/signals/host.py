@@ -83,8 +83,9 @@ class HostPeers:
         await asyncio.sleep(0)
 
     @property
-    def are_there(self) -> bool:
-        return bool(self._links)
+    def count(self) -> int:
+        """How many others there are."""
+        return len(self._links)
 
     def send(self, message: bytes, *, to: str | None = None) -> None:
         self._send(_MESSAGE + message, to)
@@ -237,7 +238,7 @@ class HostSignals(LocalSignals):
 
     def notify(self, thread_id: str, *, local: bool = False) -> None:
         super().notify(thread_id)
-        if local or not self._peers.are_there:
+        if local or not self._peers.count:
             return
         if not self._unsent:
             loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""A forked program behaves as one that was started; see `tests/fork_server.py`."""
+"""A forked program behaves as one that was started; see `tests/forked_python.py`."""
 
 import asyncio
 import os
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.fork_server import PYTHON, ForkingPopen
+from tests.forked_python import PYTHON, ForkingPopen
 from tests.patience import seconds
 
 # What the program that forks has imported, and a fresh one has not.
-IS_FORK = "import sys; print('tests.fork_server' in sys.modules or 'runpy' in sys.modules)"
+IS_FORK = "import sys; print('runpy' in sys.modules)"
 TELL = (
     "import os, sys;"
     "print(os.getcwd(), os.getppid(), os.environ['GIVEN'], 'PATH' in os.environ, sys.argv[1:],"
