@@ -8,12 +8,14 @@ from collections.abc import Callable
 from tests.bench import (
     auth,
     chats,
+    encryption,
     group_commit,
     large_reply,
     long_thread,
     mcp,
     model_client,
     page,
+    postgres,
     readers,
     sandbox,
     stuck_readers,
@@ -21,18 +23,21 @@ from tests.bench import (
     telemetry,
     turns,
     waiting,
+    workers,
 )
 from tests.bench.report import Report
 
 MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "auth": auth.measure,
     "chats": chats.measure,
+    "encryption": encryption.measure,
     "group_commit": group_commit.measure,
     "large_reply": large_reply.measure,
     "long_thread": long_thread.measure,
     "mcp": mcp.measure,
     "model_client": model_client.measure,
     "page": page.measure,
+    "postgres": postgres.measure,
     "readers": readers.measure,
     "sandbox": sandbox.measure,
     "stuck_readers": stuck_readers.measure,
@@ -40,6 +45,7 @@ MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "telemetry": telemetry.measure,
     "turns": turns.measure,
     "waiting": waiting.measure,
+    "workers": workers.measure,
 }
 
 

@@ -21,9 +21,13 @@ from typing import Annotated, Any
 import orjson
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from sk_agents.config.store_url import data_folder
 from sk_agents.exceptions import ConfigurationError
-from sk_agents.private_files import make_private_folder, open_private, sync_folder
+from sk_agents.private_files import (
+    data_folder,
+    make_private_folder,
+    open_private,
+    replace_private,
+)
 
 PREFIX = "teal"
 FORMAT = 1
@@ -131,14 +135,8 @@ class KeysFile:
             raise ConfigurationError(f"{self.path}: {error.strerror or error}") from error
 
     def _replace(self, document: dict[str, Any]) -> None:
-        new = self.path.with_name(f".{self.path.name}.new")
-        with open(new, "wb", opener=open_private) as file:
-            file.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, self.path)
-        # Or a key that was revoked could come back with a power loss.
-        sync_folder(self.path.parent)
+        # Durably, or a key that was revoked could come back with a power loss.
+        replace_private(self.path, orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
 
     def _refresh(self) -> None:
         try:

@@ -9,10 +9,12 @@ from sk_agents.client.errors import (
     CursorLost,
     ProtocolError,
     ServerUnreachable,
+    SignInFailed,
     TealServerError,
 )
 from sk_agents.client.reply import AnswerText as Answering
 from sk_agents.client.reply import Reply, ToolUse
+from sk_agents.client.stored_sign_in import stored_sign_in
 from sk_agents.client.sync import SyncChat, SyncTeal
 from sk_agents.client.teal_client import AgentInfo, Chat, History, TealClient
 from sk_agents.client.teal_client import ReadInteraction as Interaction
@@ -50,6 +52,7 @@ from sk_agents.wire.views import (
     ChatSummary,
 )
 from sk_agents.wire.views import GrantView as Grant
+from sk_agents.wire.views import MeView as Me
 from sk_agents.wire.views import Processed as Decided
 
 __all__ = [
@@ -76,6 +79,7 @@ __all__ = [
     "Grant",
     "History",
     "Interaction",
+    "Me",
     "PendingApproval",
     "ProtocolError",
     "Queued",
@@ -83,6 +87,7 @@ __all__ = [
     "Reply",
     "ReviewExtended",
     "ServerUnreachable",
+    "SignInFailed",
     "Started",
     "Status",
     "SyncChat",
@@ -100,9 +105,10 @@ __all__ = [
     "VoteCast",
     "VoteWithdrawn",
     "event_name",
+    "stored_sign_in",
 ]
 
-_NAMES = {globals()[name]: name for name in __all__ if name != "event_name"}
+_NAMES = {globals()[name]: name for name in __all__ if name[0].isupper()}
 
 
 def event_name(event: Event) -> str:

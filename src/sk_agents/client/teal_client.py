@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from datetime import date
 from typing import Any, Self, TypedDict, Unpack
 from uuid import uuid4
 
@@ -32,7 +33,9 @@ from sk_agents.wire.views import (
     ChatView,
     GrantView,
     InteractionView,
+    MeView,
     Processed,
+    UsageReport,
 )
 
 PAGE = 50
@@ -272,7 +275,8 @@ class Chat:
 
 
 class TealClient:
-    """Open it with `async with`. `token` may be a function: it is asked before every request.
+    """Open it with `async with`. `token` may be a function: it is asked before every request. With
+    `stored_sign_in(base_url)` it is the sign-in that `teal login` has stored.
 
     `user` says who you are to a development server, which believes it; a server that asks for
     proof refuses another name than the token's.
@@ -303,6 +307,13 @@ class TealClient:
             silence=silence,
             pace=pace or RetryTiming(),
         )
+
+    @classmethod
+    def over(cls, connection: ServerConnection) -> Self:
+        """A client that speaks over this connection, which it opens and closes."""
+        client = cls.__new__(cls)
+        client._connection = connection
+        return client
 
     async def __aenter__(self) -> Self:
         self._connection.open()
@@ -365,6 +376,20 @@ class TealClient:
         """The agents a chat can be held with, the default one first."""
         document = await self._connection.call(ServerRequest("GET", path_of("agents")))
         return tuple(record_of(AgentInfo, entry) for entry in _entries(document, "agents"))
+
+    async def me(self) -> MeView:
+        """Who you are to the server."""
+        return await self._connection.read(MeView, ServerRequest("GET", path_of("me")))
+
+    async def usage(self, since: date | None = None, *, all_users: bool = False) -> UsageReport:
+        """What models have used for you since that day, or 30 days ago; for all users if you are
+        an operator."""
+        query = {"since": since.isoformat()} if since is not None else {}
+        if all_users:
+            query["all"] = "true"
+        return await self._connection.read(
+            UsageReport, ServerRequest("GET", path_of("usage"), query=query)
+        )
 
     async def approval(self, approval_id: str) -> ApprovalView:
         return await self._connection.read(

@@ -1,4 +1,4 @@
-"""What the server answers: chats, interactions, branches, approvals, grants, agents."""
+"""What the server answers: chats, interactions, branches, approvals, grants, agents, usage."""
 
 from __future__ import annotations
 
@@ -222,7 +222,8 @@ class SignInView(WireModel):
 
     The page signs in as `page_client_id`, programs on the user's computer as `cli_client_id`: with
     the authorization code and PKCE, or the latter with a device code. Without that id it must be
-    brought along. `parameters` go with each request to the issuer.
+    brought along. `parameters` go with each request to the issuer. `loopback_host` is the host
+    under which the issuer knows the address to which a program's sign-in returns.
     """
 
     method: Literal["none", "key", "token", "oidc"]
@@ -231,6 +232,7 @@ class SignInView(WireModel):
     cli_client_id: str | None = None
     scopes: list[str] = []
     parameters: dict[str, str] = {}
+    loopback_host: str = "127.0.0.1"
     authorization_endpoint: str | None = None
     token_endpoint: str | None = None
     device_authorization_endpoint: str | None = None
@@ -261,3 +263,23 @@ class Cancelling(WireModel):
     status: Literal["cancelling"] = "cancelling"
     interaction_id: str
     message: str = "Interaction will stop at next checkpoint"
+
+
+class UsageRow(WireModel):
+    """What one user's turns used of one model with one agent on one day (UTC)."""
+
+    day: str
+    user_id: str
+    agent: str
+    model: str
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost: list[CostView]
+
+
+class UsageReport(WireModel):
+    """Oldest first. A day without turns has no rows."""
+
+    since: str
+    rows: list[UsageRow]

@@ -59,11 +59,15 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
       <p class="question">
         {mayDecide ? QUESTIONS[approval.kind] : "This call waits for the approval of others."}
       </p>
+      {approval.budget && <p>{approval.budget}</p>}
       {tool && <p class="muted">{tool.description}</p>}
       {approval.kind === "question" && <AskedQuestion input={approval.tool_input} />}
       {approval.preview && <Preview text={approval.preview} />}
       {approval.kind !== "question" && (
         <Arguments input={approval.tool_input} isFull={!approval.preview} />
+      )}
+      {approval.redacted && (
+        <p class="muted">Secrets in it are not shown; the tool gets what the model wrote.</p>
       )}
       {approval.late_result && (
         <>
