@@ -467,6 +467,27 @@ async def test_log_that_runs_a_call_with_too_few_votes_is_damaged(tmp_path: Path
             fold([*log, forged()])
 
 
+async def test_log_that_leaves_a_call_in_an_inbox_is_damaged(tmp_path: Path) -> None:
+    async with talking(tmp_path, **reviewed()) as talk:
+        approval_id = await waiting(talk)
+        log = await talk.log()
+        asked = next(event for event in log if isinstance(event, ApprovalRequested))
+        board, finance = Audience(groups=("board",)), Audience(groups=("finance",))
+        extended = ReviewExtended(
+            seq=len(log) + 1,
+            run_id="r1",
+            approval_id=approval_id,
+            call_id=asked.call_id,
+            audience=board,
+            left=finance,
+        )
+        fold([*log, extended])
+        with pytest.raises(StateCorrupt, match="unnamed"):
+            fold([*log, extended.model_copy(update={"left": Audience()})])
+        with pytest.raises(StateCorrupt, match="twice"):
+            fold([*log, extended, extended.model_copy(update={"seq": extended.seq + 1})])
+
+
 async def test_inbox_holds_own_and_others_calls_the_oldest_first(tmp_path: Path) -> None:
     clock = SettableClock()
     wide = Review(audience=Audience(roles=("approver",), groups=("finance",), users=("bob",)))
