@@ -184,6 +184,12 @@ async def test_approval_of_the_requester_alone_does_not_exist_for_others(tmp_pat
             await vote(talk, approval_id, "bob")
 
 
+async def test_requester_has_no_vote_to_withdraw(tmp_path: Path) -> None:
+    async with talking(tmp_path, script=SEND_X) as talk:
+        with pytest.raises(NotApprover):
+            await talk.engine.withdraw_vote(WithdrawVote(await waiting(talk), USER))
+
+
 async def test_voter_who_lost_the_right_cannot_vote_again_and_the_vote_stays(
     tmp_path: Path,
 ) -> None:
