@@ -2,15 +2,23 @@
 
 import os
 import signal
+import uuid
+from collections.abc import Iterator
 
+import psycopg
+import pytest
 from hypothesis import settings
 
 from tests.debian import announcement
+from tests.memory import use_memory
 from tests.patience import TEST_SECONDS, VARIABLE, seconds
+from tests.postgres import shared_server
 
 # A busy machine must not turn a correct property into a failure.
 settings.register_profile("house", deadline=None, print_blob=True)
 settings.load_profile("house")
+
+use_memory()
 
 # A shell starts what runs in its background deaf to interrupts, and programs inherit that: those
 # that the tests interrupt would not hear it.
@@ -23,3 +31,24 @@ if os.environ.get(VARIABLE):
 
 def pytest_report_header() -> str | None:
     return announcement()
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of the session's PostgreSQL, for its superuser."""
+    folder = tmp_path_factory.getbasetemp()
+    # Each worker has its folder in that of the session.
+    with shared_server(folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) as url:
+        yield url
+
+
+@pytest.fixture
+def schema(postgres: str) -> Iterator[str]:
+    """The URL of an empty schema: as good as a database, and made in no time. Its connections are
+    known to the server by the name of the schema.
+    """
+    name = f"test_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}")
+        yield f"{postgres}?options=-csearch_path%3D{name}&application_name={name}"
+        connection.execute(f"DROP SCHEMA {name} CASCADE")

@@ -13,6 +13,7 @@ from sk_agents.authorization.request_authorizer import Principal, RequestAuthori
 from sk_agents.config.settings import ALIASED_FIELDS, Settings, alias_variable, variable
 from sk_agents.exceptions import ClassUnusable, ModuleBroken, ModuleMissing, Unauthenticated
 from sk_agents.testing.header_authorizer import HeaderAuthorizer
+from tests.patience import seconds
 from tests.requirements import requirement
 
 OWN = """
@@ -53,10 +54,19 @@ def fresh_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for field in ALIASED_FIELDS:
         monkeypatch.delenv(variable(field), raising=False)
         monkeypatch.delenv(alias_variable(field), raising=False)
-    monkeypatch.setattr(AuthorizerFactory, "_instance", None)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.py").write_text(OWN)
     return tmp_path
+
+
+@pytest.fixture
+def fresh() -> type[AuthorizerFactory]:
+    """As the factory in a process that has not asked for it yet."""
+
+    class Fresh(AuthorizerFactory):
+        pass
+
+    return Fresh
 
 
 def factory(name: str, module: str = "own.py") -> AuthorizerFactory:
@@ -96,18 +106,18 @@ async def test_header_authorizer_needs_a_user(header: str) -> None:
 
 
 @requirement("S000-auth-mock", "S001-env-default-authorizer")
-def test_without_configuration_the_dummy_is_in_use() -> None:
-    assert type(AuthorizerFactory.get_instance().get_authorizer()) is DummyAuthorizer
+def test_without_configuration_the_dummy_is_in_use(fresh: type[AuthorizerFactory]) -> None:
+    assert type(fresh.get_instance().get_authorizer()) is DummyAuthorizer
 
 
 @requirement("S001-authorizer-factory", "S002-env-authorizer", "S001-extensibility-authorizer")
 @pytest.mark.parametrize("prefix", ["TA", "TEAL"])
 async def test_factory_builds_the_class_that_the_environment_names(
-    monkeypatch: pytest.MonkeyPatch, prefix: str
+    monkeypatch: pytest.MonkeyPatch, fresh: type[AuthorizerFactory], prefix: str
 ) -> None:
     monkeypatch.setenv(f"{prefix}_AUTHORIZER_MODULE", "own.py")
     monkeypatch.setenv(f"{prefix}_AUTHORIZER_CLASS", "Plain")
-    authorizer = AuthorizerFactory.get_instance().get_authorizer()
+    authorizer = fresh.get_instance().get_authorizer()
     assert await ask(authorizer, "alice") == "ALICE"
 
 
@@ -121,20 +131,20 @@ def test_class_with_arguments_of_its_own_keeps_their_defaults() -> None:
 
 
 @requirement("S001-authorizer-singleton")
-def test_threads_asking_at_once_get_the_same_instances() -> None:
+def test_threads_asking_at_once_get_the_same_instances(fresh: type[AuthorizerFactory]) -> None:
     barrier = threading.Barrier(16)
     found: list[tuple[AuthorizerFactory, RequestAuthorizer]] = []
 
     def get() -> None:
-        barrier.wait(timeout=5)
-        instance = AuthorizerFactory.get_instance()
+        barrier.wait(timeout=seconds(5))
+        instance = fresh.get_instance()
         found.append((instance, instance.get_authorizer()))
 
     threads = [threading.Thread(target=get) for _ in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=5)
+        thread.join(timeout=seconds(5))
     assert len(found) == 16
     assert len({(id(instance), id(authorizer)) for instance, authorizer in found}) == 1
 

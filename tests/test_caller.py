@@ -30,6 +30,7 @@ from sk_agents.http.caller import (
 )
 from sk_agents.http.front import TealApp
 from sk_agents.testing.header_authorizer import HeaderAuthorizer
+from tests.patience import seconds
 from tests.requirements import requirement
 
 Headers = dict[str, str] | list[tuple[str, str]]
@@ -176,9 +177,9 @@ async def test_unusable_user_id_is_answered_401(answer: object) -> None:
 
 async def test_blocking_authorizer_gives_503_and_leaves_the_loop_free() -> None:
     release = threading.Event()
-    app = application(Own(lambda header: release.wait(30)), timeout=0.05)
+    app = application(Own(lambda header: release.wait(seconds(30))), timeout=0.05)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             responses = await asyncio.gather(*(get(app) for _ in range(AUTHORIZER_SLOTS + 8)))
         assert {response.status_code for response in responses} == {503}
     finally:

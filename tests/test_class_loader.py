@@ -9,6 +9,7 @@ import pytest
 
 from sk_agents.config.class_loader import load_class
 from sk_agents.exceptions import ClassUnusable, LoadError, ModuleBroken, ModuleMissing
+from tests.patience import seconds
 from tests.requirements import requirement
 
 
@@ -63,14 +64,14 @@ def test_file_is_run_once_however_many_threads_ask(folder: Path) -> None:
     found = []
 
     def ask() -> None:
-        barrier.wait(timeout=5)
+        barrier.wait(timeout=seconds(5))
         found.append(load(str(path)))
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=5)
+        thread.join(timeout=seconds(5))
     assert len(found) == 8
     assert len(set(found)) == 1
     assert (folder / "runs").read_text() == "x"

@@ -103,7 +103,7 @@ def ready(folder: Path, *arguments: str, **values: str) -> Iterator[str]:
         try:
             assert process.stdout is not None
             line = process.stdout.readline().rstrip("\n")
-            assert line, process.communicate(timeout=10)
+            assert line, process.communicate(timeout=seconds(10))
             yield line
         finally:
             process.kill()
@@ -117,7 +117,7 @@ def refused(folder: Path, *arguments: str, **values: str) -> str:
         env=environment(folder, **values),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=seconds(30),
     )
     assert (done.returncode, done.stdout) == (78, "")
     return done.stderr
@@ -221,7 +221,7 @@ def test_wheel_brings_the_agents_along(tmp_path: Path) -> None:
         cwd=ROOT,
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=seconds(60),
     )
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:

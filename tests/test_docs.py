@@ -12,6 +12,7 @@ import pytest
 from sk_agents.config.settings import ALIASED_FIELDS, Settings, alias_variable, variable
 from sk_agents.engine import ports
 from sk_agents.engine.events import EVENT_TYPES, KnownEvent, LogEvent
+from tests.patience import seconds
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -169,7 +170,9 @@ def test_example_marked_as_runnable_runs(place: str, block: str, tmp_path: Path)
     script = tmp_path / "example.py"
     script.write_text(block, encoding="utf-8")
     command = [sys.executable, "-W", "error", str(script)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=seconds(60)
+    )
     assert done.returncode == 0, f"{place}\n{done.stderr}"
 
 

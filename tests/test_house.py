@@ -29,6 +29,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "http/front.py": "our own mistake, answered and logged",
     "http/health.py": "the ping of an operator's store",
     "worker_threads.py": "carries what a function raised to its caller",
+    "persistence/postgres/commit_writer.py": "the writer must outlive what a commit raises",
     "persistence/sqlite/group_writer.py": "the writer must outlive every job",
     "skagents/outputs.py": "the operator's types and templates; a stream must say how it ended",
     "llm/kernel_chat.py": "a model client of the operator's own",
@@ -50,6 +51,25 @@ REGISTRY_HOSTS = [
     )
 ]
 HOST = re.compile("|".join(map(re.escape, REGISTRY_HOSTS)), re.IGNORECASE)
+# The bound of a wait as a number, past `tests.patience.seconds`.
+BARE_BOUND = re.compile(
+    r"asyncio\.timeout\(\d|mark\.timeout\(\d|wait_for\([^#]*, \d+\)|\.join\((?:timeout=)?\d"
+    r"|(?:wait|communicate)\(timeout=\d|\b(?:TIMEOUT|PATIENCE) = \d"
+)
+# An attribute that its class keeps to itself, reached from outside.
+PRIVATE = re.compile(
+    r"(?<!\bself)(?<!\bcls)(?<!super\(\))(?<!uvicorn)\._(?!_|replace\b|exit\b)[a-zA-Z]"
+)
+# Tests that may reach one, each with its reason.
+REACH_INSIDE: dict[str, str] = {
+    "chaos/broken_builds.py": "breaks the build on purpose",
+    "complexity/work.py": "counts the steps of asyncio's loop",
+    "engine/test_engine_orphans.py": "an event of asyncio does not say who waits for it",
+    "simulation/disk.py": "a constructor of its own class",
+    "simulation/history.py": "a task of asyncio that a crash ends is not to complain",
+    "simulation/virtual_loop.py": "an event loop runs asyncio's handles",
+    "simulation/virtual_threads.py": "a job of its own module",
+}
 MACHINE_PATH = re.compile(r"(?<![\w.~})/-])/(?:root|work|home|Users)/[\w.-]")
 
 
@@ -71,6 +91,19 @@ def lines_matching(pattern: re.Pattern[str]) -> list[str]:
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
         if pattern.search(line)
     ]
+
+
+def lines_of_tests(pattern: re.Pattern[str]) -> dict[str, list[str]]:
+    """The lines of tests in which it is found, by file."""
+    tests = ROOT / "tests"
+    lines = {
+        str(path.relative_to(tests)): [
+            line.strip() for line in path.read_text().splitlines() if pattern.search(line)
+        ]
+        for path in tests.rglob("*.py")
+        if path != Path(__file__)
+    }
+    return {name: found for name, found in lines.items() if found}
 
 
 def catches_everything(node: ast.AST) -> bool:
@@ -141,6 +174,17 @@ def test_version_is_the_same_in_the_package_and_its_metadata() -> None:
 def test_no_module_has_a_vague_name() -> None:
     modules = [*SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
     assert [path for path in modules if path.stem in VAGUE_MODULES] == []
+
+
+def test_every_bound_of_a_wait_in_the_tests_can_be_stretched() -> None:
+    found = lines_of_tests(BARE_BOUND)
+    assert {name: lines for name, lines in found.items() if not name.startswith("bench/")} == {}
+
+
+def test_tests_reach_no_private_attributes() -> None:
+    found = lines_of_tests(PRIVATE)
+    assert {name: lines for name, lines in found.items() if name not in REACH_INSIDE} == {}
+    assert REACH_INSIDE.keys() <= found.keys()
 
 
 def test_only_listed_files_catch_everything() -> None:

@@ -19,8 +19,16 @@ PACKAGE = "sk_agents"
 SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
 
 SURFACES = {"chats", "skagents", "tealagents", "todo_chat"}
-BACK_ROOMS = {"authorization", "hitl", "llm", "persistence", "signals", "tools"}
-WORDS = {"exceptions", "interactions", "private_files", "ska_types", "wire", "worker_threads"}
+BACK_ROOMS = {"authorization", "hitl", "llm", "persistence", "signals", "spending", "tools"}
+WORDS = {
+    "exceptions",
+    "interactions",
+    "postgres_access",
+    "private_files",
+    "ska_types",
+    "wire",
+    "worker_threads",
+}
 # The seeds name this abstract class and its place; who checks callers must know it.
 AUTHORIZER = {"authorization.request_authorizer"}
 # Those that send requests to other servers.
@@ -29,6 +37,7 @@ NETWORKED = {"authorization", "llm", "tools"}
 FRONT = {"agent_assembly", "config", "engine", "http", "telemetry", "wiring"} | WORDS
 # How a back room finds the class that a setting names.
 CONFIGURED = {
+    "config.amounts",
     "config.class_loader",
     "config.public_names",
     "config.settings",
@@ -64,7 +73,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "outbound": {"config.settings", "exceptions"},
     # The packaged agents' own plugins: they know what any plugin's author may know.
     "agents": {"ska_types", "tools"},
-    "http": {"engine", "exceptions", "telemetry", "worker_threads"} | AUTHORIZER,
+    "http": {"engine", "exceptions", "telemetry", "wire.views", "worker_threads"} | AUTHORIZER,
     "telemetry": {"config.settings", "engine", "exceptions"},
     "config": {"exceptions"},
     "engine": {"exceptions"},
@@ -74,6 +83,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "ska_types": {"engine.models", "exceptions"},
     "wire": {"exceptions"},
     "exceptions": set(),
+    "postgres_access": {"exceptions"},
     "private_files": set(),
     "worker_threads": {"exceptions"},
     "__init__": set(),

@@ -1,11 +1,13 @@
 """What a test does on a machine that lacks something, and how far its bounds are stretched."""
 
 import re
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests import debian, missing, patience
+from tests import debian, memory, missing, patience
 
 TESTS = Path(__file__).parent
 SKIP = re.compile(r"pytest\.(skip|importorskip|mark\.skip\w*)\(")
@@ -90,3 +92,39 @@ def test_factor_that_would_shorten_a_bound_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setenv(patience.VARIABLE, "0.1")
     with pytest.raises(ValueError, match="shorten"):
         patience.seconds(1)
+
+
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder that is taken for memory; the caller has named none."""
+    monkeypatch.setattr(memory, "MEMORY", tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", tempfile.gettempdir())
+    monkeypatch.setenv(memory.VARIABLE, "")
+    return tmp_path
+
+
+def test_temporary_files_lie_in_memory_where_there_is_enough(
+    monkeypatch: pytest.MonkeyPatch, unset: Path
+) -> None:
+    monkeypatch.setattr(memory, "LEAST_BYTES", 1)
+    memory.use_memory()
+    assert tempfile.gettempdir() == str(unset)
+
+
+def test_temporary_files_stay_on_the_disk_where_memory_is_short(
+    monkeypatch: pytest.MonkeyPatch, unset: Path
+) -> None:
+    monkeypatch.setattr(memory, "LEAST_BYTES", shutil.disk_usage(unset).total + 1)
+    memory.use_memory()
+    assert tempfile.gettempdir() != str(unset)
+
+
+def test_folder_that_the_caller_names_is_kept(
+    monkeypatch: pytest.MonkeyPatch, unset: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setattr(memory, "LEAST_BYTES", 1)
+    named = str(tmp_path_factory.mktemp("named"))
+    monkeypatch.setenv(memory.VARIABLE, named)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    memory.use_memory()
+    assert tempfile.gettempdir() == named

@@ -23,6 +23,7 @@ from sk_agents.persistence.store_factory import open_store
 from sk_agents.persistence.task_persistence_manager import TaskPersistenceManager
 from sk_agents.persistence.tasks.view import StoreTasks
 from sk_agents.testing.predictable import SettableClock
+from tests.patience import seconds
 from tests.requirements import requirement
 from tests.task_builders import NOW, contents, item, stored, task
 
@@ -184,7 +185,7 @@ def test_threads_with_their_own_loops_lose_and_mix_nothing() -> None:
                 await manager.update(held)
 
     def in_thread(worker: int) -> None:
-        barrier.wait(timeout=10)
+        barrier.wait(timeout=seconds(10))
         asyncio.run(work(worker))
 
     asyncio.run(manager.create(task("shared", items=[])))

@@ -16,6 +16,7 @@ from sk_agents.exceptions import (
 from sk_agents.persistence.in_memory_persistence_manager import InMemoryPersistenceManager
 from sk_agents.persistence.persistence_factory import PersistenceFactory
 from sk_agents.persistence.task_persistence_manager import TaskPersistenceManager
+from tests.patience import seconds
 from tests.requirements import requirement
 
 USERS_MODULE = """
@@ -83,7 +84,7 @@ def test_threads_asking_at_once_get_one_manager() -> None:
     barrier = threading.Barrier(8)
 
     def get(_: int) -> TaskPersistenceManager:
-        barrier.wait(timeout=10)
+        barrier.wait(timeout=seconds(10))
         return asked.get_persistence_manager()
 
     with ThreadPoolExecutor(8) as pool:

@@ -13,6 +13,7 @@ from sk_agents.config.public_paths import own_module
 from sk_agents.config.settings import Settings, load_settings
 from sk_agents.config.store_url import store_url
 from sk_agents.exceptions import LoadError
+from tests.patience import seconds
 from tests.test_serve import AGENT, failing, serving
 
 AUTHORIZER = "src/sk_agents/authorization/dummy_authorizer.py"
@@ -132,10 +133,10 @@ def test_server_starts_with_the_public_projects_own_environment(elsewhere: Path)
     (elsewhere / ".env").write_text("".join(f"{name}={PUBLIC[name]}\n" for name in PUBLIC))
     with serving(elsewhere) as (process, _, address):
         body = {"items": [{"content_type": "text", "content": "hello"}]}
-        reply = httpx.post(f"{address}/Helper/0.1", json=body, timeout=20).json()
+        reply = httpx.post(f"{address}/Helper/0.1", json=body, timeout=seconds(20)).json()
         assert reply["status"] == "Completed"
         process.terminate()
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=seconds(20))
     assert said.count(f"there is no '{AUTHORIZER}' here") == 1
 
 

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import seconds
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "http://127.0.0.1:8000"
 KEYS = re.compile(r"_API_KEY$|^OPENAI_|^OLLAMA_|^TA_|^TEAL_")
-SECONDS = 120
+SECONDS = seconds(120)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from sk_agents.engine.turns import (
 from sk_agents.exceptions import ModelError
 from sk_agents.testing import ScriptedModel, ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn, calls, says
+from tests.patience import seconds
 
 HELLO = Prompt([Message(role="user", content="hello")])
 STREAMED = {"model": "m", "stream": True, "messages": []}
@@ -36,7 +37,7 @@ async def posted(
     server: ScriptedModelServer, body: dict[str, Any]
 ) -> AsyncIterator[aiohttp.ClientResponse]:
     async with (
-        asyncio.timeout(5),
+        asyncio.timeout(seconds(5)),
         aiohttp.ClientSession() as session,
         session.post(f"{server.base_url}/chat/completions", json=body) as response,
     ):
@@ -91,7 +92,7 @@ async def test_end_of_the_script_is_an_error_that_says_so() -> None:
 async def test_gate_holds_the_stream_until_it_is_set() -> None:
     gate = asyncio.Event()
     model = ScriptedModel([[TextDelta("a"), gate, TextDelta("b")]])
-    async with asyncio.timeout(5), aclosing(model.stream(HELLO)) as stream:
+    async with asyncio.timeout(seconds(5)), aclosing(model.stream(HELLO)) as stream:
         assert await anext(stream) == (TextDelta("a"),)
         waiting = asyncio.ensure_future(anext(stream))
         await asyncio.wait([waiting], timeout=0)

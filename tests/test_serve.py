@@ -114,15 +114,14 @@ def test_server_says_one_line_answers_and_stops_cleanly(tmp_path: Path, number: 
     assert (process.returncode, rest, complaints) == (0, "", "")
 
 
-@requirement("S004-13-monitoring")
 def test_a_log_that_nobody_reads_holds_up_neither_requests_nor_the_end(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text(AGENT.format(name="One"))
     # At this level every line is written; a pipe holds about 500 of them.
     with serving(tmp_path, str(tmp_path), *STORE, TA_LOG_LEVEL="debug") as (process, _, address):
         send_nonsense(address, 1_000)
-        assert httpx.get(f"{address}/health/live", timeout=10).status_code == 200
+        assert httpx.get(f"{address}/health/live", timeout=seconds(10)).status_code == 200
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=seconds(10)) == 0
 
 
 def test_a_line_that_comes_again_and_again_is_left_out_and_counted(tmp_path: Path) -> None:
@@ -130,14 +129,14 @@ def test_a_line_that_comes_again_and_again_is_left_out_and_counted(tmp_path: Pat
     with serving(tmp_path, str(tmp_path), *STORE) as (process, _, address):
         send_nonsense(address, 1_000)
         process.send_signal(signal.SIGTERM)
-        _, complaints = process.communicate(timeout=10)
+        _, complaints = process.communicate(timeout=seconds(10))
     assert 0 < complaints.count("Invalid HTTP request received.") < 900
 
 
 def send_nonsense(address: str, times: int) -> None:
     host, port = address.removeprefix("http://").split(":")
     for _ in range(times):
-        with socket.create_connection((host, int(port)), timeout=10) as connection:
+        with socket.create_connection((host, int(port)), timeout=seconds(10)) as connection:
             connection.sendall(b"nonsense\r\n\r\n")
             assert connection.recv(12) == b"HTTP/1.1 400"
 

@@ -63,13 +63,21 @@ def test_url_of_the_wrong_form_is_refused_and_the_right_form_shown(url: str) -> 
 
 @pytest.mark.parametrize(
     "url",
-    ["postgresql://someone:s3cret@host/db", "someone:s3cret@host", "s3cret", "", "://s3cret", "1:"],
+    ["mysql://someone:s3cret@host/db", "someone:s3cret@host", "s3cret", "", "://s3cret", "1:"],
 )
 def test_url_of_an_unknown_store_is_refused_with_the_supported_ones(url: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         open_store(url)
     assert "sqlite:///path, file:///dir" in str(refused.value)
     assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["postgresql://someone:s3c/ret@host/db", "postgresql:s3cret"])
+def test_postgresql_url_that_makes_no_sense_is_refused_without_its_words(url: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        open_store(url)
+    assert "postgresql://user" in str(refused.value)
+    assert "s3c" not in str(refused.value)
 
 
 def test_unknown_scheme_is_named() -> None:

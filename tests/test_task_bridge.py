@@ -31,6 +31,7 @@ from sk_agents.testing.commits import (
     thought,
 )
 from sk_agents.testing.predictable import SettableClock
+from tests.patience import seconds
 from tests.toy_tasks import AsyncTasks, JsonTasks, SearchableTasks
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -245,7 +246,7 @@ async def test_crowded_mirror_lets_go_of_threads_at_rest_and_reads_them_again() 
 
 async def test_concurrent_commits_to_one_thread_are_all_kept() -> None:
     tasks = JsonTasks()
-    async with asyncio.timeout(10), TaskBridgeStore(tasks) as store:
+    async with asyncio.timeout(seconds(10)), TaskBridgeStore(tasks) as store:
         store.renew("o", 60)
         made = (await store.commit(start_run("t", "r", owner="o"))).thread
         await asyncio.gather(

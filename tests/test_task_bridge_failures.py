@@ -20,6 +20,7 @@ from sk_agents.testing.commits import (
     start_run,
     thought,
 )
+from tests.patience import seconds
 from tests.requirements import requirement
 from tests.toy_tasks import AsyncTasks, JsonTasks, Moody, fail
 
@@ -66,7 +67,7 @@ async def test_nothing_of_a_commit_is_visible_before_the_class_has_kept_it() -> 
             await super().update(task)
 
     tasks = Slow()
-    async with asyncio.timeout(5), TaskBridgeStore(tasks) as store:
+    async with asyncio.timeout(seconds(5)), TaskBridgeStore(tasks) as store:
         made = await store.commit(start_run("t", "r"))
         tasks.slow = True
         writing = asyncio.create_task(store.commit(ask(made.thread, "a")))
@@ -88,7 +89,7 @@ async def test_cancelled_commit_is_finished_and_known() -> None:
                 await leave.wait()
             await super().create(task)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         async with TaskBridgeStore(Slow()) as store:
             writing = asyncio.create_task(store.commit(start_run("t")))
             await entered.wait()

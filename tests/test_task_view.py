@@ -33,6 +33,7 @@ from sk_agents.testing.commits import (
     start_run,
 )
 from sk_agents.testing.predictable import SettableClock
+from tests.patience import seconds
 from tests.requirements import requirement
 from tests.task_builders import NOW, contents, item, stored, task
 
@@ -127,7 +128,7 @@ async def test_concurrent_appends_both_survive(manager: StoreTasks) -> None:
     holders = [await stored(manager) for _ in range(8)]
     for number, holder in enumerate(holders):
         holder.items.append(item(str(number)))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(seconds(10)):
         await asyncio.gather(*map(manager.update, holders))
     assert sorted(contents(await stored(manager))) == [*map(str, range(8)), "hello"]
 

@@ -37,10 +37,10 @@ from tests.surfaces.teal_server import (
 ALICE = Caller(Principal("alice"), "Bearer alice")
 
 
-def own_handler(at: Server) -> handler.TealAgentsV1Alpha1Handler:
+def own_handler(at: Server, version: str = "v1alpha1") -> handler.TealAgentsV1Alpha1Handler:
     served = next(iter(at.app.state.parts.agents.values()))
     config = ServedTealAgent(agent_address(served.file), read_config(served.file))
-    return handle("v1alpha1", at.app.state.engines.tasks, config)
+    return handle(version, at.app.state.engines.tasks, config)
 
 
 def hello(**fields: str) -> UserMessage:
@@ -303,4 +303,4 @@ def test_tests_are_in_the_files_the_plan_names(name: str) -> None:
 async def test_version_nobody_knows_has_no_handler(tmp_path: Path) -> None:
     async with server(tmp_path) as at:
         with pytest.raises(ConfigurationError, match="v9"):
-            handle("v9", at.app.state.engines.tasks, own_handler(at)._served)
+            own_handler(at, "v9")

@@ -26,6 +26,7 @@ from sk_agents.engine.turns import Prompt
 from sk_agents.llm.scripted import ScriptPlayer, load_script
 from sk_agents.wiring import build_parts, open_engines
 from tests.llm.loopback import text_of
+from tests.patience import seconds
 
 TOUR = FOLDER / "tour"
 UNKNOWN = "it has no line for that"
@@ -47,22 +48,22 @@ class Visitor:
         new = NewThread(self.user_id, agent="tour")
         message = UserInput(parts=(Part(content=text),))
         command = StartRun(self.thread_id, self.user_id, uuid4().hex, message, new=new)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             return await self.engine.start(command)
 
     async def ask(self, text: str) -> Run:
         """Say it, and see what has become of it when it has ended or waits."""
         accepted = await self.say(text)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(seconds(10)):
             return await self.engine.result(accepted.thread_id, accepted.run_id)
 
     async def decide(self, approval_id: str, **fields: Any) -> None:
         fields.setdefault("approved", True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             await self.engine.decide(DecideApproval(approval_id, self.user_id, **fields))
 
     async def ended(self, run: Run) -> Run:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(seconds(10)):
             async for _ in self.engine.watch(self.thread_id, run_id=run.run_id):
                 pass
             return (await self.engine.thread(self.thread_id, self.user_id)).state.run(run.run_id)
@@ -249,7 +250,7 @@ async def test_forbidden_call_is_refused_by_policy_and_nobody_is_asked(tmp_path:
 async def test_output_of_a_tool_is_seen_while_it_runs(tmp_path: Path) -> None:
     async with touring(tmp_path) as visitor:
         accepted = await visitor.say("Stream the output of a tool")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(seconds(10)):
             watched = visitor.engine.watch(visitor.thread_id, run_id=accepted.run_id)
             seen = [item async for items in watched for item in items]
     output = [i.content for i in seen if isinstance(i, LiveDelta) and i.kind == "tool_output"]
@@ -260,7 +261,7 @@ async def test_long_story_can_be_stopped_and_what_was_said_is_kept(tmp_path: Pat
     async with touring(tmp_path, pace=1) as visitor:
         accepted = await visitor.say("Tell me a long story")
         kinds = set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(seconds(10)):
             async for items in visitor.engine.watch(visitor.thread_id, run_id=accepted.run_id):
                 for item in items:
                     if isinstance(item, LiveDelta) and item.kind not in kinds:

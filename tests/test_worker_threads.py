@@ -9,6 +9,7 @@ import pytest
 
 from sk_agents.exceptions import ToolError
 from sk_agents.worker_threads import ThreadEnded, WorkerThreads
+from tests.patience import seconds
 
 
 async def started(threads: WorkerThreads, gate: threading.Event) -> asyncio.Task[bool]:
@@ -17,10 +18,10 @@ async def started(threads: WorkerThreads, gate: threading.Event) -> asyncio.Task
 
     def wait() -> bool:
         loop.call_soon_threadsafe(inside.set)
-        return gate.wait(60)
+        return gate.wait(seconds(60))
 
     task = asyncio.create_task(threads.run(wait))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         await inside.wait()
     return task
 
@@ -38,7 +39,7 @@ async def test_abandoned_calls_are_counted_until_they_come_back() -> None:
     gate.set()
     for thread in threading.enumerate():
         if thread.name == "worker":
-            thread.join(5)
+            thread.join(seconds(5))
     # Both have called the loop; it takes their results at its next turn.
     await asyncio.sleep(0)
     assert threads.abandoned == 0
@@ -60,7 +61,7 @@ async def test_abandoned_call_lets_the_next_one_start() -> None:
     task = await started(threads, gate)
     second = asyncio.create_task(threads.run(lambda: 2))
     task.cancel()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         assert await second == 2
     gate.set()
 
@@ -74,7 +75,7 @@ async def test_abandoned_call_keeps_its_slot_until_it_returns() -> None:
         await task
     assert not second.done()
     gate.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         assert await second == 2
     assert threads.abandoned == 0
 
@@ -92,7 +93,7 @@ async def test_no_more_calls_run_at_once_than_there_are_slots() -> None:
     await asyncio.sleep(0)
     assert ran == []
     gate.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         assert await task
         await second
     assert ran == [1]
@@ -115,6 +116,6 @@ def test_thread_that_ends_after_its_loop_disturbs_nothing() -> None:
     for thread in threading.enumerate():
         if thread.name == "worker":
             gate.set()
-            thread.join(5)
+            thread.join(seconds(5))
             ended.set()
     assert ended.is_set()

@@ -19,10 +19,16 @@ export default defineConfig({
   },
   server: {
     proxy: Object.fromEntries(
-      ["/chats", "/agents", "/approvals", "/grants", "/health", "/openapi.json"].map((path) => [
-        path,
-        "http://127.0.0.1:8000",
-      ]),
+      [
+        "/chats",
+        "/agents",
+        "/approvals",
+        "/grants",
+        "/health",
+        "/me",
+        "/openapi.json",
+        "/sign-in",
+      ].map((path) => [path, "http://127.0.0.1:8000"]),
     ),
   },
 });

@@ -5,6 +5,7 @@ Nothing is opened here. What cannot be used stops start-up with the file and the
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from sk_agents.config.agent_file import AgentFile, AgentSpec, read_agent_specs
+from sk_agents.config.amounts import Amounts
 from sk_agents.config.settings import Settings, environment
 from sk_agents.config.store_url import store_url
 from sk_agents.engine.agent import Agent, RunLimits
@@ -29,6 +31,7 @@ from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.providers import ModelSpec, build_model
 from sk_agents.llm.scripted import ScriptPlayer
 from sk_agents.llm.tokens import context_window
+from sk_agents.spending.budgets import TOKENS, Limit, limits_of, strictest
 from sk_agents.tools.agents_sdk import filled_block, load_sdk_tools
 from sk_agents.tools.base_tool import Tool
 from sk_agents.tools.catalog import configured_catalog
@@ -42,6 +45,8 @@ from sk_agents.worker_threads import WorkerThreads
 
 if TYPE_CHECKING:
     from sk_agents.tools.builtin.loader import BuiltinTools
+
+logger = logging.getLogger(__name__)
 
 # So many calls of tools may hang, abandoned, before no further one starts.
 MOST_ABANDONED_CALLS = 16
@@ -67,6 +72,8 @@ class ServedAgent:
     agent: Agent
     model: str
     file: AgentFile
+    budget: tuple[Limit, ...] = ()
+    soft: float | None = None
     teal: Agent | None = None
     unattended: Agent | None = None
 
@@ -141,11 +148,17 @@ class _AgentBuilder:
             reasoning_effort=spec.reasoning_effort,
             on_disconnect=spec.on_disconnect or "cancel",
             on_reject=spec.on_reject or approvals.on_reject or "continue",
-            limits=_limits(spec, approvals),
+            limits=_limits(spec, approvals, self._settings),
             context_window=_context_window(spec),
             price=Price(**dict(spec.price)) if spec.price is not None else None,
         )
-        served = ServedAgent(agent, spec.model, file)
+        served = ServedAgent(
+            agent,
+            spec.model,
+            file,
+            self._budget(file, field, spec),
+            spec.budget.soft or self._settings.budget_soft,
+        )
         if file.api_version.startswith("tealagents/"):
             teal = replace(
                 agent,
@@ -162,6 +175,37 @@ class _AgentBuilder:
             is_attended=False,
         )
         return replace(served, unattended=alone)
+
+    def _budget(self, file: AgentFile, field: str, spec: AgentSpec) -> tuple[Limit, ...]:
+        settings, own, currency = self._settings, spec.budget, spec.price and spec.price.currency
+        if settings.tokens_per_hour is not None:
+            hour = Amounts(tokens=settings.tokens_per_hour)
+        else:
+            hour = Amounts()
+        of_file = [
+            *limits_of("run", own.run, is_own=True),
+            *limits_of("user", own.user, is_own=True),
+            *limits_of("agent", own.agent, is_own=True),
+        ]
+        of_server = [
+            *limits_of("run", settings.budget_run),
+            *limits_of("user", settings.budget_user),
+            *limits_of("agent", settings.budget_agent),
+            *limits_of("day", settings.budget_day),
+            *limits_of("hour", hour),
+        ]
+        for limit in (*of_file, *of_server):
+            if limit.unit in (TOKENS, currency):
+                continue
+            where = f"{file.path}: {field}"
+            if currency is not None:
+                raise ConfigurationError(
+                    f"{where}.price is in {currency}, but a budget is in {limit.unit}"
+                )
+            if limit.is_own:
+                raise ConfigurationError(f"{where}.budget needs a price to count {limit.unit}")
+            logger.warning("%s has no price: budgets of money do not count it", where)
+        return strictest([*of_file, *of_server])
 
     def _toolbox(self, file: AgentFile, field: str, spec: AgentSpec) -> AgentToolbox:
         plugins = load_plugin_tools(
@@ -229,8 +273,9 @@ def _own_files(settings: Settings) -> list[Path]:
     return [Path(unquote(store.path))] if store.scheme in {"sqlite", "file"} else []
 
 
-def _limits(spec: AgentSpec, approvals: Approvals) -> RunLimits:
+def _limits(spec: AgentSpec, approvals: Approvals, settings: Settings) -> RunLimits:
     given = spec.limits.model_dump(exclude_none=True)
+    given.setdefault("tool_calls", settings.tool_calls_per_run)
     given.setdefault("approval_seconds", approvals.expires_after)
     return replace(RunLimits(), **{key: value for key, value in given.items() if value is not None})
 

@@ -19,6 +19,7 @@ from sk_agents.chats.requests import ChatResources
 from sk_agents.chats.routes import chat_operations
 from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
 from sk_agents.config.settings import Settings, load_settings
+from sk_agents.http.account import account_operations
 from sk_agents.http.caller import CallerCheck
 from sk_agents.http.front import TealApp
 from sk_agents.http.health import Health, health_operations, metrics_operation
@@ -93,7 +94,8 @@ def create_app(
     if telemetry is not None and telemetry.page is not None:
         app.add_operations([metrics_operation(telemetry.page)])
     names = [f"{agent.name} {agent.version}" for agent in agents]
-    app.add_operations(page_operations(names, kind))
+    app.add_operations(account_operations(authorizer.sign_in))
+    app.add_operations(page_operations(names, kind, sign_in=authorizer.sign_in))
     return app
 
 
@@ -112,6 +114,7 @@ def _limits(settings: Settings, parts: ServerParts, *, is_one_user: bool) -> Lim
         body_bytes=settings.max_body_bytes,
         image_body_bytes=settings.max_image_body_bytes,
         body_seconds=settings.body_timeout,
+        admit_request=requests.require if (requests := parts.spending.requests) else None,
     )
 
 

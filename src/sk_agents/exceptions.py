@@ -2,15 +2,16 @@
 
     TealError
     ├── ConfigurationError             stops start-up, exit code 78
-    │   └── LoadError                  a class named by configuration cannot be used
-    │       └── ModuleMissing, ModuleBroken, ClassUnusable
+    │   ├── LoadError                  a class named by configuration cannot be used
+    │   │   └── ModuleMissing, ModuleBroken, ClassUnusable
+    │   └── StoreEncrypted, StoreNotEncrypted, WrongEncryptionKey
     ├── Unauthenticated                who is calling is not known
     │   └── TokenExpired, NotOwner
     ├── AuthorizerUnavailable          who is calling cannot be found out now
     ├── Forbidden                      known, but not allowed
-    │   └── InsufficientScope
+    │   └── InsufficientScope, MissingRole, NotApprover
     ├── NotFound
-    │   └── ThreadNotFound, RunNotFound, ApprovalNotFound, GrantNotFound
+    │   └── ThreadNotFound, RunNotFound, ApprovalNotFound, GrantNotFound, VoteNotFound
     ├── InvalidInput                   understood, but not acceptable
     ├── MalformedRequest               not understood
     │   └── CursorAhead, InvalidCursor
@@ -34,6 +35,8 @@
     │   └── CommitReused
     ├── ShuttingDown                   this instance takes no new work
     ├── LimitExceeded
+    │   ├── BudgetExceeded             as much money or as many tokens as may be were spent
+    │   ├── CounterFull                a sum that all instances keep would pass its bound
     │   └── StoreFull                  the store's own bound, or the disk's
     ├── StateCorrupt                   one thread's record is damaged; the others work
     ├── StoreError                     the store as a whole cannot serve
@@ -108,6 +111,18 @@ class ClassUnusable(LoadError):
     """The module has no such class, or the class has the wrong base."""
 
 
+class StoreEncrypted(ConfigurationError):
+    """The store is encrypted, and there are no encryption keys (TA_ENCRYPTION_KEYS)."""
+
+
+class StoreNotEncrypted(ConfigurationError):
+    """There are encryption keys, but the store is in plain text; `teal encrypt` encrypts it."""
+
+
+class WrongEncryptionKey(ConfigurationError):
+    """The store was encrypted with a key that is not among the encryption keys."""
+
+
 class Unauthenticated(TealError):
     """The request carries no valid credentials."""
 
@@ -134,6 +149,14 @@ class InsufficientScope(Forbidden):
     """The token does not allow this."""
 
 
+class MissingRole(Forbidden):
+    """The caller has not the role for this."""
+
+
+class NotApprover(Forbidden):
+    """Others decide about this call."""
+
+
 class NotFound(TealError):
     """There is no such thing."""
 
@@ -152,6 +175,10 @@ class ApprovalNotFound(NotFound):
 
 class GrantNotFound(NotFound):
     """There is no such standing approval."""
+
+
+class VoteNotFound(NotFound):
+    """You have no vote on this approval."""
 
 
 class InvalidInput(TealError):
@@ -250,6 +277,14 @@ class ShuttingDown(TealError):
 
 class LimitExceeded(TealError):
     """A limit was reached."""
+
+
+class BudgetExceeded(LimitExceeded):
+    """The budget is used up."""
+
+
+class CounterFull(LimitExceeded):
+    """The amount would pass its limit; nothing was added."""
 
 
 class StoreFull(LimitExceeded):

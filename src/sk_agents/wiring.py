@@ -33,7 +33,10 @@ from sk_agents.persistence.memory.store import EphemeralStore
 from sk_agents.persistence.persistence_factory import PersistenceFactory
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.persistence.tasks.bridge import TaskBridgeStore
-from sk_agents.signals.local import LocalSignals
+from sk_agents.signals.signals_factory import check_signals, open_exchange
+from sk_agents.spending.allowances import Allowance
+from sk_agents.spending.budgets import AgentBudget, StoreBudget
+from sk_agents.spending.usage import UsageLedger
 from sk_agents.telemetry.spans import current_traceparent
 from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
 from sk_agents.tools.mcp.pins import Pins, pins_path
@@ -43,10 +46,25 @@ from sk_agents.tools.openapi.tool import RemoteClients
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """`tasks` keeps Teal's tasks: the operator's own class if one is named, else `main`."""
+    """`tasks` keeps Teal's tasks: the operator's own class if one is named, else `main`.
+
+    `signals_url` says how the instances that share `main` reach each other: its own URL unless the
+    operator names another.
+    """
 
     main: Store
     tasks: Store
+    signals_url: str
+    password_command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What may be spent, what has been spent, and how often a user may call."""
+
+    budget: StoreBudget
+    ledger: UsageLedger
+    requests: Allowance | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +76,7 @@ class ServerParts:
     agents: Mapping[str, ServedAgent]
     disconnect_grace: float
     telemetry: Telemetry | None
+    spending: Spending
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +120,14 @@ def build_stores(settings: Settings) -> Stores:
     Raises:
         ConfigurationError: the URL names no store we have, or the class cannot be used.
     """
-    main = open_store(store_url(settings))
+    url = store_url(settings)
+    password_command = settings.postgres_password_command
+    main = open_store(url, password_command=password_command)
+    signals_url = check_signals(settings.signals) if settings.signals is not None else url
     if settings.persistence_module is None or own_class_url(settings) is not None:
-        return Stores(main, main)
-    return Stores(main, TaskBridgeStore(PersistenceFactory(settings).get_persistence_manager()))
+        return Stores(main, main, signals_url, password_command)
+    own = TaskBridgeStore(PersistenceFactory(settings).get_persistence_manager())
+    return Stores(main, own, signals_url, password_command)
 
 
 async def default_offer(settings: Settings) -> AgentOffer:
@@ -134,8 +157,37 @@ def build_parts(settings: Settings, files: Sequence[AgentFile]) -> ServerParts:
     )
     agents = build_agents(files, settings, clients)
     telemetry = build_telemetry(settings, model_names(agents))
+    stores = build_stores(settings)
     return ServerParts(
-        build_stores(settings), clients, agents, settings.disconnect_grace, telemetry
+        stores,
+        clients,
+        agents,
+        settings.disconnect_grace,
+        telemetry,
+        build_spending(settings, agents, stores.main),
+    )
+
+
+def build_spending(settings: Settings, agents: Mapping[str, ServedAgent], store: Store) -> Spending:
+    """What may be spent, counted in the store of the chats whichever API is asked."""
+    clock = SystemClock()
+    ledger = UsageLedger(store, clock, settings.usage_days)
+
+    def allowance(name: str, what: str, most: int | None, seconds: int) -> Allowance | None:
+        if most is None:
+            return None
+        return Allowance(store, clock, name=name, what=what, most=most, seconds=seconds)
+
+    budgets = {
+        name: AgentBudget(label, served.model, served.budget, served.soft)
+        for label, served in agents.items()
+        for name in (label, *(one.name for one in (served.teal, served.unattended) if one))
+    }
+    calls = allowance("tool_calls", "calls of tools", settings.tool_calls_per_hour, 3600)
+    return Spending(
+        StoreBudget(store, clock, budgets, ledger, calls),
+        ledger,
+        allowance("requests", "requests", settings.requests_per_minute, 60),
     )
 
 
@@ -195,11 +247,16 @@ async def open_engines(stack: AsyncExitStack, parts: ServerParts) -> Engines:
     teal = {agent.name: agent for served in parts.agents.values() if (agent := served.teal)}
     alone = {agent.name: agent for served in parts.agents.values() if (agent := served.unattended)}
     stores = parts.stores
+    await stack.enter_async_context(stores.main)
+    # Left after the engines, whose runs settle what they have used, and before the store.
+    await stack.enter_async_context(parts.spending.ledger)
     if stores.tasks is stores.main:
-        main = tasks = await _open_engine(stack, parts, stores.main, {**chats, **teal})
+        main = tasks = await _open_engine(stack, parts, stores.main, {**chats, **teal}, shared=True)
     else:
-        main = await _open_engine(stack, parts, stores.main, chats)
+        main = await _open_engine(stack, parts, stores.main, chats, shared=True)
+        await stack.enter_async_context(stores.tasks)
         tasks = await _open_engine(stack, parts, stores.tasks, teal)
+    # It is in memory: there is nothing to open.
     unattended = await _open_engine(stack, parts, EphemeralStore(), alone) if alone else None
     if parts.telemetry is not None:
         parts.telemetry.watch_store("main", stores.main)
@@ -209,17 +266,29 @@ async def open_engines(stack: AsyncExitStack, parts: ServerParts) -> Engines:
 
 
 async def _open_engine(
-    stack: AsyncExitStack, parts: ServerParts, store: Store, agents: Mapping[str, Agent]
+    stack: AsyncExitStack,
+    parts: ServerParts,
+    store: Store,
+    agents: Mapping[str, Agent],
+    *,
+    shared: bool = False,
 ) -> Engine:
-    await stack.enter_async_context(store)
+    """`shared` is a store that other instances may use too."""
+    url = parts.stores.signals_url if shared else None
+    password_command = parts.stores.password_command
+    exchange = await stack.enter_async_context(
+        open_exchange(url, password_command=password_command)
+    )
     engine = Engine(
         store,
         agents,
-        signals=LocalSignals(),
+        signals=exchange.signals,
+        peers=exchange.peers,
         clock=SystemClock(),
         ids=RandomIds(),
         owner=new_owner(),
         disconnect_grace=parts.disconnect_grace,
         observer=parts.telemetry.observer if parts.telemetry is not None else None,
+        budget=parts.spending.budget,
     )
     return await stack.enter_async_context(engine)

@@ -40,7 +40,8 @@ def jwk(number: int, **members: Any) -> dict[str, Any]:
 
 @dataclass
 class TestIssuer:
-    """`keys` is what it publishes; `fetches` counts how often it was asked for them."""
+    """`keys` is what it publishes; `fetches` counts how often it was asked for them; `more` are
+    members of its discovery document."""
 
     __test__ = False
 
@@ -49,6 +50,7 @@ class TestIssuer:
     fetches: int = 0
     is_down: bool = False
     asked: list[str] = field(default_factory=list)
+    more: dict[str, Any] = field(default_factory=dict)
 
     def name(self, version: str = "2.0", tenant: str = TENANT) -> str:
         return f"{self.url}/{tenant}/v2.0" if version == "2.0" else f"{self.url}/sts/{tenant}/"
@@ -98,7 +100,13 @@ class TestIssuer:
             name = f"{self.url}/realm"
         else:
             name = self.name("2.0" if place.endswith("/v2.0") else "1.0", tenant)
-        return web.json_response({"issuer": name, "jwks_uri": f"{self.url}{place}/keys"})
+        places = {
+            "jwks_uri": "keys",
+            "authorization_endpoint": "authorize",
+            "token_endpoint": "token",
+        }
+        described = {field: f"{self.url}{place}/{end}" for field, end in places.items()}
+        return web.json_response({"issuer": name, **described, **self.more})
 
 
 @asynccontextmanager

@@ -18,7 +18,10 @@ from sk_agents.authorization.oidc_authorizer import OidcAuthorizer
 from sk_agents.authorization.request_authorizer import Principal
 from sk_agents.config.settings import Settings, load_settings
 from sk_agents.exceptions import ConfigurationError, InsufficientScope, Unauthenticated
+from sk_agents.testing.scripted_model import says
 from tests.authorization.issuer import TestIssuer, running_issuer
+from tests.chats.serving import id_of, serving
+from tests.chats.test_users import SEND
 
 
 @pytest.fixture
@@ -143,3 +146,37 @@ async def test_server_is_ready_once_the_issuer_was_reached(issuer: TestIssuer) -
         assert before.json()["dependencies"]["authorizer"]["status"] != "up"
     assert (before.status_code, refused.status_code) == (503, 503)
     assert "Retry-After" in refused.headers
+
+
+async def test_stream_outlives_its_token_and_all_else_needs_a_fresh_one(
+    issuer: TestIssuer, tmp_path: Path
+) -> None:
+    """T31 of the table of tokens."""
+    now = time.time()
+    authorizer = OidcAuthorizer(settings(issuer), now=lambda: now)
+    async with serving(tmp_path, [SEND, says("done")], authorizer=authorizer) as served:
+
+        def bearer() -> dict[str, str]:
+            return {"Authorization": f"Bearer {token(issuer, exp=int(now) + 300)}"}
+
+        old = bearer()
+        start = {"json": {"user_message": "hello"}, "headers": old}
+        async with served.stream("POST", "/chats/c/interactions", **start) as frames:
+            seen = [await anext(frames)]
+            while seen[-1].name != "approval_required":
+                seen.append(await anext(frames))
+            now += 1200
+            place = f"/chats/c/interactions/{id_of(seen)}"
+            decision = {**seen[-1].data, "approved": True}
+            decision = {name: decision[name] for name in ("approval_id", "digest", "approved")}
+            for method, path, body in (
+                ("GET", f"{place}/events", None),
+                ("POST", f"{place}/approve", decision),
+                ("POST", f"{place}/cancel", None),
+            ):
+                late = await served.client.request(method, path, json=body, headers=old)
+                assert (late.status_code, late.json()["code"]) == (401, "token_expired"), path
+            fresh = await served.client.post(f"{place}/approve", json=decision, headers=bearer())
+            assert fresh.status_code == 200
+            names = [frame.name async for frame in frames]
+        assert names[-1] == "interaction_complete"

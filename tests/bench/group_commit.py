@@ -16,6 +16,7 @@ from sk_agents.engine.events import RunStarted, Thinking
 from sk_agents.engine.log.commits import Absent, Claim, Commit, Owned
 from sk_agents.engine.models import NewThread, Part, UserInput
 from sk_agents.engine.ports import Store
+from sk_agents.persistence.codec import PLAIN
 from sk_agents.persistence.encoding import encode_events
 from sk_agents.persistence.sqlite import rows
 from sk_agents.persistence.sqlite.database import open_for_writing
@@ -60,15 +61,14 @@ async def grouped(store: Store, writers: int, commits: int, name: str) -> float:
 def bare(path: Path, commits: int, name: str) -> float:
     """The statements of a commit and nothing else: no checks, no encoding, one sync each."""
     db = open_for_writing(path)
-    found = rows.head(db, name)
-    assert found is not None
-    no, thread = found
-    body = encode_events([Thinking(run_id=f"run-{name}", round=1, content=TEXT)], thread.updated_at)
+    stored = rows.known_thread(db, PLAIN, name)
+    event = Thinking(run_id=f"run-{name}", round=1, content=TEXT)
+    body = encode_events([event], stored.head.updated_at)
     start = time.perf_counter()
     for number in range(commits):
         db.execute("BEGIN IMMEDIATE")
-        rows.insert_record(db, no, thread, 2 + number, f"{number:032x}", body)
-        rows.update_head(db, no, thread)
+        rows.insert_record(db, stored, 2 + number, f"{number:032x}", body)
+        rows.update_head(db, stored)
         db.execute("COMMIT")
     rate = commits / (time.perf_counter() - start)
     db.close()

@@ -7,6 +7,7 @@ from playwright.async_api import Browser, expect
 from tests.browser.server import Server
 from tests.browser.tab import WAIT_MS, Tab, told
 from tests.browser.wire import wired
+from tests.patience import seconds
 
 
 async def approve_all(server: Server, chat: str) -> None:
@@ -26,7 +27,7 @@ async def test_answer_goes_on_after_the_server_was_killed_in_the_middle(
     await tab.sees(".banner", "Trying again")
     server.start()
     await expect(tab.page.locator(".banner")).to_be_hidden(timeout=WAIT_MS)
-    await expect(tab.turn()).to_have_attribute("data-status", "COMPLETED", timeout=60_000)
+    await expect(tab.turn()).to_have_attribute("data-status", "COMPLETED", timeout=seconds(60_000))
     await tab.sees(tab.turn().locator(".answer"), "nobody pressed Stop")
     chat = await server.get(f"/chats/{await tab.chat_id()}")
     assert await tab.shown() == told(chat)

@@ -20,6 +20,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.patience import seconds
+
 
 class LedgerServer:
     def __init__(self, path: Path) -> None:
@@ -83,7 +85,7 @@ class Ledger:
         return sum(line["run_id"] == run_id for line in self.lines())
 
     async def next_effect(self) -> dict[str, Any]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(seconds(20)):
             effect: dict[str, Any] = json.loads(await self._printed.readline())
             return effect
 
@@ -101,7 +103,7 @@ async def running_ledger(path: Path) -> AsyncIterator[Ledger]:
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(seconds(20)):
             port = int(await process.stdout.readline())
         yield Ledger(port, path, process.stdout)
     finally:

@@ -83,3 +83,6 @@ class SignaturesAsk:
     def verdict(self, call: ToolCall, spec: ToolSpec) -> Any:
         is_free = spec.name in EFFECTS and spec.name not in ("Ledger-sign", "Ledger-seal")
         return "allow" if is_free else "ask"
+
+    def review(self, call: ToolCall, spec: ToolSpec) -> None:
+        return None

@@ -31,6 +31,7 @@ from tests.chaos.nemesis import Nemesis
 from tests.chaos.paced_model import PacedModel, write_paced_agent
 from tests.chaos.scale import trials
 from tests.chaos.server_process import Server
+from tests.patience import seconds
 
 INSTANCES = trials(full=3, small=2)
 LASTING, FLEETING = 12, 4
@@ -133,7 +134,7 @@ class Site:
         }
         there = {event.run_id for log in logs.values() for event in log}
         found = {}
-        async with httpx.AsyncClient(timeout=30) as client:
+        async with httpx.AsyncClient(timeout=seconds(30)) as client:
             for number, reading in enumerate(self.history.readings):
                 is_there = reading.chat in logs and (
                     reading.is_of_chat or reading.interaction in there

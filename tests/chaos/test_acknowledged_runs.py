@@ -10,6 +10,7 @@ from sk_agents.engine.models import RunStatus
 from tests.chaos.broken_builds import ACK_BEFORE_COMMIT
 from tests.chaos.instances import Site
 from tests.chaos.scale import trials
+from tests.patience import seconds
 
 KILLS = trials(full=300, small=5)
 
@@ -33,7 +34,7 @@ async def lost_messages(site: Site, kills: int, *options: str) -> list[str]:
     return problems
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(seconds(1800))
 async def test_an_acknowledged_run_survives_kill_9_and_is_finished_after_a_restart(
     site: Site,
 ) -> None:
@@ -48,6 +49,6 @@ async def test_an_acknowledged_run_survives_kill_9_and_is_finished_after_a_resta
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(seconds(1800))
 async def test_the_experiment_finds_out_an_answer_before_the_commit(site: Site) -> None:
     assert await lost_messages(site, 10, f"broken={ACK_BEFORE_COMMIT}")

@@ -12,6 +12,7 @@ from sk_agents.exceptions import StateCorrupt
 from tests.chaos.broken_builds import CANCEL_SEEN_AT_LOOP_TOP, CANCEL_WITHOUT_CONDITION
 from tests.chaos.instances import Instance, Refused, Site
 from tests.chaos.scale import trials
+from tests.patience import seconds
 
 RACES = trials(full=500, small=12)
 BROKEN_RACES = 100
@@ -72,7 +73,7 @@ async def races(site: Site, count: int, *options: str) -> list[str]:
     return [problem for problem in problems if problem]
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(seconds(1800))
 async def test_a_cancel_at_any_moment_leaves_one_end_and_starts_nothing_more(site: Site) -> None:
     """Red with the build that looks at the flag at the top of its loop only, so that what it starts
     is stored without the condition that nothing was appended, and with the one that stores the flag
@@ -81,7 +82,7 @@ async def test_a_cancel_at_any_moment_leaves_one_end_and_starts_nothing_more(sit
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(seconds(600))
 @pytest.mark.parametrize(
     ("broken", "problem"),
     [
@@ -121,7 +122,7 @@ async def test_a_run_whose_owner_is_dead_can_be_cancelled(site: Site, text: str)
     assert site.ledger.count("t") == (0 if text == "hold" else 1)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(seconds(600))
 async def test_a_cancel_elsewhere_ends_a_watched_run_before_its_model_does(site: Site) -> None:
     """Red with the build whose driver does not hear of what a reader beside it has read. The model
     never ends by itself, and no sweep comes within the test."""

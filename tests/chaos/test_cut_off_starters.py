@@ -21,6 +21,7 @@ from sk_agents.testing import ScriptedModel
 from sk_agents.testing.scripted_model import says
 from tests.chaos.engine_process import TTL, USER, RandomIds
 from tests.chaos.ledger_tools import LedgerTools, SignaturesAsk
+from tests.patience import seconds
 
 
 class LosingStore(MemoryStore):
@@ -62,7 +63,7 @@ async def test_a_run_whose_starter_never_heard_of_its_commit_is_driven_all_the_s
         owner=new_owner(),
         lease_ttl=TTL,
     )
-    async with asyncio.timeout(20), store, engine:
+    async with asyncio.timeout(seconds(20)), store, engine:
         asked = asyncio.create_task(engine.start(start))
         await store.stored.wait()
         if answer is None:

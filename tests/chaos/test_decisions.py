@@ -12,6 +12,7 @@ from sk_agents.exceptions import StateCorrupt
 from tests.chaos.broken_builds import LOAD_CHECK_SAVE_DECISION
 from tests.chaos.instances import Instance, Refused, Site
 from tests.chaos.scale import FULL, trials
+from tests.patience import seconds
 from tests.requirements import requirement
 
 APPROVALS = trials(full=200, small=10)
@@ -71,7 +72,7 @@ async def contested(site: Site, *options: str) -> list[str]:
 
 
 @requirement("S000-request-idempotency-execution")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(seconds(1800))
 async def test_an_approval_contested_at_several_instances_is_decided_and_run_once(
     site: Site,
 ) -> None:
@@ -80,7 +81,7 @@ async def test_an_approval_contested_at_several_instances_is_decided_and_run_onc
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(seconds(1800))
 async def test_the_experiment_finds_out_load_check_save(site: Site) -> None:
     assert await contested(site, f"broken={LOAD_CHECK_SAVE_DECISION}")
 

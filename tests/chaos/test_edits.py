@@ -10,6 +10,7 @@ from sk_agents.engine.models import RunStatus
 from tests.chaos.broken_builds import EDIT_IN_TWO_COMMITS
 from tests.chaos.instances import Gone, Instance, Refused, Site
 from tests.chaos.scale import trials
+from tests.patience import seconds
 
 KILLS = trials(full=20, small=1)
 EDITS = trials(full=48, small=6)
@@ -50,7 +51,7 @@ async def killed_edits(site: Site, point: str, *options: str) -> list[str]:
     return [problem for problem in problems if problem]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(seconds(600))
 @pytest.mark.parametrize("point", VISIBLE)
 async def test_a_killed_edit_has_happened_as_a_whole_or_not_at_all(site: Site, point: str) -> None:
     """Red with the build that moves the branch in one commit and starts the run in the next: see
@@ -59,13 +60,13 @@ async def test_a_killed_edit_has_happened_as_a_whole_or_not_at_all(site: Site, p
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(seconds(600))
 async def test_the_experiment_finds_out_an_edit_in_two_commits(site: Site) -> None:
     broken = f"broken={EDIT_IN_TWO_COMMITS}"
     assert len(await killed_edits(site, "edit_committed", broken)) == KILLS
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(seconds(600))
 async def test_of_simultaneous_edits_one_wins(site: Site) -> None:
     """Red with the build that checks for a busy thread without a condition."""
     instances = [await site.start() for _ in range(3)]

@@ -12,6 +12,7 @@ from sk_agents.engine.models import RunStatus
 from tests.chaos.broken_builds import RETRY_ON_MISSING_RESULT
 from tests.chaos.instances import Gone, Instance, Site
 from tests.chaos.scale import trials
+from tests.patience import seconds
 from tests.requirements import requirement
 
 TRIALS = trials(full=20, small=1)
@@ -87,7 +88,7 @@ async def kill_everywhere(site: Site, points: Sequence[str], *rescuer_options: s
 
 
 @requirement("S004-4.4-step-commits")
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(seconds(3600))
 @pytest.mark.parametrize("points", [TURN[:6], TURN[6:12], TURN[12:]], ids=["model", "tool", "end"])
 async def test_a_kill_at_any_step_repeats_no_effect_and_leaves_no_run_behind(
     site: Site, points: tuple[str, ...]
@@ -98,7 +99,7 @@ async def test_a_kill_at_any_step_repeats_no_effect_and_leaves_no_run_behind(
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(seconds(600))
 async def test_the_experiment_finds_out_a_retry_on_a_missing_result(site: Site) -> None:
     broken = f"broken={RETRY_ON_MISSING_RESULT}"
     assert await kill_everywhere(site, ["tool_effect_done"], broken)

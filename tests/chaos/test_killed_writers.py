@@ -20,6 +20,7 @@ from sk_agents.persistence.store_factory import open_store
 from tests.chaos.committer import content
 from tests.chaos.in_place_store import InPlaceStore
 from tests.chaos.scale import FULL, trials
+from tests.patience import seconds
 from tests.requirements import requirement
 
 KILLS = trials(full=150, small=5)
@@ -88,7 +89,7 @@ async def kill_and_check(
 
 
 @requirement("S004-13-failure-scenarios")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(seconds(1800))
 @pytest.mark.parametrize("kind", sorted(PLACES))
 async def test_a_killed_writer_loses_no_acknowledged_commit(tmp_path: Path, kind: str) -> None:
     """Red with the in-place build of `in_place_store.py`: see the next test."""
@@ -97,7 +98,7 @@ async def test_a_killed_writer_loses_no_acknowledged_commit(tmp_path: Path, kind
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(seconds(1800))
 @pytest.mark.skipif(not FULL, reason="needs the full number of kills to be certain to fail")
 async def test_the_kill_experiment_finds_out_in_place_writes(tmp_path: Path) -> None:
     url = f"in-place://{tmp_path}"

@@ -12,13 +12,14 @@ from sk_agents.engine.failpoints import POINTS
 from sk_agents.engine.models import RunStatus
 from tests.chaos.instances import Site, until
 from tests.chaos.scale import trials
+from tests.patience import seconds
 from tests.requirements import requirement
 
 RUNS = trials(full=100, small=5)
 
 
 @requirement("S004-4.4-restart")
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(seconds(600))
 async def test_every_orphan_of_a_fleet_killed_at_once_is_taken_over_once(site: Site) -> None:
     """Red with the build without a sweeper, and with the one that claims without a condition.
 
@@ -45,7 +46,7 @@ async def test_every_orphan_of_a_fleet_killed_at_once_is_taken_over_once(site: S
         assert [type(event) for event in log].count(ModelRestarted) == 1
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(seconds(600))
 async def test_a_run_that_kills_its_process_is_given_up_and_the_others_go_on(site: Site) -> None:
     """Red with the build that takes over without counting."""
     first = await site.start()

@@ -18,10 +18,11 @@ from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.chaos.scale import trials
 from tests.chaos.server_process import Server
 from tests.chats.serving import write_agent
+from tests.patience import seconds
 
 KILLS = trials(full=100, small=5)
 # How long a process may take to leave, and more than enough for a busy machine.
-LEAVE_SECONDS = 20.0
+LEAVE_SECONDS = seconds(20)
 
 
 @asynccontextmanager
@@ -35,7 +36,7 @@ async def server(folder: Path, script: Sequence[Turn]) -> AsyncIterator[Server]:
             await served.close()
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(seconds(1800))
 async def test_an_announced_message_survives_kill_9_on_the_very_byte(tmp_path: Path) -> None:
     async with server(tmp_path, [says("ok")] * (4 * KILLS)) as served:
         for trial in range(KILLS):

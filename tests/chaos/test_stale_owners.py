@@ -11,6 +11,7 @@ from sk_agents.exceptions import StateCorrupt
 from tests.chaos.broken_builds import LEASE_WITHOUT_EPOCH
 from tests.chaos.instances import Instance, Site, until
 from tests.chaos.scale import trials
+from tests.patience import seconds
 
 STOPS = trials(full=30, small=1)
 
@@ -49,7 +50,7 @@ async def stopped_in_a_tool(site: Site, name: str, *options: str) -> Instance:
     return stale
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(seconds(1800))
 @pytest.mark.parametrize("resumed", ["before the new owner has answered", "after it"])
 async def test_an_owner_stopped_in_its_model_stops_its_run_when_it_comes_back(
     site: Site, resumed: str
@@ -82,7 +83,7 @@ async def test_an_owner_stopped_in_its_model_stops_its_run_when_it_comes_back(
         await stale.kill()
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(seconds(1800))
 async def test_a_result_that_comes_too_late_is_shown_with_the_question_about_it(
     site: Site,
 ) -> None:
@@ -111,7 +112,7 @@ async def test_a_result_that_comes_too_late_is_shown_with_the_question_about_it(
         await site.ledger.hold()
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(seconds(1800))
 async def test_an_owner_stopped_before_it_dispatched_a_tool_does_not_dispatch_it_later(
     site: Site,
 ) -> None:

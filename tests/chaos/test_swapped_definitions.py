@@ -11,6 +11,7 @@ from tests.chaos.broken_builds import START_WITHOUT_DIGEST
 from tests.chaos.instances import Instance, Site, until
 from tests.chaos.scale import trials
 from tests.chaos.swapping import NAME, Definition
+from tests.patience import seconds
 
 # Whether the server says so, and whether the operator agrees to the new one before the yes.
 SILENTLY, ANNOUNCED, AGREED = "silently", "announced", "agreed to"
@@ -66,7 +67,7 @@ async def swapped(site: Site, folder: Path, count: int, *options: str) -> str | 
     return None
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(seconds(600))
 async def test_a_definition_swapped_between_question_and_yes_is_never_run(
     site: Site, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ from tests.chaos.mutations import (
 )
 from tests.chaos.obedient_model import RICH
 from tests.chaos.tampering import opened
+from tests.patience import seconds
 
 RAN = "ran"
 HARMLESS = {"untouched": Mutation(untouched), "respelled": Mutation(respelled)}
@@ -105,7 +106,7 @@ def test_there_are_enough_mutations() -> None:
     assert len(MUTATIONS) >= 40
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(seconds(600))
 async def test_nothing_runs_that_was_changed_after_it_was_shown(site: Site) -> None:
     """Red with the build that starts what was approved without computing its digest again: see
     the next test. What is only spelled in another way runs, or nothing would be proved."""
@@ -121,7 +122,7 @@ async def test_nothing_runs_that_was_changed_after_it_was_shown(site: Site) -> N
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(seconds(600))
 async def test_the_experiment_finds_out_a_start_without_the_digest(site: Site) -> None:
     found = await tampered(site, MUTATIONS, f"broken={START_WITHOUT_DIGEST}")
     ran = {name for name, (outcome, _) in found.items() if outcome == RAN}

@@ -16,6 +16,7 @@ import pytest
 
 from tests.chaos.scale import FULL, trials
 from tests.chaos.served_chaos import Report, open_site, percentile
+from tests.patience import seconds
 
 SEED = os.environ.get("TEAL_CHAOS_SEED", "1")
 SECONDS = float(os.environ.get("TEAL_CHAOS_SECONDS", trials(full=600, small=6)))
@@ -34,7 +35,7 @@ async def experiment(folder: Path, store: str, seconds: float, *, in_peace: bool
     return report
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(seconds(1800))
 @pytest.mark.parametrize("store", ["sqlite", "file"])
 async def test_nothing_is_lost_or_done_twice_whatever_happens_to_the_instances(
     tmp_path: Path, store: str
@@ -47,7 +48,7 @@ async def test_nothing_is_lost_or_done_twice_whatever_happens_to_the_instances(
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(seconds(1800))
 @pytest.mark.parametrize("store", ["sqlite", "file"])
 async def test_cancels_and_decisions_at_any_instance_take_effect_while_others_read(
     tmp_path: Path, store: str

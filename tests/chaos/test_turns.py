@@ -12,6 +12,7 @@ from sk_agents.exceptions import StateCorrupt
 from tests.chaos.broken_builds import BUSY_CHECK_WITHOUT_CONDITION
 from tests.chaos.instances import Instance, Refused, Site
 from tests.chaos.scale import trials
+from tests.patience import seconds
 
 ROUNDS = trials(full=100, small=2)
 POSTS = trials(full=50, small=9)
@@ -57,19 +58,19 @@ async def rejecting_rounds(site: Site, *options: str) -> list[str]:
     return problems
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(seconds(1800))
 async def test_of_simultaneous_messages_one_is_taken_and_the_others_are_told(site: Site) -> None:
     """Red with the build that checks for a busy thread without a condition: see the next test."""
     assert await rejecting_rounds(site) == []
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(seconds(600))
 async def test_the_experiment_finds_out_a_check_without_a_condition(site: Site) -> None:
     assert await rejecting_rounds(site, f"broken={BUSY_CHECK_WITHOUT_CONDITION}")
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(seconds(1800))
 async def test_queued_messages_run_one_after_the_other_in_the_order_of_their_acceptance(
     site: Site,
 ) -> None:

@@ -22,6 +22,7 @@ from sk_agents.engine.turns import ReasoningDelta
 from sk_agents.testing.scripted_model import calls, says
 from tests.chaos.scale import FULL
 from tests.chats.serving import Served, serving
+from tests.patience import seconds
 
 EVERY = 23
 GOLDEN_BYTES = 18_000
@@ -112,7 +113,7 @@ SCRIPT = [
 ]
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(seconds(3600))
 async def test_a_stream_cut_at_any_byte_is_gone_on_with_exactly(tmp_path: Path) -> None:
     body, key = {"user_message": WORDS}, {"Idempotency-Key": "golden"}
     async with serving(tmp_path, SCRIPT) as served:

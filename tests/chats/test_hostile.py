@@ -19,6 +19,7 @@ import pytest
 
 from sk_agents.testing.scripted_model import calls, says
 from tests.chats.serving import Served, names, serving
+from tests.patience import seconds
 
 JSON = {"Content-Type": "application/json"}
 MAX_TEXT = 256 * 1024
@@ -311,7 +312,7 @@ async def test_an_announced_size_is_refused_before_anything_is_sent(served: Serv
         f"POST {START[1]} HTTP/1.1\r\nHost: {address.netloc.decode()}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {10 * 1024 * MIB}\r\n\r\n".encode()
     )
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         assert b" 413 " in await reader.readline()
     writer.close()
 

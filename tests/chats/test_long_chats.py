@@ -14,6 +14,7 @@ from sk_agents.testing.scripted_model import says
 from tests.chats.long_chat import fill, pages_of, turn, turns
 from tests.chats.serving import first, serving
 from tests.cli import house
+from tests.patience import seconds
 from tests.requirements import requirement
 
 
@@ -148,7 +149,7 @@ async def test_an_answer_of_100_mb_takes_little_memory_and_keeps_nobody_waiting(
     config = house.write_agent(tmp_path / "helper")
     store = ("--store", f"sqlite:///{tmp_path}/chats.sqlite")
     with house.serving(tmp_path, str(config), *store) as served:
-        async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
+        async with httpx.AsyncClient(base_url=served.url, timeout=seconds(60)) as client:
             await client.get("/chats/c?state=false")
             before = peak_memory(served.process.pid)
             size = 0

@@ -30,6 +30,7 @@ from sk_agents.testing.scripted_model import Turn, calls, says
 from sk_agents.wire.frames import CHAT_FRAMES, INTERACTION_FRAMES, Frames
 from tests.chaos.scale import trials
 from tests.chats.serving import Frame, serving
+from tests.patience import seconds
 
 EXAMPLES = trials(full=300, small=8)
 CHECKS = [
@@ -82,12 +83,12 @@ def served_elsewhere(folder: Path) -> Iterator[str]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
     thread.start()
-    assert ready.wait(20)
+    assert ready.wait(seconds(20))
     try:
         yield address[0]
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join(20)
+        thread.join(seconds(20))
         loop.close()
 
 
@@ -98,7 +99,7 @@ def operations(schema: Any) -> Iterator[Any]:
             yield operation
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(seconds(900))
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 # The server on the other thread draws random numbers too.
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
@@ -122,7 +123,7 @@ def test_every_answer_is_one_that_the_description_names(tmp_path: Path) -> None:
                 if case.operation.path == "/chats/{chat_id}/events":
                     # A chat that is there would be listened to without end.
                     case.path_parameters["chat_id"] = "never_made"
-                case.call_and_validate(base_url=url, checks=CHECKS, timeout=20)
+                case.call_and_validate(base_url=url, checks=CHECKS, timeout=seconds(20))
 
             # What takes no input cannot be given a wrong one.
             takes_any = mode is GenerationMode.POSITIVE

@@ -8,6 +8,7 @@ from pathlib import Path
 from sk_agents.engine.turns import TextDelta, TurnFinished
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.chats.serving import Served, first, id_of, names, serving
+from tests.patience import seconds
 from tests.requirements import requirement
 
 
@@ -55,7 +56,7 @@ async def test_what_has_ended_cannot_be_cancelled(tmp_path: Path) -> None:
 
 async def status(served: Served, interaction: str, wanted: str) -> str:
     """Its status, once it is `wanted` or time is up."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         while True:
             stored = await served.get(f"/chats/c/interactions/{interaction}?state=false")
             if stored["status"] == wanted:

@@ -16,7 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-PATIENCE = 45.0
+from tests.patience import seconds
+
+PATIENCE = seconds(45)
 TRIES = 10
 # Ctrl-C reaches only the processes of the session that the terminal belongs to.
 TAKE_TERMINAL = (
@@ -100,9 +102,9 @@ class Terminal:
             pass
         return self._process.wait(PATIENCE)
 
-    def _read(self, seconds: float) -> bool:
+    def _read(self, bound: float) -> bool:
         """False if nothing came in time, or nothing will."""
-        if not select.select([self._master], [], [], max(0.0, seconds))[0]:
+        if not select.select([self._master], [], [], max(0.0, bound))[0]:
             return False
         try:
             read = os.read(self._master, 65536)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.house import environment, run
+from tests.patience import seconds
 
 COMMANDS = [
     ["serve"],
@@ -70,7 +71,7 @@ def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
         env=environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=seconds(60),
     )
     assert done.returncode == 0, done.stderr
 
@@ -89,7 +90,7 @@ def test_default_address_without_a_server_says_how_to_start_one(tmp_path: Path) 
         env=environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=seconds(60),
     )
     assert done.returncode == 69
     assert "\n  teal serve\n" in done.stderr

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tests.cli.house import environment, run
+from tests.patience import seconds
 
 FILES = {"README.md", "config.yaml", "custom_plugins.py", "test_agent.py"}
 
@@ -24,7 +25,7 @@ def test_scaffolded_agent_passes_its_own_test_and_the_doctor(tmp_path: Path) -> 
         env=environment(tmp_path, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=seconds(100),
     )
     assert "2 passed" in tested.stdout, tested.stdout + tested.stderr
     checked = run(tmp_path, "doctor", "letters", "--offline", "--store", "memory:")
@@ -49,7 +50,7 @@ def test_scaffold_is_well_written(tmp_path: Path, tool: list[str]) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=seconds(100),
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

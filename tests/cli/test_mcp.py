@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 
 from sk_agents.tools.mcp.pins import Pins, pins_path
+from tests.patience import seconds
 
 
 def teal(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "sk_agents", "mcp", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds(60), check=False)
 
 
 def test_a_changed_tool_waits_until_the_operator_agrees(tmp_path: Path) -> None:

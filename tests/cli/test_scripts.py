@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.house import Served, command, environment, run, serving, write_agent
+from tests.patience import seconds
 
 
 def reply(served: Served, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -107,7 +108,7 @@ def test_interrupt_cancels_the_run_and_is_130(served: Served) -> None:
             if "AnswerDelta" in line:
                 process.send_signal(signal.SIGINT)
                 break
-        process.communicate(timeout=60)
+        process.communicate(timeout=seconds(60))
         assert process.returncode == 130
     assert end_of(served, "interrupted")["status"] == "CANCELLED"
 
@@ -275,7 +276,7 @@ def test_bytes_that_are_no_text_are_sent_as_far_as_they_are(served: Served) -> N
         [*command("chat", "-m"), b"caf\xe9 au lait"],
         env=environment(served.folder, TA_SERVER=served.url),
         capture_output=True,
-        timeout=60,
+        timeout=seconds(60),
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.decode() == "You said caf\N{REPLACEMENT CHARACTER} au lait.\n"

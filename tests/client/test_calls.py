@@ -17,6 +17,7 @@ from sk_agents.client import (
 )
 from tests.client.loopback import Loopback, connected, refusal
 from tests.client.paces import SettableTime
+from tests.patience import seconds
 
 SUMMARY = {
     "id": "c",
@@ -269,7 +270,7 @@ async def test_request_that_was_certainly_not_done_is_repeated(refused: Any) -> 
 async def test_server_that_starts_late_is_waited_for() -> None:
     server = answering("POST", "/chats/import", SUMMARY)
     time = SettableTime(meanwhile=server.start)
-    async with asyncio.timeout(20), connected(server, time=time) as teal:
+    async with asyncio.timeout(seconds(20)), connected(server, time=time) as teal:
         await server.stop()
         assert (await teal.import_chat({})).id == "c"
 

@@ -34,6 +34,7 @@ from sk_agents.client import (
 from sk_agents.client.event_stream import event_of
 from sk_agents.client.sse_parser import Frame
 from sk_agents.wire.events import EVENTS
+from tests.patience import seconds
 
 DELTA = {"interaction_id": "int_1", "round": 2, "attempt": 3, "offset": 4, "content": "hi"}
 CALL: dict[str, Any] = {"id": "call_1", "tool_name": "Mail-send", "tool_input": '{"to": "ada"}'}
@@ -220,4 +221,4 @@ def test_importing_the_client_imports_no_server() -> None:
         "ours = {n.split('.')[1] for n in sys.modules if n.startswith('sk_agents.')}\n"
         "assert ours == {'client', 'wire'}, ours\n"
     )
-    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, timeout=seconds(60))

@@ -30,6 +30,7 @@ from sk_agents.testing.scripted_model import calls, says
 from tests.chats.serving import serving
 from tests.client.paces import SettableTime
 from tests.client.relay import Relay
+from tests.patience import seconds
 
 SEND = calls(("Mail-send", {"to": "ada", "text": "hi"}))
 SEND_TWO = calls(("Mail-send", {"to": "ada"}), ("Mail-send", {"to": "bob"}))
@@ -81,7 +82,7 @@ async def test_call_is_approved_with_other_arguments_while_the_stream_is_read(
 async def test_asked_question_waits_is_decided_call_by_call_and_ends(tmp_path: Path) -> None:
     script = [SEND_TWO, says("One sent.")]
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(seconds(20)),
         serving(tmp_path, script) as served,
         TealClient(served.url) as teal,
     ):
@@ -131,7 +132,7 @@ async def test_ended_interaction_is_read_again_from_any_place(tmp_path: Path) ->
 async def test_whole_chat_is_watched_while_others_talk(tmp_path: Path) -> None:
     script = [says("One."), says("Two.")]
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(seconds(20)),
         serving(tmp_path, script) as served,
         TealClient(served.url) as teal,
     ):
@@ -181,7 +182,7 @@ async def test_edited_and_repeated_messages_are_branches(tmp_path: Path) -> None
 async def test_waiting_interaction_is_cancelled_and_its_stream_ends(tmp_path: Path) -> None:
     events: list[Event] = []
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(seconds(20)),
         serving(tmp_path, [SEND]) as served,
         TealClient(served.url) as teal,
     ):
@@ -204,7 +205,7 @@ async def test_interaction_that_has_ended_cannot_be_stopped(tmp_path: Path) -> N
 async def test_real_stream_cut_anywhere_is_resumed(tmp_path: Path) -> None:
     script = [calls(("Mail-look", {"what": "Łódź"})), says("Grüß dich 🦆")]
     async with (
-        asyncio.timeout(100),
+        asyncio.timeout(seconds(100)),
         serving(tmp_path, script) as served,
         Relay(served.url) as relay,
         TealClient(relay.url, pace=SettableTime().pace) as teal,
@@ -223,7 +224,7 @@ async def test_real_stream_cut_anywhere_is_resumed(tmp_path: Path) -> None:
 async def test_restart_while_a_call_waits_is_survived_by_the_open_stream(tmp_path: Path) -> None:
     events: list[Event] = []
     async with (
-        asyncio.timeout(60),
+        asyncio.timeout(seconds(60)),
         Relay("") as relay,
         TealClient(relay.url, pace=SettableTime().pace) as teal,
         AsyncExitStack() as first_life,
@@ -253,7 +254,7 @@ async def test_restart_while_a_call_waits_is_survived_by_the_open_stream(tmp_pat
 async def test_remembered_approval_is_a_grant_that_can_be_taken_back(tmp_path: Path) -> None:
     script = [SEND, says("Sent."), SEND, says("Again."), SEND]
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(seconds(20)),
         serving(tmp_path, script) as served,
         TealClient(served.url) as teal,
     ):
@@ -294,7 +295,7 @@ async def test_long_list_of_chats_is_read_page_by_page(tmp_path: Path) -> None:
 async def test_message_to_a_busy_chat_waits_for_its_turn(tmp_path: Path) -> None:
     script = [SEND, says("Sent."), says("Second.")]
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(seconds(20)),
         serving(tmp_path, script) as served,
         TealClient(served.url) as teal,
     ):

@@ -17,6 +17,7 @@ from tests.client.loopback import (
     said,
     told,
 )
+from tests.patience import seconds
 
 Log = list[tuple[int | None, bytes]]
 
@@ -63,7 +64,10 @@ DONE = ToolUse("a", "send", "{}", "ok")
 
 
 async def ask(log: Log) -> Reply:
-    async with asyncio.timeout(10), connected(Loopback(log=log, hold=asyncio.Event())) as teal:
+    async with (
+        asyncio.timeout(seconds(10)),
+        connected(Loopback(log=log, hold=asyncio.Event())) as teal,
+    ):
         return await teal.chat("c").ask("hello")
 
 
@@ -144,7 +148,7 @@ async def test_waiting_reply_goes_on_after_the_decision_to_its_end() -> None:
     path = f"/chats/c/interactions/{INTERACTION}/approve"
     receipt = {"status": "processed", "approval_id": "approval_a", "approved": True}
     server.documents["POST", path] = [receipt]
-    async with asyncio.timeout(10), connected(server) as teal:
+    async with asyncio.timeout(seconds(10)), connected(server) as teal:
         chat = teal.chat("c")
         waiting = await chat.ask("hello")
         done = await chat.approve(waiting.approvals[0], message="go on", remember="thread")
@@ -167,7 +171,7 @@ async def test_waiting_reply_goes_on_after_the_decision_to_its_end() -> None:
 async def test_waiting_reply_with_one_of_two_decided_waits_for_the_other() -> None:
     log: Log = [STARTED, asked(5, "a"), asked(6, "b")]
     server = Loopback(log=log, hold=asyncio.Event())
-    async with asyncio.timeout(10), connected(server) as teal:
+    async with asyncio.timeout(seconds(10)), connected(server) as teal:
         waiting = await teal.chat("c").ask("hello")
         log += [decided(7, "a"), called(8, "a"), returned(9, "a")]
         reply = await teal.chat("c").wait(waiting)

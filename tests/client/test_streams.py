@@ -34,6 +34,7 @@ from tests.client.loopback import (
     told,
 )
 from tests.client.paces import SettableTime
+from tests.patience import seconds
 
 GOLDEN = b"".join(frame for _, frame in PLAIN)
 STORED = [4, 8, 9]
@@ -63,7 +64,7 @@ async def test_uncut_stream_gives_every_event_in_order() -> None:
 
 async def test_stream_cut_at_any_byte_gives_every_stored_event_once_and_in_order() -> None:
     server = Loopback()
-    async with asyncio.timeout(60), connected(server) as teal:
+    async with asyncio.timeout(seconds(60)), connected(server) as teal:
         for cut in range(BEFORE_THE_HEAD, len(GOLDEN)):
             server.cuts = [cut]
             events = [event async for event in teal.chat("c").say("hello")]
@@ -85,7 +86,7 @@ async def test_stream_cut_at_any_byte_gives_every_stored_event_once_and_in_order
 @pytest.mark.parametrize("size", [HEAD, HEAD + 1, 200, 300])
 async def test_stream_cut_again_and_again_gives_every_stored_event_once(size: int) -> None:
     server = Loopback(cuts=[size] * 20)
-    async with asyncio.timeout(20), connected(server) as teal:
+    async with asyncio.timeout(seconds(20)), connected(server) as teal:
         events = [event async for event in teal.chat("c").say("hello")]
     assert stored(events) == STORED
     assert len(server.seen) > 2
@@ -282,14 +283,14 @@ async def test_silent_connection_is_lost_after_a_while() -> None:
         server.hold, server.log = None, list(PLAIN)
 
     time = SettableTime(meanwhile=meanwhile)
-    async with asyncio.timeout(20), connected(server, time=time, silence=0.05) as teal:
+    async with asyncio.timeout(seconds(20)), connected(server, time=time, silence=0.05) as teal:
         events = [event async for event in teal.chat("c").say("hello")]
     assert stored(events) == STORED
 
 
 async def test_leaving_a_stream_closes_its_connection_and_asks_nothing_more() -> None:
     server = Loopback(log=[STARTED], hold=asyncio.Event())
-    async with asyncio.timeout(20), connected(server) as teal:
+    async with asyncio.timeout(seconds(20)), connected(server) as teal:
         async with aclosing(teal.chat("c").say("hello")) as events:
             async for event in events:
                 assert event.seq == 4
@@ -300,7 +301,7 @@ async def test_leaving_a_stream_closes_its_connection_and_asks_nothing_more() ->
 
 async def test_cancelling_a_reader_closes_its_connection_and_asks_nothing_more() -> None:
     server = Loopback(log=[STARTED], hold=asyncio.Event())
-    async with asyncio.timeout(20), connected(server) as teal:
+    async with asyncio.timeout(seconds(20)), connected(server) as teal:
 
         async def read() -> None:
             async for _ in teal.chat("c").say("hello"):
@@ -339,7 +340,7 @@ async def test_chat_is_watched_from_now_on_over_cuts_and_interactions(
         {"id": "c", "interactions": [], "created_at": "now", **end}
     ]
     seen = []
-    async with asyncio.timeout(20), connected(server) as teal:
+    async with asyncio.timeout(seconds(20)), connected(server) as teal:
         async with aclosing(teal.chat("c").watch()) as events:
             async for event in events:
                 if event.seq is not None:

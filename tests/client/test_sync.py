@@ -9,6 +9,7 @@ import pytest
 
 from sk_agents.client import Answer, Event, Reply, SyncTeal, TealServerError
 from tests.client.loopback import INTERACTION, STARTED, Loopback, refusal, serving
+from tests.patience import seconds
 
 HISTORY = {"id": "c", "interactions": [], "created_at": "now", "last_seq": 3}
 
@@ -18,7 +19,7 @@ async def test_script_asks_and_gets_a_reply() -> None:
         with SyncTeal(url) as teal:
             return teal.chat("c").ask("hello")
 
-    async with asyncio.timeout(20), serving(Loopback()) as server:
+    async with asyncio.timeout(seconds(20)), serving(Loopback()) as server:
         reply = await asyncio.to_thread(script, server.url)
     assert (reply.status, reply.text) == ("COMPLETED", "Grüß dich 🦆")
 
@@ -29,7 +30,7 @@ async def test_script_reads_a_stream_that_is_cut_and_resumed() -> None:
             return list(teal.chat("c").say("hello"))
 
     server = Loopback(cuts=[len(STARTED[1]) + 3])
-    async with asyncio.timeout(20), serving(server):
+    async with asyncio.timeout(seconds(20)), serving(server):
         events = await asyncio.to_thread(script, server.url)
     assert [event.seq for event in events if event.seq is not None] == [4, 8, 9]
     assert isinstance(events[-2], Answer)
@@ -44,10 +45,10 @@ async def test_script_that_leaves_a_stream_closes_its_connection() -> None:
             events = teal.chat("c").say("hello")
             assert next(events).seq == 4
             events.close()
-            assert left.wait(10)
+            assert left.wait(seconds(10))
 
     server = Loopback(log=[STARTED], hold=asyncio.Event())
-    async with asyncio.timeout(20), serving(server):
+    async with asyncio.timeout(seconds(20)), serving(server):
         running = asyncio.create_task(asyncio.to_thread(script, server.url))
         await server.is_left.wait()
         left.set()
@@ -80,7 +81,7 @@ async def test_script_reads_lists_records_and_what_has_no_method_here() -> None:
             ("POST", f"/chats/c/interactions/{INTERACTION}/cancel"): [{}],
         }
     )
-    async with asyncio.timeout(20), serving(server):
+    async with asyncio.timeout(seconds(20)), serving(server):
         await asyncio.to_thread(script, server.url)
 
 
@@ -89,7 +90,7 @@ async def test_errors_reach_the_script() -> None:
         with SyncTeal(url) as teal, pytest.raises(TealServerError, match="thread_busy"):
             list(teal.chat("c").say("hello"))
 
-    async with asyncio.timeout(20), serving(Loopback()) as server:
+    async with asyncio.timeout(seconds(20)), serving(Loopback()) as server:
         server.refusals = [refusal(409, "thread_busy")]
         await asyncio.to_thread(script, server.url)
 
@@ -99,7 +100,7 @@ async def test_no_thread_is_left_behind() -> None:
         with SyncTeal(url) as teal:
             next(teal.chat("c").say("hello"))
 
-    async with asyncio.timeout(20), serving(Loopback()) as server:
+    async with asyncio.timeout(seconds(20)), serving(Loopback()) as server:
         await asyncio.to_thread(script, server.url)
     assert "teal-client" not in {thread.name for thread in threading.enumerate()}
 
@@ -113,7 +114,7 @@ async def test_stream_that_outlives_its_client_is_over() -> None:
         return [first]
 
     server = Loopback(log=[STARTED], hold=asyncio.Event())
-    async with asyncio.timeout(20), serving(server):
+    async with asyncio.timeout(seconds(20)), serving(server):
         assert len(await asyncio.to_thread(script, server.url)) == 1
         await server.is_left.wait()
 
@@ -144,7 +145,7 @@ with SyncTeal(sys.argv[1], token=token, silence=0.05) as teal:
 async def test_interrupted_script_leaves_the_stream_it_waits_for() -> None:
     log: list[tuple[int | None, bytes]] = [STARTED, (None, b": and nothing more\n\n")]
     server = Loopback(log=log, hold=asyncio.Event())
-    async with asyncio.timeout(30), serving(server):
+    async with asyncio.timeout(seconds(30)), serving(server):
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-W", "error", "-c", INTERRUPTED, server.url, stdout=PIPE, stderr=PIPE
         )

@@ -20,6 +20,7 @@ from tests.crash_images.file_recorder import RecordingDisk
 from tests.crash_images.history import History, state_of
 from tests.crash_images.images import Findings, examine_images, quick_folder
 from tests.crash_images.workload import work
+from tests.patience import seconds
 
 SEEDS = trials(full=6, small=1)
 IMAGES = trials(full=1_000, small=60)
@@ -96,13 +97,13 @@ async def examined(
         history = await instances_at_work(seed, root, recording, disk_of(recording, root))
         boot_id = folder / "boot_id"
         boot_id.write_text("another")
-        patch.setattr(file_index, "_BOOT_ID", boot_id)
+        patch.setattr(file_index, "BOOT_ID", boot_id)
         return await examine_images(
             recording, examination(history), count=count, seed=seed, until_found=until_found
         )
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(seconds(3600))
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_no_image_of_instances_at_work_has_lost_anything_acknowledged(seed: int) -> None:
     findings = await examined(seed, IMAGES, RecordingDisk)

@@ -22,6 +22,7 @@ from tests.crash_images.history import History, state_of
 from tests.crash_images.images import Findings, examine_images, quick_folder
 from tests.crash_images.sqlite_recorder import recorded
 from tests.crash_images.workload import work
+from tests.patience import seconds
 
 DATABASE = "teal.sqlite"
 BACKUP = "backup.sqlite"
@@ -132,7 +133,7 @@ async def recording_of(
         yield await instances_at_work(seed, folder, store_class)
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(seconds(3600))
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_no_image_of_instances_at_work_has_lost_anything_acknowledged(seed: int) -> None:
     async with recording_of(seed) as run:
@@ -153,6 +154,8 @@ CREATE TABLE record (
 INSERT INTO record SELECT place, commit_id, body, checksum FROM newer;
 DROP TABLE newer;
 DROP TABLE watched;
+DROP TABLE counter;
+DROP TABLE encryption;
 PRAGMA user_version = 1;
 """
 
@@ -218,7 +221,7 @@ def _back_up(folder: Path) -> None:
     source.close()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(seconds(600))
 @pytest.mark.parametrize("broken", [OffStore, CheckpointingStore])
 async def test_images_find_heartbeats_that_do_not_sync(broken: type[SqliteStore]) -> None:
     """Threads meet differently each time: rather many recordings than many images of one."""

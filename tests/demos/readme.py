@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.patience import seconds
+
 ANYTHING = "…"
 SHOWN_ADDRESS = "http://127.0.0.1:8000"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -84,7 +86,7 @@ class Reader:
             env=self.environment | self.known,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=seconds(30),
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.patience import seconds
+
 ROOT = Path(__file__).parent.parent.parent
 DEMOS = ROOT / "demos"
 ADDRESS = re.compile(r"http://[\w.:]+")
@@ -41,10 +43,10 @@ def running(command: Sequence[str], folder: Path, values: dict[str, str]) -> Ite
             assert found, complaints.read()
             yield found[0]
             process.terminate()
-            assert process.wait(timeout=20) == 0
+            assert process.wait(timeout=seconds(20)) == 0
         finally:
             process.kill()
-            process.communicate(timeout=20)
+            process.communicate(timeout=seconds(20))
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.demos.libraries import INSTALL_SECONDS, python_with
 from tests.demos.served import ROOT, environment, running
+from tests.patience import seconds
 from tests.requirements import requirement
 
 pytestmark = [
@@ -144,14 +145,14 @@ def written(folder: Path, url: str, reference: str = "todo_agent.py:agent") -> P
 async def served(
     folder: Path, python: Path, script: Sequence[Turn]
 ) -> AsyncIterator[tuple[httpx.AsyncClient, ScriptedModelServer]]:
-    async with ScriptedModelServer(script) as model, asyncio.timeout(60):
+    async with ScriptedModelServer(script) as model, asyncio.timeout(seconds(60)):
         known = environment(
             folder, TA_STORE="memory:", PYTHONPATH=str(ROOT / "src"), OPENAI_API_KEY="none"
         )
         config = str(written(folder, model.base_url))
         serve = [str(python), "-m", "sk_agents", "serve", config, "--port", "0"]
         with running(serve, folder, known) as address:
-            async with httpx.AsyncClient(base_url=address, timeout=30) as client:
+            async with httpx.AsyncClient(base_url=address, timeout=seconds(30)) as client:
                 yield client, model
 
 
@@ -233,7 +234,7 @@ def test_agent_of_the_real_sdk_that_asks_for_more_stops_start_up(
     )
     command = [str(with_library), "-m", "sk_agents", "serve", str(config), "--port", "0"]
     ended = subprocess.run(
-        command, cwd=tmp_path, env=known, capture_output=True, text=True, timeout=60
+        command, cwd=tmp_path, env=known, capture_output=True, text=True, timeout=seconds(60)
     )
     assert ended.returncode == 78
     assert f"{config}: spec.agent.openai_agent: {reason}" in ended.stderr

@@ -16,6 +16,7 @@ from dotenv import dotenv_values
 from tests.demos.readme import Reader, differences, pattern, serve_command, steps
 from tests.demos.served import DEMOS, ROOT, environment, running, serving
 from tests.demos.wikipedia import wikipedia
+from tests.patience import seconds
 from tests.requirements import requirement
 
 # Those that need nothing beside their own folder.
@@ -99,7 +100,7 @@ def test_agent_out_of_a_git_repository_is_served(tmp_path: Path) -> None:
     shutil.copytree(DEMOS / "10_chat_plugins", repository / "WeatherBot")
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com"]
     for command in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-qm", "Agents"]):
-        subprocess.run([*git, *command], cwd=repository, check=True, timeout=30)
+        subprocess.run([*git, *command], cwd=repository, check=True, timeout=seconds(30))
     script = DEMOS / "06_deployment_github" / "serve.sh"
     values = environment(
         tmp_path,

@@ -20,6 +20,7 @@ from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.demos.served import DEMOS
 from tests.demos.wikipedia import wikipedia
+from tests.patience import seconds
 from tests.requirements import requirement
 
 SCRIPTED = "model: scripted/script/talk.yaml"
@@ -61,7 +62,7 @@ async def served(folder: Path, name: str, script: Sequence[Turn]) -> AsyncIterat
         app = create_app(settings, load_agent_files([demo]))
         await stack.enter_async_context(app.router.lifespan_context(app))
         transport = httpx.ASGITransport(app)
-        client = httpx.AsyncClient(transport=transport, base_url="http://test", timeout=20)
+        client = httpx.AsyncClient(transport=transport, base_url="http://test", timeout=seconds(20))
         yield Demo(await stack.enter_async_context(client), model)
 
 
@@ -189,9 +190,9 @@ async def test_file_of_the_older_version_serves_as_a_stateful_agent(tmp_path: Pa
             httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://t") as client,
         ):
             body = {"items": [{"content_type": "text", "content": "How warm is it in Rome?"}]}
-            paused = (await client.post("/WeatherChat/0.1", json=body, timeout=20)).json()
+            paused = (await client.post("/WeatherChat/0.1", json=body, timeout=seconds(20))).json()
             assert paused["status"] == "Paused"
-            done = (await client.post(paused["approval_url"], timeout=20)).json()
+            done = (await client.post(paused["approval_url"], timeout=seconds(20))).json()
     assert (done["status"], done["output"]) == ("Completed", "63.5 F")
 
 

@@ -24,6 +24,7 @@ from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.demos.libraries import INSTALL_SECONDS, python_with
 from tests.demos.served import ROOT, environment, running
+from tests.patience import seconds
 
 USAGE = Usage(prompt_tokens=7, completion_tokens=3)
 DOT = (
@@ -176,7 +177,9 @@ def packed(folder: Path, python: Path, **values: str) -> httpx.Response:
     serve = [str(python), "-m", "sk_agents", "serve", str(written(folder)), "--port", "0"]
     known = environment(folder, TA_STORE="memory:", **values)
     with running(serve, folder, known) as address:
-        return httpx.post(f"{address}/Boxes/0.1", json={"thing": {"name": "globe"}}, timeout=30)
+        return httpx.post(
+            f"{address}/Boxes/0.1", json={"thing": {"name": "globe"}}, timeout=seconds(30)
+        )
 
 
 def check(reply: httpx.Response, library: str) -> None:
@@ -214,7 +217,7 @@ async def factory_served(
     folder: Path, python: Path, script: Sequence[Turn | Exception]
 ) -> AsyncIterator[tuple[httpx.AsyncClient, ScriptedModelServer]]:
     """A server whose models come from the factory, and the provider behind them."""
-    async with ScriptedModelServer(script) as model, asyncio.timeout(60):
+    async with ScriptedModelServer(script) as model, asyncio.timeout(seconds(60)):
         known = environment(
             folder,
             TA_STORE="memory:",
@@ -226,7 +229,7 @@ async def factory_served(
         config = str(written(folder, CHAT_CONFIG))
         serve = [str(python), "-m", "sk_agents", "serve", config, "--port", "0"]
         with running(serve, folder, known) as address:
-            async with httpx.AsyncClient(base_url=address, timeout=30) as client:
+            async with httpx.AsyncClient(base_url=address, timeout=seconds(30)) as client:
                 yield client, model
 
 

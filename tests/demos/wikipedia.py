@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
+from tests.patience import seconds
+
 ARTICLES = {
     "Narwhal": "The narwhal is a toothed whale of the Arctic.",
     "Beluga whale": "The beluga whale is a white whale of the Arctic.",
@@ -56,9 +58,9 @@ def wikipedia() -> Iterator[str]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(seconds(10))
     try:
         yield found[0]
     finally:
         loops[0].call_soon_threadsafe(stop.set)
-        thread.join(10)
+        thread.join(seconds(10))

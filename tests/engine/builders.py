@@ -20,6 +20,7 @@ from sk_agents.engine.events import (
     ImportedItem,
     LateResult,
     ModelRestarted,
+    ReviewExtended,
     RunEnded,
     RunQueued,
     RunStarted,
@@ -29,10 +30,13 @@ from sk_agents.engine.events import (
     ToolOutcomeUnknown,
     ToolProposed,
     ToolStarted,
+    VoteCast,
+    VoteWithdrawn,
 )
-from sk_agents.engine.models import ApprovalKind, Part, RunStatus, Usage, UserInput
+from sk_agents.engine.models import ApprovalKind, Audience, Part, RunStatus, Usage, UserInput
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
+FINANCE = Audience(groups=("finance",))
 
 Outcome = Literal["approved", "rejected", "expired", "withdrawn"]
 Choice = Literal["done", "retry", "give_up"]
@@ -116,6 +120,19 @@ def decided(
     )
 
 
+def voted(voter: str = "bob", approval: str = "a1", call: str = "c1", run: str = "r1") -> VoteCast:
+    return VoteCast(
+        run_id=run,
+        approval_id=approval,
+        call_id=call,
+        voter=voter,
+        voter_name=voter.title(),
+        right="group:finance",
+        approved=True,
+        digest="d",
+    )
+
+
 def tool_started(
     call: str = "c1", run: str = "r1", *, approval: str | None = None, attempt: int = 1
 ) -> ToolStarted:
@@ -193,6 +210,16 @@ def one_of_each() -> list[Event]:
         thought(spoken=True),
         proposed(arguments={"none": None, "deep": [{"x": 1.5}], "big": 2**63}, usage=Usage()),
         asked().model_copy(update={"choices": ("yes", "no"), "answer_schema": {"type": "string"}}),
+        voted(),
+        VoteWithdrawn(run_id="r1", approval_id="a1", call_id="c1", voter="bob", voter_name="Bob"),
+        ReviewExtended(
+            run_id="r1",
+            approval_id="a1",
+            call_id="c1",
+            audience=Audience(groups=("board",)),
+            left=FINANCE,
+            expires_at=moment(7200),
+        ),
         decided("approved").model_copy(update={"answer": {"a": None}, "edited_arguments": {}}),
         tool_started(approval="a1"),
         finished().model_copy(update={"extra_data": {"k": None}, "full_size": 7, "by": "human"}),

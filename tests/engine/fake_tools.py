@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from sk_agents.engine.models import Effect, ToolCall
+from sk_agents.engine.models import Effect, Review, ToolCall
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec
 from sk_agents.exceptions import ToolError
 from sk_agents.tools.json_schema import check_answer
@@ -86,12 +86,20 @@ class FakeTools:
 class FakePolicy:
     """Read-only tools run, others are asked about, unless `rule` says otherwise."""
 
-    def __init__(self, rule: Callable[[ToolCall], Verdict | None] | None = None) -> None:
+    def __init__(
+        self,
+        rule: Callable[[ToolCall], Verdict | None] | None = None,
+        wanted_review: Review | None = None,
+    ) -> None:
         self.rule = rule
+        self.wanted_review = wanted_review
 
     def verdict(self, call: ToolCall, spec: ToolSpec) -> Verdict:
         said = self.rule(call) if self.rule is not None else None
         return said or ("allow" if spec.effect is Effect.READ_ONLY else "ask")
+
+    def review(self, call: ToolCall, spec: ToolSpec) -> Review | None:
+        return self.wanted_review
 
 
 SEND = tool("Mail-send", effect=Effect.AT_MOST_ONCE)

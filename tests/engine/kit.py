@@ -16,8 +16,8 @@ from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.log.state import Run, ThreadState, fold
-from sk_agents.engine.models import NewThread, Part, RunStatus, UserInput
-from sk_agents.engine.ports import Clock, Model, Store
+from sk_agents.engine.models import NewThread, Part, Price, RunStatus, UserInput
+from sk_agents.engine.ports import Budget, Clock, Model, Peers, Signals, Store
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.run.context_window import ContextWindow
 from sk_agents.engine.turns import CallRequested, Prompt, TurnFinished
@@ -56,6 +56,10 @@ class Setup:
     context: ContextWindow = field(default_factory=ContextWindow)
     http: bool = False
     model: Model | None = None
+    budget: Callable[[Store, Clock], Budget] | None = None
+    price: Price | None = None
+    max_tokens: int | None = None
+    is_attended: bool = True
 
 
 class Talk:
@@ -64,7 +68,7 @@ class Talk:
     def __init__(self, engine: Engine, store: Store, setup: Setup, model: Model) -> None:
         self.engine, self.store, self.setup, self.model = engine, store, setup, model
         self.server: ScriptedModelServer | None = None
-        self._runs = 0
+        self.runs = 0
 
     @property
     def tools(self) -> FakeTools:
@@ -79,8 +83,8 @@ class Talk:
         return [wire(prompt) for prompt in self.model.prompts]
 
     def new_run(self) -> str:
-        self._runs += 1
-        return f"r{self._runs}"
+        self.runs += 1
+        return f"r{self.runs}"
 
     async def say(self, text: str = "hello", *, thread: str = THREAD, **fields: Any) -> Accepted:
         fields.setdefault("user_id", USER)
@@ -118,14 +122,14 @@ class Talk:
 
     async def parked(self) -> None:
         """Until nobody holds the thread."""
-        signals = self.engine._services.signals
+        signals = self.engine.parts.services.signals
         async with asyncio.timeout(BOUND), signals.subscribe(THREAD) as changes:
             while (await self.store.thread(THREAD)).owner is not None:
                 await changes.wait(BOUND)
 
     async def sweep(self) -> None:
         """What the engine does by itself every few seconds."""
-        await self.engine._sweeper.sweep()
+        await self.engine.parts.sweeper.sweep()
 
     async def until(
         self, condition: Callable[[ThreadState], bool], *, thread: str = THREAD
@@ -204,7 +208,13 @@ def endings(events: Sequence[Event]) -> list[RunStatus]:
 
 @asynccontextmanager
 async def talking(
-    at: Path | Store | str, setup: Setup | None = None, *, owner: str = "a", **fields: Any
+    at: Path | Store | str,
+    setup: Setup | None = None,
+    *,
+    owner: str = "a",
+    signals: Signals | None = None,
+    peers: Peers | None = None,
+    **fields: Any,
 ) -> AsyncIterator[Talk]:
     """A conversation over the store at this path (sqlite), URL, or over an open store."""
     setup = setup or Setup(**fields)
@@ -218,13 +228,22 @@ async def talking(
             endpoint = Endpoint(server.base_url, "m", retry=RetryPolicy(attempts=1))
             model = OpenAIChat(clients, endpoint)
         model = setup.model = model or ScriptedModel(setup.script)
-        engine = await stack.enter_async_context(engine_of(store, setup, model, owner))
+        engine = await stack.enter_async_context(
+            engine_of(store, setup, model, owner, signals, peers)
+        )
         talk = Talk(engine, store, setup, model)
         talk.server = server
         yield talk
 
 
-def engine_of(store: Store, setup: Setup, model: Model, owner: str) -> Engine:
+def engine_of(
+    store: Store,
+    setup: Setup,
+    model: Model,
+    owner: str,
+    signals: Signals | None = None,
+    peers: Peers | None = None,
+) -> Engine:
     agent = Agent(
         "a",
         model,
@@ -234,17 +253,22 @@ def engine_of(store: Store, setup: Setup, model: Model, owner: str) -> Engine:
         on_reject=setup.on_reject,
         limits=setup.limits,
         context_window=setup.context,
+        price=setup.price,
+        max_tokens=setup.max_tokens,
+        is_attended=setup.is_attended,
     )
     return Engine(
         store,
         {"a": agent},
-        signals=LocalSignals(),
+        signals=signals or LocalSignals(),
+        peers=peers,
         clock=setup.clock,
         ids=SequentialIds(zlib.crc32(owner.encode()) << 24),
         owner=owner,
         lease_ttl=setup.lease_ttl,
         disconnect_grace=setup.disconnect_grace,
         reader_period=setup.reader_period,
+        budget=setup.budget(store, setup.clock) if setup.budget else None,
     )
 
 

@@ -18,7 +18,7 @@ async def growth(folder: Path, room: int) -> int:
     model = ScriptedModel([])
     used = []
     async with talking(folder, model=model) as talk:
-        talk.engine._services.threads = KnownThreads(talk.store, max_bytes=room)
+        talk.engine.parts.services.threads = KnownThreads(talk.store, max_bytes=room)
         tracemalloc.start()
         try:
             for number in range(MANY):

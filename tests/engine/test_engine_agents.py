@@ -21,6 +21,7 @@ from sk_agents.testing import ScriptedModel, SequentialIds
 from sk_agents.testing.scripted_model import says
 from tests.engine.fake_tools import FakePolicy, FakeTools
 from tests.engine.kit import said
+from tests.patience import seconds
 
 
 @asynccontextmanager
@@ -53,7 +54,7 @@ async def serving(
 
 async def answer(engine: Engine, run_id: str, *, thread_agent: str, **fields: Any) -> str:
     new = NewThread("ada", agent=thread_agent)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         accepted = await engine.start(
             StartRun("t", "ada", run_id, said("who are you?"), new=new, **fields)
         )
@@ -100,7 +101,7 @@ async def test_queued_run_of_an_agent_that_is_missing_here_is_driven_where_it_is
         await here.start(StartRun("t", "ada", "r1", said("1"), new=NewThread("ada", agent="first")))
         await there.start(StartRun("t", "ada", "r2", said("2"), agent="second", on_busy="enqueue"))
         gate.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             async for _ in there.watch("t", run_id="r2"):
                 pass
         ends = [e for e in await store.events_after("t", 0) if isinstance(e, RunEnded)]

@@ -8,6 +8,7 @@ from typing import Literal
 import pytest
 
 from sk_agents.engine.agent import RunLimits
+from sk_agents.engine.calls.call import Approval
 from sk_agents.engine.calls.decisions import has_passed
 from sk_agents.engine.events import (
     ApprovalDecided,
@@ -351,4 +352,4 @@ def test_lifetime_is_measured_by_the_clock_of_the_host(
         asked_uptime=asked,
     )
     clock.advance(uptime - clock.monotonic())
-    assert has_passed(request, clock) is expires
+    assert has_passed(Approval(request), clock) is expires

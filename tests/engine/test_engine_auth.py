@@ -24,6 +24,7 @@ from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.fake_tools import FakeTool, FakeTools, Work, tool
 from tests.engine.kit import Setup, Talk, is_asked_anew, talking
+from tests.patience import seconds
 
 MINE = "Bearer ada"
 NEWER = "Bearer ada, later"
@@ -281,7 +282,7 @@ async def test_run_that_was_taken_over_asks_before_it_repeats_the_call(
     shared = setup(tools=FakeTools(personal(cut)), lease_ttl=1.0)
     async with talking(tmp_path, shared) as a:
         await a.say(authorization=MINE)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             await cut.reached.wait()
     async with talking(tmp_path, shared, owner="b") as b:
         state = await b.until(lambda state: bool(state.run("r1").pending_approvals))

@@ -28,6 +28,7 @@ from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import SEND, FakePolicy, FakeTool, FakeTools, tool
 from tests.engine.kit import SEND_X, Talk, endings, talking
 from tests.engine.openai_rules import problems
+from tests.patience import seconds
 from tests.requirements import requirement
 
 
@@ -44,14 +45,14 @@ class Gate:
         return "through"
 
     async def wait(self) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             await self.reached.wait()
 
 
 async def streaming(talk: Talk, text: str) -> None:
     """Until a reader has seen this much of the answer."""
     seen = ""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         async for items in talk.engine.watch("t"):
             seen += "".join(getattr(item, "content", "") or "" for item in items)
             if text in seen:
@@ -257,7 +258,7 @@ async def test_cancel_does_not_wait_for_a_preview(
     tools = SlowToShow(SEND)
     async with talking(tmp_path, script=SEND_X, tools=tools) as talk:
         await talk.say()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             await tools.is_asked.wait()
         await talk.cancel("r1")
         assert (await talk.ended("r1")).status is RunStatus.CANCELLED

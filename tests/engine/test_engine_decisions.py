@@ -23,6 +23,7 @@ from sk_agents.exceptions import (
 from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.kit import USER, Talk, talking
+from tests.patience import seconds
 
 THREE: list[Turn] = [
     calls(*(("Mail-send", {"text": text}) for text in ("x", "y", "z"))),
@@ -35,7 +36,7 @@ def deciding(approval_id: str, **fields: Any) -> DecideApproval:
 
 
 async def decide(talk: Talk, *commands: DecideApproval) -> bool:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         return await talk.engine.decide(*commands)
 
 

@@ -18,6 +18,7 @@ from tests.engine.fake_tools import FakeTools, tool
 from tests.engine.kit import THREAD, Talk, talking
 from tests.engine.late_news import LateNews
 from tests.engine.test_engine_streaming import gated
+from tests.patience import seconds
 
 
 class Page:
@@ -43,7 +44,7 @@ class Page:
         return "".join(item.content for item in self.seen if isinstance(item, LiveDelta))
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             while not holds():
                 self.changed.clear()
                 await self.changed.wait()
@@ -60,7 +61,7 @@ async def shown(folder: Path, turn: Turn, *pages: Page) -> AsyncIterator[None]:
     """A run is read into each of the pages until it ends; they have its beginning already."""
     async with talking(folder, script=[turn]) as talk:
         accepted = await talk.say()
-        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(seconds(10)), asyncio.TaskGroup() as group:
             for page in pages:
                 group.create_task(read(talk, page, accepted.after))
             for page in pages:
@@ -104,7 +105,7 @@ async def test_deltas_never_overtake_what_is_stored(tmp_path: Path) -> None:
     page = Page()
     async with talking(tmp_path, script=script) as talk:
         accepted = await talk.say()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(seconds(10)):
             await read(talk, page, accepted.after)
     kinds = ["delta" if isinstance(item, LiveDelta) else item.type for item in page.seen]
     assert kinds.index("tool_finished") < kinds.index("delta")
@@ -150,7 +151,7 @@ async def test_who_reads_the_end_before_the_run_hears_of_it_sees_no_delta_after_
 ) -> None:
     page, (gates, turn) = Page(), gated("Enough.")
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(seconds(10)),
         LateNews(tmp_path / "late.sqlite", RunEnded) as store,
         talking(store, script=[turn]) as talk,
     ):
@@ -177,7 +178,7 @@ async def test_who_comes_after_a_tool_has_ended_gets_its_result_and_no_delta_of_
     gate = asyncio.Event()
     script: list[Turn] = [calls(("Files-look", {})), [TextDelta("Well"), gate, *says(".")]]
     tools = FakeTools(tool("Files-look", work))
-    async with asyncio.timeout(10), talking(tmp_path, script=script, tools=tools) as talk:
+    async with asyncio.timeout(seconds(10)), talking(tmp_path, script=script, tools=tools) as talk:
         await talk.say()
         first, late = Page(), Page()
         async with asyncio.TaskGroup() as group:
@@ -207,7 +208,7 @@ class SlowEnd(MemoryStore):
 async def test_who_comes_while_the_end_is_being_stored_sees_no_delta_of_it(ends: str) -> None:
     store, gate = SlowEnd(), asyncio.Event()
     turn: Turn = [TextDelta("Once upon"), gate, ModelUnavailable()]
-    async with asyncio.timeout(10), talking(store, script=[turn]) as talk:
+    async with asyncio.timeout(seconds(10)), talking(store, script=[turn]) as talk:
         first = Page()
         await talk.say()
         async with asyncio.TaskGroup() as group:

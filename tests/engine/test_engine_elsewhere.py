@@ -17,6 +17,7 @@ from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.kit import THREAD, USER, Setup, Talk, talking
+from tests.patience import seconds
 
 # Timers run in real time, marks grow old by the clock that the test sets.
 SOON = 0.02
@@ -84,7 +85,7 @@ class Instances:
 async def _next(queue: asyncio.Queue[object], count: int) -> None:
     while not queue.empty():
         queue.get_nowait()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(seconds(10)):
         for _ in range(count):
             await queue.get()
 
@@ -108,7 +109,7 @@ async def two(at: Path, *script: Turn) -> AsyncIterator[Instances]:
 async def reading(talk: Talk) -> AsyncIterator[None]:
     """A reader who has seen something and is waiting for more."""
     async with aclosing(talk.engine.watch(THREAD, run_id="r1")) as items:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             await anext(items)
         more = asyncio.ensure_future(anext(items, None))
         try:
@@ -168,7 +169,7 @@ async def test_who_leaves_there_does_not_end_what_is_read_here(tmp_path: Path) -
         async with reading(at.a):
             async with reading(at.b):
                 await at.marked()
-            assert at.b.engine._readers._timers == {}
+            assert at.b.engine.parts.readers.ending == []
             at.clock.advance(LONG)
             gate.set()
             assert (await at.a.ended("r1")).phase is RunStatus.COMPLETED

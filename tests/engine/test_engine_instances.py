@@ -13,6 +13,7 @@ from sk_agents.engine.turns import TextDelta, ToolContext
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import LOOK, FakeTools, tool
 from tests.engine.kit import THREAD, Setup, Talk, endings, kinds, talking, waiting
+from tests.patience import seconds
 from tests.requirements import requirement
 
 
@@ -50,7 +51,7 @@ async def test_decision_made_there_reaches_a_run_that_is_driven_here(tmp_path: P
     script = [calls(("Files-look", {}), ("Mail-send", {})), says("ok")]
     async with two(tmp_path, script=script, tools=tools) as (a, b):
         await a.say()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             await reached.wait()
         await b.decide(*await b.approvals("r1"))
         await a.until(lambda state: len(state.run("r1").unresolved_calls) == 1)
@@ -106,12 +107,12 @@ async def test_engine_that_closes_hands_its_run_over_without_losing_any_of_it(
     async with talking(tmp_path, setup) as a:
         await a.say("hello")
         if is_streaming:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(seconds(5)):
                 async for items in a.engine.watch("t"):
                     if "LiveDelta" in kinds(items):
                         break
         else:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(seconds(5)):
                 await reached.wait()
         tools.started.extend([("", {})] * is_streaming)
     assert endings(await logged(tmp_path)) == []
@@ -185,7 +186,7 @@ async def test_approval_there_starts_its_tool_here_while_another_tool_runs(
         await b.until(lambda state: bool(state.run("r1").pending_approvals))
         reader = asyncio.create_task(a.items(accepted)) if is_read else None
         await b.decide(*await b.approvals("r1"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             await sent.wait()
         await b.cancel("r1")
         await b.ended("r1")
@@ -196,11 +197,11 @@ async def test_approval_there_starts_its_tool_here_while_another_tool_runs(
 async def test_load_by_any_part_of_this_process_tells_the_driver(tmp_path: Path) -> None:
     """The kind of it: who brings a known thread up to date need not know of its driver."""
     async with without_sweeps(tmp_path, **held(False)) as (a, b):
-        await a.engine._follower.__aexit__()
+        await a.engine.parts.follower.__aexit__()
         await a.say()
         await b.cancel("r1")
         await a.engine.thread("t", "ada")
-        known = a.engine._services.threads.known("t")
+        known = a.engine.parts.services.threads.known("t")
         assert known is not None and known.listeners
         assert (await b.ended("r1")).status is RunStatus.CANCELLED
         assert not known.listeners

@@ -12,6 +12,7 @@ from sk_agents.engine.models import RunStatus
 from sk_agents.exceptions import ThreadNotFound
 from sk_agents.testing.scripted_model import says
 from tests.engine.kit import THREAD, USER, Setup, Talk, endings, talking
+from tests.patience import seconds
 
 SECRET = "the deleted secret"
 STORES = ("sqlite", "file")
@@ -64,7 +65,7 @@ async def test_reader_of_a_deleted_thread_sees_nothing_of_the_one_made_again(
         await a.engine.delete(THREAD, USER)
         await a.ask("new", run_id="new")
         with pytest.raises(ThreadNotFound):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(seconds(5)):
                 await anext(watch)
 
 
@@ -80,7 +81,7 @@ async def test_place_in_a_thread_is_no_place_in_one_made_again_before_the_readin
         await a.ask("new", run_id="new")
         await a.ask("newer", run_id="newer")
         with pytest.raises(ThreadNotFound):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(seconds(5)):
                 await anext(watch)
 
 
@@ -109,7 +110,7 @@ async def test_owner_that_was_stopped_does_not_touch_the_thread_made_again(
     model = Talking()
     async with two("sqlite", tmp_path, model=model) as (a, b):
         await b.say(SECRET, run_id="old")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             await model.started.wait()
         # Another instance takes its lease to have run out.
         await b.store.retire("b")

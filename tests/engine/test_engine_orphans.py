@@ -25,6 +25,7 @@ from tests.engine import builders as b
 from tests.engine.fake_tools import FakePolicy, FakeTools, tool
 from tests.engine.kit import THREAD, USER, Setup, endings, talking
 from tests.engine.troubled_store import TroubledStore
+from tests.patience import seconds
 
 LEASE = 15.0
 LOOKED = b.proposed(plugin_name="Files", function_name="look", arguments={})
@@ -325,7 +326,7 @@ async def test_instance_that_closes_starts_no_queued_run() -> None:
     script = [calls(("Mail-send", {})), says("one"), says("two")]
     async with talking(store, script=script, tools=tools, policy=policy) as talk:
         await talk.say("1")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             await reached.wait()
         await talk.say("2", on_busy="enqueue")
         talk.engine.drain()
@@ -349,7 +350,7 @@ async def test_instance_that_closes_ends_a_cancelled_run_and_leaves_the_next_to_
     setup = Setup([calls(("Mail-send", {})), says("two")], tools, FakePolicy(lambda call: "allow"))
     async with talking(store, setup) as talk:
         await talk.say("1")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             await reached.wait()
         await talk.say("2", on_busy="enqueue")
         await talk.cancel("r1")
@@ -367,11 +368,11 @@ async def test_instance_that_closes_ends_a_cancelled_run_and_leaves_the_next_to_
 
 async def test_sweeper_that_is_woken_while_it_is_ended_ends() -> None:
     async with talking(MemoryStore()) as talk:
-        sweeper, left = talk.engine._sweeper, talk.engine._drivers.left
-        await until_waited_for(left)
-        left.set()
-        async with asyncio.timeout(5):
-            await sweeper.__aexit__()
+        parts = talk.engine.parts
+        await until_waited_for(parts.drivers.left)
+        parts.drivers.left.set()
+        async with asyncio.timeout(seconds(5)):
+            await parts.sweeper.__aexit__()
 
 
 async def until_waited_for(event: asyncio.Event) -> None:

@@ -9,6 +9,7 @@ from sk_agents.engine.models import RunStatus
 from sk_agents.engine.turns import TextDelta
 from sk_agents.testing.scripted_model import Turn, says
 from tests.engine.kit import SEND_X, THREAD, Talk, talking
+from tests.patience import seconds
 
 SOON = 0.01
 
@@ -20,7 +21,7 @@ def held() -> tuple[asyncio.Event, Turn]:
 
 async def read_a_little(talk: Talk, run_id: str = "r1") -> None:
     """Attach, see something, leave."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         async with aclosing(talk.engine.watch(THREAD, run_id=run_id)) as items:
             await anext(items)
 
@@ -49,7 +50,7 @@ async def test_a_reader_who_comes_back_in_time_keeps_the_run_alive(tmp_path: Pat
     async with talking(tmp_path, script=[turn], disconnect_grace=60) as talk:
         await talk.say(on_disconnect="cancel")
         await read_a_little(talk)
-        assert list(talk.engine._readers._timers) == ["r1"]
+        assert talk.engine.parts.readers.ending == ["r1"]
         await read_a_little(talk)
         gate.set()
         assert (await talk.ended("r1")).phase is RunStatus.COMPLETED
@@ -60,7 +61,7 @@ async def test_a_run_that_waits_for_a_person_is_not_ended_by_a_disconnect(tmp_pa
         run = await talk.ask(on_disconnect="cancel")
         assert run.status is RunStatus.WAITING
         await read_a_little(talk)
-        assert talk.engine._readers._timers == {}
+        assert talk.engine.parts.readers.ending == []
         (approval,) = run.pending_approvals
         await talk.decide(approval.request.approval_id)
         assert (await talk.ended("r1")).phase is RunStatus.COMPLETED

@@ -10,6 +10,7 @@ from sk_agents.engine.run.recovery import MAX_RECOVERIES
 from sk_agents.testing import ScriptedModel, SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.kit import Setup, Talk, talking
+from tests.patience import seconds
 
 TTL = 1e5
 LOSSES = 2 * MAX_RECOVERIES
@@ -20,13 +21,13 @@ async def instances(at: Path, setup: Setup) -> AsyncIterator[tuple[Talk, Talk]]:
     """Two that sweep when they are told to: by this clock, any sweep finds all leases run out."""
     async with talking(at, setup) as a, talking(at, setup, owner="b") as b:
         for talk in (a, b):
-            await talk.engine._sweeper.__aexit__()
+            await talk.engine.parts.sweeper.__aexit__()
         yield a, b
 
 
 async def asked(model: ScriptedModel, times: int) -> None:
     """Until the model has been asked so many times in all."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         while model.script.played < times:  # noqa: ASYNC110  # a script sets no event
             await asyncio.sleep(0)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sk_agents.engine import services
 from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.events import Answered, Failed, LogEvent, ToolFinished
 from sk_agents.engine.log.commits import Commit, Committed
@@ -27,6 +28,7 @@ from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing import ScriptedModel
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.kit import Setup, Talk, kinds, talking
+from tests.patience import seconds
 
 # Each with how often; a commit of unknown outcome is sent again at once, some times.
 TROUBLES = [(StoreFull, 2), (StoreUnavailable, 2), (StoreBusy, 2), (CommitOutcomeUnknown, 8)]
@@ -113,7 +115,7 @@ async def test_reader_of_a_run_that_cannot_be_stored_is_told_and_can_resume(tmp_
 
 async def resumed(talk: Talk) -> str:
     """The answer, for a reader who comes back each time it is sent away."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         while True:
             try:
                 run = await talk.ended("r1")
@@ -130,7 +132,7 @@ async def test_time_without_a_store_does_not_count_as_the_run_s(tmp_path: Path) 
         await talk.say()
         await store.refused.wait()
         # More than the run may take, by the loop's own clock.
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             while store.refusals < 60:  # noqa: ASYNC110  # a store sets no event for this
                 await asyncio.sleep(0.01)
         store.left = 0
@@ -153,7 +155,7 @@ async def test_failure_that_the_store_does_not_take_at_first_is_stored_later(
 async def test_engine_closes_while_its_store_takes_nothing_and_the_run_goes_on_later(
     tmp_path: Path,
 ) -> None:
-    async with asyncio.timeout(driver.PAUSES[-1] + 5):
+    async with asyncio.timeout(services.PAUSES[-1] + 5):
         async with failing(tmp_path) as (talk, store):
             store.left = None
             await talk.say()
@@ -179,7 +181,7 @@ async def test_broken_store_leaves_its_runs_and_readers_to_other_instances(
             store.is_broken = True
         else:
             gate.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             await a.engine.broken()
             with pytest.raises(ShuttingDown):
                 await reader

@@ -23,6 +23,7 @@ from sk_agents.exceptions import ModelInterrupted, RunNotFound
 from sk_agents.testing.scripted_model import Step, Turn, calls, says
 from tests.engine.fake_tools import FakeTools, tool
 from tests.engine.kit import THREAD, Talk, kinds, talking
+from tests.patience import seconds
 from tests.requirements import requirement
 
 
@@ -38,11 +39,11 @@ class Reader:
             await self.step()
 
     async def step(self) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             self.items.extend(await anext(self._watched))
 
     async def to_the_end(self) -> list[Event | LiveDelta]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             async for items in self._watched:
                 self.items.extend(items)
         return self.items

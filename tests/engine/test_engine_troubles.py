@@ -25,6 +25,7 @@ from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import FakePolicy, FakeTools, tool
 from tests.engine.kit import SEND_X, THREAD, USER, Setup, talking
 from tests.engine.troubled_store import TroubledStore
+from tests.patience import seconds
 
 LEASE = 1000.0
 
@@ -46,7 +47,7 @@ class Gate:
         return "through"
 
     async def wait(self) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             await self.reached.wait()
 
 
@@ -104,7 +105,7 @@ async def test_tool_is_not_started_under_a_lease_that_may_have_run_out() -> None
         await idle()
         assert talk.tools.started == []
         store.silent = set()
-        talk.engine._services.lease._renew()
+        assert await talk.engine.parts.services.lease.freshen()
         await talk.sweep()
         await talk.sweep()
         await talk.until(lambda state: not state.run("r1").unresolved_calls)
@@ -120,7 +121,7 @@ async def test_result_of_a_tool_whose_run_was_taken_over_is_shown_to_who_decides
         await gate.wait()
         store.silent = {"a"}
         clock.advance(2 * LEASE)
-        b.engine._services.lease._renew()
+        assert await b.engine.parts.services.lease.freshen()
         await b.sweep()
         await b.until(lambda state: bool(state.run("r1").pending_approvals))
         gate.open.set()
@@ -139,7 +140,7 @@ async def test_instance_closes_in_time_though_a_tool_does_not_end(
 ) -> None:
     monkeypatch.setattr(drivers, "GRACE_SECONDS", 0.05)
     gate = Gate()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(seconds(10)):
         async with talking(
             MemoryStore(), sending(gate, limits=RunLimits(cancel_grace_seconds=1000))
         ) as talk:
@@ -264,7 +265,7 @@ async def test_reader_of_a_draining_instance_gets_what_is_there_and_is_sent_else
         if not is_running:
             await talk.result(accepted)
         watched = talk.engine.watch(THREAD)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             seen = list(await anext(watched))
             talk.engine.drain()
             with pytest.raises(ShuttingDown):

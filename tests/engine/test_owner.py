@@ -11,6 +11,7 @@ import pytest
 
 from sk_agents.persistence.liveness import new_owner, process_is_gone
 from tests.missing import lacks
+from tests.patience import seconds
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -37,7 +38,7 @@ def child_owner() -> Iterator[tuple[str, multiprocessing.context.SpawnProcess]]:
         yield here.recv(), child
     finally:
         child.kill()
-        child.join(30)
+        child.join(seconds(30))
 
 
 def renamed(**changes: str) -> str:
@@ -58,7 +59,7 @@ def test_owner_in_a_live_process_is_not_gone_and_after_a_kill_it_is() -> None:
     with child_owner() as (owner, child):
         assert not process_is_gone(owner)
         child.kill()
-        child.join(30)
+        child.join(seconds(30))
         assert process_is_gone(owner)
 
 

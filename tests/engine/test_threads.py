@@ -20,15 +20,16 @@ ROOM = 200_000
 async def test_threads_at_rest_are_forgotten_beyond_the_bound(tmp_path: Path) -> None:
     script = [says("a word " * 50) for _ in range(60)]
     async with talking(tmp_path, script=script) as talk:
-        services = talk.engine._services
+        services = talk.engine.parts.services
         services.threads = KnownThreads(talk.store, max_bytes=ROOM)
         for number in range(60):
             await talk.ask(thread=f"t{number}")
-            assert services.threads._total <= ROOM
-        known = [n for n in range(60) if services.threads.known(f"t{n}") is not None]
+            assert services.threads.total_bytes <= ROOM
+        kept = [services.threads.known(f"t{n}") for n in range(60)]
+        known = [n for n, thread in enumerate(kept) if thread is not None]
         assert known == list(range(60 - len(known), 60))
         assert 0 < len(known) < 60
-        assert all(not services.threads._known[f"t{n}"].tail for n in known)
+        assert all(not thread.tail for thread in kept if thread is not None)
         assert services.live == {}
         forgotten = await talk.engine.thread("t0", USER)
         assert len(forgotten.state.branch()) == 1
@@ -38,17 +39,17 @@ async def test_a_thread_is_counted_as_what_it_takes(tmp_path: Path) -> None:
     names = ("t0", "t1", "t2")
     script = [says("a word " * 50) for _ in range(60)]
     async with talking(tmp_path, script=script) as talk:
-        threads = talk.engine._services.threads
+        threads = talk.engine.parts.services.threads
         for number in range(60):
             await talk.ask(thread=names[number % 3])
         with traced_memory() as used:
             for name in names:
                 threads.forget(name)
                 await threads.load(name)
-            counted, before = threads._total, used()
+            counted, before = threads.total_bytes, used()
             for name in names:
                 threads.forget(name)
-            assert threads._total == 0
+            assert threads.total_bytes == 0
             # A model client would keep each message as it sends it, too.
             assert 0.6 < (before - used()) / counted < 1
 

@@ -9,6 +9,7 @@ from sk_agents.exceptions import ApprovalAlreadyDecided, ApprovalNotFound
 from sk_agents.hitl.approval_manager import ApprovalManager
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.kit import SEND_X, USER, Talk, talking
+from tests.patience import seconds
 from tests.requirements import requirement
 
 
@@ -29,7 +30,7 @@ async def test_who_waits_learns_the_decision(tmp_path: Path, approved: bool) -> 
         await asyncio.sleep(0)
         assert not waiting.done()
         await ApprovalManager(talk.engine, USER).respond(approval_id, approved)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             assert await waiting is approved
 
 
@@ -38,7 +39,7 @@ async def test_decision_made_before_anybody_waited_is_not_lost(tmp_path: Path) -
         approval_id = await asked(talk)
         manager = ApprovalManager(talk.engine, USER)
         await manager.respond(approval_id, True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             assert await manager.request_approval(approval_id) is True
 
 
@@ -51,7 +52,7 @@ async def test_decision_about_another_call_is_not_taken_for_this_ones(tmp_path: 
         await manager.respond(first, False)
         waiting = asyncio.create_task(manager.request_approval(second))
         await manager.respond(second, True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             assert await waiting is True
             assert await manager.request_approval(first) is False
 
@@ -69,7 +70,7 @@ async def test_withdrawn_approval_is_a_no(tmp_path: Path) -> None:
     async with talking(tmp_path, script=SEND_X) as talk:
         approval_id = await asked(talk)
         await talk.cancel("r1")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             assert await ApprovalManager(talk.engine, USER).request_approval(approval_id) is False
 
 

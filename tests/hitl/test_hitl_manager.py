@@ -109,6 +109,9 @@ class Recording:
         self.seen.append(call)
         return "allow"
 
+    def review(self, call: ToolCall, spec: ToolSpec) -> None:
+        return None
+
 
 @requirement("S002-hitl-complete-call")
 def test_policy_sees_the_whole_call() -> None:

@@ -19,6 +19,7 @@ from sk_agents.http.body import read_json
 from sk_agents.http.errors import MAX_ERRORS
 from sk_agents.http.strict_json import MAX_DEPTH, MAX_MARKS, MAX_VALUES
 from tests.http.toy import ANYTHING, MAX_BYTES, inside, toy_app
+from tests.patience import seconds
 
 JSON = "application/json"
 GOOD = b'{"content":"hello"}'
@@ -312,7 +313,7 @@ async def test_body_that_comes_later_is_read() -> None:
     for message in (part(b"[1,"), part(b"2"), part(b"]", False)):
         await asyncio.sleep(0)
         answers.put_nowait(message)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         assert await reading == [1, 2]
 
 

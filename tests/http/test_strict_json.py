@@ -46,11 +46,11 @@ def test_the_quick_look_says_what_the_whole_one_says(value: Any, spell: Any) -> 
 
 def test_what_a_program_writes_is_looked_at_quickly() -> None:
     document = {"items": [{"content": "Grüße", "n": [1, 2.5, None, True, -(2**63)]}]}
-    assert strict_json._is_plainest(orjson.dumps(document).decode())
+    assert strict_json.is_plainest(orjson.dumps(document).decode())
 
 
 @pytest.mark.parametrize(
     "text", ['"\\u0000"', '{"a":1,"a":1}', "NaN", "1e999", "12345678901234567890123"]
 )
 def test_what_parsers_read_differently_is_looked_at_closely(text: str) -> None:
-    assert not strict_json._is_plainest(text)
+    assert not strict_json.is_plainest(text)

@@ -27,9 +27,10 @@ from sk_agents.http.front import TealApp
 from sk_agents.http.ids import canonical_uuid, chat_id, idempotency_key
 from sk_agents.http.limits import StreamSlots
 from sk_agents.http.sse import EventStream, Frames, LastFrames
+from tests.patience import seconds
 
 MAX_BYTES = 2000
-PATIENCE = 10.0
+PATIENCE = seconds(10)
 # More than a connection's buffers hold.
 FLOOD = 8 * 1024 * 1024
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.patience import seconds
+
 LIBRARY = {
     "__init__": "",
     "kernel_pydantic": """
@@ -150,7 +152,7 @@ from semantic_kernel.contents import *
 from semantic_kernel.contents.utils.author_role import AuthorRole
 from ska_utils import AppConfig
 
-asked = []
+from my_calls import asked
 
 
 def piece(*items, **more):
@@ -196,16 +198,14 @@ from sk_agents.exceptions import ModelError
 from sk_agents.llm.custom_factory import custom_models
 from sk_agents.llm.failures import Timing, RetryPolicy
 
+from my_calls import asked
+
 settings = Settings(
     custom_chat_completion_factory_module="./my_models.py",
     custom_chat_completion_factory_class_name="Factory",
 )
-models = custom_models(settings, {{}})
-models._retry = RetryPolicy(attempts=2, first_wait=0)
+models = custom_models(settings, {{}}, retry=RetryPolicy(attempts=2, first_wait=0))
 model = models.model("mine", "agent")
-client = model._service
-asked = client.get_streaming_chat_message_contents.__func__.__globals__["asked"] if hasattr(
-    client, "get_streaming_chat_message_contents") else []
 prompt = Prompt([Message(role="user", content="hello")])
 
 
@@ -222,7 +222,7 @@ async def pieces(prompt=prompt):
 
 
 async def main():
-    async with asyncio.timeout(20):
+    async with asyncio.timeout({bound}):
         {main}
 
 print(json.dumps(asyncio.run(main())))
@@ -244,15 +244,16 @@ def run(folder: Path, body: str, main: str = "return await pieces()") -> Any:
     # A body that is indented already goes on with another method.
     margin = 4 if lines.startswith(" ") else 8
     indented = textwrap.indent(lines, " " * margin).strip()
+    (folder / "my_calls.py").write_text("asked = []\n")
     (folder / "my_models.py").write_text(FACTORY.replace("{body}", indented))
     script = textwrap.indent(textwrap.dedent(main).strip(), " " * 8).strip()
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", MAIN.format(main=script)],
+        [sys.executable, "-W", "error", "-c", MAIN.format(main=script, bound=seconds(20))],
         cwd=folder,
         env={"PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=seconds(60),
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

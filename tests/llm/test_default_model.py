@@ -20,6 +20,7 @@ from sk_agents.llm.default_model import (
 )
 from sk_agents.llm.providers import PROVIDERS
 from tests.llm.loopback import RawServer, head
+from tests.patience import seconds
 
 
 async def no_ollama(url: str) -> Sequence[str]:
@@ -92,7 +93,7 @@ async def test_ollama_that_does_not_answer_is_not_waited_for() -> None:
         await asyncio.Event().wait()
         raise AssertionError("nobody sets it")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         assert await choose_model(None, {}, silent) == DefaultModel(
             "local/smollm2", "no key is set"
         )

@@ -23,6 +23,7 @@ from tests.llm.raw_http import (
     served,
 )
 from tests.missing import lacks
+from tests.patience import seconds
 
 
 class Silent:
@@ -217,7 +218,7 @@ async def test_response_whose_farewell_never_comes_loses_its_connection() -> Non
         response = await sent(client, url)
         assert await response.read() == b"abc"
         response.release(is_done=True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             await server.left.wait()
         assert client.resting == 0
 
@@ -228,7 +229,7 @@ async def test_silence_is_a_timeout_and_closes_the_connection(first: list[bytes]
     async with served(server) as url, http() as client:
         with pytest.raises(TimeoutError):
             await rest_of(await sent(client, url, timeouts=Timeouts(idle=0.05)))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             await server.left.wait()
 
 
@@ -271,7 +272,7 @@ async def test_cancelled_request_closes_its_connection(first: list[bytes]) -> No
     server = Silent(*first)
     async with served(server) as url, http(Pool(connections=1)) as client:
         task = asyncio.create_task(asked(client, url))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             await server.asked.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -32,6 +32,7 @@ from tests.llm.loopback import (
     text_of,
     until,
 )
+from tests.patience import seconds
 
 
 async def raw_pieces(clients: ModelClients, *segments: bytes) -> list[object]:
@@ -183,9 +184,9 @@ async def test_connection_is_used_again(clients: ModelClients) -> None:
 async def test_closing_the_stream_closes_the_connection(clients: ModelClients) -> None:
     async with RawServer([head(), chunk(content="a")], holds=True) as server:
         model = OpenAIChat(clients, Endpoint(server.base_url, "m"))
-        async with asyncio.timeout(5), aclosing(model.stream(HELLO)) as stream:
+        async with asyncio.timeout(seconds(5)), aclosing(model.stream(HELLO)) as stream:
             assert await anext(stream) == [TextDelta("a")]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             await server.closed.wait()
 
 
@@ -199,7 +200,7 @@ async def test_cancelling_a_reader_closes_the_connection(clients: ModelClients) 
                 begun.set()
 
         task = asyncio.create_task(read())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             await begun.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -211,7 +212,7 @@ async def test_pieces_arrive_before_the_reply_is_complete(clients: ModelClients)
     gate = asyncio.Event()
     async with ScriptedModelServer([[TextDelta("a"), gate, *says("b")]]) as server:
         model = OpenAIChat(clients, Endpoint(server.base_url, "m"))
-        async with asyncio.timeout(5), aclosing(model.stream(HELLO)) as stream:
+        async with asyncio.timeout(seconds(5)), aclosing(model.stream(HELLO)) as stream:
             assert await anext(stream) == [TextDelta("a")]
             gate.set()
             rest = [piece async for pieces in stream for piece in pieces]

@@ -56,6 +56,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "engine.run.conversation": ENGINE,
     "engine.run.lease_keeper": ENGINE,
     "engine.reading.live": ENGINE,
+    "engine.reading.live_relay": ("tests/engine/test_engine_live_elsewhere.py",),
     "engine.run.recovery": TAKING_OVER,
     "engine.run.rounds": ENGINE,
     "engine.services": ENGINE,

@@ -28,6 +28,7 @@ from sk_agents.tools.toolbox import AgentToolbox
 from sk_agents.worker_threads import WorkerThreads
 from tests.engine.kit import Talk, talking
 from tests.missing import lacks
+from tests.patience import seconds
 from tests.requirements import requirement
 from tests.security.sandboxes import processes_in
 from tests.tools.builtin_box import tools
@@ -81,7 +82,7 @@ async def offered(
     refuse_strays(rules, box.specs(), path=folder / "config.yaml")
     policy = ApprovalPolicy(rules, declared=box.requires_approval)
     async with (
-        asyncio.timeout(60),
+        asyncio.timeout(seconds(60)),
         talking(
             folder,
             script=[*turns, says("done")],
@@ -173,7 +174,7 @@ async def test_effect_class_decides_only_where_nothing_is_declared(
     )
     policy = ApprovalPolicy(declared=box.requires_approval)
     script = [calls(("Probe-act", {})), says("done")]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(seconds(20)):
         async with talking(
             tmp_path, script=script, tools=cast(Any, box), policy=cast(Any, policy)
         ) as talk:
@@ -240,7 +241,7 @@ async def approved_and_printing(talk: Talk, word: str) -> None:
     """Approve the one call there is and wait for what it prints to reach a reader."""
     await talk.ask()
     (approval,) = await talk.approvals("r1")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(seconds(30)):
         await talk.decide(approval)
         async for items in talk.engine.watch("t", run_id="r1"):
             for item in items:

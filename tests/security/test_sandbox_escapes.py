@@ -13,6 +13,7 @@ import pytest
 from sk_agents.tools.sandbox.plans import ProgramLimits, Wall
 from sk_agents.tools.sandbox.sandbox import SourceCode, run_program
 from tests.missing import lacks
+from tests.patience import seconds
 from tests.requirements import requirement
 from tests.security.escapes import attempt
 from tests.security.sandboxes import WALLS, bwrap_path, processes_in, ran, reason_against
@@ -334,7 +335,7 @@ async def test_children_left_behind_end_with_the_program(wall: Wall, folder: Pat
 
 async def test_closing_the_stream_kills_everything(wall: Wall, folder: Path) -> None:
     source = "import os, time\nos.fork(); os.fork()\nprint('up', flush=True)\ntime.sleep(600)"
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(seconds(30)):
         pieces = run_program(
             SourceCode("python", source), folder, ProgramLimits(), wall=wall, bwrap=bwrap_path()
         )
@@ -369,7 +370,7 @@ async def test_killed_server_takes_its_programs_with_it(wall: Wall, folder: Path
         env={**os.environ, "TMPDIR": str(folder.parent)},
     )
     assert server.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(seconds(30)):
         assert await server.stdout.readline() == b"up\n"
         assert processes_in(folder) != []
         server.kill()

@@ -146,7 +146,7 @@ def _rests(state: ThreadState, run: Run) -> bool:
 def no_run_fails_without_a_reason(world: World) -> Iterator[str]:
     for lives in world.shadow.lives.values():
         for life in lives:
-            log = life.log()
+            log = life.log() if life.is_whole else []
             texts = {
                 e.run_id: e.message.text
                 for e in log
@@ -298,7 +298,8 @@ def prompts_are_well_formed_and_of_their_branch(world: World) -> Iterator[str]:
     chains = defaultdict(list)
     for lives in world.shadow.lives.values():
         for life in lives:
-            for run_id, text, parent_texts in _chains(life):
+            # Without a message that no sender learned of, what followed it is not known either.
+            for run_id, text, parent_texts in _chains(life) if life.is_whole else ():
                 chains[text].append((run_id, parent_texts))
     for asked in world.model.prompts:
         if wrong := broken_rules([wire_message(message) for message in asked.messages]):

@@ -165,8 +165,8 @@ class Disk:
             crash.adopt(self._recording, self.folder)
             _VFS[-1].recording = self._recording
         self._boots += 1
-        file_index._BOOT_ID = self.folder.with_name("boot_id")
-        file_index._BOOT_ID.write_text(f"boot {self._boots}")
+        file_index.BOOT_ID = self.folder.with_name("boot_id")
+        file_index.BOOT_ID.write_text(f"boot {self._boots}")
 
     @property
     def _backup(self) -> Path:

@@ -21,7 +21,7 @@ from sk_agents.client.connection import (
     RetryTiming,
     ServerConnection,
     ServerRequest,
-    _refusal,
+    refusal,
 )
 from sk_agents.client.errors import ServerUnreachable
 from sk_agents.client.sse_parser import Frame, SseParser
@@ -266,7 +266,7 @@ class SimulatedLink(ServerConnection):
             if response.status == 500:
                 await asyncio.sleep(0)
                 self._errors.extend([response.error] if response.error else [])
-            raise await _refusal(response)  # type: ignore[arg-type]
+            raise await refusal(response)  # type: ignore[arg-type]
         return response
 
     def _scope(

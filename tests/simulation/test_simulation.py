@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import seconds
 from tests.simulation.defects import ROOT, broken_copy, defects, simulated
 from tests.simulation.plan import STORES, Plan, plan_of
 from tests.simulation.shrinking import shrunk
@@ -15,7 +16,7 @@ from tests.simulation.shrinking import shrunk
 HISTORIES = 100
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(seconds(600))
 @pytest.mark.parametrize("store", STORES)
 def test_histories_with_faults_keep_every_promise(store: str) -> None:
     done = simulated(ROOT, "--histories", str(HISTORIES), "--store", store)
@@ -23,7 +24,7 @@ def test_histories_with_faults_keep_every_promise(store: str) -> None:
     assert f"{HISTORIES} histories from 0, 0 failed" in done.stdout
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(seconds(120))
 @pytest.mark.parametrize("store", STORES)
 def test_same_seed_gives_the_same_history(store: str) -> None:
     first, second = (simulated(ROOT, "--seed", "3", "--store", store) for _ in range(2))
@@ -31,7 +32,7 @@ def test_same_seed_gives_the_same_history(store: str) -> None:
     assert first.stdout == second.stdout
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(seconds(300))
 def test_defect_that_is_put_back_is_found_and_shrunk(tmp_path: Path) -> None:
     copy = broken_copy("resuming_a_queued_run_fails", tmp_path / "copy")
     found = simulated(copy, "--seed", "151", "--store", "memory")

@@ -82,3 +82,6 @@ class SimulatedPolicy:
 
     def verdict(self, call: ToolCall, spec: ToolSpec) -> Literal["allow", "ask", "deny"]:
         return "ask" if call.name == "Mail-send" else "allow"
+
+    def review(self, call: ToolCall, spec: ToolSpec) -> None:
+        return None

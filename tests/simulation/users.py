@@ -20,6 +20,12 @@ from tests.simulation.virtual_loop import VirtualLoop
 Outcome = Literal["ok", "refused", "unknown"]
 
 
+class SimulatedClient(TealClient):
+    def __init__(self, link: SimulatedLink, user: str) -> None:
+        super().__init__("http://simulated", user=user)
+        self._connection = link
+
+
 @dataclass(slots=True)
 class Done:
     """One thing a user did: when, to what, and how it ended as far as they know."""
@@ -133,9 +139,7 @@ class _Doing:
         return Chat(self.users.link(self.action, authorization=authorization), self.chat_id)
 
     def client(self) -> TealClient:
-        client = TealClient("http://simulated", user=user_of(self.action.user))
-        client._connection = self.users.link(self.action)
-        return client
+        return SimulatedClient(self.users.link(self.action), user_of(self.action.user))
 
     async def start(self, known: Known) -> None:
         await self._say(known, lambda chat: chat.say(self._message(), key=self._key()))

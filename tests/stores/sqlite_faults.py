@@ -18,6 +18,7 @@ from sk_agents.engine.log.commits import Absent, Commit
 from sk_agents.engine.models import NewThread
 from sk_agents.exceptions import TealError
 from sk_agents.persistence.sqlite.store import SqliteStore
+from tests.patience import seconds
 
 Name = str | apsw.URIFilename | None
 NOBODY = 65534
@@ -81,7 +82,7 @@ def locked_by_another_process(path: Path) -> Iterator[None]:
 def outcome_in_child(action: str, path: Path) -> str:
     """What `action` printed in a process of its own."""
     command = [sys.executable, "-m", "tests.stores.sqlite_faults", action, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds(60))
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

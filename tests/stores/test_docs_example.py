@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import seconds
 from tests.requirements import requirement
 
 PAGE = Path(__file__).parents[2] / "docs" / "persistence.md"
@@ -20,7 +21,7 @@ def test_examples_of_the_page_prove_a_store_outside_this_project(tmp_path: Path)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
     environment = {key: value for key, value in os.environ.items() if key[:4] != "COV_"}
     run = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=110
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=seconds(110)
     )
     assert run.returncode == 0, run.stdout + run.stderr
     passed = re.search(r"(\d+) passed", run.stdout)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sk_agents.engine.ports import Count
 from sk_agents.exceptions import CommitOutcomeUnknown, StoreBroken, StoreFull
 from sk_agents.persistence.file.disk import FileDisk
 from sk_agents.persistence.file.log import IN_DOUBT
@@ -71,6 +72,8 @@ async def assert_broken(store: FileStore, match: str) -> None:
         store.claim("t", "o"),
         store.delete("t", next_seq=2),
         store.mark_watched(["r"]),
+        store.count([Count("k", 1, 60)]),
+        store.sums("k"),
         store.thread("t"),
         store.events_after("t", 0),
         store.find("run", "run-1"),

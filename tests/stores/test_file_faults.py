@@ -27,6 +27,7 @@ from sk_agents.persistence.file.tree import FileTree
 from sk_agents.testing.commits import append, run_ended, start_run, thought
 from sk_agents.testing.predictable import SettableClock
 from tests.missing import lacks
+from tests.patience import seconds
 
 ANN = "ann"
 
@@ -235,7 +236,7 @@ async def test_planted_file_is_not_followed(
         await store.commit(start_run("t"))
     plant(root / planted, tmp_path / "aside")
     async with FileStore(root) as store:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             with pytest.raises(StateCorrupt):
                 await store.thread("t")
 

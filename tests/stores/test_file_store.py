@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -164,6 +165,20 @@ async def test_leftovers_are_ignored_and_swept_after_an_hour(root: Path) -> None
     async with FileStore(root) as store:
         assert await store.orphans() == []
     assert list((root / "tmp").iterdir()) == [new]
+
+
+async def test_file_of_a_writer_at_work_stays_when_a_process_has_its_clock_a_day_ahead(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with FileStore(root):
+        pass
+    at_work = root / "tmp" / "at-work.tmp"
+    at_work.write_bytes(b"half")
+    tomorrow = time.time() + 25 * 3600
+    monkeypatch.setattr(time, "time", lambda: tomorrow)
+    async with FileStore(root):
+        pass
+    assert at_work.exists()
 
 
 @pytest.mark.parametrize("wire_id", ["Chat", "..", ".", "a/b", "a\n", "x" * 65, "con.", "ｆｕｌｌ"])

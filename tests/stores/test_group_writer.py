@@ -18,6 +18,7 @@ from sk_agents.exceptions import (
 )
 from sk_agents.persistence.sqlite.database import SqliteFiles
 from sk_agents.persistence.sqlite.group_writer import GroupWriter
+from tests.patience import seconds
 
 Work = Callable[[apsw.Connection], Any]
 
@@ -42,7 +43,7 @@ class Kept:
 
     async def all(self, *jobs: Work) -> list[Any]:
         """What each of the jobs comes to; all of them are queued at once."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             return await asyncio.gather(*map(self.writer.run, jobs), return_exceptions=True)
 
     @property
@@ -117,7 +118,7 @@ async def test_job_whose_sender_is_gone_is_stored_and_its_neighbours_hear_of_the
 ) -> None:
     gone, here = kept.writer.run(keep("a")), kept.writer.run(keep("b"))
     gone.cancel()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         assert await here == "b"
     assert kept.names == ["a", "b"]
 
@@ -148,6 +149,6 @@ async def test_lock_of_another_process_is_waited_for(kept: Kept, tmp_path: Path)
         await asyncio.sleep(0)
     assert not waiting.done()
     other.execute("COMMIT")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         assert await waiting == "a"
     other.close()

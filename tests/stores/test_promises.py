@@ -38,6 +38,7 @@ from sk_agents.testing.commits import (
     thought,
 )
 from sk_agents.testing.store_contract.case import snapshot
+from tests.patience import seconds
 from tests.requirements import requirement
 
 Reopened = Callable[[], Store]
@@ -57,7 +58,7 @@ asyncio.run(main())
 
 
 def write_in_another_process(url: str) -> None:
-    subprocess.run([sys.executable, "-c", WRITE_A_PAUSED_RUN, url], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", WRITE_A_PAUSED_RUN, url], check=True, timeout=seconds(60))
 
 
 @requirement("S000-task-lifecycle", "S002-paused-history")
@@ -186,7 +187,7 @@ async def test_any_part_of_a_long_log_is_read_by_itself(reopened: Reopened) -> N
 
 @requirement("S004-11.2-async-io")
 async def test_loop_goes_on_while_a_commit_waits_for_a_lock(durable_url: str) -> None:
-    async with open_store(durable_url) as store, asyncio.timeout(30):
+    async with open_store(durable_url) as store, asyncio.timeout(seconds(30)):
         head = (await store.commit(start_run("t"))).thread
         with all_locks_of(durable_url):
             commit = asyncio.ensure_future(store.commit(append(head, thought())))

@@ -13,9 +13,11 @@ from shutil import copy
 import apsw
 import pytest
 
+from sk_agents.engine.ports import Count
 from sk_agents.exceptions import CommitOutcomeUnknown, StoreBroken
 from sk_agents.persistence.sqlite import group_writer
 from sk_agents.persistence.sqlite.store import SqliteStore
+from tests.patience import seconds
 from tests.stores.sqlite_faults import failing_disk, note, outcome_in_child
 
 WAL_HEADER, FRAME = 32, 24 + 4096
@@ -33,6 +35,8 @@ async def assert_broken(store: SqliteStore, match: str) -> None:
         store.claim("before", "o"),
         store.delete("before", next_seq=2),
         store.mark_watched(["r"]),
+        store.count([Count("k", 1, 60)]),
+        store.sums("k"),
         store.thread("before"),
         store.events_after("before", 0),
         store.find("run", "r"),
@@ -204,7 +208,7 @@ async def test_closing_a_broken_store_leaves_the_files_of_its_successor(tmp_path
 async def test_wal_stays_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
     monkeypatch.setattr(group_writer, "CHECKPOINT_FRAMES", 20)
     path = tmp_path / "teal.sqlite"
-    async with SqliteStore(path) as store, asyncio.timeout(30):
+    async with SqliteStore(path) as store, asyncio.timeout(seconds(30)):
         for number in range(200):
             before = store.metrics()["checkpoints"]
             if by == "commits":

@@ -17,7 +17,7 @@ import pytest
 from sk_agents.engine.events import ThreadChanged
 from sk_agents.engine.log.commits import Commit, Unchanged
 from sk_agents.engine.models import HEAD_VERSION
-from sk_agents.engine.ports import ThreadQuery
+from sk_agents.engine.ports import Count, ThreadQuery
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     SchemaTooNew,
@@ -32,6 +32,7 @@ from sk_agents.persistence.sqlite import group_writer
 from sk_agents.persistence.sqlite.database import MIGRATIONS, open_for_writing
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing.commits import USER, start_run
+from tests.patience import seconds
 from tests.stores.sqlite_faults import (
     failing_disk,
     locked_by_another_process,
@@ -117,7 +118,8 @@ async def test_records_of_the_first_schema_are_read_after_migration(tmp_path: Pa
         "CREATE TABLE record (place INTEGER PRIMARY KEY, commit_id TEXT NOT NULL,"
         " body BLOB NOT NULL, checksum INTEGER NOT NULL);"
         "INSERT INTO record SELECT place, commit_id, body, checksum FROM newer;"
-        "DROP TABLE newer; DROP TABLE watched; PRAGMA user_version = 1"
+        "DROP TABLE newer; DROP TABLE watched; DROP TABLE counter; DROP TABLE encryption;"
+        "PRAGMA user_version = 1"
     )
     connection.close()
     async with SqliteStore(path) as store:
@@ -132,11 +134,25 @@ async def test_a_store_of_before_there_were_marks_takes_marks(tmp_path: Path) ->
     async with SqliteStore(path) as store:
         await store.commit(note("t"))
     connection = apsw.Connection(str(path))
-    connection.execute("DROP TABLE watched; PRAGMA user_version = 2")
+    connection.execute(
+        "DROP TABLE watched; DROP TABLE encryption; DROP TABLE counter; PRAGMA user_version = 2"
+    )
     connection.close()
     async with SqliteStore(path) as store:
         await store.mark_watched(["r"])
         assert await store.unwatched_for("r") is not None
+        assert (await store.thread("t")).metadata == {"title": "hello"}
+
+
+async def test_a_store_of_before_there_were_counters_counts(tmp_path: Path) -> None:
+    path = tmp_path / "teal.sqlite"
+    async with SqliteStore(path) as store:
+        await store.commit(note("t"))
+    connection = apsw.Connection(str(path))
+    connection.execute("DROP TABLE counter; DROP TABLE encryption; PRAGMA user_version = 3")
+    connection.close()
+    async with SqliteStore(path) as store:
+        assert list(await store.count([Count("k", 2, 60)])) == [2]
         assert (await store.thread("t")).metadata == {"title": "hello"}
 
 
@@ -292,7 +308,7 @@ async def test_a_closed_store_says_so(tmp_path: Path) -> None:
 
 def test_several_processes_may_make_the_file_at_once(tmp_path: Path) -> None:
     """Each finds it empty or made, never half made; many times, since it is a matter of luck."""
-    together = Barrier(8, timeout=30)
+    together = Barrier(8, timeout=seconds(30))
 
     def open_it(number: int) -> int:
         together.wait()

@@ -13,6 +13,7 @@ from sk_agents.persistence.sqlite.group_writer import MAX_GROUP
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing.commits import create, start_run
 from sk_agents.testing.store_contract import Damage, MakeStore, SharedStoreContract
+from tests.patience import seconds
 from tests.requirements import requirement
 
 OF_THREAD = "place >> 32 = (SELECT no FROM thread WHERE thread_id = ?)"
@@ -75,7 +76,7 @@ async def test_commits_that_are_queued_when_the_store_closes_are_kept(tmp_path: 
         sent = [asyncio.ensure_future(store.commit(create(name))) for name in names]
         await asyncio.sleep(0)
         assert not any(commit.done() for commit in sent)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(seconds(5)):
         kept = await asyncio.gather(*sent)
     assert [done.thread.thread_id for done in kept] == names
     async with SqliteStore(path) as again:

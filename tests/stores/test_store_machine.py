@@ -12,9 +12,10 @@ from sk_agents.persistence.file.store import FileStore
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing.store_machine import OpenStore, store_machine
+from tests.patience import seconds
 
 # Long lives and many of them, in full numbers.
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = pytest.mark.timeout(seconds(1800))
 
 
 def in_a_new_folder(make: Callable[[Path, Clock], Store]) -> OpenStore:

@@ -22,9 +22,10 @@ from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.chats.proven import ADA, BOB, ProvenAuthorizer
 from tests.chats.serving import listening, write_agent
+from tests.patience import seconds
 from tests.surfaces.sk_server import CHAT, HELLO, MODEL_URL
 
-PATIENCE = 20.0
+PATIENCE = seconds(20)
 TEAL, SK = "/teal/0.1", "/Helper/0.1"
 TEAL_HELLO = {"items": [{"content_type": "text", "content": "Hello?"}]}
 CHATS_HELLO = {"user_message": "Hello?"}

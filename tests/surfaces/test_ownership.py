@@ -21,6 +21,7 @@ OPEN = (
     "/docs",
     "/assets/{name}",
     "/metrics",
+    "/sign-in",
     "/health/",
     f"{TEAL}/health",
     f"{TEAL}/docs",

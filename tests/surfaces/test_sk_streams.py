@@ -18,6 +18,7 @@ from sk_agents.engine.turns import TextDelta, TurnFinished
 from sk_agents.exceptions import ModelInterrupted, ModelRefused
 from sk_agents.testing import HeaderAuthorizer
 from sk_agents.testing.scripted_model import Turn, calls, says
+from tests.patience import seconds
 from tests.surfaces.sk_server import CHAT, HELLO, SEQUENTIAL, P, listening, serving, until
 
 OSLO = {"place": {"name": "Oslo"}}
@@ -25,7 +26,7 @@ OSLO = {"place": {"name": "Oslo"}}
 
 async def streamed(address: str, body: dict[str, Any]) -> list[ServerSentEvent]:
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(seconds(10)),
         httpx.AsyncClient(base_url=f"http://{address}") as client,
         aconnect_sse(client, "POST", f"{P}/sse", json=body) as source,
     ):
@@ -35,7 +36,10 @@ async def streamed(address: str, body: dict[str, Any]) -> list[ServerSentEvent]:
 async def spoken(address: str, *messages: str, **options: Any) -> tuple[list[str], int, str]:
     """What a websocket says to these messages, and how it ends."""
     said: list[str] = []
-    async with asyncio.timeout(10), connect(f"ws://{address}{P}/stream", **options) as socket:
+    async with (
+        asyncio.timeout(seconds(10)),
+        connect(f"ws://{address}{P}/stream", **options) as socket,
+    ):
         try:
             for message in messages:
                 await socket.send(message)
@@ -71,7 +75,7 @@ async def test_piece_is_sent_before_the_next_one_is_there(tmp_path: Path) -> Non
     script: list[Turn] = [[TextDelta("One"), gate, TextDelta("Two"), TurnFinished()]]
     async with serving(tmp_path, CHAT, script) as server, listening(server) as address:
         async with (
-            asyncio.timeout(10),
+            asyncio.timeout(seconds(10)),
             httpx.AsyncClient(base_url=f"http://{address}") as client,
             aconnect_sse(client, "POST", f"{P}/sse", json=HELLO) as source,
         ):
@@ -252,7 +256,7 @@ async def test_client_who_leaves_before_the_answer_leaves_nothing_behind(tmp_pat
 async def test_websocket_that_is_left_leaves_nothing_behind(tmp_path: Path) -> None:
     script: list[Turn] = [[TextDelta("One"), asyncio.Event(), TurnFinished()]]
     async with serving(tmp_path, CHAT, script) as server, listening(server) as address:
-        async with asyncio.timeout(10), connect(f"ws://{address}{P}/stream") as socket:
+        async with asyncio.timeout(seconds(10)), connect(f"ws://{address}{P}/stream") as socket:
             await socket.send(json.dumps(HELLO))
             assert await socket.recv() == "One"
             assert await server.threads() == 1

@@ -11,6 +11,7 @@ from sk_agents.exceptions import ModelError
 from sk_agents.http.sse import KEEPALIVE_SECONDS
 from sk_agents.tealagents.v1alpha1.config import ServedTealAgent
 from sk_agents.testing.scripted_model import Turn, calls, says
+from tests.patience import seconds
 from tests.requirements import requirement
 from tests.surfaces.teal_server import (
     P,
@@ -68,7 +69,7 @@ async def test_pieces_leave_a_real_server_one_by_one_and_the_end_comes_last(
         [TextDelta("Good"), gates[0], TextDelta(" day"), gates[1], TextDelta("."), *says("")]
     ]
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(seconds(20)),
         server(tmp_path, script) as at,
         listening(at.app) as address,
         httpx.AsyncClient() as client,

@@ -8,6 +8,7 @@ from sk_agents.engine.events import Answered, RunStarted, ToolStarted
 from sk_agents.engine.turns import TextDelta, TurnFinished
 from sk_agents.exceptions import ModelError
 from sk_agents.testing.scripted_model import calls, says
+from tests.patience import seconds
 from tests.requirements import requirement
 from tests.surfaces.todo_house import StrictAuthorizer, chatting, house, served
 
@@ -81,7 +82,7 @@ async def test_message_is_stored_before_the_model_is_called_and_the_answer_befor
 
 
 async def called(requests: list[Any], times: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(seconds(20)):
         while True:
             if len(requests) >= times:
                 return
@@ -176,7 +177,7 @@ async def test_deletion_waits_for_a_person_and_goes_on_when_it_is_approved(tmp_p
 
 
 async def ended(client: Any, path: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(seconds(20)):
         while True:
             if (await client.get(path))["status"] not in {"RUNNING", "WAITING_APPROVAL"}:
                 return

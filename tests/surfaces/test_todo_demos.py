@@ -12,6 +12,7 @@ from sk_agents.config.agent_file import load_agent_files
 from sk_agents.config.settings import Settings
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.testing.scripted_model import calls, says
+from tests.patience import seconds
 from tests.surfaces.todo_house import Instance, house, instance, served
 
 DEMOS = Path(__file__).parent.parent.parent / "demos"
@@ -20,7 +21,7 @@ Json = dict[str, Any]
 
 async def settled(at: Instance, path: str) -> Json:
     """An interaction once it has ended."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(seconds(20)):
         while True:
             found: Json = (await at.http.get(f"{at.url}{path}?user_id=ada")).json()
             if found["status"] not in {"RUNNING", "WAITING_APPROVAL"}:

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from sk_agents.testing.scripted_model import calls, says
+from tests.patience import seconds
 from tests.requirements import requirement
 from tests.surfaces.todo_house import House, Instance, house, instance
 
@@ -55,7 +56,7 @@ async def test_turn_cut_by_kill_9_is_in_the_history_of_the_next_one_elsewhere(
         one, two = await instances(stack, at, 2)
         await one.post("I am Ada")
         cut = asyncio.ensure_future(one.post("Remember the milk"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(seconds(20)):
             while True:
                 if len(at.model.requests) == 2:
                     break

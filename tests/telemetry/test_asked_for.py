@@ -10,6 +10,7 @@ import httpx
 
 from sk_agents.config.settings import Settings
 from sk_agents.telemetry.telemetry import build_telemetry
+from tests.patience import seconds
 from tests.test_serve import AGENT, STORE, environment, serving
 
 # As if the extra were not installed.
@@ -58,7 +59,7 @@ def test_missing_package_is_named_with_how_to_install_it(tmp_path: Path) -> None
         env=without_sdk(tmp_path),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=seconds(60),
     )
     assert done.returncode == 1
     assert (
@@ -74,7 +75,9 @@ def test_metrics_and_json_logs_need_no_extra(tmp_path: Path) -> None:
         "built = build_telemetry(Settings(metrics_enabled=True, log_format='json'), {})\n"
         "assert built.page().startswith(b'# HELP')\n"
     )
-    subprocess.run([sys.executable, "-c", code], env=without_sdk(tmp_path), check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", code], env=without_sdk(tmp_path), check=True, timeout=seconds(60)
+    )
 
 
 def test_server_without_the_extra_exits_78(tmp_path: Path) -> None:
@@ -85,7 +88,7 @@ def test_server_without_the_extra_exits_78(tmp_path: Path) -> None:
         env={**without_sdk(tmp_path), "TA_TELEMETRY_ENABLED": "true"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=seconds(60),
     )
     assert done.returncode == 78
     assert "pip install 'teal-agents[otel]'" in done.stderr

@@ -113,7 +113,11 @@ def test_a_message_is_written_so_often_and_the_rest_is_told_later(time: Time) ->
 
 
 def test_what_is_remembered_of_messages_is_bounded(time: Time) -> None:
-    repeats = RepeatLimit(time)
-    for number in range(10 * MAX_MESSAGES):
+    repeats, first = RepeatLimit(time), ("somebody", 30, "first")
+    assert [repeats.admit(first) for _ in range(MAX_REPEATS + 1)][-1] is False
+    for number in range(MAX_MESSAGES - 1):
         assert repeats.admit(("somebody", 30, f"message {number}"))
-    assert len(repeats._seen) <= MAX_MESSAGES
+    assert not repeats.admit(first)
+    assert repeats.admit(("somebody", 30, "one too many"))
+    assert repeats.taken_omissions() == [("first", 2)]
+    assert repeats.admit(first)

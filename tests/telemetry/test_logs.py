@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from sk_agents.cli.logs import configure_logs
 from sk_agents.config.settings import Settings
 from sk_agents.telemetry.logs import HIDDEN, Redactor, secret_values
+from tests.patience import seconds
 from tests.requirements import requirement
 from tests.telemetry.collector import Collector
 from tests.telemetry.stories import RUN, Story, sending, telemetry_for
@@ -183,4 +184,6 @@ def test_text_logs_import_no_sdk() -> None:
         "import sys, sk_agents.cli.logs\n"
         "assert not any(name.startswith('opentelemetry.sdk') for name in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, env=dict(os.environ), timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env=dict(os.environ), timeout=seconds(60)
+    )

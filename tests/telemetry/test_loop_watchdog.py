@@ -12,9 +12,10 @@ from types import FunctionType
 import pytest
 
 from sk_agents.telemetry.loop_watchdog import LoopWatchdog
+from tests.patience import seconds
 from tests.telemetry.stories import telemetry_for
 
-PATIENCE = 10.0
+PATIENCE = seconds(10)
 
 
 class Reports(logging.Handler):

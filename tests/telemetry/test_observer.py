@@ -9,6 +9,7 @@ from sk_agents.engine.models import RunStatus
 from sk_agents.exceptions import ModelRateLimited
 from sk_agents.telemetry.otlp import Sending
 from sk_agents.telemetry.spans import current_traceparent
+from tests.patience import seconds
 from tests.telemetry.collector import Collector
 from tests.telemetry.stories import AGENT, CALL, NOON, Story, sending
 
@@ -131,7 +132,7 @@ async def test_collector_that_is_gone_costs_only_what_was_to_be_sent() -> None:
     async with Collector() as collector:
         url_of_nobody = collector.url
     gone = Collector(url=url_of_nobody)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(seconds(30)):
         async with sending(gone) as telemetry:
             Story(telemetry).tell_whole()
     assert gone.spans == []
@@ -149,7 +150,7 @@ async def test_collector_that_never_answers_does_not_keep_a_server_from_stopping
     port = server.sockets[0].getsockname()[1]
     sending_there = Sending(f"http://127.0.0.1:{port}", metrics=True, logs=True)
     sending_there.tracer.start_span("lost").end()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(seconds(30)):
         await asyncio.to_thread(sending_there.close, 0.3)
         await asked.wait()
     assert not silent.is_set()

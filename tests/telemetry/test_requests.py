@@ -20,6 +20,7 @@ from sk_agents.http.front import TealApp
 from sk_agents.http.health import metrics_operation
 from sk_agents.http.sse import EventStream, frame
 from sk_agents.telemetry.telemetry import Telemetry
+from tests.patience import seconds
 from tests.telemetry.collector import Collector
 from tests.telemetry.stories import sending, telemetry_for
 
@@ -161,7 +162,7 @@ async def test_reader_that_leaves_ends_the_span_of_its_stream() -> None:
                 "server": ("test", 80),
             }
             task = asyncio.ensure_future(app(scope, receive, send))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(seconds(5)):
                 await begun.wait()
             assert telemetry.page is not None
             assert b"teal_http_streams 1.0" in telemetry.page()

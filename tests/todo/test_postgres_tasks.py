@@ -21,6 +21,7 @@ from sk_agents.exceptions import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from tests.patience import seconds
 from tests.postgres import PostgresServer
 from todo_server.__main__ import main
 from todo_server.postgres_tasks import PostgresTasks
@@ -206,7 +207,7 @@ def started_without_the_driver(url: str) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=seconds(60),
     )
 
 

@@ -11,6 +11,7 @@ from threading import Barrier
 import pytest
 
 from sk_agents.exceptions import ConfigurationError, InvalidInput
+from tests.patience import seconds
 from todo_server.task_stores import task_store
 from todo_server.tasks import Task, TaskNotFound, TaskStore
 
@@ -148,7 +149,7 @@ def test_tasks_outlive_the_store_that_took_them(url: str) -> None:
 
 def test_several_may_start_at_once_and_write_at_once(url: str) -> None:
     """On an empty database: each finds tables or makes them, and no number is given twice."""
-    together = Barrier(WRITERS, timeout=30)
+    together = Barrier(WRITERS, timeout=seconds(30))
 
     def write(writer: int) -> list[int]:
         together.wait()

@@ -18,6 +18,7 @@ import pytest
 from sk_agents.engine.models import Effect
 from sk_agents.exceptions import ConfigurationError, StoreBusy, StoreError, ToolError
 from sk_agents.tools.toolbox import AgentToolbox
+from tests.patience import seconds
 from tests.tools.calls import CONTEXT, result
 from tests.tools.mcp_servers.running import running
 from todo_server.__main__ import main
@@ -52,7 +53,7 @@ async def http(url: str, token: str | None = None) -> AsyncIterator[str]:
     )  # fmt: skip
     try:
         assert process.stderr is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(seconds(20)):
             line = (await process.stderr.readline()).decode()
         found = re.search(r"http://\S+", line)
         assert found is not None, line

@@ -19,6 +19,7 @@ from sk_agents.tools.addresses import (
     redirect_target,
     system_addresses,
 )
+from tests.patience import seconds
 
 PUBLIC = "93.184.216.34"
 
@@ -225,7 +226,7 @@ async def test_connection_goes_to_the_checked_address_whatever_the_name_means_la
     url = f"http://rebinding.example:{port}/"
     found = await checked_address(url, allow=allow, resolve=changing)
     connector = aiohttp.TCPConnector(resolver=PinnedResolver(found), use_dns_cache=False)
-    async with asyncio.timeout(5), aiohttp.ClientSession(connector=connector) as session:
+    async with asyncio.timeout(seconds(5)), aiohttp.ClientSession(connector=connector) as session:
         async with session.get(found.url) as response:
             assert await response.text() == f"rebinding.example:{port}"
         # A redirect to a name that was not checked does not get a connection.

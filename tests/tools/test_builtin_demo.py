@@ -19,6 +19,7 @@ from sk_agents.tools.builtin.loader import BuiltinTools
 from sk_agents.tools.toolbox import AgentToolbox
 from sk_agents.worker_threads import WorkerThreads
 from tests.engine.kit import Talk, talking
+from tests.patience import seconds
 
 DEMO = Path(__file__).parent.parent.parent / "demos" / "files"
 
@@ -42,7 +43,7 @@ async def served(demo: Path) -> AsyncIterator[Talk]:
     async with ModelClients() as clients:
         model = build_model(ModelSpec(spec.model, folder=demo), clients, {})
         setup: Any = {"tools": box, "policy": policy, "model": model}
-        async with asyncio.timeout(30), talking(demo.parent, **cast(Any, setup)) as talk:
+        async with asyncio.timeout(seconds(30)), talking(demo.parent, **cast(Any, setup)) as talk:
             yield talk
 
 

@@ -14,6 +14,7 @@ from sk_agents.tools.builtin.loader import WebLimits
 from sk_agents.tools.builtin.web import WebTools
 from sk_agents.tools.toolbox import AgentToolbox
 from sk_agents.worker_threads import WorkerThreads
+from tests.patience import seconds
 from tests.tools.calls import result
 
 
@@ -79,7 +80,7 @@ def box(*allow: str, **limits: Any) -> AgentToolbox:
 
 
 async def fetched(allowed: AgentToolbox, url: str) -> str:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(seconds(10)):
         return (await result(allowed, "Web-http_get", {"url": url})).content
 
 

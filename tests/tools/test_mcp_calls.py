@@ -11,6 +11,7 @@ import pytest
 from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import Question, ToolContext
 from sk_agents.exceptions import ToolError
+from tests.patience import seconds
 from tests.tools.calls import CONTEXT, result
 from tests.tools.mcp_servers.running import (
     at_port,
@@ -60,7 +61,10 @@ async def test_connection_that_breaks_while_the_server_leaves_does_not_hold_it_b
 ) -> None:
     with held_port() as port:
         for steps in range(0, 120, 3):
-            async with asyncio.timeout(20), running(tmp_path, at_port(port), start_seconds=0):
+            async with (
+                asyncio.timeout(seconds(20)),
+                running(tmp_path, at_port(port), start_seconds=0),
+            ):
                 # Leaves at another moment of the attempt each time.
                 for _ in range(steps):
                     await asyncio.sleep(0)
@@ -174,7 +178,7 @@ async def test_each_user_answers_the_question_of_their_own_call(
         return replace(CONTEXT, user_id=name, ask=ask)
 
     async with friendly_http(tmp_path, **fields) as entry, running(tmp_path, entry) as at:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(seconds(20)):
             told = await asyncio.gather(
                 *(result(at.box, "mcp_friendly-greet", context=user(name)) for name in names)
             )

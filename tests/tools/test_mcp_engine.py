@@ -13,6 +13,7 @@ from sk_agents.exceptions import InvalidInput
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.kit import Talk, talking
+from tests.patience import seconds
 from tests.tools.mcp_servers.running import Running, friendly, hostile, running
 
 GO = calls(("mcp_hostile-go", {}))
@@ -23,7 +24,7 @@ SWAPS = 10
 async def talk_with(
     folder: Path, script: list[Any], *entries: dict[str, Any]
 ) -> AsyncIterator[tuple[Talk, Running]]:
-    async with asyncio.timeout(60), running(folder, *entries) as at:
+    async with asyncio.timeout(seconds(60)), running(folder, *entries) as at:
         policy = cast(Any, ApprovalPolicy(declared=at.box.requires_approval))
         tools = cast(Any, at.box)
         async with talking(folder, script=script, tools=tools, policy=policy) as talk:

@@ -11,6 +11,7 @@ from sk_agents.engine.models import RunStatus
 from sk_agents.exceptions import ToolError, ToolInterrupted
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.kit import Talk
+from tests.patience import seconds
 from tests.tools.calls import result
 from tests.tools.mcp_servers.running import friendly_http, held_port, hostile, running, until
 from tests.tools.test_mcp_engine import GO, talk_with
@@ -127,7 +128,7 @@ async def test_call_that_a_restarted_server_does_not_take_is_an_error(tmp_path: 
             serving = running(tmp_path, entry)
             at = await serving.__aenter__()
         try:
-            async with friendly_http(tmp_path, port, **more), asyncio.timeout(30):
+            async with friendly_http(tmp_path, port, **more), asyncio.timeout(seconds(30)):
                 with pytest.raises(ToolError, match="Nothing was run") as refused:
                     await result(at.box, "mcp_friendly-wipe")
                 assert not isinstance(refused.value, ToolInterrupted)

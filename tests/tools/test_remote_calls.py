@@ -13,13 +13,14 @@ from sk_agents.engine.models import Effect
 from sk_agents.exceptions import ToolError
 from sk_agents.tools.openapi.tool import RemoteClients
 from sk_agents.tools.toolbox import AgentToolbox
+from tests.patience import seconds
 from tests.tools.calls import CONTEXT, call, result
 from tests.tools.remote_service import Service, catalog, load
 
 
 @pytest.fixture
 async def service() -> AsyncIterator[Service]:
-    async with asyncio.timeout(30), Service() as running:
+    async with asyncio.timeout(seconds(30)), Service() as running:
         yield running
 
 

@@ -9,6 +9,7 @@ from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.testing.scripted_model import calls, says
 from sk_agents.tools.openapi.tool import RemoteClients
 from tests.engine.kit import is_asked_anew, talking
+from tests.patience import seconds
 from tests.tools.remote_service import Service, catalog, load
 
 
@@ -47,7 +48,7 @@ REMOVE = ("Pets-removePet", {"petId": "7"})
 
 async def test_question_runs_at_once_and_a_change_waits_for_a_person(tmp_path: Path) -> None:
     script = [calls(("Pets-list_pets", {})), calls(REMOVE), says("done")]
-    async with asyncio.timeout(20), Service() as service, RemoteClients() as clients:
+    async with asyncio.timeout(seconds(20)), Service() as service, RemoteClients() as clients:
         remote = parts(tmp_path, service, clients, forward_authorization=True)
         async with talking(tmp_path, script=script, **remote) as talk:
             run = await talk.ask(authorization="Bearer ada")
@@ -61,14 +62,14 @@ async def test_question_runs_at_once_and_a_change_waits_for_a_person(tmp_path: P
 
 
 async def test_change_that_the_operator_frees_runs_unasked(tmp_path: Path) -> None:
-    async with asyncio.timeout(20), Service() as service, RemoteClients() as clients:
+    async with asyncio.timeout(seconds(20)), Service() as service, RemoteClients() as clients:
         made = parts(tmp_path, service, clients, requires_approval=False)
         async with talking(tmp_path, script=[calls(REMOVE), says("done")], **made) as talk:
             assert (await talk.ask()).status is RunStatus.COMPLETED
 
 
 async def test_change_without_an_answer_is_asked_about_and_not_repeated(tmp_path: Path) -> None:
-    async with asyncio.timeout(20), Service() as service, RemoteClients() as clients:
+    async with asyncio.timeout(seconds(20)), Service() as service, RemoteClients() as clients:
         service.is_stuck = True
         made = parts(tmp_path, service, clients, timeout=0.2)
         async with talking(tmp_path, script=[calls(REMOVE), says("done")], **made) as talk:
@@ -86,7 +87,7 @@ async def test_change_without_an_answer_is_asked_about_and_not_repeated(tmp_path
 async def test_change_whose_connection_broke_is_asked_about_and_not_repeated(
     tmp_path: Path,
 ) -> None:
-    async with asyncio.timeout(20), Cutting() as service, RemoteClients() as clients:
+    async with asyncio.timeout(seconds(20)), Cutting() as service, RemoteClients() as clients:
         made = parts(tmp_path, service, clients, requires_approval=False)
         async with talking(tmp_path, script=[calls(REMOVE), says("done")], **made) as talk:
             run = await talk.ask()
@@ -99,7 +100,7 @@ async def test_change_whose_connection_broke_is_asked_about_and_not_repeated(
 
 async def test_question_whose_connection_broke_is_put_once_more(tmp_path: Path) -> None:
     script = [calls(("Pets-list_pets", {})), says("done")]
-    async with asyncio.timeout(20), Cutting() as service, RemoteClients() as clients:
+    async with asyncio.timeout(seconds(20)), Cutting() as service, RemoteClients() as clients:
         async with talking(tmp_path, script=script, **parts(tmp_path, service, clients)) as talk:
             assert (await talk.ask()).status is RunStatus.COMPLETED
             assert await talk.results("r1") == ["The service broke off."]
@@ -109,7 +110,7 @@ async def test_question_whose_connection_broke_is_put_once_more(tmp_path: Path) 
 async def test_change_that_was_never_sent_is_an_error(tmp_path: Path) -> None:
     async with Cutting() as gone:
         pass
-    async with asyncio.timeout(20), RemoteClients() as clients:
+    async with asyncio.timeout(seconds(20)), RemoteClients() as clients:
         made = parts(tmp_path, gone, clients, requires_approval=False)
         async with talking(tmp_path, script=[calls(REMOVE), says("done")], **made) as talk:
             assert (await talk.ask()).status is RunStatus.COMPLETED

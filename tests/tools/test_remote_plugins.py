@@ -16,6 +16,7 @@ from sk_agents.engine.turns import ToolSpec
 from sk_agents.exceptions import ConfigurationError, ToolError
 from sk_agents.tools.openapi.services import load_remote_tools
 from sk_agents.tools.openapi.tool import RemoteClients
+from tests.patience import seconds
 from tests.tools.calls import call, result
 from tests.tools.remote_service import PETS, Service, catalog, load, written_catalog
 
@@ -207,7 +208,7 @@ async def test_body_is_sent_as_its_media_type_says(
     operation = body(schema, required=required, media=media)
     content = {"openapi": "3.1.0", "paths": {"/things": {"patch": operation}}}
     (tmp_path / "one.json").write_text(json.dumps(content))
-    async with asyncio.timeout(20), Service() as service, RemoteClients() as clients:
+    async with asyncio.timeout(seconds(20)), Service() as service, RemoteClients() as clients:
         settings = catalog(tmp_path, openapi_json_path="one.json", server_url=service.url)
         await result(load(tmp_path, settings, clients), "Pets-make", arguments)
         assert service.requests[0][3] == sent
@@ -225,7 +226,7 @@ async def test_lists_and_objects_in_paths_and_headers_are_joined(tmp_path: Path)
     }
     content = {"openapi": "3.1.0", "paths": {"/things/{ids}": {"get": operation}, "x-more": 1}}
     (tmp_path / "one.json").write_text(json.dumps(content))
-    async with asyncio.timeout(20), Service() as service, RemoteClients() as clients:
+    async with asyncio.timeout(seconds(20)), Service() as service, RemoteClients() as clients:
         settings = catalog(tmp_path, openapi_json_path="one.json", server_url=service.url)
         arguments = {"ids": [1, "b"], "X_Map": {"a": 1, "b": "c"}, "X_On": True}
         await result(load(tmp_path, settings, clients), "Pets-make", arguments)
@@ -243,7 +244,7 @@ def test_yaml_documents_are_read(tmp_path: Path) -> None:
 async def test_document_behind_a_url_is_fetched_and_says_where_the_service_is(
     tmp_path: Path,
 ) -> None:
-    async with asyncio.timeout(20), Service() as service, RemoteClients() as clients:
+    async with asyncio.timeout(seconds(20)), Service() as service, RemoteClients() as clients:
         service.document = {
             **PETS,
             "servers": [{"url": "/{v}", "variables": {"v": {"default": "v2"}}}],
@@ -260,7 +261,7 @@ async def test_document_behind_a_url_is_fetched_and_says_where_the_service_is(
 async def test_yaml_behind_a_url_is_read_and_its_faults_are_named_after_the_url(
     tmp_path: Path,
 ) -> None:
-    async with asyncio.timeout(20), Service(yaml.safe_dump(PETS)) as service:
+    async with asyncio.timeout(seconds(20)), Service(yaml.safe_dump(PETS)) as service:
         settings = catalog(tmp_path, openapi_json_path=f"{service.url}/openapi")
         box = await asyncio.to_thread(load, tmp_path, settings, RemoteClients())
         assert len(box.specs()) == 4
@@ -281,7 +282,7 @@ async def test_yaml_behind_a_url_is_read_and_its_faults_are_named_after_the_url(
 async def test_bad_document_behind_a_url_stops_the_start(
     tmp_path: Path, document: str, status: int, reason: str
 ) -> None:
-    async with asyncio.timeout(20), Service(document) as service:
+    async with asyncio.timeout(seconds(20)), Service(document) as service:
         service.status = status
         settings = catalog(tmp_path, openapi_json_path=f"{service.url}/openapi?key=s3cret")
         found = await asyncio.to_thread(refusal, tmp_path, settings)
@@ -291,7 +292,7 @@ async def test_bad_document_behind_a_url_stops_the_start(
 
 
 async def test_unreachable_and_silent_documents_stop_the_start(tmp_path: Path) -> None:
-    async with asyncio.timeout(20), Service() as service:
+    async with asyncio.timeout(seconds(20)), Service() as service:
         service.is_stuck = True
         settings = catalog(tmp_path, openapi_json_path=f"{service.url}/stuck", timeout=0.2)
         reason = await asyncio.to_thread(refusal, tmp_path, settings)
@@ -301,7 +302,7 @@ async def test_unreachable_and_silent_documents_stop_the_start(tmp_path: Path) -
 
 
 async def test_fetched_document_cannot_name_another_host(tmp_path: Path) -> None:
-    async with asyncio.timeout(20), Service() as service:
+    async with asyncio.timeout(seconds(20)), Service() as service:
         service.document = {**PETS, "servers": [{"url": "http://169.254.169.254/latest"}]}
         settings = catalog(tmp_path, openapi_json_path=f"{service.url}/openapi")
         reason = await asyncio.to_thread(refusal, tmp_path, settings)
@@ -317,7 +318,7 @@ async def test_fetched_document_cannot_name_another_host(tmp_path: Path) -> None
 async def test_key_for_the_service_is_not_given_to_the_keeper_of_its_document(
     tmp_path: Path,
 ) -> None:
-    async with asyncio.timeout(20), Service() as service:
+    async with asyncio.timeout(seconds(20)), Service() as service:
         url = f"{service.url}/openapi"
         headers = {"X-Api-Key": "secret"}
         settings = catalog(tmp_path, openapi_json_path=url, server_url=SERVER, headers=headers)
@@ -585,4 +586,4 @@ def test_servers_without_remote_plugins_import_neither_http_client_nor_validator
         "import sys, sk_agents.tools.openapi.services\n"
         "assert not {'aiohttp', 'jsonschema'} & sys.modules.keys()"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=seconds(60))

@@ -19,6 +19,7 @@ from sk_agents.tools.sandbox.sandbox import Sandbox, candidates, failure
 from sk_agents.tools.toolbox import AgentToolbox
 from sk_agents.worker_threads import WorkerThreads
 from tests.missing import lacks
+from tests.patience import seconds
 from tests.requirements import requirement
 from tests.tools.calls import CONTEXT, call, pieces, result
 
@@ -46,7 +47,7 @@ def code(folder: Path, sandbox: Sandbox | None = None, **limits: Any) -> AgentTo
 
 
 async def python(folder: Path, text: str, **limits: Any) -> str:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(seconds(60)):
         return (await result(code(folder, **limits), "Code-run_python", {"code": text})).content
 
 
@@ -114,7 +115,7 @@ async def test_output_comes_while_the_program_runs(tmp_path: Path) -> None:
         "while not os.path.exists('go'): time.sleep(0.01)\nprint('two')"
     )
     seen = ""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(seconds(30)):
         running = code(tmp_path).run(call("Code-run_python", {"code": source}), CONTEXT)
         async with aclosing(running):
             async for piece in running:
@@ -166,12 +167,12 @@ async def test_program_too_many_is_refused_and_never_starts(tmp_path: Path) -> N
         call("Code-run_python", {"code": "print(1, flush=True); import time; time.sleep(600)"}),
         CONTEXT,
     )
-    async with asyncio.timeout(30), aclosing(sleeping):
+    async with asyncio.timeout(seconds(30)), aclosing(sleeping):
         await anext(sleeping)
         with pytest.raises(ToolError, match="Too many programs"):
             await result(box, "Code-run_python", {"code": "open('ran', 'w')"})
         assert not (tmp_path / "work" / "ran").exists()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(seconds(30)):
         assert (await result(box, "Code-run_python", {"code": ""})).content == "[exit code 0]"
 
 
@@ -189,14 +190,14 @@ async def test_program_cancelled_in_the_moment_it_gets_a_place_never_starts(tmp_
     sandbox = Sandbox(running=1)
     sandbox.check()
     box = code(tmp_path, sandbox)
-    await sandbox._slots.acquire()
+    await sandbox.slots.acquire()
     made = box.run(call("Code-run_python", {"code": "print(1)"}), CONTEXT)
-    async with asyncio.timeout(30), aclosing(made):
+    async with asyncio.timeout(seconds(30)), aclosing(made):
         waiting = asyncio.ensure_future(anext(made))
         for _ in range(100):
             await asyncio.sleep(0)
-        sandbox._slots.release()
+        sandbox.slots.release()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-    assert not sandbox._slots.locked()
+    assert not sandbox.slots.locked()

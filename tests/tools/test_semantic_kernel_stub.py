@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import seconds
 from tests.tools.calls import written
 
 LOAD = """
@@ -23,7 +24,7 @@ def python(folder: Path, code: str) -> str:
         env={"PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=seconds(60),
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -1,6 +1,7 @@
 import { effect } from "@preact/signals";
 import { render } from "preact";
 
+import { begin, stage } from "./account/account";
 import * as chatList from "./chat/chatlist";
 import * as inbox from "./inbox/inbox";
 import { keepAnnouncing } from "./page/announcer";
@@ -14,21 +15,27 @@ import "./style/call.css";
 import "./style/windows.css";
 import { Page } from "./view/page";
 
-start();
-chatList.keepRefreshing();
-inbox.keepRefreshing();
-keepAnnouncing();
-listenToKeys();
-
-// The list and the inbox change with the run on the screen.
-effect(() => {
-  const { session } = openChat.value;
-  void session.activeId.value;
-  void session.pendingCount.value;
-  void session.title.value;
-  void chatList.refresh();
-  void inbox.refresh();
-});
-
 const place = document.getElementById("page");
 if (place) render(<Page />, place);
+if (await begin()) {
+  startPage();
+  stage.value = "in";
+}
+
+/** Nothing is asked of the server before it is known who the user is. */
+function startPage(): void {
+  start();
+  chatList.keepRefreshing();
+  inbox.keepRefreshing();
+  keepAnnouncing();
+  listenToKeys();
+  // The list and the inbox change with the run on the screen.
+  effect(() => {
+    const { session } = openChat.value;
+    void session.activeId.value;
+    void session.pendingCount.value;
+    void session.title.value;
+    void chatList.refresh();
+    void inbox.refresh();
+  });
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
+from sk_agents.wire.views import SignInView
 
 
 class DummyAuthorizer(RequestAuthorizer):
@@ -15,3 +16,6 @@ class DummyAuthorizer(RequestAuthorizer):
 
     async def authorize_request(self, auth_header: str) -> str:
         return "dummyuser"
+
+    async def sign_in(self) -> SignInView:
+        return SignInView(method="none")

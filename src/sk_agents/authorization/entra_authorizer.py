@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from sk_agents.authorization.issuer import Issuer, check_url
 from sk_agents.authorization.request_authorizer import Principal
 from sk_agents.authorization.token_authorizer import (
+    IDENTITY_SCOPES,
     Claims,
     TokenAuthorizer,
     require_scopes,
+    sign_in_at,
     text_claim,
     words,
 )
@@ -23,6 +25,7 @@ from sk_agents.exceptions import (
     Unauthenticated,
 )
 from sk_agents.outbound.network import configured_network
+from sk_agents.wire.views import SignInView
 
 ALGORITHMS = ("RS256",)
 _GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -46,16 +49,22 @@ class EntraAuthorizer(TokenAuthorizer):
         self._scopes = settings.entra_scopes or ()
         self._roles = frozenset(settings.entra_roles or ())
         self._clients = settings.entra_allowed_clients
+        authority = settings.entra_authority.rstrip("/")
+        tenants = [_tenant(value) for value in settings.entra_tenant_id]
         network = configured_network(settings)
         self._issuers: dict[tuple[str, str], Issuer] = {
             (tenant, version): Issuer(
-                place.format(authority=settings.entra_authority.rstrip("/"), tenant=tenant),
-                network=network,
+                place.format(authority=authority, tenant=tenant), network=network
             )
-            for tenant in map(_tenant, settings.entra_tenant_id)
+            for tenant in tenants
             for version, place in _CONFIGURATION.items()
             if version in settings.entra_token_versions
         }
+        # People of several directories choose theirs when they sign in.
+        home = tenants[0] if len(tenants) == 1 else "organizations"
+        place = _CONFIGURATION["2.0"].format(authority=authority, tenant=home)
+        self._sign_in_issuer = self._issuers.get((home, "2.0")) or Issuer(place, network=network)
+        self._settings = settings
 
     async def ping(self) -> None:
         reasons = []
@@ -69,6 +78,17 @@ class EntraAuthorizer(TokenAuthorizer):
 
     def addresses(self) -> list[str]:
         return [issuer.url for issuer in self._issuers.values()]
+
+    async def sign_in(self) -> SignInView:
+        # A scope is asked for under the registration's URI, and is in the token without it.
+        uri = next((name for name in self._audiences if "://" in name), None)
+        prefix = uri or f"api://{self._settings.entra_client_id}"
+        return await sign_in_at(
+            self._sign_in_issuer,
+            page_client_id=self._settings.entra_page_client_id,
+            cli_client_id=self._settings.entra_cli_client_id,
+            scopes=(*IDENTITY_SCOPES, *(f"{prefix}/{scope}" for scope in self._scopes)),
+        )
 
     def issuer_of(self, claims: Claims) -> Issuer:
         tenant, version = claims.get("tid"), claims.get("ver")

@@ -63,6 +63,7 @@ class Issuer:
         self._max_stale = max_stale
         self._now = now
         self._name = ""
+        self._described: Mapping[str, Any] = {}
         self._keys: dict[str, PyJWK] = {}
         self._fetched_at: float | None = None
         self._tried_at = float("-inf")
@@ -92,6 +93,20 @@ class Issuer:
             return self._keys[key_id]
         except KeyError:
             raise Unauthenticated("The token is signed with an unknown key.") from None
+
+    async def address(self, name: str) -> str | None:
+        """The address that the discovery document gives by this name, such as `token_endpoint`.
+
+        Raises:
+            AuthorizerUnavailable: it was never reached, or not for too long.
+        """
+        await self._be_fresh()
+        address = self._described.get(name)
+        try:
+            check_url(str(address), name)
+        except ConfigurationError:
+            return None
+        return str(address)
 
     async def ping(self) -> None:
         """Raises AuthorizerUnavailable: no usable keys are known."""
@@ -151,6 +166,7 @@ class Issuer:
         if self._expected not in (None, described["issuer"]):
             raise ValueError(f"{self.url} describes another issuer")
         self._name = str(described["issuer"])
+        self._described = described
         self._keys = dict(_usable_keys(published, self._name))
         self._fetched_at = self._now()
 

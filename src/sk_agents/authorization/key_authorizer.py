@@ -11,6 +11,7 @@ from sk_agents.authorization.request_authorizer import Principal, RequestAuthori
 from sk_agents.authorization.token_authorizer import bearer_token
 from sk_agents.config.settings import Settings
 from sk_agents.exceptions import AuthorizerUnavailable, ConfigurationError, Unauthenticated
+from sk_agents.wire.views import SignInView
 
 
 class KeyAuthorizer(RequestAuthorizer):
@@ -36,3 +37,6 @@ class KeyAuthorizer(RequestAuthorizer):
             self._file.keys()
         except ConfigurationError as error:
             raise AuthorizerUnavailable(str(error)) from error
+
+    async def sign_in(self) -> SignInView:
+        return SignInView(method="key")

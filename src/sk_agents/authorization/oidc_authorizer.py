@@ -8,15 +8,18 @@ from collections.abc import Callable
 from sk_agents.authorization.issuer import Issuer, check_url
 from sk_agents.authorization.request_authorizer import Principal
 from sk_agents.authorization.token_authorizer import (
+    IDENTITY_SCOPES,
     Claims,
     TokenAuthorizer,
     require_scopes,
+    sign_in_at,
     text_claim,
     words,
 )
 from sk_agents.config.settings import Settings
 from sk_agents.exceptions import ConfigurationError, Unauthenticated
 from sk_agents.outbound.network import configured_network
+from sk_agents.wire.views import SignInView
 
 WELL_KNOWN = "/.well-known/openid-configuration"
 
@@ -39,12 +42,23 @@ class OidcAuthorizer(TokenAuthorizer):
         self._scopes = settings.oidc_scopes or ()
         self._user_claim = settings.oidc_user_claim
         self._groups_claim = settings.oidc_groups_claim
+        self._settings = settings
 
     async def ping(self) -> None:
         await self._issuer.ping()
 
     def addresses(self) -> list[str]:
         return [self._issuer.url]
+
+    async def sign_in(self) -> SignInView:
+        settings = self._settings
+        return await sign_in_at(
+            self._issuer,
+            page_client_id=settings.oidc_page_client_id,
+            cli_client_id=settings.oidc_cli_client_id,
+            scopes=settings.oidc_sign_in_scopes or (*IDENTITY_SCOPES, *self._scopes),
+            parameters=settings.oidc_sign_in_parameters,
+        )
 
     def issuer_of(self, claims: Claims) -> Issuer:
         if claims.get("iss") != self._name:

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from sk_agents.wire.views import SignInView
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:
@@ -54,3 +56,11 @@ class RequestAuthorizer(ABC):
     def addresses(self) -> Sequence[str]:
         """The URLs that callers are verified with, for `teal doctor` to try."""
         return ()
+
+    async def sign_in(self) -> SignInView:
+        """How people get what they have to send; `GET /sign-in` answers it to everyone.
+
+        Raises:
+            AuthorizerUnavailable: that cannot be said now.
+        """
+        return SignInView(method="token")

@@ -19,6 +19,7 @@ from jwt.exceptions import ExpiredSignatureError, PyJWTError
 from sk_agents.authorization.issuer import Issuer
 from sk_agents.authorization.request_authorizer import Principal, RequestAuthorizer
 from sk_agents.exceptions import InsufficientScope, TokenExpired, Unauthenticated
+from sk_agents.wire.views import SignInView
 
 SKEW = 60
 MAX_TOKEN_BYTES = 12 * 1024
@@ -30,6 +31,15 @@ _REQUIRED = ["exp", "iat", "iss", "aud", "sub"]
 _KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 # A token that carries one of these was made for a client to read, not for an API.
 _ID_TOKEN_CLAIMS = ("nonce", "at_hash", "c_hash", "s_hash")
+_ENDPOINTS = (
+    "authorization_endpoint",
+    "token_endpoint",
+    "device_authorization_endpoint",
+    "revocation_endpoint",
+    "end_session_endpoint",
+)
+# What signing in asks for beside the scopes of this server: who it is, and to stay signed in.
+IDENTITY_SCOPES = ("openid", "profile", "offline_access")
 
 Claims = Mapping[str, Any]
 
@@ -125,6 +135,33 @@ class TokenAuthorizer(RequestAuthorizer):
             raise TokenExpired
         if any(claim in claims for claim in _ID_TOKEN_CLAIMS) or claims.get("typ") == "ID":
             raise Unauthenticated("This is an ID token; send an access token.")
+
+
+async def sign_in_at(
+    issuer: Issuer,
+    *,
+    page_client_id: str | None,
+    cli_client_id: str | None,
+    scopes: Sequence[str],
+    parameters: Mapping[str, str] | None = None,
+) -> SignInView:
+    """How people sign in at `issuer`; a token must be brought along if no client is known to it.
+
+    Raises:
+        AuthorizerUnavailable: the issuer cannot be reached.
+    """
+    if page_client_id is None and cli_client_id is None:
+        return SignInView(method="token")
+    endpoints = {name: await issuer.address(name) for name in _ENDPOINTS}
+    return SignInView(
+        method="oidc",
+        issuer=await issuer.name(),
+        page_client_id=page_client_id,
+        cli_client_id=cli_client_id,
+        scopes=list(dict.fromkeys(scopes)),
+        parameters=dict(parameters or {}),
+        **endpoints,
+    )
 
 
 def bearer_token(auth_header: str) -> str:

@@ -23,11 +23,14 @@ from sk_agents.engine.events import (
     Event,
     GrantChanged,
     Imported,
+    ReviewExtended,
     RunQueued,
     RunStarted,
     ThreadChanged,
     ToolStarted,
     Unrecognised,
+    VoteCast,
+    VoteWithdrawn,
     event_from,
 )
 from sk_agents.engine.log.state import ThreadState
@@ -149,7 +152,14 @@ class _Renamed:
                 update |= {"head_run": self._run(event.head_run)}
             case Compacted():
                 update |= {"through_run": self._run(event.through_run)}
-            case ApprovalRequested() | ApprovalDecided() | ToolStarted():
+            case (
+                ApprovalRequested()
+                | VoteCast()
+                | VoteWithdrawn()
+                | ReviewExtended()
+                | ApprovalDecided()
+                | ToolStarted()
+            ):
                 update |= {"approval_id": self._approval(event.approval_id)}
             case _:
                 pass

@@ -283,7 +283,7 @@ class ServerConnection:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _unreachable(error) from error
         if not 200 <= response.status < 300:
-            raise await _refusal(response)
+            raise await refusal(response)
         return response
 
     async def _fresh_token(self) -> str | None:
@@ -320,7 +320,7 @@ def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-async def _refusal(response: aiohttp.ClientResponse) -> ClientError:
+async def refusal(response: aiohttp.ClientResponse) -> ClientError:
     try:
         problem = orjson.loads(await _at_most(response.content, MAX_PROBLEM_BYTES))
     except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError):

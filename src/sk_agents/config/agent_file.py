@@ -1,8 +1,9 @@
 """Agent files: which API serves each, under which name, and the agents inside its `spec`.
 
 An unknown key is ignored with a warning: published files have some. In the blocks that limit an
-agent (`approvals`, `limits`, `mcp_servers`, `builtin`) it stops the start: a typing error must not
-remove a limit. Those blocks are kept as they are written; the rooms that enforce them read them.
+agent (`approvals`, `budget`, `limits`, `mcp_servers`, `builtin`) it stops the start: a typing
+error must not remove a limit. Most are kept as they are written; the rooms that enforce them read
+them.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from sk_agents.config.amounts import Amounts, read_amounts
 from sk_agents.config.strict_yaml import read_yaml
 from sk_agents.exceptions import ConfigurationError
 
@@ -25,8 +27,8 @@ logger = logging.getLogger(__name__)
 USUAL_PATH = Path("agents/config.yaml")
 # First path segments that belong to the server itself.
 RESERVED_NAMES = frozenset(
-    "agents approvals assets chat chats docs favicon.ico grants health metrics oauth "
-    "openapi.json redoc robots.txt static".split()
+    "agents approvals assets chat chats docs favicon.ico grants health me metrics oauth "
+    "openapi.json redoc robots.txt sign-in static usage".split()
 )
 # Both become one segment of a route's path.
 URL_SEGMENT = re.compile(r"[^/\\?#%{}\x00-\x1f\x7f]{1,128}")
@@ -83,6 +85,7 @@ class LimitsSpec(BaseModel):
     approval_seconds: Positive | None = None
     tool_result_bytes: Annotated[int, Field(ge=1024)] | None = None
     reply_bytes: Annotated[int, Field(ge=1024)] | None = None
+    tool_calls: Annotated[int, Field(ge=1)] | None = None
 
 
 class ContextSpec(BaseModel):
@@ -102,6 +105,25 @@ class PriceSpec(BaseModel):
     prompt: NotNegative
     completion: NotNegative
     currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "USD"
+
+
+BudgetAmounts = Annotated[
+    Amounts, BeforeValidator(lambda text: text if isinstance(text, Amounts) else read_amounts(text))
+]
+
+
+class BudgetSpec(BaseModel):
+    """What may be spent on this agent: in one turn, by one user in a day, by all users in a day.
+
+    From `soft`, a share of one of them, a turn asks a person before it goes on.
+    """
+
+    model_config = _STRICT
+
+    run: BudgetAmounts | None = None
+    user: BudgetAmounts | None = None
+    agent: BudgetAmounts | None = None
+    soft: Annotated[float, Field(gt=0, lt=1)] | None = None
 
 
 class AgentSpec(BaseModel):
@@ -127,6 +149,7 @@ class AgentSpec(BaseModel):
     on_reject: Literal["continue", "cancel"] | None = None
     context: ContextSpec = ContextSpec()
     price: PriceSpec | None = None
+    budget: BudgetSpec = BudgetSpec()
 
 
 def load_agent_files(paths: Iterable[Path]) -> list[AgentFile]:

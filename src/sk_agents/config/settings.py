@@ -25,6 +25,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from sk_agents.config.amounts import Amounts, read_amounts
 from sk_agents.config.public_paths import own_modules
 from sk_agents.exceptions import ConfigurationError
 
@@ -73,6 +74,15 @@ def _split(value: object) -> object:
     return tuple(part for part in (part.strip() for part in value.split(",")) if part)
 
 
+def _pairs(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    parts = [part.strip().partition("=") for part in value.split(",") if part.strip()]
+    if not all(name.strip() and text.strip() for name, _, text in parts):
+        raise ValueError("must be like name=value, with commas between several")
+    return {name.strip(): text.strip() for name, _, text in parts}
+
+
 def _host(value: str) -> str:
     if not _HOST.fullmatch(value.lower()):
         raise ValueError("must be names without ports, or *")
@@ -108,11 +118,19 @@ SigningAlgorithms = Annotated[
 Port = Annotated[int, Field(ge=0, le=65535)]
 # Several names in one variable, with commas between them.
 Names = Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(_split)]
+Parameters = Annotated[dict[str, str] | None, NoDecode, BeforeValidator(_pairs)]
 HostNames = Annotated[
     tuple[Annotated[str, AfterValidator(_host)], ...] | None, NoDecode, BeforeValidator(_split)
 ]
 Origins = Annotated[
     tuple[Annotated[str, AfterValidator(_origin)], ...] | None, NoDecode, BeforeValidator(_split)
+]
+
+
+Budget = Annotated[
+    Amounts | None,
+    NoDecode,
+    BeforeValidator(lambda text: read_amounts(text) if isinstance(text, str) else text),
 ]
 
 
@@ -134,11 +152,20 @@ class Settings(BaseSettings):
     store: str | None = Field(
         None,
         min_length=1,
-        description="Where conversations are kept: `sqlite:///path`, `file:///dir`, `memory:`. "
-        "Unset: a SQLite file in the user's data folder.",
+        description="Where conversations are kept: `sqlite:///path`, `file:///dir`, `memory:`, "
+        "`postgresql://user@host/database`. Unset: a SQLite file in the user's data folder.",
     )
     signals: str | None = Field(
-        None, description="How instances notify each other, as a URL. Unset: the way of the store."
+        None,
+        min_length=1,
+        description="How instances notify each other: `local:` (not at all), or the URL of the "
+        "store or of the database itself, behind a pooler. Unset: the way of the store.",
+    )
+    postgres_password_command: str | None = Field(
+        None,
+        min_length=1,
+        description="Command that prints the password for a `postgresql:` URL, run for each new "
+        "connection: for passwords that are good for minutes.",
     )
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
     port: Port = Field(8000, description="Port to listen on; 0 picks a free one.")
@@ -176,6 +203,36 @@ class Settings(BaseSettings):
         gt=0,
         description="Approvals that may wait for a user; over it new runs are 429. No limit while "
         "every request is the development user.",
+    )
+    requests_per_minute: int | None = Field(
+        None, gt=0, description="Requests that a user may make in a minute, else 429. Unset: any."
+    )
+    tool_calls_per_run: int | None = Field(
+        None, gt=0, description="Calls of tools in one turn. Unset: as many as its rounds allow."
+    )
+    tool_calls_per_hour: int | None = Field(
+        None, gt=0, description="Calls of tools that a user's turns may make in an hour."
+    )
+    tokens_per_hour: int | None = Field(
+        None, gt=0, description="Tokens of models that a user's turns may use in an hour."
+    )
+    budget_run: Budget = Field(
+        None, description="What one turn may use: `0.50 USD`, `100000 tokens`, or both."
+    )
+    budget_user: Budget = Field(None, description="What one user's turns may use in a day (UTC).")
+    budget_agent: Budget = Field(
+        None, description="What the turns of one agent may use in a day, all users together."
+    )
+    budget_day: Budget = Field(None, description="What all turns together may use in a day.")
+    budget_soft: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Share of a budget from which a turn asks a person before it goes on to use "
+        "tools: `0.8`. Unset: it does not ask.",
+    )
+    usage_days: int = Field(
+        90, ge=0, le=3650, description="Days for which `GET /usage` can be asked; 0 keeps nothing."
     )
     log_level: Level = Field("info", description="debug, info, warning, error or critical.")
     log_format: LogFormat = Field("text", description="`text`, or `json`: one object a line.")
@@ -239,6 +296,17 @@ class Settings(BaseSettings):
     entra_token_versions: TokenVersions = Field(
         ("1.0", "2.0"), description="Versions of access tokens that are accepted."
     )
+    entra_page_client_id: str | None = Field(
+        None,
+        min_length=1,
+        description="Id of the registration as which the page signs people in. Unset: it asks for "
+        "a token.",
+    )
+    entra_cli_client_id: str | None = Field(
+        None,
+        min_length=1,
+        description="Id of the registration as which `teal login` signs people in.",
+    )
     oidc_issuer: str | None = Field(
         None,
         min_length=1,
@@ -256,6 +324,24 @@ class Settings(BaseSettings):
     oidc_groups_claim: str = Field("groups", min_length=1, description="Claim with the groups.")
     oidc_algorithms: SigningAlgorithms = Field(
         ("RS256",), description="Algorithms with which tokens may be signed."
+    )
+    oidc_page_client_id: str | None = Field(
+        None,
+        min_length=1,
+        description="Client as which the page signs people in. Unset: it asks for a token.",
+    )
+    oidc_cli_client_id: str | None = Field(
+        None, min_length=1, description="Client as which `teal login` signs people in."
+    )
+    oidc_sign_in_scopes: Names = Field(
+        None,
+        description="Scopes that signing in asks for. Unset: `openid`, `profile`, "
+        "`offline_access` and those of `TA_OIDC_SCOPES`.",
+    )
+    oidc_sign_in_parameters: Parameters = Field(
+        None,
+        description="Further parameters of requests to the issuer, as `name=value` with commas, "
+        "such as `audience=...` (Auth0) or `resource=...` (RFC 8707).",
     )
     keys_file: Path | None = Field(
         None, description="File of access keys. Unset: `keys.json` in the user's data folder."

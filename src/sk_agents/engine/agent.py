@@ -23,6 +23,8 @@ class RunLimits:
     tool_result_bytes: int = 262_144
     cancel_grace_seconds: float = 5.0
     reply_bytes: int = 1_048_576
+    # In one run, all rounds together; `None`: as many as the rounds allow.
+    tool_calls: int | None = None
 
     @property
     def reply(self) -> ReplyLimits:

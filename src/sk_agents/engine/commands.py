@@ -28,6 +28,7 @@ class BeginRun:
     on_disconnect: OnDisconnect | None = None
     authorization: str | None = None
     quota: Quota | None = None
+    user_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,8 @@ class EditRun(BeginRun):
 
 @dataclass(frozen=True, slots=True)
 class DecideApproval:
+    """Say yes or no. `memberships` are the keys of the audiences this user belongs to now."""
+
     approval_id: str
     user_id: str
     approved: bool
@@ -68,6 +71,18 @@ class DecideApproval:
     answer: Any = None
     idempotency_key: str | None = None
     authorization: str | None = None
+    user_name: str | None = None
+    memberships: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawVote:
+    """Take a yes back that has not decided anything yet."""
+
+    approval_id: str
+    user_id: str
+    user_name: str | None = None
+    memberships: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

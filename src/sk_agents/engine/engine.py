@@ -9,15 +9,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import Self
 
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.calls import decisions
-from sk_agents.engine.commands import Accepted, CancelRun, DecideApproval, EditRun, StartRun
+from sk_agents.engine.commands import (
+    Accepted,
+    CancelRun,
+    DecideApproval,
+    EditRun,
+    StartRun,
+    WithdrawVote,
+)
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL, RunStatus
-from sk_agents.engine.ports import Clock, Ids, Observer, Signals, Store
+from sk_agents.engine.ports import Budget, Clock, Ids, Observer, Peers, Signals, Store
 from sk_agents.engine.reading.readers import GRACE_SECONDS, PERIOD_SECONDS, Readers
 from sk_agents.engine.reading.watch import Outlet, Watch, wait_until_settled
 from sk_agents.engine.run import lifecycle
@@ -41,6 +49,15 @@ from sk_agents.exceptions import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class EngineParts:
+    services: Services
+    drivers: Drivers
+    sweeper: Sweeper
+    follower: Follower
+    readers: Readers
+
+
 class Engine:
     def __init__(
         self,
@@ -55,11 +72,17 @@ class Engine:
         disconnect_grace: float = GRACE_SECONDS,
         reader_period: float = PERIOD_SECONDS,
         observer: Observer | None = None,
+        peers: Peers | None = None,
+        budget: Budget | None = None,
     ) -> None:
         lease = LeaseKeeper(store, clock, owner, ttl=lease_ttl)
-        self._services = Services(store, signals, clock, ids, lease, KnownThreads(store))
+        self._services = Services(
+            store, signals, clock, ids, lease, KnownThreads(store), peers=peers
+        )
         if observer is not None:
             self._services.observer = observer
+        if budget is not None:
+            self._services.budget = budget
         self.catalog = ThreadCatalog(self._services)
         self._drivers = Drivers(self._services, agents)
         self._sweeper = Sweeper(self._services, self._drivers, interval=lease_ttl / 5)
@@ -78,6 +101,13 @@ class Engine:
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self._stack.aclose()
+
+    @property
+    def parts(self) -> EngineParts:
+        """What it is made of, for a test that has one part work at once, or no more."""
+        return EngineParts(
+            self._services, self._drivers, self._sweeper, self._follower, self._readers
+        )
 
     def drain(self) -> None:
         """Take on nothing more, hand over what runs, send readers elsewhere. Then leave it."""
@@ -149,8 +179,11 @@ class Engine:
     async def decide(self, command: DecideApproval, *more: DecideApproval) -> bool:
         """Decide approvals of one run, all or none; False if this same request did so before.
 
+        Where several people decide, it is a vote, and the decision if it completes their number.
+
         Raises:
-            ApprovalNotFound: no such approval of this user, or not of the same run.
+            ApprovalNotFound: no such approval that this user may see, or not of the same run.
+            NotApprover: others decide about it.
             ApprovalAlreadyDecided, ApprovalExpired, ApprovalWithdrawn, ApprovalMismatch: and
                 nothing was changed.
             InvalidInput, Forbidden: see `decisions.decision_events`.
@@ -165,8 +198,12 @@ class Engine:
         if known is None:
             return False
         failpoint("approval_decided")
-        self._drivers.drive(known, authorization=command.authorization)
+        self._drivers.drive(known, authorization=decisions.own_header(known, command))
         return True
+
+    async def withdraw_vote(self, command: WithdrawVote) -> None:
+        """Take a vote back. Raises as `decisions.withdraw` does."""
+        await decisions.withdraw(self._services, self.catalog, command)
 
     async def cancel(self, command: CancelRun) -> RunStatus:
         """Stop a run; its status when this returns.

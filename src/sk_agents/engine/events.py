@@ -15,8 +15,10 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from sk_agents.engine.models import (
     EPOCH,
     ApprovalKind,
+    Audience,
     DecidedBy,
     Effect,
+    Review,
     RunStatus,
     StoredModel,
     ThreadStatus,
@@ -45,6 +47,7 @@ class Beginning(ThreadEvent):
     on_disconnect: Literal["cancel", "continue"] | None = None
     response_schema: dict[str, Any] | None = None
     trace: str | None = None  # the W3C traceparent of what asked for it
+    user_name: str | None = None  # what the person who asked is called
 
 
 class RunQueued(Beginning):
@@ -83,7 +86,8 @@ class Thinking(LogEvent):
 
 
 class ToolProposed(LogEvent):
-    """The model asks for a call. `problem` says why it cannot run, if it cannot."""
+    """The model asks for a call. `problem` says why it cannot run, if it cannot; `budget` why a
+    person is asked before it does, whatever the rules say: a budget is nearly used up."""
 
     type: Literal["tool_proposed"] = "tool_proposed"
     round: int
@@ -95,11 +99,15 @@ class ToolProposed(LogEvent):
     definition_digest: str = ""
     gated: bool = True
     problem: str | None = None
+    budget: str | None = None
     usage: Usage | None = None
 
 
 class ApprovalRequested(LogEvent):
-    """A human must decide before the call goes on. `shown` is exactly what will run."""
+    """A human must decide before the call goes on. `shown` is exactly what will run.
+
+    `review` is what the rule demanded when it was asked; without one the requester decides.
+    """
 
     type: Literal["approval_requested"] = "approval_requested"
     approval_id: str
@@ -111,6 +119,51 @@ class ApprovalRequested(LogEvent):
     answer_schema: dict[str, Any] | None = None
     expires_at: UtcTime | None = None
     asked_uptime: float | None = None  # by the host's clock that cannot be set
+    review: Review | None = None
+
+
+class VoteCast(LogEvent):
+    """One of those who may decide said yes or no; it replaces what this voter said before.
+
+    `right` is the key of the audience by which they may. A no decides; a yes decides together with
+    as many others as the review asks for. The deciding vote shares its commit with the decision.
+    """
+
+    type: Literal["vote_cast"] = "vote_cast"
+    approval_id: str
+    call_id: str
+    voter: str
+    voter_name: str | None = None
+    right: str
+    approved: bool
+    digest: str
+    message: str | None = None
+    idempotency_key: str | None = None
+
+
+class VoteWithdrawn(LogEvent):
+    """A voter took a yes back before enough others had said yes."""
+
+    type: Literal["vote_withdrawn"] = "vote_withdrawn"
+    approval_id: str
+    call_id: str
+    voter: str
+    voter_name: str | None = None
+
+
+class ReviewExtended(LogEvent):
+    """The time of a review was over and it goes on: held without a limit, or with another audience.
+
+    `left` are those in whose inbox it is no more.
+    """
+
+    type: Literal["review_extended"] = "review_extended"
+    approval_id: str
+    call_id: str
+    audience: Audience
+    left: Audience = Audience()
+    expires_at: UtcTime | None = None
+    asked_uptime: float | None = None
 
 
 class ApprovalDecided(LogEvent):
@@ -122,6 +175,8 @@ class ApprovalDecided(LogEvent):
     outcome: Literal["approved", "rejected", "expired", "withdrawn"]
     by: DecidedBy
     decided_by: str | None = None
+    decided_by_name: str | None = None
+    audience: Audience | None = None  # those in whose inbox it was
     message: str | None = None
     edited_arguments: dict[str, Any] | None = None
     digest: str | None = None
@@ -275,6 +330,9 @@ KnownEvent = (
     | Thinking
     | ToolProposed
     | ApprovalRequested
+    | VoteCast
+    | VoteWithdrawn
+    | ReviewExtended
     | ApprovalDecided
     | ToolStarted
     | ToolFinished

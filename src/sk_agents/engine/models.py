@@ -139,6 +139,58 @@ ApprovalKind = Literal["tool", "outcome_unknown", "question", "auth"]
 DecidedBy = Literal["human", "policy", "timeout", "cancel", "failure"]
 
 
+class Audience(StoredModel):
+    """The people who may decide: those with one of the roles, in one of the groups, or named."""
+
+    roles: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """One key for each of them, as the index lists them and as a person's memberships are."""
+        return (
+            *(audience_key("role", name) for name in self.roles),
+            *(audience_key("group", name) for name in self.groups),
+            *(audience_key("user", name) for name in self.users),
+        )
+
+
+def audience_key(kind: Literal["role", "group", "user"], name: str) -> str:
+    return f"{kind}:{name}"
+
+
+OnExpiry = Literal["deny", "hold", "escalate"]
+
+
+class Review(StoredModel):
+    """What a rule demands of the people who decide about a call.
+
+    An empty audience is the requester, who then decides alone. `lifetime` is in seconds;
+    `escalate_to` is the group that decides once it is over.
+    """
+
+    audience: Audience = Audience()
+    quorum: int = 1
+    not_requester: bool = False
+    lifetime: float | None = None
+    on_expiry: OnExpiry = "deny"
+    escalate_to: str | None = None
+    share_conversation: bool = False
+
+    @property
+    def demands(self) -> dict[str, Any] | None:
+        """What decides who may allow the call: a part of its digest. `None`: the requester may."""
+        if not self.audience.keys and self.escalate_to is None:
+            return None
+        return {
+            "audience": sorted(self.audience.keys),
+            "quorum": self.quorum,
+            "not_requester": self.not_requester,
+            "escalate_to": self.escalate_to,
+        }
+
+
 class Durability(StrEnum):
     """What a store keeps: nothing, a killed process, a lost machine, a lost site."""
 
@@ -302,7 +354,7 @@ class Thread(NamedTuple):
     version: int = HEAD_VERSION
 
 
-EntryKind = Literal["run", "approval", "grant"]
+EntryKind = Literal["run", "approval", "grant", "review"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +362,8 @@ class Entry:
     """A row of the index across threads: where a run, an approval or a grant lies.
 
     `open` is what an inbox lists, so never a run; `due_at` is when a sweeper must look at it.
+    A `review` is an approval in the inbox of others: its `user_id` is a key of their audience, its
+    `key` is made by `review_key`.
     """
 
     kind: EntryKind
@@ -319,3 +373,12 @@ class Entry:
     run_id: str
     open: bool = True
     due_at: datetime | None = None
+
+
+def review_key(approval_id: str, audience_key: str) -> str:
+    """Sorts as the approvals do; `approval_of` is the way back."""
+    return f"{approval_id}@{audience_key}"
+
+
+def approval_of(review_key: str) -> str:
+    return review_key.partition("@")[0]

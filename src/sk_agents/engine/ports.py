@@ -23,7 +23,7 @@ from typing import Literal, Protocol, Self
 from sk_agents.engine.events import Event
 from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.models import Durability, Entry, EntryKind, Thread, ToolCall, Usage
+from sk_agents.engine.models import Durability, Entry, EntryKind, Review, Thread, ToolCall, Usage
 from sk_agents.engine.turns import (
     ModelStream,
     Prompt,
@@ -65,6 +65,21 @@ class ThreadPage:
 
     threads: tuple[Thread, ...]
     after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """An amount to add to the counter `key`, which is forgotten `ttl` seconds of wall time after
+    its first addition.
+
+    With `at_most`, only if the sum stays within it. A negative amount gives back: it is never
+    refused, and no sum falls below 0.
+    """
+
+    key: str
+    amount: int
+    ttl: float
+    at_most: int | None = None
 
 
 class Store(Protocol):
@@ -161,7 +176,7 @@ class Store(Protocol):
         """
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
-        """Where this run, approval or grant lies. A found entry may dangle, none is missing."""
+        """Where this run, approval, grant or review lies. One may dangle, none is missing."""
 
     async def open_entries(
         self, kind: EntryKind, user_id: str, *, after: str | None = None, limit: int = 100
@@ -190,6 +205,19 @@ class Store(Protocol):
     async def unwatched_for(self, run_id: str) -> float | None:
         """Seconds since the run was last marked, by the store's clock; `None` if it never was."""
 
+    async def count(self, additions: Sequence[Count]) -> Sequence[int]:
+        """Add all of them or none, in one step over all processes; the sums after it, in order.
+
+        Survives the process; need not survive a power cut. An amount of 0 reads.
+
+        Raises:
+            CounterFull: an amount would pass its `at_most`; names its `key` and the `sum` before
+                it. Nothing was added.
+        """
+
+    async def sums(self, prefix: str) -> Mapping[str, int]:
+        """The sums of all counters whose key begins so, by key."""
+
     async def delete(
         self, thread_id: str, *, next_seq: int, incarnation: str | None = None
     ) -> None:
@@ -204,13 +232,45 @@ class Store(Protocol):
         """Numbers for monitoring, by name; cheap to read."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """One commit as every store keeps it: `body` is its events as JSON, the same bytes in all."""
+
+    first_seq: int
+    commit_id: str
+    body: bytes
+
+
+class PortableStore(Store, Protocol):
+    """A store whose threads can be taken to another one, with every id and every byte."""
+
+    async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
+        """The ids of all threads of all users, damaged ones too, in order, after the id `after`."""
+
+    async def whole_thread(self, thread_id: str) -> tuple[Thread, Sequence[StoredRecord]]:
+        """The head and the whole log, as of one moment.
+
+        Raises:
+            ThreadNotFound: no such thread.
+            StateCorrupt: something of it is damaged or missing.
+        """
+
+    async def restore(self, thread: Thread, records: Sequence[StoredRecord]) -> None:
+        """Write a thread as another store had it: all of it or nothing, durable when it returns.
+
+        Raises:
+            ThreadExists: there is one of this id. Nothing was written.
+            StateCorrupt: the records are not the log that the head describes.
+        """
+
+
 class Subscription(Protocol):
     async def wait(self, seconds: float) -> bool:
         """True once the thread may have changed since the last wait; False after `seconds`."""
 
 
 class Signals(Protocol):
-    """Wake-ups between the writers of a log and its readers."""
+    """Wake-ups between the writers of a log and its readers, in this process and in others."""
 
     def notify(self, thread_id: str, *, local: bool = False) -> None:
         """Wake all subscribers, soon. Never blocks, never fails; may be lost.
@@ -220,6 +280,33 @@ class Signals(Protocol):
 
     def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
         """Changes after entry are reported; several of them may be reported as one."""
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """From now on call it, on the event loop, with each thread that another instance has
+        notified of; several times for one change, or not at all."""
+
+
+class Peers(Protocol):
+    """Short messages to the other instances that share a store, for what is not stored yet.
+
+    Hints, as signals are: a message may be lost, come late, out of order or twice, but it is never
+    altered. What they mean is the engine's business (`reading.live_relay`).
+    """
+
+    @property
+    def address(self) -> str:
+        """Where the others reach this instance; no instance has had it before."""
+
+    @property
+    def most_bytes(self) -> int:
+        """The size of the largest message that `send` takes: 4,096 at least."""
+
+    def send(self, message: bytes, *, to: str | None = None) -> None:
+        """To the instance of this address, or to all others. Never blocks, never fails: what cannot
+        be delivered soon is dropped. `message` is UTF-8 text without a zero character."""
+
+    def receive(self, receiver: Callable[[str, bytes], None]) -> None:
+        """From now on call it, on the event loop, with the sender's address and each message."""
 
 
 class Model(Protocol):
@@ -315,8 +402,63 @@ class Quota(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Spender:
+    """Which run spends; `agent` is the name under which the engine was given it."""
+
+    user_id: str
+    agent: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """An amount held for one call of a model; `held` means something to its budget alone."""
+
+    spender: Spender
+    held: object = None
+
+
+class Budget(Protocol):
+    """What runs may spend on models and tools. Counts over all instances."""
+
+    async def admit(self, spender: Spender) -> None:
+        """Return iff a run of this user and agent may begin now. Asked before it is committed.
+
+        Raises:
+            BudgetExceeded: a budget is used up; nothing begins.
+        """
+
+    async def reserve(self, spender: Spender, estimate: Usage) -> Reservation:
+        """Hold what one call of the model may use, until it is settled.
+
+        A reservation that is never settled, since its process was killed, is held until the
+        budget's time is over.
+
+        Raises:
+            BudgetExceeded: it does not fit what is left; nothing is held.
+            StoreError: try again.
+        """
+
+    async def settle(self, reservation: Reservation, usage: Usage) -> str | None:
+        """Charge what was used instead, be it more or less. Never raises.
+
+        Returns what to ask a person before the run spends more, if a budget is nearly used up.
+        """
+
+    async def admit_calls(self, spender: Spender, wanted: int) -> int:
+        """How many of so many calls of tools may run now; those are counted.
+
+        Raises:
+            StoreError: try again.
+        """
+
+
 class Policy(Protocol):
     """Which calls may run. Every doubt means ask."""
 
     def verdict(self, call: ToolCall, spec: ToolSpec) -> Literal["allow", "ask", "deny"]:
         """What to do with this call, from rules, catalog and declaration, in that order."""
+
+    def review(self, call: ToolCall, spec: ToolSpec) -> Review | None:
+        """Of a call that is asked about: who decides, and how; `None` is the requester alone."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import count
-from typing import Self
+from itertools import chain, count, repeat
+from typing import Self, TypeVar
 
-from sk_agents.engine.defaults import NoObserver
+from sk_agents.engine.defaults import NoBudget, NoObserver
 from sk_agents.engine.events import Event
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.commits import (
@@ -21,8 +21,9 @@ from sk_agents.engine.log.commits import (
     LeaseChange,
 )
 from sk_agents.engine.models import Thread
-from sk_agents.engine.ports import Clock, Ids, Observer, Signals, Store
+from sk_agents.engine.ports import Budget, Clock, Ids, Observer, Peers, Signals, Store
 from sk_agents.engine.reading.live import LiveRun
+from sk_agents.engine.reading.live_relay import LiveRelay
 from sk_agents.engine.run.lease_keeper import LeaseKeeper
 from sk_agents.engine.threads.known import KnownThread, KnownThreads
 from sk_agents.exceptions import (
@@ -30,6 +31,7 @@ from sk_agents.exceptions import (
     Conflict,
     InvalidInput,
     NotFound,
+    SchemaTooNew,
     StateCorrupt,
     StoreBroken,
     StoreError,
@@ -38,12 +40,29 @@ from sk_agents.exceptions import (
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 # How often a commit of unknown outcome is sent again before its sender gives up.
 RESENDS = 3
 # How long a commit whose sender is gone may still be on its way to the store.
 CLAIMING_SECONDS = 60.0
+# Between two tries of what the store does not take, in seconds.
+PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
 # What passes when the store is there again, or has room.
 STORE_TROUBLE = (StoreError, StoreFull)
+
+
+async def patiently(work: Callable[[], Awaitable[T]]) -> T:
+    """Do it until the store is there for it: a run does not fail because a disk is full for a
+    while. Ends with the caller's own time."""
+    for pause in chain(PAUSES, repeat(PAUSES[-1])):
+        try:
+            return await work()
+        except (StoreBroken, SchemaTooNew):
+            raise
+        except STORE_TROUBLE:
+            await asyncio.sleep(pause)
+    raise AssertionError("the pauses have no end")
 
 
 class BackgroundTask:
@@ -73,7 +92,11 @@ class Services:
     lease: LeaseKeeper
     threads: KnownThreads
     observer: Observer = field(default_factory=NoObserver)
+    budget: Budget = field(default_factory=NoBudget)
+    peers: Peers | None = None
+    # The runs that are driven here, by thread, and the text of those that are driven elsewhere.
     live: dict[str, LiveRun] = field(default_factory=dict)
+    relay: LiveRelay = field(init=False)
     # Threads whose lease we may have taken without driving them: the caller was cut off, or the
     # store failed, in between. The sweeper looks at each of them until the time given here.
     claiming: dict[str, float] = field(default_factory=dict)
@@ -90,6 +113,7 @@ class Services:
     def __post_init__(self) -> None:
         self._commit_prefix = self.ids.new()
         self.lease.on_broken = self.note_broken
+        self.relay = LiveRelay(self.peers, self.live, self.threads, self.signals)
 
     def next_commit_id(self) -> str:
         """The prefix is this process's own, so a counter does for the rest."""

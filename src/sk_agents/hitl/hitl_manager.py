@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from sk_agents.engine.calls.proposals import parse_arguments
-from sk_agents.engine.models import ToolCall
+from sk_agents.engine.models import Review, ToolCall
 from sk_agents.engine.ports import Policy
 from sk_agents.engine.turns import ToolSpec
 from sk_agents.exceptions import ToolError
@@ -34,6 +34,10 @@ class HitlManager:
     def verdict(self, call: ToolCall, spec: ToolSpec) -> Literal["allow", "ask", "deny"]:
         """What to do with this call."""
         return self._policy.verdict(call, spec)
+
+    def review(self, call: ToolCall, spec: ToolSpec) -> Review | None:
+        """Who decides about this call, and how; `None` is the requester alone."""
+        return self._policy.review(call, spec)
 
     def check_for_intervention(self, tool_call: Any) -> bool:
         """True iff this call must not run unasked; also for an unknown tool or no readable call.

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from sk_agents.engine.models import Effect, ToolCall
+from sk_agents.engine.models import Effect, Review, ToolCall
 from sk_agents.engine.turns import ToolSpec
 from sk_agents.hitl.rules import Approvals, Decision
 
@@ -22,11 +22,15 @@ NeedsApproval = Callable[[str], bool | None]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`by` names what decided: `rules[0]`, `catalog`, `declaration`, `default` or `doubt`."""
+    """`by` names what decided: `rules[0]`, `catalog`, `declaration`, `default` or `doubt`.
+
+    `review` says who is asked and how; `None` is the requester alone.
+    """
 
     decision: Decision
     by: str
     reason: str | None = None
+    review: Review | None = None
 
 
 def _says_nothing(_tool: str) -> bool | None:
@@ -56,6 +60,9 @@ class ApprovalPolicy:
     def verdict(self, call: ToolCall, spec: ToolSpec) -> Decision:
         return self.explain(call, spec).decision
 
+    def review(self, call: ToolCall, spec: ToolSpec) -> Review | None:
+        return self.explain(call, spec).review
+
     def explain(self, call: ToolCall, spec: ToolSpec) -> Verdict:
         """The verdict with what decided it."""
         found = self._found(call, spec)
@@ -72,13 +79,17 @@ class ApprovalPolicy:
                 continue
             applies = rule.applies(call.arguments, spec)
             if applies:
-                found = Verdict(rule.then, f"rules[{number}]", rule.reason)
+                found = Verdict(rule.then, f"rules[{number}]", rule.reason, rule.review)
                 break
-            if applies is None:
-                doubt = doubt or Verdict("ask", "doubt", f"rules[{number}] cannot be evaluated")
+            if applies is None and (doubt is None or doubt.review is None):
+                reason = f"rules[{number}] cannot be evaluated"
+                doubt = Verdict("ask", "doubt", reason, rule.review)
         else:
             found = self._without_rules(spec)
-        return doubt if doubt is not None and found.decision == "allow" else found
+        if doubt is None or found.decision == "deny":
+            return found
+        # A rule that wants others to decide is not got round with arguments that it cannot read.
+        return doubt if found.decision == "allow" or doubt.review is not None else found
 
     def _without_rules(self, spec: ToolSpec) -> Verdict:
         for by, needs_approval in (("catalog", self._catalog), ("declaration", self._declared)):

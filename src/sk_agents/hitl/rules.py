@@ -28,6 +28,7 @@ from pydantic import (
 )
 
 from sk_agents.engine.log.canonical import canonical_json
+from sk_agents.engine.models import Audience, OnExpiry, Review
 from sk_agents.engine.turns import ToolSpec
 from sk_agents.exceptions import ConfigurationError, InvalidInput
 
@@ -37,11 +38,13 @@ MAX_PATTERN = 256
 # Matching takes time proportional to pattern times text.
 MAX_MATCHED = 8 * 1024
 MAX_VISITS = 256
+MAX_QUORUM = 20
 ABSENT: Any = object()
 
 Answer = bool | None
 Decision = Literal["allow", "ask", "deny"]
 
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 _LOCAL = re.compile(r"#/(?:[^~]|~[01])*")
 _CHOICES = ("anyOf", "oneOf", "allOf")
@@ -242,12 +245,78 @@ _HOLDS: Mapping[str, Callable[[Any, Any], Answer]] = {
 }
 
 
+Name = Annotated[str, Field(min_length=1, max_length=256)]
+People = Annotated[tuple[Name, ...], Field(max_length=100, strict=False)]
+
+
+def _duration(text: str) -> str:
+    if not re.fullmatch(r"[1-9][0-9]{0,6}[smhdw]", text):
+        raise ValueError("must be like 90s, 30m, 12h, 2d or 1w")
+    return text
+
+
+class Approvers(_Strict):
+    """Who may decide about a call: one of these is enough."""
+
+    roles: People = ()
+    groups: People = ()
+    users: People = ()
+
+    @model_validator(mode="after")
+    def _names_someone(self) -> Approvers:
+        if not self.roles and not self.groups and not self.users:
+            raise ValueError("names nobody: give roles, groups or users")
+        return self
+
+
+class Escalation(_Strict):
+    escalate: Name
+
+
 class Rule(_Strict):
+    """`then: ask` asks the requester; with `approvers`, those."""
+
     # A pattern with any other character could match no tool.
     tool: Annotated[str, Field(pattern=r"\A[A-Za-z0-9_\-*?\[\]!]{1,128}\z")]
     when: Annotated[dict[str, Predicate], Field(max_length=32)] = {}
     then: Decision
     reason: Annotated[str, Field(max_length=1000)] | None = None
+    approvers: Approvers | None = None
+    not_requester: bool = False
+    quorum: Annotated[int, Field(ge=1, le=MAX_QUORUM)] = 1
+    expires: Annotated[str, AfterValidator(_duration)] | None = None
+    on_expiry: Literal["deny", "hold"] | Escalation = "deny"
+    share_conversation: bool = False
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Rule:
+        about_asking = self.model_fields_set & _ABOUT_ASKING
+        if self.then != "ask" and about_asking:
+            raise ValueError(f"{min(about_asking)} goes with then: ask")
+        about_others = self.model_fields_set & _ABOUT_OTHERS
+        if self.approvers is None and about_others:
+            raise ValueError(f"{min(about_others)} goes with approvers: say who may decide")
+        named = self.approvers
+        if named is not None and not named.roles and not named.groups:
+            if len(set(named.users)) < self.quorum:
+                raise ValueError("quorum is larger than the number of users who may decide")
+        return self
+
+    @property
+    def review(self) -> Review | None:
+        """What it demands of those who decide; `None`: nothing but the requester's word."""
+        if not self.model_fields_set & _ABOUT_ASKING:
+            return None
+        on_expiry, group = _at_its_end(self.on_expiry)
+        return Review(
+            audience=Audience(**dict(self.approvers)) if self.approvers else Audience(),
+            quorum=self.quorum,
+            not_requester=self.not_requester,
+            lifetime=_seconds(self.expires) if self.expires is not None else None,
+            on_expiry=on_expiry,
+            escalate_to=group,
+            share_conversation=self.share_conversation,
+        )
 
     @field_validator("when")
     @classmethod
@@ -276,6 +345,18 @@ class Rule(_Strict):
             for place, predicate in self.when.items()
             for path in [parse_place(place)]
         )
+
+
+_ABOUT_OTHERS = frozenset(("not_requester", "quorum", "share_conversation"))
+_ABOUT_ASKING = _ABOUT_OTHERS | {"approvers", "expires", "on_expiry"}
+
+
+def _at_its_end(wanted: Literal["deny", "hold"] | Escalation) -> tuple[OnExpiry, str | None]:
+    return ("escalate", wanted.escalate) if isinstance(wanted, Escalation) else (wanted, None)
+
+
+def _seconds(duration: str) -> float:
+    return float(int(duration[:-1]) * _SECONDS[duration[-1]])
 
 
 class Approvals(_Strict):

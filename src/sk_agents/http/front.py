@@ -8,7 +8,7 @@ it; an operator's own routers are reached through it and get the same ids, check
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from inspect import isawaitable
 from typing import Any
 
@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.routing import iter_route_contexts
 from fastapi.telemetry import TelemetryConfig
+from starlette.datastructures import State
 from starlette.exceptions import WebSocketException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -47,6 +48,13 @@ _TRACE_HEADERS = (b"traceparent", b"tracestate")
 _POLICY_VIOLATION = 1008
 
 
+class _State(State):
+    """Starlette's looks for each attribute in two wrong places first: 1 us, six times a request."""
+
+    def __setattr__(self, key: Any, value: Any) -> None:
+        object.__setattr__(self, key, value)
+
+
 class TealApp(FastAPI):
     """FastAPI with the front in the place of its middleware, and a table of operations."""
 
@@ -67,6 +75,7 @@ class TealApp(FastAPI):
             telemetry=_NO_TELEMETRY,
             **options,
         )
+        self.state = _State()
         self._host_check = HostCheck(hosts, origins)
         self._requests = requests
         # FastAPI's own; what an operator adds is asked before our table.
@@ -211,10 +220,15 @@ def _first_segment(path: str) -> str:
     return path.split("/", 2)[1] if path.startswith("/") else ""
 
 
-def _completed(headers: Iterable[Header], correlation: Header) -> list[Header]:
-    others = [pair for pair in headers if pair[0].lower() != correlation[0]]
-    names = {name.lower() for name, _ in others}
-    return [*others, correlation, *(pair for pair in DEFAULT_HEADERS if pair[0] not in names)]
+def _completed(headers: Sequence[Header], correlation: Header) -> list[Header]:
+    completed, names = list(headers), {name.lower() for name, _ in headers}
+    if correlation[0] in names:
+        completed = [pair for pair in completed if pair[0].lower() != correlation[0]]
+    completed.append(correlation)
+    for pair in DEFAULT_HEADERS:
+        if pair[0] not in names:
+            completed.append(pair)
+    return completed
 
 
 def _note(seen: ServedRequest, message: Message) -> None:

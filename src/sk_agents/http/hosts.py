@@ -9,7 +9,7 @@ Programs send neither and are not affected; forwarded headers are not looked at.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 from starlette.datastructures import MutableHeaders
@@ -76,15 +76,15 @@ class HostCheck:
         Raises:
             Problem: the Host is not ours, or the page's site may not do this.
         """
-        sent = [header for header in scope["headers"] if header[0] in _LOOKED_AT]
+        sent = _looked_at(scope)
         server = scope.get("server")
-        host = _only(sent, b"host")
+        host = sent.get(b"host")
         if not self._is_our_host(host, server[0] if server else ""):
             raise Problem(400, "bad_host", "This is not one of our names.")
-        origin = _only(sent, b"origin")
+        origin = sent.get(b"origin")
         if origin and origin.lower() in self._origins:
             return origin
-        if _is_foreign_site(scope, sent, host, origin):
+        if len(sent) > 1 and _is_foreign_site(scope, sent):
             raise Problem(403, "foreign_origin", "Pages of that site may not do this.")
         return None
 
@@ -102,7 +102,7 @@ def preflight_answer(scope: Scope) -> Response | None:
     """The answer to a browser that asks what a page of another site may send; else nothing."""
     if scope["type"] != "http" or scope["method"] != "OPTIONS":
         return None
-    if not _only(scope["headers"], b"access-control-request-method"):
+    if not _looked_at(scope).get(b"access-control-request-method"):
         return None
     headers = {
         "Access-Control-Allow-Methods": METHODS,
@@ -120,23 +120,24 @@ def allow_origin(start: Message, origin: str) -> None:
     headers.add_vary_header("Origin")
 
 
-def _only(sent: list[tuple[bytes, bytes]], name: bytes) -> str | None:
-    """The header's value; nothing at all if it was sent twice."""
-    values = [value for key, value in sent if key == name]
-    return values[0].decode("latin-1") if len(values) == 1 else None
+def _looked_at(scope: Scope) -> dict[bytes, str | None]:
+    """The headers that matter here; one that was sent twice has no value."""
+    sent: dict[bytes, str | None] = {}
+    for name, value in scope["headers"]:
+        if name in _LOOKED_AT:
+            sent[name] = None if name in sent else value.decode("latin-1")
+    return sent
 
 
-def _is_foreign_site(
-    scope: Scope, sent: list[tuple[bytes, bytes]], host: str | None, origin: str | None
-) -> bool:
-    names = [name for name, _ in sent]
-    if b"origin" in names:
+def _is_foreign_site(scope: Scope, sent: Mapping[bytes, str | None]) -> bool:
+    if b"origin" in sent:
+        origin, host = sent[b"origin"], sent.get(b"host")
         return origin is None or not _is_same(origin.lower(), (host or "").lower())
-    if _only(sent, b"sec-fetch-site") in (None, "same-origin", "none"):
-        return names.count(b"sec-fetch-site") > 1
+    if b"sec-fetch-site" not in sent or sent[b"sec-fetch-site"] in ("same-origin", "none"):
+        return False
     # A link to our page may stand anywhere; only the whole window may follow it.
-    follows_link = _only(sent, b"sec-fetch-mode") == "navigate" and scope.get("method") == "GET"
-    return not follows_link or _only(sent, b"sec-fetch-dest") != "document"
+    follows_link = sent.get(b"sec-fetch-mode") == "navigate" and scope.get("method") == "GET"
+    return not follows_link or sent.get(b"sec-fetch-dest") != "document"
 
 
 def _is_same(origin: str, host: str) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Generic, Self, TypeVar
@@ -245,11 +245,20 @@ class Limits:
     body_bytes: int = MAX_BYTES
     image_body_bytes: int = MAX_BYTES_WITH_IMAGES
     body_seconds: float = BODY_SECONDS
+    # Raises LimitExceeded: this user may make no further request now. `None`: no limit.
+    admit_request: Callable[[str], Awaitable[None]] | None = None
 
 
 def limits_of(connection: HTTPConnection) -> Limits:
     limits: Limits = connection.app.state.limits
     return limits
+
+
+async def admit_request(scope: Scope, user_id: str) -> None:
+    """Raises LimitExceeded: this user may make no further request now."""
+    admit = scope["app"].state.limits.admit_request
+    if admit is not None:
+        await admit(user_id)
 
 
 def quota_of(connection: HTTPConnection, engine: Engine, surface: str) -> EngineQuota:

@@ -28,8 +28,9 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sk_agents.http.body import checked_body
-from sk_agents.http.caller import Identify, current_caller, identify_caller
+from sk_agents.http.caller import Identify, caller_of, current_caller, identify_caller
 from sk_agents.http.errors import PROBLEM_JSON, ErrorStyle
+from sk_agents.http.limits import admit_request
 
 # By the event's name: the model of its data, or a union of models, and an example.
 Events = Mapping[str, tuple[Any, Any]]
@@ -88,6 +89,7 @@ class OperationRoute(Route):
     def __init__(self, operation: Operation) -> None:
         super().__init__(operation.path, operation.endpoint, methods=[operation.method])
         self.operation = operation
+        self._is_typed = operation.is_typed
         # Starlette would answer HEAD with the whole of GET, streams included.
         self.methods = {operation.method}
         self.app = self._serve
@@ -100,7 +102,8 @@ class OperationRoute(Route):
         operation = self.operation
         if operation.who is not None:
             await identify_caller(scope, operation.who)
-        if operation.is_typed:
+            await admit_request(scope, caller_of(scope).user_id)
+        if self._is_typed:
             await self._typed_endpoint(scope, receive, send)
         else:
             await operation.endpoint(scope, receive, send)

@@ -1,19 +1,22 @@
 """The page at `/`, and the one at every `docs`: as built, or one that says how to build it.
 
 They are the same for all and say nothing about users. What they may do is held by their
-headers: scripts and styles come from here alone, and they talk to this server alone.
+headers: scripts and styles come from here alone, and they talk to this server alone, and to the
+issuer at which people sign in if there is one.
 """
 
 from __future__ import annotations
 
 import gzip
 import mimetypes
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -21,7 +24,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from sk_agents import __version__
+from sk_agents.exceptions import AuthorizerUnavailable
 from sk_agents.http.operations import Operation
+from sk_agents.wire.views import SignInView
 
 BUILT = Path(__file__).parent.parent / "ui_dist"
 INDEX = "index.html"
@@ -37,7 +42,7 @@ COMMON_HEADERS = {
 PLAIN_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 # Pictures are part of messages, as data. HTML becomes part of the page through its sanitiser alone.
 BUILT_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src {connect}; "
     "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types dompurify"
 )
@@ -51,6 +56,7 @@ PERMISSIONS = "camera=(), geolocation=(), microphone=(), payment=(), usb=()"
 FOR_GOOD = "public, max-age=31536000, immutable"
 ALWAYS_ASK = "no-cache"
 SMALLEST_ZIPPED = 1024
+_PLACE = re.compile(r"[A-Za-z0-9._-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
 
 # For a page that is not built.
 PLAIN = """<!doctype html>
@@ -95,8 +101,17 @@ class PageFile:
     media_type: str
 
 
-def page_operations(agents: Sequence[str], store: str, built: Path = BUILT) -> list[Operation]:
-    """`agents` and `store` are for the plain page; `built` is where the other one is looked for."""
+def page_operations(
+    agents: Sequence[str],
+    store: str,
+    built: Path = BUILT,
+    *,
+    sign_in: Callable[[], Awaitable[SignInView]] | None = None,
+) -> list[Operation]:
+    """`agents` and `store` are for the plain page; `built` is where the other one is looked for.
+
+    `sign_in` says at which issuer the page signs people in: it may talk to that one, too.
+    """
     plain = _plain_home(agents, store)
     files: dict[str, PageFile] = {}
 
@@ -104,7 +119,9 @@ def page_operations(agents: Sequence[str], store: str, built: Path = BUILT) -> l
         # Looked for each time: building it needs no restart.
         if not (built / INDEX).is_file():
             return _plain_answer("Teal Agents", plain)
-        return _answer(request, _read(built / INDEX), _policy(BUILT_POLICY))
+        issuer = await _issuer_origins(sign_in)
+        policy = BUILT_POLICY.format(connect=" ".join(("'self'", *issuer)))
+        return _answer(request, _read(built / INDEX), _policy(policy))
 
     async def docs(request: Request) -> Response:
         return reference_page(request, built)
@@ -152,6 +169,21 @@ def reference_page(request: Request, built: Path = BUILT) -> Response:
     root = escape(str(request.scope.get("root_path", "")).rstrip("/"))
     text = (built / REFERENCE).read_text().replace(f'"/{ASSETS}/', f'"{root}/{ASSETS}/')
     return _answer(request, _file(text.encode(), REFERENCE), _policy(REFERENCE_POLICY))
+
+
+async def _issuer_origins(sign_in: Callable[[], Awaitable[SignInView]] | None) -> list[str]:
+    """Where the page gets and gives back its tokens; nowhere while the issuer is away."""
+    try:
+        known = await sign_in() if sign_in is not None else None
+    except AuthorizerUnavailable:
+        known = None
+    if known is None or known.page_client_id is None:
+        return []
+    addresses = (known.token_endpoint, known.revocation_endpoint)
+    parts = [urlsplit(address) for address in addresses if address is not None]
+    # Nothing that could end one rule and begin another.
+    places = [f"{one.scheme}://{one.netloc}" for one in parts if _PLACE.fullmatch(one.netloc)]
+    return list(dict.fromkeys(places))
 
 
 def _policy(policy: str) -> dict[str, str]:

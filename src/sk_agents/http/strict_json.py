@@ -47,7 +47,7 @@ def check_json(text: str, max_values: int = MAX_VALUES) -> None:
     """
     opened = text.count("[") + text.count("{")
     members = text.count(",")
-    if opened <= MAX_DEPTH and members < max_values and _is_plainest(text):
+    if opened <= MAX_DEPTH and members < max_values and is_plainest(text):
         return
     if max(opened, members) > MAX_MARKS * max_values // MAX_VALUES:
         raise _too_many(max_values)
@@ -69,7 +69,7 @@ def check_json(text: str, max_values: int = MAX_VALUES) -> None:
         raise Unacceptable("json_nul", "Text must not contain NUL")
 
 
-def _is_plainest(text: str) -> bool:
+def is_plainest(text: str) -> bool:
     """Whether it is written as a program writes it: nothing in it is said twice or can be read in
     two ways if what was read of it is written the same again."""
     if len(text) > PLAINEST or "\\u0000" in text:

@@ -109,7 +109,9 @@ class _LateModel:
                 yield pieces
 
 
-def custom_models(settings: Settings, environ: Mapping[str, str]) -> CustomModels | None:
+def custom_models(
+    settings: Settings, environ: Mapping[str, str], retry: RetryPolicy | None = None
+) -> CustomModels | None:
     """The models of the factory that the settings name, if they name one.
 
     Raises:
@@ -130,7 +132,7 @@ def custom_models(settings: Settings, environ: Mapping[str, str]) -> CustomModel
     if not callable(getattr(found, MAKES, None)):
         raise ClassUnusable(f"{VARIABLES}: '{name}' has no method {MAKES}")
     try:
-        return CustomModels(_built(found, environ))
+        return CustomModels(_built(found, environ), retry)
     except ConfigurationError:
         raise
     except (Exception, SystemExit) as error:

@@ -13,9 +13,10 @@ import zlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from pydantic import ValidationError
@@ -24,6 +25,7 @@ from pydantic_core import PydanticSerializationError, from_json
 from sk_agents.engine.events import Event, event_from
 from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.engine.models import EPOCH, HEAD_VERSION, Thread, ThreadStatus
+from sk_agents.engine.ports import StoredRecord
 from sk_agents.exceptions import CommitReused, InvalidInput, SchemaTooNew, StateCorrupt
 
 FORMAT = 1
@@ -47,6 +49,20 @@ class Record:
     @property
     def last_seq(self) -> int:
         return self.first_seq + len(self.events) + self.left_out - 1
+
+
+class ThreadCodec(Protocol):
+    """How one thread's head and records are written. Never changes while the thread lives."""
+
+    def encode_head(self, thread: Thread) -> bytes:
+        """Raises InvalidInput: the metadata has no JSON form."""
+
+    def seal_record(self, first_seq: int, commit_id: str, body: bytes) -> bytes:
+        """The bytes to keep for these events, at this place of the log alone."""
+
+    def open_record(self, first_seq: int, commit_id: str, stored: bytes) -> bytes:
+        """What `seal_record` was given. Raises StateCorrupt: these bytes are not of this place, or
+        not written so."""
 
 
 def encode_events(events: Sequence[Event], at: datetime) -> bytes:
@@ -90,10 +106,12 @@ def decode_record(
     *,
     after: int = 0,
     limit: int | None = None,
+    written: ThreadCodec | None = None,
 ) -> Record:
     """The record these bytes hold, with its events after `after`, `limit` of them at most.
 
-    Those of a long record are read in time proportional to their number, once it was read before.
+    `written` is how its thread is written, unless as plain JSON. The events of a long record are
+    read in time proportional to their number, once it was read before.
 
     Raises:
         StateCorrupt: they are not what was written here.
@@ -103,6 +121,8 @@ def decode_record(
         raise StateCorrupt(
             "A stored record does not match its checksum.", thread_id=thread_id, seq=first_seq
         )
+    if written is not None:
+        body = written.open_record(first_seq, commit_id, body)
     try:
         start = max(after + 1 - first_seq, 0)
         key = (thread_id, incarnation, first_seq, commit_id, check, len(body))
@@ -119,6 +139,26 @@ def decode_record(
             "A stored record cannot be read.", thread_id=thread_id, seq=first_seq
         ) from error
     return Record(commit_id, first_seq, events, left_out=size - len(events))
+
+
+def read_whole_log(thread: Thread, records: Sequence[StoredRecord]) -> list[Record]:
+    """The records of a whole log that lies outside a store, checked against its head.
+
+    Raises:
+        StateCorrupt: they are not the log that the head describes.
+    """
+    found: list[Record] = []
+    due = 1
+    for record in records:
+        check = record_checksum(thread.thread_id, record.first_seq, record.commit_id, record.body)
+        place = (thread.thread_id, record.first_seq, record.commit_id, record.body, check)
+        found.append(decode_record(*place))
+        if record.first_seq != due or not found[-1].events:
+            raise StateCorrupt("A stored record is missing.", thread_id=thread.thread_id, seq=due)
+        due = found[-1].last_seq + 1
+    if due != thread.next_seq:
+        raise StateCorrupt("A stored record is missing.", thread_id=thread.thread_id, seq=due)
+    return found
 
 
 def check_replay(record: Record, events: Sequence[Event]) -> tuple[Event, ...]:
@@ -257,6 +297,16 @@ def holds_only_text(metadata: Mapping[str, Any]) -> bool:
         if type(value) is not str:
             return False
     return True
+
+
+def unshared(thread: Thread) -> Thread:
+    """The head with metadata of its own, for a store that keeps it: callers hold the head that was
+    returned to them, and what they do to it stays theirs."""
+    if not thread.metadata:
+        return thread
+    metadata = dict(thread.metadata)
+    own = metadata if holds_only_text(metadata) else deepcopy(metadata)
+    return thread._replace(metadata=own)
 
 
 def head_checksum(thread_id: str, body: bytes) -> int:

@@ -50,6 +50,11 @@ def process_is_gone(owner: str) -> bool:
     return _start_time(int(pid)) != int(started)
 
 
+def local_process_is_gone(owner: str) -> bool:
+    """The same where owners are processes of several hosts: one of another host may well live."""
+    return owner.startswith(f"{_boot_id()}:") and process_is_gone(owner)
+
+
 def check_deletable(
     thread_id: str, head: Thread | None, next_seq: int, incarnation: str | None, *, leased: bool
 ) -> None:

@@ -10,48 +10,90 @@ from pathlib import Path
 
 from sk_agents.engine.ports import Clock, Store
 from sk_agents.exceptions import ConfigurationError
+from sk_agents.persistence.codec import RecordCodec
 
 SOURCE = "The store's URL (TA_STORE, --store)"
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`form` is the URL to show; a store that is kept somewhere takes a path."""
+    """`form` is the URL to show; a store that is kept somewhere takes a path, or the whole URL of a
+    server, and a codec.
+
+    `encrypting` is the module that encrypts a whole store; see `store_encryption`.
+    """
 
     module: str
     class_name: str
     form: str
     has_path: bool = False
+    is_server: bool = False
+    encrypting: str | None = None
 
 
 STORES = {
     "memory": Kind("sk_agents.persistence.memory.store", "MemoryStore", "memory:"),
     "ephemeral": Kind("sk_agents.persistence.memory.store", "EphemeralStore", "ephemeral:"),
     "sqlite": Kind(
-        "sk_agents.persistence.sqlite.store", "SqliteStore", "sqlite:///path", has_path=True
+        "sk_agents.persistence.sqlite.store",
+        "SqliteStore",
+        "sqlite:///path",
+        has_path=True,
+        encrypting="sk_agents.persistence.sqlite.encrypting",
     ),
-    "file": Kind("sk_agents.persistence.file.store", "FileStore", "file:///dir", has_path=True),
+    "file": Kind(
+        "sk_agents.persistence.file.store",
+        "FileStore",
+        "file:///dir",
+        has_path=True,
+        encrypting="sk_agents.persistence.file.encrypting",
+    ),
+    "postgresql": Kind(
+        "sk_agents.persistence.postgres.store",
+        "PostgresStore",
+        "postgresql://user@host/database",
+        is_server=True,
+    ),
 }
 SUPPORTED = ", ".join(kind.form for kind in STORES.values())
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
-def open_store(url: str, *, clock: Clock | None = None) -> Store:
-    """The store that `url` names; the caller enters it.
+def open_store(
+    url: str,
+    *,
+    clock: Clock | None = None,
+    codec: RecordCodec | None = None,
+    password_command: str | None = None,
+) -> Store:
+    """The store that `url` names; the caller enters it. `codec` is how it writes threads; a
+    server's password may come from a command instead of the URL.
 
     Raises:
         ConfigurationError: the URL names no store we have, or not in its form. The message
             repeats no more of the URL than its scheme: the rest may hold a password.
     """
+    scheme, path = place_of(url)
+    kind = STORES[scheme]
+    options = {} if codec is None else {"codec": codec}
+    if kind.is_server:
+        return _store_class(kind)(url, clock=clock, password_command=password_command, **options)
+    if path is not None:
+        return _store_class(kind)(path, clock=clock, **options)
+    return _store_class(kind)(clock=clock)
+
+
+def place_of(url: str) -> tuple[str, Path | None]:
+    """The kind of store, and its path, if it has one. Raises ConfigurationError, as
+    `open_store`."""
     scheme, rest = _split(url)
     kind = STORES[scheme]
     if kind.has_path:
-        path = _path(rest, kind)
-        return _store_class(kind)(path, clock=clock)
-    if rest.strip("/"):
+        return scheme, _path(rest, kind)
+    if rest.strip("/") and not kind.is_server:
         raise ConfigurationError(f"{SOURCE} must be just {kind.form}")
-    return _store_class(kind)(clock=clock)
+    return scheme, None
 
 
 def _split(url: str) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Self
 
 
@@ -58,6 +59,7 @@ class LocalSignals:
 
     def __init__(self) -> None:
         self._subscriptions: dict[str, list[LocalSubscription]] = {}
+        self._listeners: list[Callable[[str], None]] = []
 
     def notify(self, thread_id: str, *, local: bool = False) -> None:
         for subscription in self._subscriptions.get(thread_id, ()):
@@ -65,3 +67,13 @@ class LocalSignals:
 
     def subscribe(self, thread_id: str) -> LocalSubscription:
         return LocalSubscription(self._subscriptions, thread_id)
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        self._listeners.append(listener)
+
+    def notified_elsewhere(self, thread_id: str) -> None:
+        """For signals that reach further than this process: another one has notified."""
+        for subscription in self._subscriptions.get(thread_id, ()):
+            subscription.wake()
+        for listener in self._listeners:
+            listener(thread_id)

@@ -1,7 +1,7 @@
 """The deprecated stream: one input in, the pieces of the answer out as text, then it is closed.
 
 Close codes: 1000 answered, 1007 input not valid, 1008 not allowed, 1009 too large, 1011 no answer,
-1013 too many streams of this user.
+1013 too many streams or requests of this user, or a budget is used up.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sk_agents.exceptions import (
 )
 from sk_agents.http.body import read_json
 from sk_agents.http.caller import current_caller
-from sk_agents.http.limits import limits_of
+from sk_agents.http.limits import admit_request, limits_of
 from sk_agents.http.sse import WRITE_SECONDS
 from sk_agents.skagents.models import Handler, InvokeFailure, Outputs, PartialResponse
 from sk_agents.skagents.outputs import failure_of, while_connected, with_failure
@@ -62,6 +62,7 @@ async def serve_websocket(
     with ExitStack() as stack:
         try:
             caller = await current_caller(websocket)
+            await admit_request(websocket.scope, caller.user_id)
             stack.enter_context(limits_of(websocket).slots.held(caller.user_id))
             inputs = await _input(websocket, adapter)
             outputs = handler.invoke_stream(engine, inputs, caller)

@@ -30,7 +30,15 @@ from sk_agents.engine.log.commits import (
     Pending,
     Unchanged,
 )
-from sk_agents.engine.models import NewThread, Part, RunStatus, Thread, UserInput
+from sk_agents.engine.models import (
+    Audience,
+    NewThread,
+    Part,
+    Review,
+    RunStatus,
+    Thread,
+    UserInput,
+)
 
 USER = "ann"
 
@@ -156,7 +164,11 @@ def call_proposed(
 
 
 def approval(
-    approval_id: str, run_id: str = "run-1", *, due_at: datetime | None = None
+    approval_id: str,
+    run_id: str = "run-1",
+    *,
+    due_at: datetime | None = None,
+    audience: Audience | None = None,
 ) -> ApprovalRequested:
     return ApprovalRequested(
         run_id=run_id,
@@ -165,6 +177,7 @@ def approval(
         digest="0" * 64,
         shown={"path": "notes.txt"},
         expires_at=due_at,
+        review=Review(audience=audience) if audience is not None else None,
     )
 
 
@@ -174,6 +187,7 @@ def decision(
     *,
     decided_by: str = USER,
     run_id: str = "run-1",
+    audience: Audience | None = None,
 ) -> ApprovalDecided:
     return ApprovalDecided(
         run_id=run_id,
@@ -182,4 +196,5 @@ def decision(
         outcome=outcome,
         by="timeout" if outcome == "expired" else "human",
         decided_by=None if outcome == "expired" else decided_by,
+        audience=audience,
     )

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sk_agents.engine.events import BranchChanged, Event, GrantChanged, Imported, ThreadChanged
 from sk_agents.engine.log import commits as c
 from sk_agents.engine.models import NewThread, RunStatus, ThreadStatus
-from sk_agents.engine.ports import Clock, Store, ThreadQuery
+from sk_agents.engine.ports import Clock, Count, Store, ThreadQuery
 from sk_agents.exceptions import TealError
 from sk_agents.testing import commits
 from sk_agents.testing.predictable import SettableClock
@@ -37,6 +37,16 @@ OWNERS = st.sampled_from(["o1", "o2"])
 EVENTS = st.lists(st.sampled_from(VERBS), max_size=4)
 LEASES: st.SearchStrategy[Lease] = st.one_of(
     st.none(), st.builds(c.ClaimIfFree, OWNERS), st.just(c.Release()), st.just(c.Park())
+)
+ADDITIONS = st.lists(
+    st.builds(
+        Count,
+        st.sampled_from(["k1", "k2"]),
+        st.integers(-3, 4),
+        st.sampled_from([5.0, 60.0]),
+        st.sampled_from([None, 5, 8]),
+    ),
+    max_size=3,
 )
 OFF = st.sampled_from([0, 0, 0, 0, -1, 1])
 
@@ -176,6 +186,12 @@ class StoreMachine(RuleBasedStateMachine):
         seq = self.next_seq(thread) + off
         expected = outcome(lambda: self.model.delete(thread, seq))
         assert outcome(lambda: self.run(self.store.delete(thread, next_seq=seq))) == expected
+
+    @rule(additions=ADDITIONS)
+    def count(self, additions: list[Count]) -> None:
+        expected = outcome(lambda: self.model.count(additions))
+        assert outcome(lambda: list(self.run(self.store.count(additions)))) == expected
+        assert dict(self.run(self.store.sums("k"))) == self.model.sums()
 
     @rule(thread=THREADS, seq=st.integers(-1, 12), limit=st.integers(1, 5))
     def read_a_page(self, thread: str, seq: int, limit: int) -> None:

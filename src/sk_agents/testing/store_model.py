@@ -5,15 +5,15 @@ It shares no rule with the stores: where a store and this model disagree, one of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sk_agents import exceptions as errors
 from sk_agents.engine.events import Event
 from sk_agents.engine.log import commits as c
-from sk_agents.engine.ports import Clock
+from sk_agents.engine.ports import Clock, Count
 
 Row = dict[str, Any]
 ENTRY_OF = {
@@ -36,6 +36,7 @@ class StoreModel:
     sent: dict[tuple[str, str], tuple[c.Commit, list[Event]]] = field(default_factory=dict)
     entries: dict[tuple[str, str], Row] = field(default_factory=dict)
     alive: dict[str, float] = field(default_factory=dict)
+    counters: dict[str, tuple[int, datetime]] = field(default_factory=dict)
 
     def commit(self, commit: c.Commit) -> tuple[Row, list[Event]]:
         """The head after the commit and its events, or the error it must be refused with."""
@@ -64,6 +65,22 @@ class StoreModel:
         if stored:
             self.sent[commit.thread_id, commit.commit_id] = (commit, stored)
         return head, stored
+
+    def count(self, additions: Sequence[Count]) -> list[int]:
+        now = self.clock.now()
+        left = {key: row for key, row in self.counters.items() if now < row[1]}
+        for added in additions:
+            total, end = left.get(added.key, (0, now + timedelta(seconds=added.ttl)))
+            if added.amount > 0 and added.at_most is not None:
+                if total + added.amount > added.at_most:
+                    raise errors.CounterFull
+            if added.amount > 0 or added.key in left:
+                left[added.key] = (max(0, total + added.amount), end)
+        self.counters = left
+        return [left.get(added.key, (0, now))[0] for added in additions]
+
+    def sums(self) -> dict[str, int]:
+        return {key: row[0] for key, row in self.counters.items() if self.clock.now() < row[1]}
 
     def claim(self, thread_id: str, owner: str) -> Row:
         head = self.head(thread_id)

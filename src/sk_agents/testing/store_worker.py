@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from sk_agents.engine.ports import Store
-from sk_agents.exceptions import ApprovalAlreadyDecided, SequenceConflict
+from sk_agents.engine.ports import Count, Store
+from sk_agents.exceptions import ApprovalAlreadyDecided, CounterFull, SequenceConflict
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.testing.commits import append, decide, thought
 
 TRIES = 10_000
+# In seconds: the clock of the test may be years away from this process's.
+CENTURY = 3.2e9
 
 
 async def decide_all(store: Store, count: int, name: str) -> int:
@@ -47,7 +49,18 @@ async def append_until_stored(store: Store, thread_id: str, text: str) -> None:
     raise AssertionError("never stored")
 
 
-WORK = {"decide": decide_all, "append": append_all}
+async def count_all(store: Store, count: int, name: str) -> int:
+    """Add to two counters until one of them is full; how often this process could."""
+    added = 0
+    while True:
+        try:
+            await store.count([Count("steps", 1, CENTURY), Count("full", 1, CENTURY, count)])
+        except CounterFull:
+            return added
+        added += 1
+
+
+WORK = {"decide": decide_all, "append": append_all, "count": count_all}
 
 
 async def main(work: str, url: str, count: str, name: str) -> None:

@@ -200,6 +200,37 @@ class AgentList(WireModel):
     agents: list[AgentView]
 
 
+class SignInView(WireModel):
+    """How a caller gets what this server wants in `Authorization`: nothing, an access key, a token
+    that is brought along, or an access token of an OpenID Connect issuer.
+
+    The page signs in as `page_client_id`, programs on the user's computer as `cli_client_id`: with
+    the authorization code and PKCE, or the latter with a device code. Without that id it must be
+    brought along. `parameters` go with each request to the issuer.
+    """
+
+    method: Literal["none", "key", "token", "oidc"]
+    issuer: str | None = None
+    page_client_id: str | None = None
+    cli_client_id: str | None = None
+    scopes: list[str] = []
+    parameters: dict[str, str] = {}
+    authorization_endpoint: str | None = None
+    token_endpoint: str | None = None
+    device_authorization_endpoint: str | None = None
+    revocation_endpoint: str | None = None
+    end_session_endpoint: str | None = None
+
+
+class MeView(WireModel):
+    """The caller, as the server knows it. `id` owns what it makes."""
+
+    id: str
+    name: str | None
+    tenant: str | None
+    roles: list[str]
+
+
 class Processed(WireModel):
     """The server's receipt for a decision."""
 

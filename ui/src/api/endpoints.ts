@@ -13,9 +13,11 @@ import type {
   EditInteraction,
   GrantPage,
   InteractionView,
+  MeView,
   NamedDecision,
   Processed,
   Regenerate,
+  SignInView,
   StartInteraction,
 } from "./schema";
 
@@ -41,6 +43,8 @@ const interaction = (chat: string, id: string, ...rest: string[]): string =>
   place("chats", chat, "interactions", id, ...rest);
 
 export const agents = () => ask<AgentList>("/agents");
+export const signIn = () => ask<SignInView>("/sign-in");
+export const me = () => ask<MeView>("/me");
 export const ready = () => ask<Readiness>("/health/ready");
 
 export function chats(query: string, cursor: string | null, signal?: AbortSignal) {

@@ -1,10 +1,6 @@
 /** Requests to the server: JSON in, JSON out, and typed errors. */
-import { signal } from "@preact/signals";
+import { credentials, needsSignIn } from "../account/credentials";
 
-/** Set when the server needs a token. */
-export const needsToken = signal(false);
-
-const TOKEN = "teal.token";
 const TIMEOUT_MS = 30_000;
 
 export class ServerProblem extends Error {
@@ -21,8 +17,8 @@ export class ServerProblem extends Error {
 
 /** The server was not reached, or the connection ended before its answer. */
 export class Unreachable extends Error {
-  constructor() {
-    super("The server cannot be reached.");
+  constructor(message = "The server cannot be reached.") {
+    super(message);
   }
 }
 
@@ -34,24 +30,28 @@ export interface Call {
   signal?: AbortSignal;
 }
 
-export function saveToken(token: string): void {
-  if (token) sessionStorage.setItem(TOKEN, token);
-  else sessionStorage.removeItem(TOKEN);
-  needsToken.value = false;
+/** A response with a good status; throws `ServerProblem` or `Unreachable` otherwise.
+ *
+ * A token that the server refuses is renewed once: a refused request has done nothing.
+ */
+export async function send(path: string, call: Call = {}): Promise<Response> {
+  const token = await credentials().current();
+  let response = await sendOnce(path, call, token);
+  if (response.status === 401 && token !== null) {
+    const other = await credentials().renewed(token);
+    if (other !== null) response = await sendOnce(path, call, other);
+  }
+  if (response.ok) return response;
+  throw await problemOf(response);
 }
 
-export const hasToken = (): boolean => sessionStorage.getItem(TOKEN) !== null;
-
-/** A response with a good status; throws `ServerProblem` or `Unreachable` otherwise. */
-export async function send(path: string, call: Call = {}): Promise<Response> {
+async function sendOnce(path: string, call: Call, token: string | null): Promise<Response> {
   const headers: Record<string, string> = { ...call.headers };
   if (call.body !== undefined) headers["Content-Type"] = "application/json";
   if (call.key) headers["Idempotency-Key"] = call.key;
-  const token = sessionStorage.getItem(TOKEN);
   if (token) headers["Authorization"] = `Bearer ${token}`;
-  let response: Response;
   try {
-    response = await fetch(path, {
+    return await fetch(path, {
       method: call.method ?? "GET",
       headers,
       body: call.body === undefined ? null : JSON.stringify(call.body),
@@ -63,8 +63,6 @@ export async function send(path: string, call: Call = {}): Promise<Response> {
     if (call.signal?.aborted) throw error;
     throw new Unreachable();
   }
-  if (response.ok) return response;
-  throw await problemOf(response);
 }
 
 export async function ask<Answer>(path: string, call: Call = {}): Promise<Answer> {
@@ -76,7 +74,7 @@ export async function ask<Answer>(path: string, call: Call = {}): Promise<Answer
     return (await response.json()) as Answer;
   } catch (error) {
     if (error instanceof ServerProblem || call.signal?.aborted) throw error;
-    throw new Unreachable();
+    throw error instanceof Unreachable ? error : new Unreachable();
   }
 }
 
@@ -96,10 +94,10 @@ export function randomId(): string {
 }
 
 async function problemOf(response: Response): Promise<ServerProblem> {
-  if (response.status === 401) needsToken.value = true;
   const body = (await response.json().catch(() => ({}))) as Record<string, unknown>;
   const { detail, code, correlation_id: id, ...members } = body;
   const first = firstError(members["errors"]);
+  if (response.status === 401) needsSignIn.value ??= typeof detail === "string" ? detail : "";
   return new ServerProblem(
     response.status,
     typeof code === "string" ? code : `http_${response.status}`,

@@ -18,12 +18,12 @@ const RETRY_MS = 2_000;
 const NEW = "teal.new";
 const CHAT = /^#\/([A-Za-z0-9_-]{1,64})$/;
 
-export const openChat = signal<OpenChat>(opened(newId()));
+export const openChat = signal<OpenChat>(opened(""));
 export const agents = signal<AgentView[]>([]);
 export const agentsProblem = signal("");
 export const health = signal<server.Readiness | null>(null);
 /** The agent of the next new chat. */
-export const chosenAgent = signal(localStorage.getItem("teal.agent") ?? "");
+export const chosenAgent = signal("");
 export const isMenuOpen = signal(false);
 
 export const addressOf = (chat: string): string => `#/${chat}`;
@@ -56,6 +56,7 @@ export function showAddress(): void {
 }
 
 export function start(): void {
+  chosenAgent.value = localStorage.getItem("teal.agent") ?? "";
   void loadAgents();
   void loadHealth();
   window.addEventListener("hashchange", route);

@@ -1,7 +1,8 @@
 /** Decisions other than approve or reject: an outcome, an answer, the use of a token. */
 import { useState } from "preact/hooks";
 
-import { hasToken, needsToken } from "../api/request";
+import { needsSignIn, pasted } from "../account/credentials";
+import { me } from "../account/account";
 import type { ApprovalRequest } from "../chat/run";
 import type { Decision } from "../inbox/inbox";
 import { ArgumentForm } from "./argumentform";
@@ -68,8 +69,8 @@ function TokenUse(props: DecisionFormProps) {
           Continue
         </button>
         <Decline {...props} />
-        {!hasToken() && (
-          <button type="button" class="quiet" onClick={() => (needsToken.value = true)}>
+        {!me.value && !pasted.isKnown() && (
+          <button type="button" class="quiet" onClick={() => (needsSignIn.value = "")}>
             Sign in…
           </button>
         )}

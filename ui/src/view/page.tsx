@@ -1,4 +1,5 @@
 /** The whole page. */
+import { stage } from "../account/account";
 import { announcement } from "../page/announcer";
 import { isMenuOpen, openChat } from "../page/openchat";
 import { Banner } from "./banner";
@@ -7,11 +8,15 @@ import { Conversation } from "./conversation";
 import { Heading } from "./heading";
 import { InboxDialog } from "./inboxdialog";
 import { Shortcuts } from "./shortcuts";
+import { SignInDialog, SignInPage } from "./signin";
 import { Sidebar } from "./sidebar";
 import { Timeline } from "./timeline";
-import { TokenDialog } from "./tokendialog";
 
 export function Page() {
+  return stage.value === "in" ? <ChatPage /> : <SignInPage />;
+}
+
+function ChatPage() {
   const current = openChat.value;
   return (
     <>
@@ -32,7 +37,7 @@ export function Page() {
       <InboxDialog />
       <Timeline />
       <Shortcuts />
-      <TokenDialog />
+      <SignInDialog />
     </>
   );
 }

@@ -6,6 +6,7 @@ import * as inbox from "../inbox/inbox";
 import { isHelpOpen } from "../page/dialogs";
 import { addressOf, isMenuOpen, newChat, openChat } from "../page/openchat";
 import { ago, fullDate } from "../text/time";
+import { Account } from "./account";
 import { Icon, IconButton } from "./icon";
 
 const MARKS: Record<string, string> = {
@@ -68,6 +69,7 @@ export function Sidebar() {
           Keyboard <kbd>?</kbd>
         </button>
       </div>
+      <Account />
     </nav>
   );
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
 
 from sk_agents.engine.events import (
@@ -10,15 +11,19 @@ from sk_agents.engine.events import (
     ApprovalRequested,
     Event,
     LateResult,
+    ReviewExtended,
     ToolFinished,
     ToolOutcomeUnknown,
     ToolProposed,
     ToolStarted,
+    VoteCast,
+    VoteWithdrawn,
 )
 from sk_agents.engine.models import (
     APPROVAL_CHANGES,
     CALL_CHANGES,
     ApprovalState,
+    Audience,
     CallState,
     DecidedBy,
     ToolCall,
@@ -26,6 +31,7 @@ from sk_agents.engine.models import (
 )
 from sk_agents.exceptions import StateCorrupt
 
+_REQUESTER = Audience()
 _HELD_BACK = frozenset({ApprovalState.PENDING, ApprovalState.REJECTED, ApprovalState.EXPIRED})
 
 
@@ -34,6 +40,34 @@ class Approval:
     request: ApprovalRequested
     state: ApprovalState = ApprovalState.PENDING
     decision: ApprovalDecided | None = None
+    votes: dict[str, VoteCast] = field(default_factory=dict)
+    """What each voter said last."""
+    extension: ReviewExtended | None = None
+
+    @property
+    def audience(self) -> Audience:
+        """Those who decide; an empty one: the requester alone."""
+        if self.extension is not None:
+            return self.extension.audience
+        review = self.request.review
+        return review.audience if review is not None else _REQUESTER
+
+    @property
+    def term(self) -> ApprovalRequested | ReviewExtended:
+        """What set the time in which it is to be decided."""
+        return self.extension or self.request
+
+    @property
+    def expires_at(self) -> datetime | None:
+        return self.term.expires_at
+
+    @property
+    def missing(self) -> int:
+        """How many more people have to say yes; none of those who decide without a vote."""
+        review = self.request.review
+        if review is None or not self.audience.keys:
+            return 0
+        return max(0, review.quorum - sum(vote.approved for vote in self.votes.values()))
 
     def closed(self, outcome: Literal["expired", "withdrawn"], by: DecidedBy) -> ApprovalDecided:
         """The event that ends it without a person's decision."""
@@ -44,7 +78,47 @@ class Approval:
             call_id=asked.call_id,
             outcome=outcome,
             by=by,
+            audience=self.listed_for,
         )
+
+    @property
+    def listed_for(self) -> Audience | None:
+        """Those in whose inbox it is, beside the requester's."""
+        return self.audience if self.audience.keys else None
+
+    def take(self, event: VoteCast | VoteWithdrawn | ReviewExtended) -> None:
+        """Take what happens to it while it waits.
+
+        Raises:
+            StateCorrupt: it does not wait, or not for a vote.
+        """
+        if self.state is not ApprovalState.PENDING:
+            raise StateCorrupt(f"{event.type} is about an approval that is {self.state}")
+        match event:
+            case VoteCast():
+                if not self.audience.keys:
+                    raise StateCorrupt("a vote is cast on what the requester decides alone")
+                self.votes[event.voter] = event
+            case VoteWithdrawn():
+                if self.votes.pop(event.voter, None) is None:
+                    raise StateCorrupt("a vote is withdrawn that was never cast")
+            case ReviewExtended():
+                self.extension = event
+
+    def decide(self, event: ApprovalDecided) -> None:
+        """Take its decision.
+
+        Raises:
+            StateCorrupt: not legal in its state, or a yes without as many votes as it needs.
+        """
+        if event.audience != self.listed_for:
+            raise StateCorrupt(f"approval {event.approval_id} is closed for another audience")
+        if event.outcome == "approved" and event.audience is not None:
+            digest = event.digest or self.request.digest
+            if self.missing or any(vote.digest != digest for vote in self.votes.values()):
+                raise StateCorrupt(f"approval {event.approval_id} has not enough votes")
+        self.move(ApprovalState(event.outcome))
+        self.decision = event
 
     def move(self, new: ApprovalState) -> None:
         self.state = checked_change(APPROVAL_CHANGES, self.state, new, "an approval")
@@ -129,10 +203,11 @@ def apply_to_calls(calls: dict[str, Call], event: Event) -> None:
             call.approval = Approval(request=event)
         case ApprovalDecided():
             approval = _known(calls, event.call_id).asked(event.approval_id)
-            approval.move(ApprovalState(event.outcome))
-            approval.decision = event
+            approval.decide(event)
             if approval.request.kind == "tool":
                 calls[event.call_id].edited = event.edited_arguments
+        case VoteCast() | VoteWithdrawn() | ReviewExtended():
+            _known(calls, event.call_id).asked(event.approval_id).take(event)
         case ToolStarted():
             call = _known(calls, event.call_id)
             if event.approval_id is not None:

@@ -1,4 +1,7 @@
-"""A person's decisions about calls: checked, bound to what was shown, made once and together.
+"""People's decisions about calls: checked, bound to what was shown, made once and together.
+
+Where others than the requester decide, a person's yes is a vote, and the vote that completes their
+number is the decision: both are in one commit, which also starts the run again.
 
 A decision counts until its approval expires. A wall clock can be wrong on one machine, or be moved
 by a day while everything runs; then it would end every approval there is. So an approval expires
@@ -12,10 +15,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.calls import steps
+from sk_agents.engine.calls import reviews, steps
 from sk_agents.engine.calls.call import Approval, Call, effective_call
-from sk_agents.engine.commands import DecideApproval
-from sk_agents.engine.events import ApprovalDecided, ApprovalRequested, Event, GrantChanged
+from sk_agents.engine.commands import DecideApproval, WithdrawVote
+from sk_agents.engine.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    Event,
+    GrantChanged,
+    VoteCast,
+    VoteWithdrawn,
+)
 from sk_agents.engine.log.commits import Pending
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import ApprovalState, Entry
@@ -51,13 +61,18 @@ async def decide(
     """Decide approvals of one run in one commit; `None` if this same request did so before.
 
     Raises:
-        ApprovalNotFound: no such approval of this user, or not of the run it is said to be of.
+        ApprovalNotFound: no such approval that this user may see, or not of the run it is said to
+            be of.
+        NotApprover: others decide about it.
         ApprovalAlreadyDecided, ApprovalExpired, ApprovalWithdrawn, Conflict: one of them, and
             nothing was changed.
         ApprovalMismatch, InvalidInput, Forbidden: as `decision_events`, or one is named twice;
             nothing was changed.
     """
-    asked = [(one, await catalog.approval(one.approval_id, one.user_id)) for one in commands]
+    asked = [
+        (one, await catalog.approval(one.approval_id, one.user_id, one.memberships))
+        for one in commands
+    ]
     _check_places(asked)
     for _ in range(RACES):
         try:
@@ -91,7 +106,7 @@ async def _decide(
     found = [(command, *asked_call(known, entry)) for command, entry in asked]
     for (command, entry), (*_, approval) in zip(asked, found, strict=True):
         # A yes counts until the moment that was shown: the log and the index must agree on it.
-        if command.approved and entry.open and entry.due_at != approval.request.expires_at:
+        if command.approved and entry.open and entry.due_at != approval.expires_at:
             raise ApprovalMismatch(approval_id=entry.key)
     still_open = [one for one in found if check_open(one[3], one[0])]
     if not still_open:
@@ -105,20 +120,60 @@ async def _decide(
         for command, run, call, _ in still_open
         for event in decision_events(known, run, call, command, agent, services.ids)
     ]
-    first_due = min((approval.request for *_, approval in still_open), key=_due)
-    guard = Pending(
-        first_due.approval_id,
-        in_time=not any(has_passed(one[3].request, services.clock) for one in still_open),
-        next_seq=known.state.next_seq,
-        exact=True,
-    )
-    with lend(known, asked[0][0].authorization):
+    if not events:
+        return None
+    guard = _pending(services, known, [approval for *_, approval in still_open])
+    if not any(isinstance(event, ApprovalDecided) for event in events):
+        await services.commit(known, guard, *events)
+        return known
+    with lend(known, own_header(known, asked[0][0])):
         await services.commit(known, guard, *events, lease=services.claim_if_free())
     return known
 
 
-def _due(request: ApprovalRequested) -> float:
-    return request.expires_at.timestamp() if request.expires_at is not None else float("inf")
+def own_header(known: KnownThread, command: DecideApproval) -> str | None:
+    """The header of a requester who decides. One of others must not reach the requester's tools."""
+    return command.authorization if command.user_id == known.head.user_id else None
+
+
+async def withdraw(services: Services, catalog: ThreadCatalog, command: WithdrawVote) -> None:
+    """Take a vote back while nothing is decided.
+
+    Raises:
+        ApprovalNotFound, VoteNotFound, NotApprover: see `reviews.withdrawn_vote`.
+        ApprovalAlreadyDecided, ApprovalExpired: too late.
+    """
+    entry = await catalog.approval(command.approval_id, command.user_id, command.memberships)
+    for _ in range(RACES):
+        known = await services.threads.load(entry.thread_id)
+        *_, approval = asked_call(known, entry)
+        check_open(approval, DecideApproval(entry.key, command.user_id, approved=False))
+        vote = reviews.withdrawn_vote(approval, known.head.user_id, command)
+        try:
+            await services.commit(known, _pending(services, known, [approval]), vote)
+            return
+        except SequenceConflict:
+            continue
+    raise Conflict(thread_id=entry.thread_id)
+
+
+def _pending(services: Services, known: KnownThread, approvals: Sequence[Approval]) -> Pending:
+    """Exactly as read, and none of them late. One that is held at the end of its time never is."""
+    first_due = min(approvals, key=_due)
+    return Pending(
+        first_due.request.approval_id,
+        in_time=not any(
+            has_passed(one, services.clock)
+            for one in approvals
+            if one.request.review is None or one.request.review.on_expiry != "hold"
+        ),
+        next_seq=known.state.next_seq,
+        exact=True,
+    )
+
+
+def _due(approval: Approval) -> float:
+    return approval.expires_at.timestamp() if approval.expires_at is not None else float("inf")
 
 
 def asked_call(known: KnownThread, entry: Entry) -> tuple[Run, Call, Approval]:
@@ -152,6 +207,9 @@ async def past_approval(store: Store, entry: Entry) -> Approval:
         for event in events:
             if isinstance(event, ApprovalRequested) and event.approval_id == entry.key:
                 approval = Approval(event)
+            if isinstance(event, VoteCast | VoteWithdrawn) and event.approval_id == entry.key:
+                if approval is not None:
+                    approval.take(event)
             if isinstance(event, ApprovalDecided) and event.approval_id == entry.key and approval:
                 approval.decision = approval.decision or event
                 approval.state = ApprovalState(event.outcome)
@@ -166,12 +224,12 @@ def check_open(approval: Approval, command: DecideApproval) -> bool:
     Raises:
         ApprovalAlreadyDecided, ApprovalExpired: it was decided otherwise.
     """
+    decision, vote = approval.decision, approval.votes.get(command.user_id)
+    said = [one.idempotency_key for one in (decision, vote) if one is not None]
+    if command.idempotency_key is not None and command.idempotency_key in said:
+        return False
     if approval.state is ApprovalState.PENDING:
         return True
-    decision = approval.decision
-    if decision is not None and command.idempotency_key is not None:
-        if decision.idempotency_key == command.idempotency_key:
-            return False
     if approval.state is ApprovalState.EXPIRED:
         raise ApprovalExpired(approval_id=command.approval_id)
     outcome = decision.outcome if decision is not None else "decided"
@@ -183,26 +241,38 @@ def check_open(approval: Approval, command: DecideApproval) -> bool:
 def decision_events(
     known: KnownThread, run: Run, call: Call, command: DecideApproval, agent: Agent, ids: Ids
 ) -> Iterator[Event]:
-    """The deciding commit's events.
+    """The deciding commit's events; none if this person has voted so before.
 
     Raises:
         ApprovalMismatch: the caller echoes another digest than the one that was shown.
         InvalidInput: the verb does not fit the kind, or edited arguments or an answer break
             their schema.
-        Forbidden: policy denies the edited call.
+        Forbidden: policy denies the edited call, or wants others to decide about it.
+        NotApprover, ApprovalNotFound: see `reviews.right_to_vote`.
     """
     approval = call.approval
     assert approval is not None
     request = approval.request
     if command.digest is not None and command.digest != request.digest:
         raise ApprovalMismatch(approval_id=request.approval_id)
-    _check_verb(command, request.kind)
+    if approval.audience.keys:
+        # Before anything of what was sent: it is not for everyone to learn what would fit.
+        reviews.right_to_vote(approval, known.head.user_id, command.user_id, command.memberships)
+        _check_vote(command, request)
+    elif command.user_id != known.head.user_id:
+        raise ApprovalNotFound(approval_id=request.approval_id)
+    _check_verb(command, request)
     if request.kind == "question" and command.approved:
         _check_answer(request, command.answer, agent)
     edited = command.edited_arguments if command.approved else None
     digest = None
     if edited is not None:
         edited, digest = _checked_edit(known, run, call, edited, agent)
+    if approval.audience.keys:
+        votes = list(reviews.votes(approval, known.head.user_id, command, digest or request.digest))
+        yield from votes
+        if not votes or (command.approved and approval.missing > 1):
+            return
     yield ApprovalDecided(
         run_id=run.run_id,
         approval_id=request.approval_id,
@@ -210,6 +280,8 @@ def decision_events(
         outcome="approved" if command.approved else "rejected",
         by="human",
         decided_by=command.user_id,
+        decided_by_name=command.user_name,
+        audience=approval.listed_for,
         message=command.message,
         edited_arguments=edited,
         digest=digest,
@@ -228,11 +300,24 @@ def decision_events(
         )
 
 
-def _check_verb(command: DecideApproval, kind: str) -> None:
+def _check_vote(command: DecideApproval, request: ApprovalRequested) -> None:
+    if command.remember is not None:
+        raise InvalidInput("A call that others decide about is asked about each time.")
+    review = request.review
+    if command.edited_arguments is not None and review is not None and review.quorum > 1:
+        raise InvalidInput(
+            "Several people decide about this call as it is shown: reject it and say what to "
+            "change, so that it is asked about again."
+        )
+
+
+def _check_verb(command: DecideApproval, request: ApprovalRequested) -> None:
+    kind = request.kind
     if kind == "tool" or not command.approved:
         return
-    if kind == "outcome_unknown" and command.choice is None:
-        raise InvalidInput("Say what happened: choice is one of done, retry, give_up.")
+    if kind == "outcome_unknown" and command.choice not in (request.choices or ()):
+        choices = ", ".join(request.choices or ())
+        raise InvalidInput(f"Say what happened: choice is one of {choices}.")
     if kind == "question" and command.answer is None:
         raise InvalidInput("A question needs an answer.")
     if kind == "auth" and command.authorization is None:
@@ -269,19 +354,25 @@ def _checked_edit(
     wanted = wanted.model_copy(update={"arguments": checked})
     if agent.policy.verdict(wanted, spec) == "deny":
         raise Forbidden("Policy denies the call as edited.")
-    return checked, steps.digest_of(known.head.thread_id, run.run_id, wanted, spec)
+    asked, review = call.approval and call.approval.request.review, None
+    if agent.policy.verdict(wanted, spec) == "ask":
+        review = agent.policy.review(wanted, spec)
+    if (review and review.demands) != (asked and asked.demands):
+        raise Forbidden("Other people decide about the call as edited: reject it instead.")
+    return checked, steps.digest_of(known.head.thread_id, run.run_id, wanted, spec, review)
 
 
-def has_passed(request: ApprovalRequested, clock: Clock) -> bool:
+def has_passed(approval: Approval, clock: Clock) -> bool:
     """Whether at least its lifetime has passed since it was asked, whatever the wall clock says.
 
     An older one, that does not say when it was asked by the host's clock, is judged by the wall
     clock alone.
     """
-    if request.expires_at is None or request.asked_uptime is None:
+    term = approval.term
+    if term.expires_at is None or term.asked_uptime is None:
         return True
-    lifetime = (request.expires_at - request.at).total_seconds()
+    lifetime = (term.expires_at - term.at).total_seconds()
     now = clock.monotonic()
     # After a restart of the machine only the time since then has passed for sure.
-    passed = now - request.asked_uptime if now >= request.asked_uptime else now
+    passed = now - term.asked_uptime if now >= term.asked_uptime else now
     return passed >= lifetime

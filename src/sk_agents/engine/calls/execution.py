@@ -32,7 +32,14 @@ from sk_agents.engine.events import (
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.engine.log.commits import Pending
-from sk_agents.engine.models import ApprovalKind, ApprovalState, CallState, Effect, ToolCall
+from sk_agents.engine.models import (
+    ApprovalKind,
+    ApprovalState,
+    CallState,
+    Effect,
+    Review,
+    ToolCall,
+)
 from sk_agents.engine.run.run_context import RunContext
 from sk_agents.engine.services import STORE_TROUBLE, Services
 from sk_agents.engine.turns import Question, ToolChunk, ToolContext, ToolResult, ToolSpec
@@ -160,20 +167,29 @@ def approval_request(
     shown: dict[str, Any],
     choices: tuple[str, ...] | None,
     schema: dict[str, Any] | None,
+    review: Review | None = None,
 ) -> ApprovalRequested:
-    clock = context.services.clock
-    lifetime = timedelta(seconds=context.agent.limits.approval_seconds)
+    """Whatever it asks, its digest covers who may allow the call; only whether the call may run
+    is put to others than the requester."""
+    clock, now = context.services.clock, context.services.clock.now()
+    seconds = review.lifetime if review is not None and kind == "tool" else None
+    lifetime = seconds or context.agent.limits.approval_seconds
+    # An inbox is sorted by id: the oldest comes first.
+    approval_id = f"approval_{int(now.timestamp() * 1000):012x}-{context.services.ids.new()}"
     return ApprovalRequested(
         run_id=context.run_id,
-        approval_id=f"approval_{context.services.ids.new()}",
+        approval_id=approval_id,
         call_id=wanted.id,
         kind=kind,
-        digest=digest_of(context.thread_id, context.run_id, wanted, spec),
+        digest=digest_of(context.thread_id, context.run_id, wanted, spec, review),
         shown=shown,
         choices=choices,
         answer_schema=schema,
-        expires_at=clock.now() + lifetime,
+        expires_at=now + timedelta(seconds=lifetime),
         asked_uptime=clock.monotonic(),
+        review=review.model_copy(update={"lifetime": lifetime})
+        if review is not None and kind == "tool"
+        else None,
     )
 
 

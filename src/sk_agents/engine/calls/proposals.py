@@ -10,6 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sk_agents.engine.agent import Agent
@@ -29,8 +30,21 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _FOREIGN = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def proposals(reply: Reply, agent: Agent, ids: Ids) -> Iterator[ToolProposed]:
-    """One proposal a call; what cannot run says why, for the model to read."""
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many calls of a round may run, and what the model reads about the others."""
+
+    calls: int
+    problem: str
+
+
+def proposals(
+    reply: Reply, agent: Agent, ids: Ids, *, room: Room, question: str | None = None
+) -> Iterator[ToolProposed]:
+    """One proposal a call; what cannot run says why, for the model to read.
+
+    The first one that can run asks `question`, if there is one.
+    """
     limits = agent.limits
     specs = {spec.name: spec for spec in agent.toolbox.specs()}
     seen: set[str] = set()
@@ -38,10 +52,15 @@ def proposals(reply: Reply, agent: Agent, ids: Ids) -> Iterator[ToolProposed]:
         problem = None
         if position >= limits.calls_per_round:
             problem = f"Too many calls at once: the limit is {limits.calls_per_round}."
+        elif position >= room.calls:
+            problem = room.problem
         elif wanted.provider_id and wanted.provider_id in seen:
             problem = "This call repeats the id of another one."
         seen.add(wanted.provider_id)
         proposal = _proposal(reply, agent, specs, wanted, f"call_{ids.new()}", problem)
+        if question is not None and proposal.problem is None:
+            proposal = proposal.model_copy(update={"budget": question, "gated": True})
+            question = None
         # The tokens of a round are counted with its first call.
         yield proposal.model_copy(update={"usage": reply.usage}) if position == 0 else proposal
 

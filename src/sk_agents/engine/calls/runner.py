@@ -14,7 +14,7 @@ from sk_agents.engine.calls.execution import (
     execute,
     printable,
 )
-from sk_agents.engine.calls.proposals import proposals
+from sk_agents.engine.calls.proposals import Room, proposals
 from sk_agents.engine.events import (
     ApprovalRequested,
     Event,
@@ -24,9 +24,10 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.canonical import digest
-from sk_agents.engine.models import ApprovalKind, CallState, Effect, ToolCall
+from sk_agents.engine.models import ApprovalKind, CallState, Effect, Review, ToolCall
 from sk_agents.engine.run.rounds import Reply
 from sk_agents.engine.run.run_context import RunContext
+from sk_agents.engine.services import patiently
 from sk_agents.engine.turns import ToolContext, ToolSpec
 from sk_agents.exceptions import LeaseLost, SequenceConflict
 
@@ -51,10 +52,34 @@ class CallRunner:
         """The events of a round that asks for calls."""
         events: list[Event] = [*reply.thoughts()]
         loop_slice = _LoopSlice()
-        for proposal in proposals(reply, self._context.agent, self._context.services.ids):
+        agent, ids = self._context.agent, self._context.services.ids
+        room = await self._room(len(reply.calls))
+        question = self._question(reply)
+        for proposal in proposals(reply, agent, ids, room=room, question=question):
             events.append(proposal)
             await loop_slice.yield_if_used_up()
         return events
+
+    async def _room(self, wanted: int) -> Room:
+        """How many further calls this run and its user may make."""
+        context, most = self._context, self._context.agent.limits.tool_calls
+        wanted = min(wanted, context.agent.limits.calls_per_round)
+        if most is not None and len(context.run.calls) + wanted > most:
+            left = max(0, most - len(context.run.calls))
+            problem = f"This turn has made as many calls as it may: {most}. Answer without more."
+        else:
+            left = wanted
+            problem = "You have made as many calls in this hour as you may. Answer without more."
+        spender = context.spender
+        admitted = await patiently(lambda: context.services.budget.admit_calls(spender, left))
+        return Room(admitted, problem)
+
+    def _question(self, reply: Reply) -> str | None:
+        """What a person is asked before the run goes on to spend, once in a run. Where no person
+        can be asked, only the end of the budget stops it."""
+        if not self._context.agent.is_attended or steps.asks_about_budget(self._context.run):
+            return None
+        return reply.budget_question
 
     async def advance(self) -> bool:
         """Take the next step of every call that has one; True if anything was done."""
@@ -165,8 +190,12 @@ class CallRunner:
                 verdict,
                 lacks_authorization,
                 may_hand_over=not header.is_lost,
+                review=self._review(effective_call(call), spec),
             )
         )
+
+    def _review(self, wanted: ToolCall, spec: ToolSpec | None) -> Review | None:
+        return self._context.agent.policy.review(wanted, spec) if spec is not None else None
 
     def _events(self, call: Call, step: steps.Step, spec: ToolSpec | None) -> Iterator[Event]:
         run_id, call_id = self._context.run_id, call.proposal.call_id
@@ -195,7 +224,7 @@ class CallRunner:
             run_id=run_id,
             call_id=wanted.id,
             attempt=step.attempt,
-            digest=steps.digest_of(thread_id, run_id, wanted, spec),
+            digest=steps.digest_of(thread_id, run_id, wanted, spec, self._review(wanted, spec)),
             idempotency_key=digest([thread_id, run_id, wanted.id]),
             approval_id=step.approval_id,
             grant_id=step.grant_id,
@@ -203,9 +232,12 @@ class CallRunner:
 
     def _asked(self, call: Call, kind: ApprovalKind, spec: ToolSpec | None) -> ApprovalRequested:
         wanted = effective_call(call)
-        choices, schema = _answers(kind, wanted)
+        review = self._review(wanted, spec)
+        choices, schema = _answers(kind, wanted, review)
         shown = steps.shown_call(wanted)
-        return approval_request(self._context, wanted, spec, kind, shown, choices, schema)
+        if kind == "tool" and call.proposal.budget is not None:
+            shown["budget"] = call.proposal.budget
+        return approval_request(self._context, wanted, spec, kind, shown, choices, schema, review)
 
     def _dispatch(self, call: Call, spec: ToolSpec, checked: float) -> None:
         failpoint("tool_started")
@@ -327,11 +359,13 @@ def _is_refusal(one: NextStep) -> bool:
 
 
 def _answers(
-    kind: ApprovalKind, wanted: ToolCall
+    kind: ApprovalKind, wanted: ToolCall, review: Review | None
 ) -> tuple[tuple[str, ...] | None, dict[str, Any] | None]:
     """What may be answered: the choices there are, or the schema to follow."""
     if kind == "outcome_unknown":
-        return ("done", "retry", "give_up"), None
+        # The requester says what became of it, but cannot allow what others have to allow.
+        may_retry = review is None or review.demands is None
+        return ("done", "retry", "give_up") if may_retry else ("done", "give_up"), None
     if kind != "question":
         return None, None
     choices, schema = wanted.arguments.get("choices"), wanted.arguments.get("schema")

@@ -10,7 +10,14 @@ from sk_agents.engine.calls.call import Approval, Call, effective_call, proposed
 from sk_agents.engine.events import ApprovalRequested
 from sk_agents.engine.log.canonical import approval_digest, digest
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.models import ApprovalState, CallState, DecidedBy, Effect, ToolCall
+from sk_agents.engine.models import (
+    ApprovalState,
+    CallState,
+    DecidedBy,
+    Effect,
+    Review,
+    ToolCall,
+)
 from sk_agents.engine.turns import ToolSpec
 
 
@@ -73,7 +80,8 @@ Step = Start | Ask | AskAgain | AskOutcome | Finish | Wait | HandOver
 class Case:
     """A call, and everything that decides what is done with it.
 
-    `verdict` is the policy's answer for the call as it stands; `spec` the tool as it is now. With
+    `verdict` is the policy's answer for the call as it stands, `review` what it demands of those
+    who decide about it; `spec` is the tool as it is now. With
     `lacks_authorization` the tool may not be run before a user has lent it their header; with
     `may_hand_over`, one that was lent a header elsewhere is left to the instance that has it.
     """
@@ -86,12 +94,15 @@ class Case:
     verdict: str
     lacks_authorization: bool = False
     may_hand_over: bool = False
+    review: Review | None = None
 
     def digest_of(self, call: ToolCall) -> str:
-        return digest_of(self.thread_id, self.run.run_id, call, self.spec)
+        return digest_of(self.thread_id, self.run.run_id, call, self.spec, self.review)
 
 
-def digest_of(thread_id: str, run_id: str, call: ToolCall, spec: ToolSpec | None) -> str:
+def digest_of(
+    thread_id: str, run_id: str, call: ToolCall, spec: ToolSpec | None, review: Review | None
+) -> str:
     return approval_digest(
         thread_id=thread_id,
         run_id=run_id,
@@ -99,12 +110,18 @@ def digest_of(thread_id: str, run_id: str, call: ToolCall, spec: ToolSpec | None
         tool=call.name,
         definition_digest=spec.definition_digest if spec is not None else "",
         arguments=call.arguments,
+        demands=review.demands if review is not None else None,
     )
 
 
 def shown_call(call: ToolCall) -> dict[str, Any]:
     """What a person is shown of a call they are asked about."""
     return {"tool_name": call.name, "arguments": call.arguments}
+
+
+def asks_about_budget(run: Run) -> bool:
+    """Whether a person was asked already, in this run, whether it may spend more."""
+    return any(call.proposal.budget is not None for call in run.calls.values())
 
 
 def invalid_rounds(run: Run) -> int:
@@ -151,8 +168,13 @@ def _next_step(case: Case) -> Step:
         return _approved(case, approval)
     if spec.question:
         return Ask("question")
+    if call.proposal.budget is not None:
+        return Ask()
     if case.verdict == "allow":
         return Start()
+    if case.review is not None and case.review.demands is not None:
+        # A requester's standing approval does not stand for others.
+        return Ask()
     for grant in case.state.grants.values():
         if grant.tool == name and (grant.scope == "thread" or grant.run_id == case.run.run_id):
             return Start(grant_id=grant.grant_id)
@@ -184,7 +206,8 @@ def _refused(approval: Approval) -> Step:
     if is_late:
         done = "authorized" if kind == "auth" else "approved"
         return Finish("refused", "timeout", f"Nobody {done} this call in time. It did not run.")
-    who = (approval.decision.decided_by if approval.decision else None) or "the user"
+    decision = approval.decision
+    who = (decision.decided_by_name or decision.decided_by if decision else None) or "the user"
     return Finish("refused", "human", f"Rejected by {who}{_reason(approval)} It did not run.")
 
 

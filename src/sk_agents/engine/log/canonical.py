@@ -46,18 +46,21 @@ def approval_digest(
     tool: str,
     definition_digest: str,
     arguments: Mapping[str, Any],
+    demands: Mapping[str, Any] | None = None,
 ) -> str:
-    """What an approval is bound to: this call of this tool with these arguments, nothing else."""
-    return digest(
-        {
-            "thread_id": thread_id,
-            "run_id": run_id,
-            "call_id": call_id,
-            "tool": tool,
-            "definition_digest": definition_digest,
-            "arguments": arguments,
-        }
-    )
+    """What an approval is bound to: this call of this tool with these arguments, nothing else.
+
+    `demands` say who may allow it, if that is not the requester.
+    """
+    bound: dict[str, Any] = {
+        "thread_id": thread_id,
+        "run_id": run_id,
+        "call_id": call_id,
+        "tool": tool,
+        "definition_digest": definition_digest,
+        "arguments": arguments,
+    }
+    return digest(bound if demands is None else bound | {"demands": demands})
 
 
 def _spelt(value: Any) -> str:

@@ -19,6 +19,7 @@ from sk_agents.engine.events import (
     Event,
     GrantChanged,
     Imported,
+    ReviewExtended,
     RunEnded,
     RunQueued,
     RunStarted,
@@ -32,11 +33,13 @@ from sk_agents.engine.events import (
 from sk_agents.engine.log.state import merge_metadata
 from sk_agents.engine.models import (
     STATUS_AFTER,
+    Audience,
     Entry,
     EntryKind,
     NewThread,
     Thread,
     ThreadStatus,
+    review_key,
 )
 from sk_agents.exceptions import (
     ApprovalAlreadyDecided,
@@ -199,7 +202,7 @@ def admit(
         [numbered(event, seq, now) for seq, event in enumerate(commit.events, head.next_seq)]
     )
     thread = _advanced(head, commit, events, leased=leased, now=now)
-    return Admission(thread, events, tuple(_entries(thread, events)))
+    return Admission(thread, events, tuple(entries_of(thread, events)))
 
 
 def claimed(head: Thread, owner: str, *, leased: bool, now: datetime) -> Thread:
@@ -362,11 +365,18 @@ def _holder(head: Thread, commit: Commit, *, leased: bool) -> tuple[str | None, 
     return head.owner, head.epoch
 
 
-def _entries(thread: Thread, events: Sequence[Event]) -> Iterator[Entry]:
+def entries_of(thread: Thread, events: Sequence[Event]) -> Iterator[Entry]:
+    """The index rows that these events of a thread make or replace, in this order."""
+
     def entry(
         kind: EntryKind, key: str, *, is_open: bool = True, due_at: datetime | None = None
     ) -> Entry:
         return Entry(kind, key, thread.thread_id, thread.user_id, event.run_id, is_open, due_at)
+
+    def reviews(approval_id: str, audience: Audience | None, *, is_open: bool) -> Iterator[Entry]:
+        for key in audience.keys if audience is not None else ():
+            place = review_key(approval_id, key)
+            yield Entry("review", place, thread.thread_id, key, event.run_id, is_open)
 
     for event in events:
         if type(event) in _UNREMARKABLE:
@@ -376,8 +386,15 @@ def _entries(thread: Thread, events: Sequence[Event]) -> Iterator[Entry]:
                 yield entry("run", event.run_id, is_open=False)
             case ApprovalRequested():
                 yield entry("approval", event.approval_id, due_at=event.expires_at)
+                if event.review is not None:
+                    yield from reviews(event.approval_id, event.review.audience, is_open=True)
+            case ReviewExtended():
+                yield entry("approval", event.approval_id, due_at=event.expires_at)
+                yield from reviews(event.approval_id, event.left, is_open=False)
+                yield from reviews(event.approval_id, event.audience, is_open=True)
             case ApprovalDecided():
                 yield entry("approval", event.approval_id, is_open=False)
+                yield from reviews(event.approval_id, event.audience, is_open=False)
             case GrantChanged():
                 yield entry("grant", event.grant_id, is_open=event.granted)
             case _:

@@ -62,6 +62,7 @@ class Run:
     on_disconnect: str | None = None
     response_schema: dict[str, Any] | None = None
     trace: str | None = None
+    user_name: str | None = None
     thoughts: list[Thinking] = field(default_factory=list)
     calls: dict[str, Call] = field(default_factory=dict)
     # Those of them without a result.
@@ -235,6 +236,7 @@ class ThreadState:
             on_disconnect=event.on_disconnect,
             response_schema=event.response_schema,
             trace=event.trace,
+            user_name=event.user_name,
             first_seq=event.seq,
         )
         if event.idempotency_key is not None:

@@ -1,5 +1,8 @@
 """The text of a run as it appears, before it is stored: deltas, for readers in this process.
 
+Readers of a run that another instance drives have a copy of its text (`MirroredRun`), which
+`live_relay` keeps up to date.
+
 Readers pull when a listener of theirs was called. Each remembers how far it has read; what it
 missed while it was slow comes as one piece. So a slow or absent reader costs nothing, and one that
 attaches late gets the text so far.
@@ -125,9 +128,56 @@ class LiveRun:
                 seen[key] = (end, offset + len(content))
                 yield LiveDelta(kind, self.run_id, content, offset, number, attempt, call_id)
 
+    def lengths(self) -> dict[StreamKey, int]:
+        """The open streams, and how many characters each has so far."""
+        return {key: stream.length for key, stream in self._streams.items()}
+
+    def seen_by(self, lengths: Mapping[StreamKey, int]) -> dict[StreamKey, tuple[int, int]]:
+        """For `deltas_since`: where a reader is that has so many characters of each stream, at the
+        start of the chunk in which it stopped."""
+        seen: dict[StreamKey, tuple[int, int]] = {}
+        for key, stream in self._streams.items():
+            left, count, offset = lengths.get(key, 0), 0, 0
+            while count < len(stream.chunks) and offset + len(stream.chunks[count]) <= left:
+                offset += len(stream.chunks[count])
+                count += 1
+            seen[key] = (count, offset)
+        return seen
+
     def _append(self, key: StreamKey, text: str) -> None:
         stream = self._streams.get(key)
         if stream is None:
             stream = self._streams[key] = _Stream()
         stream.chunks.append(text)
         stream.length += len(text)
+
+
+class MirroredRun(LiveRun):
+    """What has arrived here of the text of a run that another instance drives.
+
+    `next_seq` is that of the log as the driver knew it when it sent this: a reader that has read
+    further may have read the stored form of it.
+    """
+
+    def __init__(self, run_id: str, incarnation: str, epoch: int) -> None:
+        super().__init__(run_id)
+        self.incarnation = incarnation
+        self.epoch = epoch
+        self.next_seq = 0
+
+    def is_newer_than(self, epoch: int, next_seq: int) -> bool:
+        return (self.epoch, self.next_seq) > (epoch, next_seq)
+
+    def take(self, next_seq: int, pieces: Mapping[StreamKey, tuple[int, str]]) -> bool:
+        """Add what is new of these pieces, each with its offset; a stream that is not among them is
+        closed. False if something before them is missing."""
+        self.next_seq = next_seq
+        self._streams = {key: one for key, one in self._streams.items() if key in pieces}
+        is_complete = True
+        for key, (offset, content) in pieces.items():
+            length = self._streams[key].length if key in self._streams else 0
+            if offset > length:
+                is_complete = False
+            elif new := content[length - offset :]:
+                self._append(key, new)
+        return is_complete

@@ -88,6 +88,11 @@ class Readers:
         else:
             self._mark_soon(key)
 
+    @property
+    def ending(self) -> list[str]:
+        """The runs that end after their grace, unless a reader comes back."""
+        return list(self._timers)
+
     def _run(self, key: RunKey) -> Run | None:
         known = self._services.threads.known(key.thread_id)
         return known.state.runs.get(key.run_id) if known is not None else None

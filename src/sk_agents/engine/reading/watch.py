@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 # Readers of runs driven elsewhere look by themselves this often, should every signal be lost.
 POLL_SECONDS = 1.0
 PAGE = 500
+# How often a reader that waits asks other instances for the text that follows what it has read.
+ASKS = 2
 # A reader holds no more of a log than this at a time, and one event: many may be stuck at once.
 PAGE_BYTES = 64 * 1024
 
@@ -56,7 +58,7 @@ class _Position:
     incarnation: str | None
     outlet: Outlet | None
     seen: dict[StreamKey, tuple[int, int]] = field(default_factory=dict)
-    seen_run: str | None = None
+    seen_live: LiveRun | None = None
 
     def known(self) -> KnownThread | None:
         """What is known here of the thread that is read, not of one that has its id by now."""
@@ -64,20 +66,31 @@ class _Position:
         return known if known is not None and known.incarnation == self.incarnation else None
 
     def live(self) -> LiveRun | None:
-        """The run that is driven here, for a reader that has read exactly what is known of it here.
+        """The open round, for a reader that has read exactly what its driver knows to be stored.
 
         A reader that is behind reads what is stored first. One may also be ahead, since a commit is
         readable before its sender has the answer: it may have read what the deltas are of.
         """
-        live, known = self.services.live.get(self.thread_id), self.known()
-        if live is None or known is None or known.state.active_run != live.run_id:
+        live = self.services.live.get(self.thread_id)
+        if live is None:
+            return self._mirrored()
+        known = self.known()
+        if known is None or known.state.active_run != live.run_id:
             return None
         is_wanted = self.run_id is None or self.run_id == live.run_id
         return live if is_wanted and known.state.next_seq == self.last + 1 else None
 
+    def _mirrored(self) -> LiveRun | None:
+        """What another instance, which drives the run, has sent of it."""
+        mirror = self.services.relay.mirror(self.thread_id)
+        if mirror is None or mirror.incarnation != self.incarnation:
+            return None
+        is_wanted = self.run_id is None or self.run_id == mirror.run_id
+        return mirror if is_wanted and mirror.next_seq == self.last + 1 else None
+
     def new_deltas(self, live: LiveRun) -> Iterator[LiveDelta]:
-        if live.run_id != self.seen_run:
-            self.seen_run, self.seen = live.run_id, {}
+        if live is not self.seen_live:
+            self.seen_live, self.seen = live, {}
         return live.deltas_since(self.seen)
 
     def on_live_text(self) -> None:
@@ -134,6 +147,8 @@ class Watch:
         # What the last look found: something stored, and a run that is driven here.
         self._found = (False, False)
         self._has_looked = self._has_ended = False
+        # After which event other instances were asked for live text, and how often.
+        self._asked_after, self._times_asked = -1, 0
 
     def __aiter__(self) -> Self:
         return self
@@ -158,6 +173,7 @@ class Watch:
         self._changes = None
         if self._readers is not None and self._run_id is not None:
             self._readers.left(self._thread_id, self._run_id)
+        self._services.relay.left(self._thread_id)
         self._services.threads.unpin(self._thread_id)
         await self._subscription.__aexit__(None, None, None)
 
@@ -178,6 +194,7 @@ class Watch:
         self._must_look = self._position.known() is None
         changes = self._changes = await self._subscription.__aenter__()
         services.threads.pin(thread_id)
+        services.relay.joined(thread_id)
         if self._readers is not None and self._run_id is not None:
             self._readers.joined(self._thread_id, self._run_id)
         return changes
@@ -222,8 +239,19 @@ class Watch:
         if self._thread_id in self._services.stuck:
             raise StoreUnavailable
         has_all = was_live or not had_events
+        if has_all and not was_live:
+            self._ask_for_live_text()
         self._must_look = has_all and not await _was_signalled(changes, self._position)
         return True
+
+    def _ask_for_live_text(self) -> None:
+        """Another instance may drive the run. Once more if nothing came: a message may be lost."""
+        position = self._position
+        if self._asked_after != position.last:
+            self._asked_after, self._times_asked = position.last, 0
+        if self._times_asked < ASKS and position.incarnation is not None:
+            self._times_asked += 1
+            self._services.relay.ask(self._thread_id, position.incarnation)
 
     async def _is_over(self, run_id: str) -> bool:
         """Whether the reader, having read so far, has nothing of this run left to wait for."""

@@ -24,9 +24,10 @@ from sk_agents.engine.reading.live import LiveRun
 from sk_agents.engine.run import lifecycle
 from sk_agents.engine.run.rounds import ModelRound, Reply
 from sk_agents.engine.run.run_context import RunContext, UserHeader
-from sk_agents.engine.services import STORE_TROUBLE, Services
+from sk_agents.engine.services import PAUSES, STORE_TROUBLE, Services
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
+    BudgetExceeded,
     InvalidInput,
     LeaseLost,
     ModelError,
@@ -40,8 +41,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Between two tries of a commit that the store does not take, in seconds.
-PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
 # Who makes a run go on by deciding an approval.
 MOVERS = ("human", "timeout")
 
@@ -199,6 +198,7 @@ class Driver:
         finally:
             if self._services.live.get(self.thread_id) is self._live:
                 del self._services.live[self.thread_id]
+                self._services.relay.ended(self.thread_id)
             self.known.listeners.remove(self.notice)
             self._services.threads.unpin(self.thread_id)
 
@@ -237,7 +237,7 @@ class Driver:
         except TimeoutError:
             await self._calls.stop()
             await self._fail("run_timeout", "The run took longer than it may.")
-        except ModelError as error:
+        except (ModelError, BudgetExceeded) as error:
             await self._fail(error.code, str(error))
         except LeaseLost:
             await self._calls.let_go()

@@ -196,15 +196,28 @@ class Follower(BackgroundTask):
     def __init__(self, services: Services, drivers: Drivers) -> None:
         self._services = services
         self._drivers = drivers
+        # Driven threads to which another instance says that it has committed.
+        self._notified: set[str] = set()
+        self._was_notified = asyncio.Event()
+        services.signals.listen(self._notice)
+
+    def _notice(self, thread_id: str) -> None:
+        if self._drivers.is_driven(thread_id):
+            self._notified.add(thread_id)
+            self._was_notified.set()
 
     async def look(self) -> None:
         """Take over what others have committed; each driver hears of it from its thread."""
-        await self._look_at_driven()
+        await self._look_at({driver.thread_id for driver in self._drivers.active})
         for thread_id in self._drivers.kept_headers:
             await self._reclaim(thread_id)
 
-    async def _look_at_driven(self) -> None:
-        driven = {driver.thread_id: driver.known for driver in self._drivers.active}
+    async def _look_at(self, thread_ids: set[str]) -> None:
+        driven = {
+            driver.thread_id: driver.known
+            for driver in self._drivers.active
+            if driver.thread_id in thread_ids
+        }
         if not driven:
             return
         for head in await self._services.store.heads(driven):
@@ -238,10 +251,19 @@ class Follower(BackgroundTask):
             self._drivers.drop_header(thread_id)
 
     async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + PERIOD_SECONDS
         while True:
-            await asyncio.sleep(PERIOD_SECONDS)
             try:
-                await self.look()
+                async with asyncio.timeout_at(due):
+                    await self._was_notified.wait()
+                is_due = False
+            except TimeoutError:
+                is_due, due = True, loop.time() + PERIOD_SECONDS
+            self._was_notified.clear()
+            notified, self._notified = self._notified, set()
+            try:
+                await (self.look() if is_due else self._look_at(notified))
             except STORE_TROUBLE as error:
                 self._services.look_at(error)
                 logger.warning("driven runs not looked at", extra={"error": type(error).__name__})

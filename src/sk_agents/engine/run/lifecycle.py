@@ -27,6 +27,7 @@ from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.commits import Absent, Claim, Commit, Quiet, Unchanged
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL, CallState, NewThread, RunStatus, Usage
+from sk_agents.engine.ports import Spender
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
@@ -84,7 +85,7 @@ async def begin(services: Services, known: KnownThread, command: StartRun) -> Ac
     """
     check_new(known, command.run_id)
     guard = Quiet(known.state.next_seq)
-    await _check_quota(command)
+    await _check_quota(services, command, command.agent or known.head.agent)
     events: list[Event] = [
         RunStarted(
             **_beginning(services, command),
@@ -105,7 +106,7 @@ async def create(services: Services, command: StartRun, new: NewThread) -> Known
     Raises:
         ThreadExists: another request was faster.
     """
-    await _check_quota(command, makes_thread=True)
+    await _check_quota(services, command, command.agent or new.agent, makes_thread=True)
     started = RunStarted(**_beginning(services, command), message=command.message)
     lease = Claim(services.owner)
     commit_id = services.next_commit_id()
@@ -125,7 +126,7 @@ async def enqueue(services: Services, known: KnownThread, command: StartRun) -> 
     """
     check_new(known, command.run_id)
     guard = Unchanged(known.state.next_seq)
-    await _check_quota(command)
+    await _check_quota(services, command, command.agent or known.head.agent)
     waiting = len(known.state.queue)
     if waiting >= MAX_QUEUED:
         raise LimitExceeded(f"{MAX_QUEUED} messages wait in this conversation already.")
@@ -147,7 +148,7 @@ async def begin_edit(services: Services, known: KnownThread, command: EditRun) -
     check_new(known, command.run_id)
     edited = edited_run(known, command)
     guard = Quiet(known.state.next_seq)
-    await _check_quota(command)
+    await _check_quota(services, command, command.agent or known.head.agent)
     beginning = _beginning(services, command)
     for name in ("agent", "on_disconnect", "response_schema"):
         beginning[name] = beginning[name] or getattr(edited, name)
@@ -186,8 +187,11 @@ def refuse_busy(known: KnownThread) -> None:
         raise ThreadBusy(thread_id=known.head.thread_id, run_id=run_id)
 
 
-async def _check_quota(command: BeginRun, *, makes_thread: bool = False) -> None:
+async def _check_quota(
+    services: Services, command: BeginRun, agent: str, *, makes_thread: bool = False
+) -> None:
     """This may take a while: the guard of the commit has to be made before."""
+    await services.budget.admit(Spender(command.user_id, agent, command.run_id))
     if command.quota is not None:
         await command.quota.admit(command.user_id, makes_thread=makes_thread)
 
@@ -202,6 +206,7 @@ def _beginning(services: Services, command: BeginRun) -> dict[str, Any]:
         "on_disconnect": command.on_disconnect,
         "response_schema": command.response_schema,
         "trace": services.observer.trace(),
+        "user_name": command.user_name,
     }
 
 

@@ -20,6 +20,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TypeVar
 
+from sk_agents.engine.calls import reviews
 from sk_agents.engine.calls.decisions import asked_call, has_passed
 from sk_agents.engine.events import ModelRestarted, RunStarted
 from sk_agents.engine.failpoints import failpoint
@@ -185,15 +186,18 @@ class Sweeper(BackgroundTask):
     async def _expire(self, entry: Entry) -> None:
         known = await self._services.threads.load(entry.thread_id)
         *_, approval = asked_call(known, entry)
-        if not has_passed(approval.request, self._services.clock):
+        if not has_passed(approval, self._services.clock):
             logger.warning(
                 "an approval is due by the wall clock only: it stays open",
                 extra={"approval_id": entry.key},
             )
             return
+        guard = Pending(entry.key, overdue=True, next_seq=known.state.next_seq)
+        if (extended := reviews.extension(approval, self._services.clock)) is not None:
+            await self._services.commit(known, guard, extended)
+            return
         expired = approval.closed("expired", "timeout")
         lease = self._services.claim_if_free()
-        guard = Pending(entry.key, overdue=True, next_seq=known.state.next_seq)
         await self._services.commit(known, guard, expired, lease=lease)
         self._drivers.drive(known)
 

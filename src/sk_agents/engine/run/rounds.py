@@ -12,6 +12,7 @@ from sk_agents.engine.models import Usage
 from sk_agents.engine.run.context_window import ContextWindow, compaction, cut_to_fit, tokens
 from sk_agents.engine.run.conversation import conversation
 from sk_agents.engine.run.run_context import RunContext
+from sk_agents.engine.services import patiently
 from sk_agents.engine.turns import (
     CallRequested,
     ModelPiece,
@@ -33,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 # A reply that broke off is asked for once more.
 ATTEMPTS = 2
+# Where the model does not count.
+BYTES_PER_TOKEN = 4
 
 
 @dataclass(slots=True)
@@ -47,6 +50,9 @@ class Reply:
     limits: ReplyLimits = ReplyLimits()
     text_bytes: int = 0
     argument_bytes: int = 0
+    has_begun: bool = False
+    # What to ask a person before the run spends more.
+    budget_question: str | None = None
 
     def take(self, piece: TextDelta | ReasoningDelta) -> None:
         """Raises ReplyTooLarge."""
@@ -96,22 +102,59 @@ class ModelRound:
         run = context.run
         self.number = 1 + run.rounds
         self._attempt = run.attempt(self.number)
+        self._reply: Reply | None = None
+        self._prompt_tokens = 0
 
     async def ask(self) -> Reply:
-        """The whole reply, streamed to readers as it comes.
+        """The whole reply, streamed to readers as it comes. It is paid for once, however often the
+        model was asked for it.
 
         Raises:
             ModelError: there is none to be had.
+            BudgetExceeded: it may not be asked for.
         """
         context = self._context
         await self._compact(context.agent.context_window)
+        prompt, budget, spender = self._prompt(), context.services.budget, context.spender
+        estimate = self._estimate()
+        reservation = await patiently(lambda: budget.reserve(spender, estimate))
+        try:
+            reply = await self._replied(prompt)
+        finally:
+            # On the way out of a cancelled run, too: what was received has to be paid for.
+            question = await budget.settle(reservation, self._used(estimate))
+        reply.budget_question = question
+        return reply
+
+    def _estimate(self) -> Usage:
+        """What the call will use at most, by our own count of the prompt's tokens."""
+        agent = self._context.agent
+        usage = Usage(
+            prompt_tokens=min(self._prompt_tokens, agent.context_window.budget),
+            completion_tokens=agent.max_tokens or agent.context_window.reserve,
+        )
+        return agent.price.applied(usage) if agent.price is not None else usage
+
+    def _used(self, estimate: Usage) -> Usage:
+        """As the model has counted; of a reply that broke off, about as much as has arrived."""
+        reply, price = self._reply, self._context.agent.price
+        if reply is None or reply.usage.total_tokens or not reply.has_begun:
+            return reply.usage if reply is not None else Usage()
+        usage = Usage(
+            prompt_tokens=estimate.prompt_tokens,
+            completion_tokens=(reply.text_bytes + reply.argument_bytes) // BYTES_PER_TOKEN,
+        )
+        return price.applied(usage) if price is not None else usage
+
+    async def _replied(self, prompt: Prompt) -> Reply:
+        context = self._context
         last = self._attempt + ATTEMPTS - 1
         while True:
             try:
                 with context.services.observer.model_call(
                     context.known.head, context.run, context.agent.name, self.number
                 ) as replied:
-                    reply = await self._stream()
+                    reply = await self._stream(prompt)
                     replied(reply.usage, reply.finish_reason)
                 return reply
             except (ModelInterrupted, ContextTooLong) as error:
@@ -128,6 +171,7 @@ class ModelRound:
                         reason=error.code,
                     )
                 )
+                prompt = self._prompt()
 
     async def _compact(self, window: ContextWindow) -> bool:
         """Leave out old turns if the prompt would not fit; False if nothing was left out."""
@@ -143,17 +187,17 @@ class ModelRound:
         sent = self._context.known.transcript.tokens
         return await self._compact(ContextWindow(sent // 2, reserve=0))
 
-    async def _stream(self) -> Reply:
+    async def _stream(self, prompt: Prompt) -> Reply:
         context = self._context
         agent, live = context.agent, context.live
         live.begin(self.number, self._attempt)
-        reply = Reply(context.run_id, self.number, limits=agent.limits.reply)
-        prompt = self._prompt()
+        reply = self._reply = Reply(context.run_id, self.number, limits=agent.limits.reply)
         failpoint("model_called")
         try:
             stream = agent.model.stream(prompt)
             try:
                 async for pieces in stream:
+                    reply.has_begun = True
                     failpoint("model_streaming")
                     said = len(reply.text) + len(reply.reasoning)
                     is_whole = self._take(reply, pieces)
@@ -199,6 +243,7 @@ class ModelRound:
         agent, known = self._context.agent, self._context.known
         messages = conversation(known.state, known.transcript, agent.instructions)
         size = known.transcript.tokens + agent.instruction_tokens + tokens(messages.now)
+        self._prompt_tokens = size
         fits = size <= agent.context_window.budget
         return Prompt(
             messages=messages if fits else cut_to_fit(messages, agent.context_window),

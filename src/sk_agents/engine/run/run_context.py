@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.events import Event
 from sk_agents.engine.log.state import Run
+from sk_agents.engine.ports import Spender
 from sk_agents.engine.reading.live import LiveRun
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.known import KnownThread
@@ -56,6 +57,12 @@ class RunContext:
     @property
     def thread_id(self) -> str:
         return self.known.head.thread_id
+
+    @property
+    def spender(self) -> Spender:
+        head = self.known.head
+        agent = self.run.agent or head.agent or self.agent.name
+        return Spender(head.user_id, agent, self.run_id)
 
     @property
     def run(self) -> Run:

@@ -7,16 +7,25 @@ when another writer was faster.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from sk_agents.engine.calls import reviews
 from sk_agents.engine.calls.call import Approval, Call
 from sk_agents.engine.events import BranchChanged, Event, GrantChanged, ThreadChanged
 from sk_agents.engine.log.commits import Absent, Commit, Committed, Unchanged
 from sk_agents.engine.log.state import Run, ThreadState, fold
-from sk_agents.engine.models import TERMINAL, Entry, EntryKind, NewThread, Thread
+from sk_agents.engine.models import (
+    TERMINAL,
+    ApprovalState,
+    Entry,
+    EntryKind,
+    NewThread,
+    Thread,
+    approval_of,
+)
 from sk_agents.engine.ports import ThreadPage, ThreadQuery
 from sk_agents.engine.run import lifecycle
 from sk_agents.engine.services import Services
@@ -156,30 +165,70 @@ class ThreadCatalog:
             return
         raise Conflict(thread_id=thread_id)
 
-    async def inbox(self, user_id: str, *, after: str | None, limit: int) -> Page[Asked]:
-        """What waits for this user's decision, by approval id; what just ended is left out."""
-        return await self._page("approval", user_id, after, limit, self._asked)
+    async def inbox(
+        self,
+        user_id: str,
+        memberships: Set[str] = frozenset(),
+        *,
+        after: str | None,
+        limit: int,
+    ) -> Page[Asked]:
+        """What waits in this user's threads and for the audiences this user belongs to, by
+        approval id, so the oldest first; what just ended is left out."""
+        store = self._services.store
+        own = await store.open_entries("approval", user_id, after=after, limit=limit)
+        found = {entry.key: entry for entry in own}
+        # Everything of this approval is listed behind it, and before the next one.
+        behind = f"{after}@\uffff" if after is not None else None
+        for key in sorted(reviews.keys_of(user_id, memberships)):
+            for entry in await store.open_entries("review", key, after=behind, limit=limit):
+                found.setdefault(approval_of(entry.key), entry)
+        chosen = sorted(found)[:limit]
+        items = [item for key in chosen if (item := await self._waiting(found[key])) is not None]
+        return Page(items, chosen[-1] if len(chosen) == limit else None)
+
+    async def _waiting(self, entry: Entry) -> Asked | None:
+        asked = await self._asked(entry)
+        is_open = asked is not None and asked.approval.state is ApprovalState.PENDING
+        if asked is None or not is_open:
+            return None
+        if entry.kind == "review" and entry.user_id not in asked.approval.audience.keys:
+            return None
+        return asked
 
     async def waiting(self, user_id: str, limit: int) -> int:
         """How many approvals wait for this user, counted up to `limit`."""
         return len(await self._services.store.open_entries("approval", user_id, limit=limit))
 
-    async def asked(self, approval_id: str, user_id: str) -> Asked:
+    async def asked(
+        self, approval_id: str, user_id: str, memberships: Set[str] = frozenset()
+    ) -> Asked:
         """One approval as it stands.
 
         Raises:
-            ApprovalNotFound: no such approval of this user, or its call has a newer one.
+            ApprovalNotFound: none that this user may see, or its call has a newer one.
         """
-        asked = await self._asked(await self.approval(approval_id, user_id))
+        asked = await self._asked(await self.approval(approval_id, user_id, memberships))
         if asked is None:
             raise ApprovalNotFound(approval_id=approval_id)
         return asked
 
-    async def approval(self, approval_id: str, user_id: str) -> Entry:
-        """Where an approval lies. Raises `ApprovalNotFound` if the user has no such approval."""
+    async def approval(
+        self, approval_id: str, user_id: str, memberships: Set[str] = frozenset()
+    ) -> Entry:
+        """Where an approval lies.
+
+        Raises:
+            ApprovalNotFound: none in this user's threads, and none that concerns this user: the
+                log says that, not the index.
+        """
         entry = await self._services.store.find("approval", approval_id)
-        if entry is None or entry.user_id != user_id:
+        if entry is None:
             raise ApprovalNotFound(approval_id=approval_id)
+        if entry.user_id != user_id:
+            asked = await self._asked(entry)
+            if asked is None or not reviews.is_concerned(asked.approval, user_id, memberships):
+                raise ApprovalNotFound(approval_id=approval_id)
         return entry
 
     async def run(self, run_id: str) -> Entry | None:
@@ -257,8 +306,9 @@ class ThreadCatalog:
         """None if the entry dangles, or its call has another approval by now."""
         known = await self._loaded(entry)
         run = known.state.runs.get(entry.run_id) if known is not None else None
+        approval_id = approval_of(entry.key)
         for call in run.calls.values() if run is not None else ():
-            if call.approval is not None and call.approval.request.approval_id == entry.key:
+            if call.approval is not None and call.approval.request.approval_id == approval_id:
                 assert known is not None and run is not None
                 return Asked(known.head, run, call, call.approval)
         return None

@@ -88,7 +88,7 @@ class KnownThreads:
         self._max_bytes = max_bytes
         self._known: OrderedDict[str, KnownThread] = OrderedDict()
         self._weights: dict[str, int] = {}
-        self._total = 0
+        self.total_bytes = 0
         self._pinned: dict[str, int] = {}
 
     def known(self, thread_id: str) -> KnownThread | None:
@@ -146,11 +146,11 @@ class KnownThreads:
         """Remember it, and forget the longest unused ones beyond the bound."""
         thread_id = known.head.thread_id
         self._known_as(known.head)
-        self._total += known.weight - self._weights.get(thread_id, 0)
+        self.total_bytes += known.weight - self._weights.get(thread_id, 0)
         self._weights[thread_id] = known.weight
         self._known[thread_id] = known
         self._known.move_to_end(thread_id)
-        while self._total > self._max_bytes:
+        while self.total_bytes > self._max_bytes:
             victim = next((key for key in self._known if key not in self._pinned), thread_id)
             if victim == thread_id:
                 return
@@ -158,7 +158,7 @@ class KnownThreads:
 
     def forget(self, thread_id: str) -> None:
         if self._known.pop(thread_id, None) is not None:
-            self._total -= self._weights.pop(thread_id)
+            self.total_bytes -= self._weights.pop(thread_id)
 
     @property
     def pinned(self) -> list[str]:

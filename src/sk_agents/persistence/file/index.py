@@ -24,10 +24,10 @@ logger = logging.getLogger(__name__)
 INDEX = "index"
 THREADS = (INDEX, "threads")
 LOCKS = (INDEX, "locks")
-KINDS: tuple[EntryKind, ...] = ("run", "approval", "grant")
+KINDS: tuple[EntryKind, ...] = ("run", "approval", "grant", "review")
 
 _BOOT = (INDEX, "boot")
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class FileIndex:
@@ -137,6 +137,6 @@ def _entry_place(kind: EntryKind, key: str) -> Place:
 
 def _boot_id() -> bytes | None:
     try:
-        return _BOOT_ID.read_bytes().strip()
+        return BOOT_ID.read_bytes().strip()
     except OSError:
         return None

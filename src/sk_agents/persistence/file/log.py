@@ -19,15 +19,17 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import orjson
 
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import Entry, EntryKind, Thread
+from sk_agents.engine.ports import StoredRecord
 from sk_agents.exceptions import StateCorrupt, StoreBusy, ThreadNotFound
 from sk_agents.persistence.encoding import Record, encode_head, head_from
 from sk_agents.persistence.file.disk import FILE_MODE
+from sk_agents.persistence.file.key_file import KEY, LineCipher, ThreadKey
 from sk_agents.persistence.file.lines import (
     LogLine,
     decode_line,
@@ -38,6 +40,9 @@ from sk_agents.persistence.file.lines import (
     seal,
 )
 from sk_agents.persistence.file.tree import LOCK_SECONDS, FileTree, Place, gone, locked
+
+if TYPE_CHECKING:
+    from sk_agents.persistence.encryption import EncryptingCodec
 
 LOG = "log.jsonl"
 IN_DOUBT = FILE_MODE | stat.S_IXUSR
@@ -59,6 +64,7 @@ class KnownLines:
     head: bytes = b""
     first_seqs: array[int] = field(default_factory=lambda: array("q"))
     offsets: array[int] = field(default_factory=lambda: array("q"))
+    cipher: LineCipher | None = None
     commits: dict[str, int] = field(default_factory=dict)
     entries: dict[tuple[EntryKind, str], Entry] = field(default_factory=dict)
 
@@ -110,8 +116,12 @@ def line_place(thread_id: str, first_seq: int, offset: int, incarnation: str = "
 
 
 class FileLog:
-    def __init__(self, tree: FileTree, thread_id: str, folder: Place) -> None:
+    def __init__(
+        self, tree: FileTree, thread_id: str, folder: Place, codec: EncryptingCodec | None = None
+    ) -> None:
+        """Without a codec it is in plain text."""
         self.thread_id = thread_id
+        self._codec = codec
         self.folder = folder
         self._tree = tree
         self._lock = threading.Lock()
@@ -174,6 +184,8 @@ class FileLog:
         known = self.known
         payload = encode_line(commit_id, known.next_seq, head, entries, body)
         place = line_place(self.thread_id, known.next_seq, known.size, known.incarnation)
+        if known.cipher is not None:
+            payload = known.cipher.seal(place, payload)
         line = seal(place, payload)
         if os.fstat(fd).st_size > known.size:
             # The tail of a writer that was killed: it was never acknowledged. Its sectors must be
@@ -211,6 +223,27 @@ class FileLog:
             events.extend(record_of(self.thread_id, line, after=seq, limit=wanted).events)
         return events
 
+    def records(self) -> list[StoredRecord]:
+        """Every commit that stored events, as it was known at the last refresh. Raises
+        StateCorrupt."""
+        known = self.known
+        lines = self._lines(known, range(len(known.offsets)))
+        return [
+            StoredRecord(line.first_seq, line.commit_id or "", line.body)
+            for line in lines
+            if line.next_seq > line.first_seq
+        ]
+
+    def payloads(self) -> Iterator[tuple[int, bytes]]:
+        """Each line's first event and what it holds, as it was known at the last refresh."""
+        known = self.known
+        with self._opened(os.O_RDONLY) as fd, open(fd, "rb", closefd=False) as stream:
+            for first_seq, offset in zip(known.first_seqs, known.offsets, strict=True):
+                payload = self._next_payload(stream, known, first_seq, offset)
+                if payload is None:
+                    raise StateCorrupt("The log was cut.", thread_id=self.thread_id)
+                yield first_seq, payload
+
     def _lines(self, known: KnownLines, numbers: range) -> Iterator[LogLine]:
         if not numbers:
             return
@@ -218,7 +251,7 @@ class FileLog:
             stream.seek(known.offsets[numbers[0]])
             for number in numbers:
                 line = self._next_line(
-                    stream, known.first_seqs[number], known.offsets[number], known.incarnation
+                    stream, known, known.first_seqs[number], known.offsets[number]
                 )
                 if line is None:
                     raise StateCorrupt("The log was cut.", thread_id=self.thread_id)
@@ -228,14 +261,22 @@ class FileLog:
                 yield line
 
     def _next_line(
-        self, stream: BinaryIO, first_seq: int, offset: int, incarnation: str
+        self, stream: BinaryIO, known: KnownLines, first_seq: int, offset: int
     ) -> LogLine | None:
-        place = line_place(self.thread_id, first_seq, offset, incarnation)
+        payload = self._next_payload(stream, known, first_seq, offset)
+        return None if payload is None else decode_line(self.thread_id, payload)
+
+    def _next_payload(
+        self, stream: BinaryIO, known: KnownLines, first_seq: int, offset: int
+    ) -> bytes | None:
+        place = line_place(self.thread_id, first_seq, offset, known.incarnation)
         try:
             payload = read_sealed(stream, place)
+            if payload is not None and known.cipher is not None:
+                payload = known.cipher.opened(place, payload)
         except StateCorrupt as error:
             raise StateCorrupt(str(error), thread_id=self.thread_id, seq=first_seq) from None
-        return None if payload is None else decode_line(self.thread_id, payload)
+        return payload
 
     def _take_in(self, fd: int) -> None:
         stamp = stamp_of(os.fstat(fd))
@@ -257,6 +298,8 @@ class FileLog:
         """Take in what follows `known`; what is then known takes its place."""
         is_new = not known.offsets
         is_whole = False
+        if is_new and self._codec is not None:
+            known.cipher = self._cipher(fd, self._codec)
         try:
             with open(fd, "rb", closefd=False, buffering=1 << 18) as stream:
                 stream.seek(known.size)
@@ -271,6 +314,36 @@ class FileLog:
             self.known = known if is_whole else KnownLines()
         if not is_whole:
             raise StateCorrupt("The log has lost its first line.", thread_id=self.thread_id)
+
+    def _cipher(self, fd: int, codec: EncryptingCodec) -> LineCipher:
+        """Raises ThreadNotFound: the thread was taken away before we had its lock, so the key that
+        lies there now may be another thread's."""
+        self._check_held(fd)
+        key = ThreadKey.read(self._tree, self.folder)
+        if key is None:
+            raise StateCorrupt("The log is not encrypted.", thread_id=self.thread_id)
+        if key.identity[0] != self.thread_id:
+            raise StateCorrupt("The key is another thread's.", thread_id=self.thread_id)
+        return LineCipher.of(codec, key)
+
+    def rewrap_key(self, codec: EncryptingCodec) -> bool:
+        """Have the first of the codec's keys wrap this log's; False if it does already. Raises
+        ThreadNotFound; StateCorrupt: none of them unwraps it."""
+        with self._held(), self._opened(os.O_RDWR) as fd, locked(fd, fcntl.LOCK_EX):
+            self._check_held(fd)
+            key = ThreadKey.read(self._tree, self.folder)
+            if key is None:
+                raise StateCorrupt("The log is not encrypted.", thread_id=self.thread_id)
+            wrapped = codec.keys.rewrapped(self.thread_id, key.wrapped)
+            if wrapped is None:
+                return False
+            self._tree.write((*self.folder, KEY), ThreadKey(key.identity, wrapped).encoded())
+            self._tree.sync_folder(self.folder)
+            return True
+
+    def _check_held(self, fd: int) -> None:
+        if self.current_stamp()[0] != os.fstat(fd).st_ino:
+            raise ThreadNotFound(thread_id=self.thread_id)
 
     def _sync_last_line(self, fd: int, known: KnownLines) -> None:
         """Make sure that the last line is on the disk; those before were when it was written."""
@@ -290,7 +363,7 @@ class FileLog:
 
     def _take_in_line(self, known: KnownLines, stream: BinaryIO) -> bool:
         try:
-            line = self._next_line(stream, known.next_seq, known.size, known.incarnation)
+            line = self._next_line(stream, known, known.next_seq, known.size)
         except StateCorrupt:
             stream.seek(known.size)
             if is_torn(stream.read(), known.size):
@@ -339,8 +412,12 @@ def named_thread(tree: FileTree, folder: Place) -> str | None:
     with tree.opened((*folder, LOG)) as fd, open(fd, "rb", closefd=False) as stream:
         line = stream.readline()
     try:
-        return str(orjson.loads(line)["record"]["state"]["head"]["thread_id"])
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+        record = orjson.loads(line)["record"]
+        if isinstance(record, str):
+            key = ThreadKey.read(tree, folder)
+            return None if key is None else key.identity[0]
+        return str(record["state"]["head"]["thread_id"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, StateCorrupt):
         return None
 
 

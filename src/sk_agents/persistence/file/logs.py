@@ -7,11 +7,17 @@ import os
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from sk_agents.engine.models import Entry, EntryKind, Thread
+from sk_agents.engine.log.commits import entries_of
+from sk_agents.engine.models import EPOCH, Entry, EntryKind, Thread
+from sk_agents.engine.ports import StoredRecord
 from sk_agents.exceptions import SchemaTooNew, StateCorrupt, StoreBusy, TealError, ThreadNotFound
 from sk_agents.persistence.cache import ByteBoundedCache
+from sk_agents.persistence.encoding import encode_events, read_whole_log
+from sk_agents.persistence.file.encryption import FileEncryption
 from sk_agents.persistence.file.index import FileIndex
+from sk_agents.persistence.file.key_file import KEY, LineCipher, new_thread_key
 from sk_agents.persistence.file.lines import encode_line, seal
 from sk_agents.persistence.file.log import (
     LOG,
@@ -24,27 +30,57 @@ from sk_agents.persistence.file.log import (
 )
 from sk_agents.persistence.file.projection import FileProjection
 from sk_agents.persistence.file.tree import (
+    CHATS,
     TEMPORARY,
+    USERS,
     FileTree,
     Place,
     hashed_name,
     name_hash,
     new_temporary_name,
     safe_name,
+    thread_folders,
 )
 
 logger = logging.getLogger(__name__)
 
-CHATS = "chats"
-USERS = "users"
 MAX_CACHED_BYTES = 64 * 1024 * 1024
+
+
+class NewLine(NamedTuple):
+    """What `encode_line` takes."""
+
+    commit_id: str
+    first_seq: int
+    head: Thread
+    entries: Sequence[Entry]
+    body: bytes
+
+
+def _sealed_lines(thread: Thread, lines: Sequence[NewLine], cipher: LineCipher | None) -> bytes:
+    sealed: list[bytes] = []
+    size = 0
+    for line in lines:
+        place = line_place(thread.thread_id, line.first_seq, size, thread.incarnation)
+        payload = encode_line(*line)
+        if cipher is not None:
+            payload = cipher.seal(place, payload)
+        sealed.append(seal(place, payload))
+        size += len(sealed[-1])
+    return b"".join(sealed)
 
 
 class FileLogs:
     def __init__(
-        self, tree: FileTree, index: FileIndex, projection: FileProjection, single_user: str
+        self,
+        tree: FileTree,
+        index: FileIndex,
+        projection: FileProjection,
+        single_user: str,
+        encryption: FileEncryption,
     ) -> None:
         self._tree = tree
+        self._encryption = encryption
         self._index = index
         self._projection = projection
         self._single_user = single_user
@@ -77,6 +113,15 @@ class FileLogs:
                 raise
         return self._load(thread_id, self._index.folder_of(thread_id))
 
+    def ids(self, after: str, limit: int) -> list[str]:
+        """Of the threads that have a log."""
+        found = sorted(
+            thread_id
+            for thread_id, folder in self._index.threads()
+            if thread_id > after and self._tree.stat((*folder, LOG)) is not None
+        )
+        return found[:limit]
+
     def drop(self, thread_id: str) -> None:
         self.cache.drop(thread_id)
         self._index.forget(thread_id)
@@ -85,13 +130,31 @@ class FileLogs:
         self, commit_id: str, thread: Thread, entries: Sequence[Entry], body: bytes
     ) -> Thread | None:
         """Make the thread by its first line, all at once; `None` if it exists already."""
-        payload = encode_line(commit_id, 1, thread, entries, body)
-        with self._tree.locked(self._index.lock_of(thread.thread_id)):
+        return self.write_whole(thread, [NewLine(commit_id, 1, thread, entries, body)])
+
+    def restore(self, thread: Thread, records: Sequence[StoredRecord]) -> bool:
+        """Make the thread by all its lines at once; False if it exists already. Raises
+        StateCorrupt: the records are not its log."""
+        lines: list[NewLine] = []
+        for stored, record in zip(records, read_whole_log(thread, records), strict=True):
+            head = thread._replace(next_seq=record.last_seq + 1)
+            entries = tuple(entries_of(thread, record.events))
+            lines.append(NewLine(stored.commit_id, stored.first_seq, head, entries, stored.body))
+        if not lines:
+            lines.append(NewLine(thread.incarnation, 1, thread, (), encode_events((), EPOCH)))
+        return self.write_whole(thread, lines) is not None
+
+    def write_whole(self, thread: Thread, lines: Sequence[NewLine]) -> Thread | None:
+        """Make a thread that has these lines; `None` if it exists already."""
+        with (
+            self._tree.locked(self._index.lock_of(thread.thread_id)),
+            self._encryption.making_threads(),
+        ):
             for folder in self._folders_for(thread):
                 try:
                     found = named_thread(self._tree, folder)
                 except FileNotFoundError:
-                    if self._write_first(thread.thread_id, folder, entries, payload):
+                    if self._write_first(thread, folder, lines):
                         return self.get(thread.thread_id).head
                     continue
                 if found == thread.thread_id:
@@ -103,22 +166,15 @@ class FileLogs:
         """Where the thread's folder now waits to be removed; no reader finds it any more."""
         trash = (TEMPORARY, new_temporary_name())
         self._tree.move_folder(log.folder, trash)
+        self._tree.blank((*trash, KEY))
         self._index.remove(log.thread_id, list(log.known.entries.values()))
         self.drop(log.thread_id)
         return trash
 
-    def folders(self) -> Iterator[Place]:
-        """Every folder in which a thread can lie."""
-        for name in self._tree.names((CHATS,)):
-            yield (CHATS, name)
-        for user in self._tree.names((USERS,)):
-            for name in self._tree.names((USERS, user, CHATS)):
-                yield (USERS, user, CHATS, name)
-
     def rebuild_index(self) -> None:
         """Make the index again from the logs. The caller holds the store's lock for opening."""
         self._index.remove_damaged()
-        for folder in self.folders():
+        for folder in thread_folders(self._tree):
             try:
                 thread_id = named_thread(self._tree, folder)
             except (OSError, StateCorrupt):
@@ -133,7 +189,7 @@ class FileLogs:
             logger.warning("a thread lies in two folders", extra={"thread_id": thread_id})
             return
         self._index.set_folder(thread_id, folder)
-        log = FileLog(self._tree, thread_id, folder)
+        log = FileLog(self._tree, thread_id, folder, self._encryption.codec)
         try:
             log.refresh()
         except (TealError, OSError) as error:
@@ -146,7 +202,7 @@ class FileLogs:
     def _load(self, thread_id: str, folder: Place | None) -> FileLog:
         if folder is None:
             raise ThreadNotFound(thread_id=thread_id)
-        log = FileLog(self._tree, thread_id, folder)
+        log = FileLog(self._tree, thread_id, folder, self._encryption.codec)
         try:
             log.refresh()
         except StateCorrupt:
@@ -184,18 +240,19 @@ class FileLogs:
         wanted = safe_name(thread.wire_id or thread.thread_id)
         return [(*base, wanted), (*base, hashed_name(f"{thread.wire_id}\n{thread.thread_id}"))]
 
-    def _write_first(
-        self, thread_id: str, folder: Place, entries: Sequence[Entry], payload: bytes
-    ) -> bool:
+    def _write_first(self, thread: Thread, folder: Place, lines: Sequence[NewLine]) -> bool:
         """Write index and log, in this order; False if another thread was quicker to be here."""
-        self._index.set_folder(thread_id, folder)
-        self._index.add(entries)
+        self._index.set_folder(thread.thread_id, folder)
+        for line in lines:
+            self._index.add(line.entries)
         staged = (TEMPORARY, new_temporary_name())
         try:
             with self._tree.folder(staged, create=True) as fd:
-                with self._tree.opened((*staged, LOG), os.O_WRONLY | os.O_CREAT) as log:
-                    self._tree.write_at(log, seal(line_place(thread_id, 1, 0), payload), 0)
-                    self._tree.make_durable(log)
+                cipher: LineCipher | None = None
+                if (codec := self._encryption.codec) is not None:
+                    key, cipher = new_thread_key(codec, thread)
+                    self._write_new((*staged, KEY), key.encoded())
+                self._write_new((*staged, LOG), _sealed_lines(thread, lines, cipher))
                 self._tree.make_durable(fd)
             self._tree.move_folder(staged, folder)
         except FileExistsError:
@@ -205,6 +262,11 @@ class FileLogs:
             self._tree.remove_folder(staged)
             raise
         return True
+
+    def _write_new(self, place: Place, data: bytes) -> None:
+        with self._tree.opened(place, os.O_WRONLY | os.O_CREAT) as fd:
+            self._tree.write_at(fd, data, 0)
+            self._tree.make_durable(fd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +296,12 @@ class FileSummaries:
     def open_entries(self, kind: EntryKind, user_id: str | None = None) -> Iterator[Entry]:
         """Those that are found by their key, too."""
         for head, waiting in self._all():
-            if user_id in (None, head.user_id):
-                entries = self._runs(head.thread_id) if kind == "run" else waiting
-                yield from (entry for entry in entries if entry.kind == kind and self._leads(entry))
+            if kind == "run" and user_id not in (None, head.user_id):
+                continue
+            for entry in self._runs(head.thread_id) if kind == "run" else waiting:
+                # A review is in the inbox of others than the thread's user.
+                if entry.kind == kind and user_id in (None, entry.user_id) and self._leads(entry):
+                    yield entry
 
     def _leads(self, entry: Entry) -> bool:
         return self._index.thread_of(entry.kind, entry.key) == entry.thread_id

@@ -3,6 +3,8 @@
 `chat.json` names the chat and its interactions, `interactions/int_*.json` holds each of them with
 everything said up to its end. They are written when a thread comes to rest, after its log; behind
 it they can only be for the time a crash takes, and then they are made again.
+
+Of an encrypted chat there is only a `chat.json`, without anything that was said in it.
 """
 
 from __future__ import annotations
@@ -43,8 +45,9 @@ class FoldedThread:
 class FileProjection:
     """Called with the thread's log held for writing, so that no older state overwrites a newer."""
 
-    def __init__(self, tree: FileTree) -> None:
+    def __init__(self, tree: FileTree, *, encrypted: bool = False) -> None:
         self._tree = tree
+        self._encrypted = encrypted
         self._folded: ByteBoundedCache[FoldedThread] = ByteBoundedCache(MAX_CACHED_BYTES)
         self._behind: set[str] = set()
 
@@ -71,6 +74,9 @@ class FileProjection:
                 )
 
     def _show(self, log: FileLog) -> None:
+        if self._encrypted:
+            self._write((*log.folder, CHAT), encrypted_chat_document(log.head))
+            return
         folded = self._state_of(log)
         state = folded.state
         changed: dict[str, None] = {}
@@ -118,6 +124,19 @@ def chat_document(head: Thread, state: ThreadState) -> dict[str, Any]:
         "interactions": list(state.runs),
         "current_interaction": state.head_run,
         "last_seq": state.next_seq - 1,
+    }
+
+
+def encrypted_chat_document(head: Thread) -> dict[str, Any]:
+    """What `chat.json` says of an encrypted chat: ids, a time and how long its log is."""
+    return {
+        "format": FORMAT,
+        "id": head.wire_id or head.thread_id,
+        "created_at": head.created_at.isoformat(),
+        "user_id": head.user_id,
+        "thread_id": head.thread_id,
+        "encrypted": True,
+        "last_seq": head.next_seq - 1,
     }
 
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import orjson
 
@@ -33,16 +32,21 @@ from sk_agents.engine.log.commits import (
     same_thread,
 )
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
-from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
-from sk_agents.persistence.encoding import check_replay, encode_events
+from sk_agents.engine.ports import Clock, Count, StoredRecord, ThreadPage, ThreadQuery
+from sk_agents.persistence.codec import PLAIN, PlainCodec
+from sk_agents.persistence.encoding import check_replay, encode_events, read_whole_log
+from sk_agents.persistence.file.counters import COUNTERS, FileCounters
 from sk_agents.persistence.file.disk import FileDisk
+from sk_agents.persistence.file.encryption import FileEncryption
 from sk_agents.persistence.file.heartbeats import OWNERS, WATCHED, FileHeartbeats
 from sk_agents.persistence.file.index import INDEX, KINDS, LOCKS, THREADS, FileIndex
 from sk_agents.persistence.file.log import FileLog
-from sk_agents.persistence.file.logs import CHATS, USERS, FileLogs, FileSummaries
+from sk_agents.persistence.file.logs import FileLogs, FileSummaries
 from sk_agents.persistence.file.projection import FileProjection
 from sk_agents.persistence.file.tree import (
+    CHATS,
     TEMPORARY,
+    USERS,
     FileTree,
     Place,
     new_temporary_name,
@@ -57,6 +61,9 @@ from sk_agents.persistence.listing import (
 )
 from sk_agents.persistence.liveness import check_deletable
 from sk_agents.private_files import make_private_folder
+
+if TYPE_CHECKING:
+    from sk_agents.persistence.encryption import EncryptingCodec
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +85,7 @@ _FOLDERS: tuple[Place, ...] = (
     (USERS,),
     OWNERS,
     WATCHED,
+    COUNTERS,
     THREADS,
     LOCKS,
     *((INDEX, kind) for kind in KINDS),
@@ -94,13 +102,19 @@ class FileStore:
         clock: Clock | None = None,
         single_user: str = "dummyuser",
         disk: FileDisk | None = None,
+        codec: PlainCodec | EncryptingCodec = PLAIN,
     ) -> None:
         self._clock = clock or SystemClock()
         self._tree = FileTree(root, disk)
         self._index = FileIndex(self._tree)
-        self._projection = FileProjection(self._tree)
-        self._logs = FileLogs(self._tree, self._index, self._projection, single_user)
+        self._encryption = FileEncryption(self._tree, codec)
+        encrypted = self._encryption.codec is not None
+        self._projection = FileProjection(self._tree, encrypted=encrypted)
+        self._logs = FileLogs(
+            self._tree, self._index, self._projection, single_user, self._encryption
+        )
         self._heartbeats = FileHeartbeats(self._tree, self._clock)
+        self._counters = FileCounters(self._tree, self._clock)
         self._summaries = FileSummaries(self._tree, self._index, self._logs)
         self._workers: ThreadPoolExecutor | None = None
         self._broken: str | None = None
@@ -112,7 +126,11 @@ class FileStore:
         return f"file://{self._tree.root}"
 
     async def __aenter__(self) -> Self:
-        await asyncio.to_thread(self._checked, self._open)
+        try:
+            await asyncio.to_thread(self._checked, self._open)
+        except BaseException:
+            self._encryption.close()
+            raise
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="file-store")
         return self
 
@@ -120,6 +138,7 @@ class FileStore:
         workers, self._workers = self._workers, None
         if workers is not None:
             await asyncio.to_thread(workers.shutdown)
+            self._encryption.close()
             self._tree.forget()
 
     async def ping(self) -> None:
@@ -174,6 +193,21 @@ class FileStore:
 
         return await self._run(lambda: self._read_log(thread_id, read))
 
+    async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
+        return await self._run(lambda: self._logs.ids(after, limit))
+
+    async def whole_thread(self, thread_id: str) -> tuple[Thread, Sequence[StoredRecord]]:
+        def read(log: FileLog) -> tuple[Thread, list[StoredRecord]]:
+            head, records = log.head, log.records()
+            read_whole_log(head, records)
+            return head, records
+
+        return await self._run(lambda: self._read_log(thread_id, read))
+
+    async def restore(self, thread: Thread, records: Sequence[StoredRecord]) -> None:
+        if not await self._write(lambda: self._logs.restore(thread, records)):
+            raise errors.ThreadExists(thread_id=thread.thread_id)
+
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
         def read() -> Entry | None:
             thread_id = self._index.thread_of(kind, key)
@@ -218,6 +252,12 @@ class FileStore:
     async def unwatched_for(self, run_id: str) -> float | None:
         return await self._run(lambda: self._heartbeats.unwatched_for(run_id))
 
+    async def count(self, additions: Sequence[Count]) -> Sequence[int]:
+        return await self._run(lambda: self._counters.count(additions))
+
+    async def sums(self, prefix: str) -> Mapping[str, int]:
+        return await self._run(lambda: self._counters.sums(prefix))
+
     async def delete(
         self, thread_id: str, *, next_seq: int, incarnation: str | None = None
     ) -> None:
@@ -231,7 +271,7 @@ class FileStore:
         }
 
     def _open(self) -> None:
-        _open_root(self._tree)
+        _open_root(self._tree, self._encryption)
         self._heartbeats.remove_ended()
         # No process serves before this is done, so nothing else changes the index now.
         if not self._index.is_of_this_boot():
@@ -382,11 +422,12 @@ def _rests(admission: Admission) -> bool:
     return admission.thread.owner is None or any(isinstance(e, RunEnded) for e in admission.events)
 
 
-def _open_root(tree: FileTree) -> None:
+def _open_root(tree: FileTree, encryption: FileEncryption) -> None:
     """Make what is missing of a store.
 
     Raises:
         SchemaTooNew: a newer version wrote it; it was not touched.
+        ConfigurationError: it is encrypted with other keys, or not at all; it was not touched.
         StoreUnavailable: this is no folder, or no store.
         OSError: it cannot be written.
     """
@@ -394,27 +435,35 @@ def _open_root(tree: FileTree) -> None:
         make_private_folder(tree.root)
     except (FileExistsError, NotADirectoryError):
         raise errors.StoreUnavailable(f"The store's place is not a folder: {tree.root}") from None
-    _has_format(tree)
+    has_format(tree)
+    encryption.check()
     for place in _FOLDERS:
         with tree.folder(place, create=True):
             pass
+    encryption.open()
     with tree.locked(OPENING, seconds=OPENING_SECONDS):
         # Once: a process that has the store open notices that a file of it was replaced.
-        if not _has_format(tree):
+        if not has_format(tree):
             tree.write(_STORE, orjson.dumps({"format": FORMAT}) + b"\n")
     tree.remember(((), _STORE, (CHATS,), (USERS,)))
-    _probe(tree)
-    _sweep(tree)
+    _sweep(tree, now=_probe(tree))
 
 
-def _probe(tree: FileTree, room: int = 0) -> None:
-    """Raises OSError if the store cannot be written now, with `room` bytes at once."""
+def _probe(tree: FileTree, room: int = 0) -> float:
+    """The time by the disk's clock.
+
+    Raises:
+        OSError: the store cannot be written now, with `room` bytes at once.
+    """
     place = (TEMPORARY, new_temporary_name())
     tree.write(place, b"probe\n" + bytes(room))
+    written = tree.stat(place)
     tree.remove(place)
+    return written.st_mtime if written is not None else 0.0
 
 
-def _has_format(tree: FileTree) -> bool:
+def has_format(tree: FileTree) -> bool:
+    """Whether this is a store. Raises SchemaTooNew, StoreUnavailable."""
     written = tree.read(_STORE)
     if written is None:
         return False
@@ -429,13 +478,15 @@ def _has_format(tree: FileTree) -> bool:
     return True
 
 
-def _sweep(tree: FileTree) -> None:
-    """Remove what killed writers left half done, once no writer can still be at it."""
-    oldest = time.time() - LEFTOVER_SECONDS
+def _sweep(tree: FileTree, now: float) -> None:
+    """Remove what killed writers left half done, once no writer can still be at it.
+
+    `now` is by the clock that dates the files: this process's own may be a day ahead.
+    """
     for name in tree.names((TEMPORARY,)):
         place = (TEMPORARY, name)
         found = tree.stat(place)
-        if found is None or found.st_mtime > oldest:
+        if found is None or found.st_mtime > now - LEFTOVER_SECONDS:
             continue
         try:
             tree.remove(place)

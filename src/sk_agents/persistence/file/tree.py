@@ -25,6 +25,8 @@ from sk_agents.persistence.file.disk import FileDisk
 Place = tuple[str, ...]
 
 TEMPORARY = "tmp"
+CHATS = "chats"
+USERS = "users"
 LOCK_SECONDS = 10.0
 
 _SAFE = re.compile(r"[a-z0-9_-]{1,64}")
@@ -159,9 +161,12 @@ class FileTree:
             os.close(fd)
 
     @contextmanager
-    def locked(self, place: Place, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-        """Hold a lock file, made if need be."""
-        with self.opened(place, os.O_RDWR | os.O_CREAT) as fd, locked(fd, fcntl.LOCK_EX, seconds):
+    def locked(
+        self, place: Place, seconds: float = LOCK_SECONDS, *, shared: bool = False
+    ) -> Iterator[None]:
+        """Hold a lock file, made if need be; alone, or with all others that share it."""
+        mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        with self.opened(place, os.O_RDWR | os.O_CREAT) as fd, locked(fd, mode, seconds):
             yield
 
     def stat(self, place: Place) -> os.stat_result | None:
@@ -183,13 +188,20 @@ class FileTree:
 
     def write(self, place: Place, data: bytes, *, durable: bool = True) -> None:
         """Replace the file as a whole: a reader sees the old bytes or the new ones."""
+        self.write_parts(place, (data,), durable=durable)
+
+    def write_parts(self, place: Place, parts: Iterable[bytes], *, durable: bool = True) -> None:
+        """`write` of a file that need not fit into memory."""
         name = new_temporary_name()
         with self.folder((TEMPORARY,)) as temporary, self.folder(place[:-1], create=True) as folder:
             try:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN
                 fd = self._disk.open(name, temporary, flags)
                 try:
-                    self.write_at(fd, data, 0)
+                    size = 0
+                    for data in parts:
+                        self.write_at(fd, data, size)
+                        size += len(data)
                     if durable:
                         self.make_durable(fd)
                 finally:
@@ -199,6 +211,12 @@ class FileTree:
                 with suppress(FileNotFoundError):
                     self._disk.remove(name, temporary)
                 raise
+
+    def blank(self, place: Place) -> None:
+        """Overwrite a file that is about to be removed, as far as the disk writes in place."""
+        with suppress(FileNotFoundError), self.opened(place, os.O_WRONLY) as fd:
+            self.write_at(fd, bytes(os.fstat(fd).st_size), 0)
+            self.make_durable(fd)
 
     def sync_folder(self, place: Place) -> None:
         with self.folder(place) as folder:
@@ -247,6 +265,16 @@ class FileTree:
         except OSError:
             return None
         return found.st_dev, found.st_ino
+
+
+def thread_folders(tree: FileTree) -> Iterator[Place]:
+    """Every folder in which a thread can lie. Raises FileNotFoundError: this is no store yet."""
+    for name in tree.names((CHATS,)):
+        yield (CHATS, name)
+    for user in tree.names((USERS,)):
+        with suppress(FileNotFoundError):
+            for name in tree.names((USERS, user, CHATS)):
+                yield (USERS, user, CHATS, name)
 
 
 def new_temporary_name() -> str:

@@ -25,8 +25,9 @@ from sk_agents.engine.log.commits import (
     same_thread,
 )
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
-from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
+from sk_agents.engine.ports import Clock, Count, ThreadPage, ThreadQuery
 from sk_agents.exceptions import StoreFull, ThreadNotFound
+from sk_agents.persistence.counters import Counters
 from sk_agents.persistence.encoding import Record, check_replay, encode_events, encode_head
 from sk_agents.persistence.listing import (
     longest_untouched,
@@ -90,6 +91,7 @@ class MemoryStore:
         self._entries: dict[tuple[EntryKind, str], Entry] = {}
         self._alive_until: dict[str, float] = {}
         self._watched_at: dict[str, float] = {}
+        self._counters = Counters()
         self._bytes = 0
         self._refused = 0
 
@@ -207,6 +209,14 @@ class MemoryStore:
     async def unwatched_for(self, run_id: str) -> float | None:
         with self._lock:
             return mark_age(self._watched_at.get(run_id), self._clock.monotonic())
+
+    async def count(self, additions: Sequence[Count]) -> Sequence[int]:
+        with self._lock:
+            return self._counters.count(additions, self._clock.now().timestamp())[0]
+
+    async def sums(self, prefix: str) -> Mapping[str, int]:
+        with self._lock:
+            return self._counters.sums(prefix, self._clock.now().timestamp())
 
     async def delete(
         self, thread_id: str, *, next_seq: int, incarnation: str | None = None

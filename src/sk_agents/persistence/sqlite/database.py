@@ -11,7 +11,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +20,8 @@ from typing import TypeVar
 import apsw
 
 from sk_agents import exceptions as errors
+from sk_agents.engine.ports import Count
+from sk_agents.persistence.codec import PLAIN, RecordCodec
 from sk_agents.persistence.sqlite import rows
 from sk_agents.private_files import close_to_others, make_private_file, make_private_folder
 
@@ -100,7 +102,25 @@ MIGRATIONS = (
         at REAL NOT NULL
     ) WITHOUT ROWID;
     """,
+    # Amounts that all instances count together.
+    """
+    CREATE TABLE counter (
+        key TEXT PRIMARY KEY,
+        sum INTEGER NOT NULL,
+        forget_at REAL NOT NULL
+    ) WITHOUT ROWID;
+    CREATE INDEX counter_forget_at ON counter (forget_at);
+    """,
+    # What an encrypted store says of itself; see `RecordCodec.marker`. One row, or none.
+    """
+    CREATE TABLE encryption (
+        no INTEGER PRIMARY KEY,
+        marker BLOB NOT NULL
+    );
+    """,
 )
+# The migrations before it made no table `encryption`.
+_ENCRYPTION_VERSION = 5
 _NO_ROOM = (errno.EFBIG, errno.EDQUOT, errno.ENOSPC)
 _ERRORS: tuple[tuple[type[apsw.Error], type[errors.TealError], str], ...] = (
     (apsw.BusyError, errors.StoreBusy, "the database is locked by another process"),
@@ -114,19 +134,25 @@ _ERRORS: tuple[tuple[type[apsw.Error], type[errors.TealError], str], ...] = (
 )
 
 
-def open_for_writing(path: Path) -> apsw.Connection:
+def open_for_writing(path: Path, codec: RecordCodec = PLAIN) -> apsw.Connection:
     """A connection to the file, made and migrated if need be. Raises StoreUnavailable,
-    StoreReadOnly, StoreBusy, SchemaTooNew: and nothing was changed."""
+    StoreReadOnly, StoreBusy, SchemaTooNew, and what `RecordCodec.marker` does: and nothing was
+    changed."""
     _make_file(path)
     with translated(path):
         connection = apsw.Connection(str(path))
         try:
             connection.set_busy_timeout(BUSY_MS)
-            _check_identity(connection, path)
+            check_identity(connection, path)
+            _check_encryption(connection, codec)
             _use_wal(connection)
             connection.execute("PRAGMA synchronous = FULL")
+            if codec is not PLAIN:
+                # The key of a deleted thread must not be left in a free part of a page.
+                connection.execute("PRAGMA secure_delete = ON")
             connection.wal_autocheckpoint(0)
-            _migrate(connection)
+            migrate(connection)
+            _mark(connection, codec)
             _empty_wal(connection)
         except BaseException:
             connection.close()
@@ -224,7 +250,7 @@ def _use_wal(connection: apsw.Connection) -> None:
             time.sleep(RETRY_SECONDS)
 
 
-def _check_identity(connection: apsw.Connection, path: Path) -> None:
+def check_identity(connection: apsw.Connection, path: Path) -> None:
     if connection.readonly("main"):
         raise errors.StoreReadOnly(f"{path}: the database cannot be written")
     # First: another process that fills an empty file sets its id in the same transaction.
@@ -240,16 +266,45 @@ def _check_identity(connection: apsw.Connection, path: Path) -> None:
         )
 
 
-def _migrate(connection: apsw.Connection) -> None:
+def _check_encryption(connection: apsw.Connection, codec: RecordCodec) -> None:
+    """Before anything is changed, also what closing a connection changes."""
+    version = connection.pragma("user_version")
+    if version == 0:
+        return
+    try:
+        found = rows.marker(connection) if version >= _ENCRYPTION_VERSION else None
+        codec.marker(found, is_empty=rows.is_empty(connection))
+    except errors.TealError:
+        leave_wal_alone(connection)
+        raise
+
+
+def _mark(connection: apsw.Connection, codec: RecordCodec) -> None:
+    """Have the store say what it must. In most cases it does."""
+    found = rows.marker(connection)
+    if codec.marker(found, is_empty=rows.is_empty(connection)) == found:
+        return
+    with immediate(connection):
+        rows.mark(connection, codec)
+
+
+def migrate(connection: apsw.Connection) -> None:
     if connection.pragma("user_version") == len(MIGRATIONS):
         return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with immediate(connection):
         # Read again under the lock: another process may have migrated it.
         for version in range(connection.pragma("user_version"), len(MIGRATIONS)):
             connection.execute(MIGRATIONS[version])
         connection.pragma("application_id", APPLICATION_ID)
         connection.pragma("user_version", len(MIGRATIONS))
+
+
+@contextmanager
+def immediate(connection: apsw.Connection) -> Iterator[None]:
+    """A transaction in which no other connection writes."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
@@ -331,7 +386,8 @@ class ReaderPool:
 
 
 class HeartbeatConnection:
-    """Signs of life, written past the event loop: that an owner lives, that a run is read.
+    """Signs of life, written past the event loop: that an owner lives, that a run is read; and
+    counters.
 
     They need not survive a lost machine, so their commits do not wait for the disk. They lie in one
     WAL with commits that must survive it, hence:
@@ -361,20 +417,25 @@ class HeartbeatConnection:
         """Raises as `renew` does."""
         self._run(lambda db: rows.mark_watched(db, run_ids, now, ago))
 
+    def count(self, additions: Sequence[Count], now: float) -> list[int]:
+        """Raises CounterFull, and as `renew` does."""
+        return self._run(lambda db: rows.count(db, additions, now))
+
     def close(self) -> None:
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
 
-    def _run(self, work: Callable[[apsw.Connection], None]) -> None:
+    def _run(self, work: Callable[[apsw.Connection], T]) -> T:
         with self._lock:
             try:
-                work(self._open())
+                done = work(self._open())
             except apsw.Error as error:
                 system_errno = self._connection.system_errno if self._connection else 0
                 raise store_error(error, self._path, system_errno) from error
         self._files.check()
+        return done
 
     def _open(self) -> apsw.Connection:
         if self._connection is None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import deepcopy
 from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeVar
@@ -29,9 +28,10 @@ from sk_agents.engine.log.commits import (
     claimed,
 )
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
-from sk_agents.engine.ports import Clock, ThreadPage, ThreadQuery
-from sk_agents.exceptions import StoreBroken, StoreFull, StoreUnavailable
-from sk_agents.persistence.encoding import Record, check_replay, encode_events, holds_only_text
+from sk_agents.engine.ports import Clock, Count, StoredRecord, ThreadPage, ThreadQuery
+from sk_agents.exceptions import ConfigurationError, StoreBroken, StoreFull, StoreUnavailable
+from sk_agents.persistence.codec import PLAIN, RecordCodec
+from sk_agents.persistence.encoding import Record, check_replay, encode_events, unshared
 from sk_agents.persistence.listing import longest_untouched
 from sk_agents.persistence.liveness import check_deletable, is_alive, mark_age
 from sk_agents.persistence.sqlite import rows
@@ -43,6 +43,7 @@ from sk_agents.persistence.sqlite.database import (
     open_for_writing,
 )
 from sk_agents.persistence.sqlite.group_writer import GroupWriter
+from sk_agents.persistence.sqlite.rows import StoredThread
 
 T = TypeVar("T")
 
@@ -58,52 +59,62 @@ class HeadCache:
     other connection writes the file, which SQLite shows by `data_version`. For the writer alone.
     """
 
-    def __init__(self) -> None:
-        self._heads: OrderedDict[str, tuple[int, Thread]] = OrderedDict()
+    def __init__(self, codec: RecordCodec) -> None:
+        self._codec = codec
+        self._threads: OrderedDict[str, StoredThread] = OrderedDict()
         self._data_version = -1
 
     def begin(self, db: apsw.Connection) -> None:
-        """Call first in every transaction: forgets all if another connection has written."""
+        """Call first in every transaction: forgets all if another connection has written.
+
+        Raises:
+            StoreBroken: the store was encrypted under us, or with a key that we do not have.
+        """
         version = db.pragma("data_version")
         if version != self._data_version:
+            self._threads.clear()
+            try:
+                rows.mark(db, self._codec)
+            except ConfigurationError as error:
+                raise StoreBroken(str(error)) from error
             self._data_version = version
-            self._heads.clear()
 
-    def get(self, db: apsw.Connection, thread_id: str) -> tuple[int, Thread] | None:
-        return self._heads.get(thread_id) or rows.head(db, thread_id)
+    def get(self, db: apsw.Connection, thread_id: str) -> StoredThread | None:
+        return self._threads.get(thread_id) or rows.thread(db, self._codec, thread_id)
 
-    def put(self, no: int, thread: Thread) -> None:
-        if thread.metadata:
-            # Callers hold the head that was returned to them; what they do to it stays theirs.
-            metadata = dict(thread.metadata)
-            own = metadata if holds_only_text(metadata) else deepcopy(metadata)
-            thread = thread._replace(metadata=own)
-        self._heads[thread.thread_id] = (no, thread)
-        self._heads.move_to_end(thread.thread_id)
-        if len(self._heads) > MAX_CACHED_HEADS:
-            self._heads.popitem(last=False)
+    def put(self, stored: StoredThread) -> None:
+        head = unshared(stored.head)
+        self._threads[head.thread_id] = stored._replace(head=head)
+        self._threads.move_to_end(head.thread_id)
+        if len(self._threads) > MAX_CACHED_HEADS:
+            self._threads.popitem(last=False)
 
     def drop(self, thread_id: str) -> None:
-        self._heads.pop(thread_id, None)
+        self._threads.pop(thread_id, None)
 
     def clear(self) -> None:
         """Call when a transaction was rolled back."""
-        self._heads.clear()
+        self._threads.clear()
+        self._data_version = -1
 
 
 class SqliteStore:
     durability = Durability.D2
 
-    def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, path: Path, *, clock: Clock | None = None, codec: RecordCodec = PLAIN
+    ) -> None:
         self._path = path
+        self._codec = codec
         self._clock = clock or SystemClock()
         self._connection: apsw.Connection | None = None
         self._cursor: apsw.Cursor
         self._writer: GroupWriter | None = None
         self._readers: ReaderPool | None = None
-        self._heads = HeadCache()
+        self._heads = HeadCache(codec)
         self._heartbeats: HeartbeatConnection
         self._marks: HeartbeatConnection
+        self._counters: HeartbeatConnection
         # How many bytes the largest commit has that found no room since the last ping did.
         self._refused = 0
 
@@ -119,13 +130,14 @@ class SqliteStore:
         )
         self._readers = ReaderPool(self._path, files)
         self._heartbeats = self._heartbeat_connection(files, writer)
-        # One of its own: a renewal must not wait for marks.
+        # Ones of their own: a renewal must not wait for marks, nor a model call for either.
         self._marks = self._heartbeat_connection(files, writer)
+        self._counters = self._heartbeat_connection(files, writer)
         writer.start()
         return self
 
     def _open(self) -> tuple[apsw.Connection, SqliteFiles]:
-        connection = open_for_writing(self._path)
+        connection = open_for_writing(self._path, self._codec)
         try:
             return connection, SqliteFiles(self._path)
         except StoreBroken:
@@ -142,6 +154,7 @@ class SqliteStore:
             await asyncio.to_thread(self._readers.close)
             self._heartbeats.close()
             self._marks.close()
+            self._counters.close()
             if not self._writer.is_sound():
                 leave_wal_alone(self._connection)
             self._connection.close()
@@ -171,11 +184,12 @@ class SqliteStore:
         now = self._clock.now()
 
         def work(db: apsw.Connection) -> Thread:
-            no, head = rows.known_head(db, thread_id)
-            head = claimed(head, owner, leased=self._is_leased(db, head), now=now)
-            rows.update_head(db, no, head)
-            self._heads.put(no, head)
-            return head
+            stored = rows.known_thread(db, self._codec, thread_id)
+            leased = self._is_leased(db, stored.head)
+            stored = stored._replace(head=claimed(stored.head, owner, leased=leased, now=now))
+            rows.update_head(db, stored)
+            self._heads.put(stored)
+            return stored.head
 
         return await self._write(work)
 
@@ -187,10 +201,10 @@ class SqliteStore:
         await self._write(lambda db: rows.retire(db, owner))
 
     async def thread(self, thread_id: str) -> Thread:
-        return await self._read(lambda db: rows.known_head(db, thread_id)[1])
+        return await self._read(lambda db: rows.known_thread(db, self._codec, thread_id).head)
 
     async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
-        return await self._read(lambda db: rows.heads(db, thread_ids))
+        return await self._read(lambda db: rows.heads(db, self._codec, thread_ids))
 
     async def events_after(
         self,
@@ -201,11 +215,22 @@ class SqliteStore:
         incarnation: str | None = None,
         max_bytes: int | None = None,
     ) -> Sequence[Event]:
-        return await self._read(
-            lambda db: rows.events_after(
-                db, thread_id, max(seq, 0), limit, incarnation=incarnation, max_bytes=max_bytes
+        def read(db: apsw.Connection) -> list[Event]:
+            asked = (thread_id, max(seq, 0), limit)
+            return rows.events_after(
+                db, self._codec, *asked, incarnation=incarnation, max_bytes=max_bytes
             )
-        )
+
+        return await self._read(read)
+
+    async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
+        return await self._read(lambda db: rows.all_threads(db, after, limit))
+
+    async def whole_thread(self, thread_id: str) -> tuple[Thread, Sequence[StoredRecord]]:
+        return await self._read(lambda db: rows.whole_thread(db, self._codec, thread_id))
+
+    async def restore(self, thread: Thread, records: Sequence[StoredRecord]) -> None:
+        await self._write(lambda db: rows.restore(db, self._codec, thread, records))
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
         return await self._read(lambda db: rows.entry(db, kind, key))
@@ -220,11 +245,12 @@ class SqliteStore:
         return await self._read(lambda db: rows.overdue(db, kind, now, limit))
 
     async def threads(self, query: ThreadQuery) -> ThreadPage:
-        return await self._read(lambda db: rows.page(db, query))
+        return await self._read(lambda db: rows.page(db, self._codec, query))
 
     async def orphans(self, limit: int = 100) -> Sequence[Thread]:
         def read(db: apsw.Connection) -> list[Thread]:
-            lost = (head for head in rows.runnable(db) if not self._is_leased(db, head))
+            wanting = rows.runnable(db, self._codec)
+            lost = (head for head in wanting if not self._is_leased(db, head))
             return longest_untouched(lost, limit)
 
         return await self._read(read)
@@ -238,11 +264,20 @@ class SqliteStore:
         marked_at = await self._read(lambda db: rows.watched_at(db, run_id))
         return mark_age(marked_at, self._clock.monotonic())
 
+    async def count(self, additions: Sequence[Count]) -> Sequence[int]:
+        now = self._clock.now().timestamp()
+        with self._live_writer().trusted():
+            return await asyncio.to_thread(self._counters.count, additions, now)
+
+    async def sums(self, prefix: str) -> Mapping[str, int]:
+        now = self._clock.now().timestamp()
+        return await self._read(lambda db: rows.sums(db, prefix, now))
+
     async def delete(
         self, thread_id: str, *, next_seq: int, incarnation: str | None = None
     ) -> None:
         def work(db: apsw.Connection) -> None:
-            no, head = rows.known_head(db, thread_id)
+            no, head, _ = rows.known_thread(db, self._codec, thread_id)
             leased = self._is_leased(db, head)
             check_deletable(thread_id, head, next_seq, incarnation, leased=leased)
             rows.delete(db, no)
@@ -259,21 +294,22 @@ class SqliteStore:
         }
 
     def _commit(self, db: apsw.Connection, commit: Commit, body: bytes, now: datetime) -> Committed:
-        no, head = self._heads.get(db, commit.thread_id) or (0, None)
-        if head is not None and (before := _sent_before(db, no, head, commit)):
-            return Committed(head, check_replay(before, commit.events))
-        admission = self._admit(db, commit, head, now)
+        stored = self._heads.get(db, commit.thread_id)
+        if stored is not None and (before := _sent_before(db, stored, commit)):
+            return Committed(stored.head, check_replay(before, commit.events))
+        admission = self._admit(db, commit, stored.head if stored else None, now)
         thread, events = admission.thread, admission.events
-        if head is None:
-            no = rows.insert_head(db, thread)
+        if stored is None:
+            written = self._codec.for_new(thread)
+            stored = StoredThread(rows.insert_head(db, written, thread), thread, written)
         else:
-            rows.update_head(self._cursor, no, thread)
+            stored = stored._replace(head=thread)
+            rows.update_head(self._cursor, stored)
         if events:
-            first_seq = events[0].seq
-            rows.insert_record(self._cursor, no, thread, first_seq, commit.commit_id, body)
+            rows.insert_record(self._cursor, stored, events[0].seq, commit.commit_id, body)
         for entry in admission.entries:
-            rows.upsert_entry(self._cursor, no, entry)
-        self._heads.put(no, thread)
+            rows.upsert_entry(self._cursor, stored.no, entry)
+        self._heads.put(stored)
         return Committed(thread, events)
 
     def _admit(
@@ -307,9 +343,9 @@ class SqliteStore:
         return self._writer
 
 
-def _sent_before(db: apsw.Connection, no: int, head: Thread, commit: Commit) -> Record | None:
+def _sent_before(db: apsw.Connection, stored: StoredThread, commit: Commit) -> Record | None:
     """The record of this very commit, if it was stored after what its sender had read."""
     first_seq = 1 if isinstance(commit.guard, Absent) else commit.guard.next_seq
-    if first_seq >= head.next_seq:
+    if first_seq >= stored.head.next_seq:
         return None
-    return rows.record_of(db, no, head, commit.commit_id, first_seq)
+    return rows.record_of(db, stored, commit.commit_id, first_seq)

@@ -258,7 +258,10 @@ def _kept(task: AgentTask) -> tuple[object, ...]:
 
 
 class TaskBridgeStore(MemoryStore):
-    """What outlives this process is the class's own affair, so no durability is promised."""
+    """What outlives this process is the class's own affair, so no durability is promised.
+
+    The four methods know no counters: amounts are counted in this process, and gone with it.
+    """
 
     durability = Durability.D0
 

@@ -22,11 +22,14 @@ from sk_agents.engine.events import (
     Event,
     Failed,
     LateResult,
+    ReviewExtended,
     RunEnded,
     ToolFinished,
     ToolOutcomeUnknown,
     ToolProposed,
     ToolStarted,
+    VoteCast,
+    VoteWithdrawn,
 )
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL, RunStatus, Usage
@@ -86,6 +89,9 @@ class Progress:
                 | ToolFinished()
                 | ToolOutcomeUnknown()
                 | LateResult()
+                | VoteCast()
+                | VoteWithdrawn()
+                | ReviewExtended()
             ):
                 apply_to_calls(self.calls, event)
             case Answered():

@@ -12,6 +12,7 @@ from __future__ import annotations
 from sk_agents.testing.store_contract.case import MakeStore
 from sk_agents.testing.store_contract.commits import CommitCases
 from sk_agents.testing.store_contract.contents import ContentCases
+from sk_agents.testing.store_contract.counters import CounterCases
 from sk_agents.testing.store_contract.durable import Damage, DurableCases, SharedCases
 from sk_agents.testing.store_contract.leases import LeaseCases
 from sk_agents.testing.store_contract.reading import ReadingCases
@@ -20,7 +21,7 @@ from sk_agents.testing.store_contract.threads import ThreadCases
 __all__ = ["Damage", "DurableStoreContract", "MakeStore", "SharedStoreContract", "StoreContract"]
 
 
-class StoreContract(ThreadCases, CommitCases, LeaseCases, ReadingCases, ContentCases):
+class StoreContract(ThreadCases, CommitCases, LeaseCases, ReadingCases, ContentCases, CounterCases):
     """What holds for every store while it is open."""
 
 

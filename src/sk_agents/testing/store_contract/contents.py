@@ -15,7 +15,16 @@ import pytest
 from sk_agents.engine import events
 from sk_agents.engine.events import EVENT_TYPES, Event, ImportedItem, ThreadChanged, Unrecognised
 from sk_agents.engine.log.state import fold
-from sk_agents.engine.models import Effect, Part, RunStatus, ThreadStatus, Usage, UserInput
+from sk_agents.engine.models import (
+    Audience,
+    Effect,
+    Part,
+    Review,
+    RunStatus,
+    ThreadStatus,
+    Usage,
+    UserInput,
+)
 from sk_agents.engine.ports import Store
 from sk_agents.exceptions import InvalidInput
 from sk_agents.testing.commits import (
@@ -65,6 +74,35 @@ _WHOLE: tuple[Event, ...] = (
         answer_schema={"type": "object", "default": None},
         expires_at=AT,
         asked_uptime=1000.25,
+        review=Review(
+            audience=Audience(roles=("approver",), groups=("finance",), users=("bob",)),
+            quorum=2,
+            not_requester=True,
+            lifetime=1800.5,
+            on_expiry="escalate",
+            escalate_to="board",
+            share_conversation=True,
+        ),
+    ),
+    events.VoteCast(
+        approval_id="a",
+        call_id="c",
+        voter="bob",
+        voter_name="Bob",
+        right="group:finance",
+        approved=True,
+        digest="d",
+        message="fine",
+        idempotency_key="k",
+    ),
+    events.VoteWithdrawn(approval_id="a", call_id="c", voter="bob", voter_name="Bob"),
+    events.ReviewExtended(
+        approval_id="a",
+        call_id="c",
+        audience=Audience(groups=("board",)),
+        left=Audience(groups=("finance",)),
+        expires_at=AT,
+        asked_uptime=1000.25,
     ),
     events.ApprovalDecided(
         approval_id="a",
@@ -72,6 +110,8 @@ _WHOLE: tuple[Event, ...] = (
         outcome="approved",
         by="human",
         decided_by="ann",
+        decided_by_name="Ann",
+        audience=Audience(users=("ann",)),
         message="go",
         edited_arguments=VALUES,
         digest="d",

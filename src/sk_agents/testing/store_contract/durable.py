@@ -28,6 +28,7 @@ from sk_agents.testing.predictable import SettableClock
 from sk_agents.testing.store_contract.case import MakeStore, StoreCases, every_event, snapshot
 from sk_agents.testing.store_contract.commits import decided_once
 from sk_agents.testing.store_contract.contents import BARE, TEXTS, TOO_DEEP, WHOLE
+from sk_agents.testing.store_contract.counters import count
 from sk_agents.testing.store_contract.threads import read_while_deleting
 from sk_agents.testing.store_worker import append_until_stored
 
@@ -129,6 +130,17 @@ class DurableCases(StoreCases):
         async with opened() as store:
             assert [event.seq for event in await every_event(store, "t")] == [1, 2, 3, 4, 5, 6]
 
+    async def test_counters_go_on_after_reopening(
+        self, opened: OpenStore, clock: SettableClock
+    ) -> None:
+        async with opened() as store:
+            await store.count([count("k", 3, ttl=60), count("l", 1, ttl=10)])
+        clock.advance(10)
+        async with opened() as store:
+            assert list(await store.count([count("k", 2, 5), count("l", 1)])) == [5, 1]
+            clock.advance(50)
+            assert dict(await store.sums("")) == {"l": 1}
+
     async def test_damaged_record_is_an_error_of_its_own_thread(
         self, opened: OpenStore, damage: Damage
     ) -> None:
@@ -163,6 +175,7 @@ class DurableCases(StoreCases):
 PROCESSES = 4
 APPROVALS = 200
 APPENDS = 25
+COUNTED = 400
 
 
 async def run_workers(*arguments: str) -> list[int]:
@@ -249,6 +262,12 @@ class SharedCases(StoreCases):
         await other.mark_watched(["r"])
         assert await store.unwatched_for("r") == 0
 
+    async def test_both_handles_count_together(self, store: Store, other: Store) -> None:
+        for number in range(1, 6):
+            assert list(await store.count([count("k", 1)])) == [2 * number - 1]
+            assert list(await other.count([count("k", 1)])) == [2 * number]
+        assert await other.sums("") == await store.sums("") == {"k": 10}
+
     async def test_commit_sent_again_through_the_other_handle_is_stored_once(
         self, store: Store, other: Store
     ) -> None:
@@ -328,6 +347,14 @@ class SharedCases(StoreCases):
             if event.type == "approval_decided"
         ]
         assert sorted(decided) == sorted(f"a{number}" for number in range(APPROVALS))
+
+    async def test_four_processes_fill_a_counter_exactly(
+        self, store: Store, store_url: str
+    ) -> None:
+        added = await run_workers("count", store_url, str(COUNTED))
+        assert sum(added) == COUNTED
+        # Each step adds to both; a refused one to neither.
+        assert dict(await store.sums("")) == {"steps": COUNTED, "full": COUNTED}
 
     async def test_four_processes_append_to_one_thread_without_gaps(
         self, store: Store, store_url: str

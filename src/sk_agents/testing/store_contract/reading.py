@@ -13,8 +13,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sk_agents.engine.events import GrantChanged, Imported, ImportedItem, ThreadChanged
-from sk_agents.engine.models import Entry, Thread
+from sk_agents.engine.events import (
+    GrantChanged,
+    Imported,
+    ImportedItem,
+    ReviewExtended,
+    ThreadChanged,
+)
+from sk_agents.engine.log.commits import Commit, Pending
+from sk_agents.engine.models import Audience, Entry, Thread, review_key
 from sk_agents.engine.ports import Store, ThreadPage, ThreadQuery
 from sk_agents.exceptions import InvalidCursor, ThreadNotFound
 from sk_agents.testing.commits import (
@@ -26,6 +33,7 @@ from sk_agents.testing.commits import (
     call_proposed,
     create,
     decide,
+    decision,
     run_queued,
     start_run,
     thought,
@@ -34,6 +42,7 @@ from sk_agents.testing.predictable import SettableClock
 from sk_agents.testing.store_contract.case import KINDS, StoreCases, every_event, every_thread
 
 SIZES = (1, 3, 1, 5, 2, 1)
+FINANCE = Audience(roles=("approver",), groups=("finance",), users=("bob",))
 
 
 async def written(store: Store) -> Thread:
@@ -198,7 +207,51 @@ class ReadingCases(StoreCases):
         head = (await store.commit(start_run("t", "run-1"))).thread
         await store.commit(append(head, approval("a"), grant("g")))
         found = [[entry.key for entry in await store.open_entries(kind, USER)] for kind in KINDS]
-        assert found == [[], ["a"], ["g"]]
+        assert found == [[], ["a"], ["g"], []]
+
+    async def test_review_is_in_the_inbox_of_each_key_of_its_audience(self, store: Store) -> None:
+        head = (await store.commit(start_run("t", "run-1"))).thread
+        await store.commit(append(head, approval("a", audience=FINANCE)))
+        assert [entry.key for entry in await store.open_entries("approval", USER)] == ["a"]
+        for key in FINANCE.keys:
+            [entry] = await store.open_entries("review", key)
+            assert entry == Entry("review", review_key("a", key), "t", key, "run-1")
+            assert await store.find("review", entry.key) == entry
+        assert await store.open_entries("review", USER) == []
+        assert await store.open_entries("approval", FINANCE.keys[0]) == []
+
+    async def test_decided_review_is_in_no_inbox(self, store: Store) -> None:
+        head = (await store.commit(start_run("t", "run-1"))).thread
+        asked = (await store.commit(append(head, approval("a", audience=FINANCE)))).thread
+        await store.commit(append(asked, decision("a", audience=FINANCE)))
+        for key in FINANCE.keys:
+            assert await store.open_entries("review", key) == []
+
+    async def test_extended_review_changes_inboxes_and_time(
+        self, store: Store, clock: SettableClock
+    ) -> None:
+        head = (await store.commit(start_run("t", "run-1"))).thread
+        due_at = clock.now() + timedelta(seconds=10)
+        asked = approval("a", due_at=due_at, audience=FINANCE)
+        head = (await store.commit(append(head, asked))).thread
+        clock.advance(11)
+        later = clock.now() + timedelta(seconds=10)
+        board = Audience(groups=("board",))
+        extended = ReviewExtended(
+            run_id="run-1",
+            approval_id="a",
+            call_id="call-of-a",
+            audience=board,
+            left=FINANCE,
+            expires_at=later,
+        )
+        late = Pending("a", overdue=True, next_seq=head.next_seq)
+        await store.commit(Commit("t", "extend", late, (extended,)))
+        assert await store.overdue("approval") == []
+        assert [entry.due_at for entry in await store.open_entries("approval", USER)] == [later]
+        for key in FINANCE.keys:
+            assert await store.open_entries("review", key) == []
+        assert len(await store.open_entries("review", board.keys[0])) == 1
 
     async def test_open_entries_are_paged_by_key(self, store: Store) -> None:
         names = [f"a{number:02}" for number in range(25)]

@@ -202,7 +202,7 @@ class Sandbox:
     """Runs programs, a bounded number of them at once. Walls are chosen when it is first asked."""
 
     def __init__(self, *, running: int = 16, waiting_seconds: float = 30.0) -> None:
-        self._slots = asyncio.Semaphore(running)
+        self.slots = asyncio.Semaphore(running)
         self._waiting_seconds = waiting_seconds
         self._lock = threading.Lock()
         self._wall: Wall | None = None
@@ -232,7 +232,7 @@ class Sandbox:
         try:
             # Not `wait_for`: until Python 3.12 it may swallow a cancellation, and the program runs.
             async with asyncio.timeout(self._waiting_seconds):
-                await self._slots.acquire()
+                await self.slots.acquire()
         except TimeoutError:
             raise ToolError(
                 "Too many programs run at the moment, nothing was run. Try again later."
@@ -243,7 +243,7 @@ class Sandbox:
                 async for piece in pieces:
                     yield piece
         finally:
-            self._slots.release()
+            self.slots.release()
 
 
 def candidates(bwrap: str) -> Iterator[Wall]:

@@ -1,0 +1,1 @@
+"""The PostgreSQL store: one database, any number of instances."""

@@ -1,0 +1,181 @@
+"""The connections of one store: one that commits, a bounded number that read, one for leases."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, LiteralString, TypeVar
+
+import psycopg
+
+from sk_agents.exceptions import StoreUnavailable
+from sk_agents.persistence.postgres import arrays
+from sk_agents.postgres_access import (
+    AsyncConnection,
+    BlockingConnection,
+    PostgresAccess,
+    is_lost,
+    store_error,
+)
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Rows = list[tuple[Any, ...]]
+
+READERS = 8
+# How long a read waits for one of them to be free.
+BUSY_SECONDS = 5.0
+# How long a statement may take; a connection that is silent for longer is given up.
+STATEMENT_SECONDS = 15.0
+RENEWAL_SECONDS = 4.0
+
+
+async def open_connection(access: PostgresAccess) -> AsyncConnection:
+    """Raises StoreError."""
+    connection = await access.connect()
+    arrays.register(connection)
+    return connection
+
+
+async def fetch(
+    connection: AsyncConnection, statement: LiteralString, values: Mapping[str, Any]
+) -> Rows:
+    """All rows of a statement. Raises psycopg.Error; the connection is closed if it is silent."""
+    try:
+        async with asyncio.timeout(STATEMENT_SECONDS), connection.cursor(binary=True) as cursor:
+            await cursor.execute(statement, values)
+            return await cursor.fetchall() if cursor.description is not None else []
+    except TimeoutError as error:
+        await connection.close()
+        raise psycopg.OperationalError("the database did not answer in time") from error
+    except asyncio.CancelledError:
+        await connection.close()
+        raise
+
+
+class ReaderPool:
+    """Connections that read, opened when they are needed and used again."""
+
+    def __init__(self, access: PostgresAccess) -> None:
+        self._access = access
+        self._idle: list[AsyncConnection] = []
+        self._free = asyncio.Semaphore(READERS)
+        self._reads: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    async def fetch(self, statement: LiteralString, **values: Any) -> Rows:
+        return await self.run(lambda connection: fetch(connection, statement, values))
+
+    async def run(self, read: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        """What `read` returns. It goes on when its caller is cancelled: to break it off would cost
+        the connection.
+
+        Raises:
+            StoreUnavailable: the database is away, or all connections are busy.
+        """
+        if self._closed:
+            raise StoreUnavailable(f"{self._access}: the store is closed")
+        task = asyncio.ensure_future(self._run(read))
+        self._reads.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Finish the reads under way, then close."""
+        self._closed = True
+        await asyncio.gather(*self._reads, return_exceptions=True)
+        for connection in self._idle:
+            await connection.close()
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._reads.discard(task)
+        if not task.cancelled():
+            task.exception()  # it was given to the caller, unless that was cancelled
+
+    async def _run(self, read: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        try:
+            async with asyncio.timeout(BUSY_SECONDS):
+                await self._free.acquire()
+        except TimeoutError:
+            raise StoreUnavailable(f"{self._access}: all {READERS} connections are busy") from None
+        try:
+            while True:
+                was_idle = bool(self._idle)
+                connection = self._idle.pop() if was_idle else await open_connection(self._access)
+                try:
+                    return await read(connection)
+                except psycopg.Error as error:
+                    if not is_lost(connection):
+                        raise store_error(error, self._access) from error
+                    if not was_idle:
+                        raise self._access.unreachable(error) from error
+                    # It was lost while it was idle, and so were the others.
+                finally:
+                    await self._put_back(connection)
+        finally:
+            self._free.release()
+
+    async def _put_back(self, connection: AsyncConnection) -> None:
+        if is_lost(connection) or self._closed:
+            await connection.close()
+        else:
+            self._idle.append(connection)
+
+
+class LeaseConnection:
+    """Signs of life past the event loop, from any thread: one connection, made when first used."""
+
+    def __init__(self, access: PostgresAccess) -> None:
+        self._access = access
+        self._lock = threading.Lock()
+        self._connection: BlockingConnection | None = None
+
+    def execute(self, statement: LiteralString, **values: Any) -> None:
+        """Raises StoreError: also if there is no answer within a few seconds."""
+        with self._lock:
+            if self._connection is not None:
+                try:
+                    self._execute(self._connection, statement, values)
+                    return
+                except psycopg.OperationalError:
+                    self._close()  # lost since it was used last: once more with a new one
+            self._connection = self._access.connect_blocking()
+            try:
+                self._execute(self._connection, statement, values)
+            except psycopg.Error as error:
+                self._close()
+                raise store_error(error, self._access) from error
+
+    def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _execute(
+        self, connection: BlockingConnection, statement: LiteralString, values: Mapping[str, Any]
+    ) -> None:
+        # libpq waits without end for a peer that is silent but alive.
+        with socket.socket(fileno=os.dup(connection.fileno())) as same:
+            bound = threading.Timer(RENEWAL_SECONDS, _cut, (same,))
+            bound.daemon = True
+            bound.start()
+            try:
+                connection.execute(statement, values)
+            finally:
+                bound.cancel()
+                bound.join()
+
+
+def _cut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

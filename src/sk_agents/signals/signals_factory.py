@@ -1,0 +1,71 @@
+"""How the instances that share a store reach each other: by the store's URL, unless told."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from sk_agents.engine.ports import Peers, Signals
+from sk_agents.exceptions import ConfigurationError
+from sk_agents.signals.host import HostPeers, HostSignals
+from sk_agents.signals.local import LocalSignals
+
+# Loaded when it is used: the driver of the database is an extra.
+POSTGRES = "sk_agents.signals.postgres"
+DATABASE = "postgresql"
+WAYS = ("local", "sqlite", "file", DATABASE)
+
+
+class Exchange(NamedTuple):
+    """Without `peers` the store is this process's alone, or each instance polls."""
+
+    signals: Signals
+    peers: Peers | None
+
+
+@asynccontextmanager
+async def open_exchange(
+    url: str | None, *, password_command: str | None = None
+) -> AsyncIterator[Exchange]:
+    """The way between instances that a store's URL, or `TA_SIGNALS`, stands for; `None` for a store
+    of one process."""
+    folder = peers_folder(url) if url is not None else None
+    if url is not None and url.partition(":")[0].lower() == DATABASE:
+        module = importlib.import_module(POSTGRES)
+        async with module.PostgresMessages(url, password_command=password_command) as messages:
+            yield Exchange(module.PostgresSignals(messages), module.PostgresPeers(messages))
+    elif folder is not None:
+        async with HostPeers(folder) as peers:
+            yield Exchange(HostSignals(peers), peers)
+    else:
+        yield Exchange(LocalSignals(), None)
+
+
+def check_signals(url: str) -> str:
+    """The URL, if `TA_SIGNALS` may be this one.
+
+    Raises:
+        ConfigurationError: there is no such way. The message repeats nothing of the URL.
+    """
+    if url.partition(":")[0].lower() not in WAYS:
+        raise ConfigurationError(
+            "TA_SIGNALS must be local: or a URL that begins with sqlite://, file:// or"
+            " postgresql://"
+        )
+    return url
+
+
+def peers_folder(store_url: str) -> Path | None:
+    """Where the processes of this host that share the store meet; `None` if it is no file."""
+    scheme, _, rest = store_url.partition(":")
+    path = Path("/" + rest.lstrip("/"))
+    match scheme.lower():
+        case "sqlite":
+            return path.with_name(f"{path.name}-peers")
+        case "file":
+            return path / ".peers"
+        case _:
+            return None

@@ -1,0 +1,236 @@
+"""Budgets of money and tokens: reserved before a model is called, settled after.
+
+All instances count together in the store, in one step for all budgets of a call, so that no two
+calls can take the same rest. A call that uses more than was reserved for it is charged in full:
+what a budget allows is passed by at most one call of each run that was under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from typing import Literal
+
+from sk_agents.config.amounts import Amounts
+from sk_agents.engine.models import Usage
+from sk_agents.engine.ports import Clock, Count, Reservation, Spender, Store
+from sk_agents.exceptions import BudgetExceeded, CounterFull, TealError
+from sk_agents.spending.allowances import Allowance
+from sk_agents.spending.usage import DAY_SECONDS, NANO, UsageLedger, nano
+
+logger = logging.getLogger(__name__)
+
+Scope = Literal["run", "user", "agent", "day", "hour"]
+TOKENS = "tokens"
+HOUR_SECONDS = 3600.0
+# A run may wait for a person; a budget of one run is remembered for so long after its first call.
+RUN_SECONDS = 30 * DAY_SECONDS
+SETTLE_SECONDS = 10.0
+_WHOSE: Mapping[Scope, str] = {
+    "run": "of this turn",
+    "user": "you have for a day",
+    "agent": "this agent has for a day",
+    "day": "of this server for a day",
+    "hour": "you have for an hour",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """`unit` is `tokens` or a currency, `most` counts tokens or billionths of money.
+
+    `is_own`: it is in the agent's own file, and counts what is spent on that agent alone.
+    """
+
+    scope: Scope
+    unit: str
+    most: int
+    is_own: bool = False
+
+    @property
+    def place(self) -> tuple[Scope, str, bool]:
+        """Limits of one place count the same."""
+        return self.scope, self.unit, self.is_own and self.scope == "user"
+
+    def key(self, spender: Spender, agent: str, now: datetime) -> str:
+        when = "" if self.scope == "run" else now.strftime("%Y-%m-%d")
+        if self.scope == "hour":
+            when = now.strftime("%Y-%m-%dT%H")
+        whose: Sequence[str] = {
+            "run": [spender.run_id],
+            "user": [spender.user_id, *([agent] if self.is_own else [])],
+            "agent": [agent],
+            "day": [],
+            "hour": [spender.user_id],
+        }[self.scope]
+        return "\t".join(("budget", self.scope, when, self.unit, *whose))
+
+    @property
+    def ttl(self) -> float:
+        if self.scope == "run":
+            return RUN_SECONDS
+        return 2 * (HOUR_SECONDS if self.scope == "hour" else DAY_SECONDS)
+
+    def amount(self, usage: Usage) -> int:
+        if self.unit == TOKENS:
+            return usage.total_tokens
+        is_priced = usage.cost is not None and usage.cost.currency == self.unit
+        return nano(usage.cost) if is_priced else 0
+
+    def shown(self, amount: int) -> str:
+        if self.unit == TOKENS:
+            return f"{amount} tokens"
+        return f"{amount / NANO:.4f}".rstrip("0").rstrip(".") + f" {self.unit}"
+
+
+def limits_of(scope: Scope, amounts: Amounts | None, *, is_own: bool = False) -> list[Limit]:
+    if amounts is None:
+        return []
+    limits = []
+    if amounts.cost is not None and amounts.currency is not None:
+        limits.append(Limit(scope, amounts.currency, round(amounts.cost * NANO), is_own))
+    if amounts.tokens is not None:
+        limits.append(Limit(scope, TOKENS, amounts.tokens, is_own))
+    return limits
+
+
+def strictest(limits: Sequence[Limit]) -> tuple[Limit, ...]:
+    """One limit a place: two that count the same must not count twice."""
+    found: dict[tuple[Scope, str, bool], Limit] = {}
+    for limit in limits:
+        known = found.setdefault(limit.place, limit)
+        if limit.most < known.most:
+            found[limit.place] = limit
+    return tuple(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class AgentBudget:
+    """Of one agent: its `label` and `model` stand in the usage; from `soft`, a share of a limit,
+    a person is asked."""
+
+    label: str
+    model: str
+    limits: tuple[Limit, ...] = ()
+    soft: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What was reserved: the limits with their keys and amounts."""
+
+    limits: tuple[tuple[Limit, str, int], ...]
+
+
+class StoreBudget:
+    """The engine's port `Budget`, over one store that all instances share."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        agents: Mapping[str, AgentBudget],
+        ledger: UsageLedger,
+        calls: Allowance | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._agents = agents
+        self._ledger = ledger
+        self._calls = calls
+        self._settling: set[asyncio.Task[str | None]] = set()
+
+    async def admit(self, spender: Spender) -> None:
+        limits = self._keys(spender, [one for one in self._limits(spender) if one.scope != "run"])
+        if not limits:
+            return
+        sums = await self._store.count([Count(key, 0, limit.ttl) for limit, key in limits])
+        for (limit, _), spent in zip(limits, sums, strict=True):
+            if spent >= limit.most:
+                raise self._exceeded(limit, spent)
+
+    async def reserve(self, spender: Spender, estimate: Usage) -> Reservation:
+        held = tuple(
+            (limit, key, limit.amount(estimate))
+            for limit, key in self._keys(spender, self._limits(spender))
+        )
+        if not held:
+            return Reservation(spender)
+        additions = [Count(key, amount, limit.ttl, limit.most) for limit, key, amount in held]
+        try:
+            await self._store.count(additions)
+        except CounterFull as full:
+            limit, _, amount = next(one for one in held if one[1] == full.key)
+            raise self._exceeded(limit, full.sum, amount) from None
+        return Reservation(spender, _Held(held))
+
+    async def settle(self, reservation: Reservation, usage: Usage) -> str | None:
+        spender = reservation.spender
+        if usage.total_tokens:
+            agent = self._agent(spender)
+            self._ledger.add(spender.user_id, agent.label, agent.model, usage)
+        if not isinstance(reservation.held, _Held):
+            return None
+        # To its end, whatever becomes of the caller: else the reservation stays.
+        task = asyncio.get_running_loop().create_task(self._settle(reservation, usage))
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+        return await asyncio.shield(task)
+
+    async def admit_calls(self, spender: Spender, wanted: int) -> int:
+        return wanted if self._calls is None else await self._calls.take(spender.user_id, wanted)
+
+    async def _settle(self, reservation: Reservation, usage: Usage) -> str | None:
+        assert isinstance(reservation.held, _Held)
+        held = reservation.held.limits
+        changes = [
+            Count(key, limit.amount(usage) - amount, limit.ttl) for limit, key, amount in held
+        ]
+        try:
+            async with asyncio.timeout(SETTLE_SECONDS):
+                sums = await self._store.count(changes)
+        except (TealError, TimeoutError) as error:
+            logger.warning(
+                "a reservation was not settled, and is held until its budget's time is over",
+                extra={"run_id": reservation.spender.run_id, "error": type(error).__name__},
+            )
+            return None
+        soft = self._agent(reservation.spender).soft
+        for (limit, _, _), spent in zip(held, sums, strict=True):
+            if soft is not None and spent >= soft * limit.most:
+                return (
+                    f"{limit.shown(spent)} of the {limit.shown(limit.most)} "
+                    f"{_WHOSE[limit.scope]} are spent. May this turn go on?"
+                )
+        return None
+
+    def _agent(self, spender: Spender) -> AgentBudget:
+        return self._agents.get(spender.agent) or AgentBudget(spender.agent, "")
+
+    def _limits(self, spender: Spender) -> Sequence[Limit]:
+        return self._agent(spender).limits
+
+    def _keys(self, spender: Spender, limits: Sequence[Limit]) -> list[tuple[Limit, str]]:
+        now, label = self._clock.now(), self._agent(spender).label
+        return [(limit, limit.key(spender, label, now)) for limit in limits]
+
+    def _exceeded(self, limit: Limit, spent: int, wanted: int = 0) -> BudgetExceeded:
+        text = (
+            f"The budget is used up: {limit.shown(spent)} of the {limit.shown(limit.most)} "
+            f"{_WHOSE[limit.scope]} are spent"
+        )
+        if spent < limit.most:
+            text += f", and the next step may take {limit.shown(wanted)}"
+        return BudgetExceeded(f"{text}.", retry_after=self._seconds_left(limit))
+
+    def _seconds_left(self, limit: Limit) -> int:
+        """Until the limit counts from nothing again. A run has but one budget."""
+        now = self._clock.now().astimezone(UTC)
+        if limit.scope == "hour":
+            end = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+        else:
+            end = datetime.combine(now.date() + timedelta(days=1), time(), UTC)
+        return 1 + int((end - now).total_seconds())
