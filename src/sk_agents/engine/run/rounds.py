@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sk_agents.engine.events import Answered, Event, ModelRestarted, Thinking
 from sk_agents.engine.failpoints import failpoint
@@ -18,6 +19,7 @@ from sk_agents.engine.turns import (
     ModelPiece,
     Prompt,
     ReasoningDelta,
+    ReasoningState,
     ReplyLimits,
     TextDelta,
     TurnFinished,
@@ -45,6 +47,7 @@ class Reply:
     text: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     calls: list[CallRequested] = field(default_factory=list)
+    state: Mapping[str, Any] | None = None
     usage: Usage = Usage()
     finish_reason: str = "stop"
     limits: ReplyLimits = ReplyLimits()
@@ -232,6 +235,8 @@ class ModelRound:
                     live.add_text("thinking", piece.content)
                 case CallRequested():
                     reply.take_call(piece)
+                case ReasoningState():
+                    reply.state = piece.data
                 case TurnFinished():
                     price = self._context.agent.price
                     reply.usage = price.applied(piece.usage) if price else piece.usage
