@@ -136,7 +136,7 @@ async def test_state_of_the_reasoning_is_sent_back_until_the_answer_also_by_anot
     async with talking(tmp_path, Setup(model=model), owner="b") as talk:
         await talk.decide(*await talk.approvals("r1"))
         assert (await talk.result(accepted)).status is RunStatus.COMPLETED
-        await talk.ask()
+        await talk.ask(run_id="r2")
     states = [
         [message.reasoning_state for message in prompt.messages if message.tool_calls]
         for prompt in model.prompts

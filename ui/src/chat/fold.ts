@@ -3,6 +3,7 @@ import type { FrameOf, RunFrame } from "../api/frames";
 import {
   newCall,
   NO_TEXT,
+  wholeAnswer,
   type CallStep,
   type PartialText,
   type Moment,
@@ -35,7 +36,7 @@ export function folded(run: Run, frame: RunFrame): Run {
     case "answer":
       return {
         ...withMoment(run, moment("model", frame)),
-        steps: [...run.steps, { kind: "answer", text: frame.content, isCut: false }],
+        steps: [...run.steps, wholeAnswer(frame)],
         preview: null,
       };
     case "answer_delta":
