@@ -207,6 +207,9 @@ def test_index_rows_follow_from_the_events() -> None:
         ("run", "r2", "r2", False, None),
         ("run", "r1", "r1", False, None),
         ("approval", "a1", "r1", True, moment(3600)),
+        ("approval", "a1", "r1", True, moment(7200)),
+        ("review", "a1@group:finance", "r1", False, None),
+        ("review", "a1@group:board", "r1", True, None),
         ("approval", "a1", "r1", False, None),
         ("grant", "g1", "r1", True, None),
     ]
