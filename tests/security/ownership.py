@@ -74,6 +74,7 @@ TABLE: Mapping[Kind, tuple[str, ...]] = {
         *(f"GET {INTERACTION}", f"GET {INTERACTION}/events"),
         *(f"POST {INTERACTION}/{do}" for do in ("approve", "cancel", "edit", "regenerate")),
         *("GET /approvals/{approval_id}", "POST /approvals/{approval_id}"),
+        "DELETE /approvals/{approval_id}/vote",
         "DELETE /grants/{grant_id}",
     ),
     "teal": (
@@ -164,7 +165,9 @@ async def serving(folder: Path) -> AsyncIterator[Served]:
         teal = write_agent(folder / "teal", model.base_url, name="teal")
         stateless = folder / "sk.yaml"
         stateless.write_text(CHAT.replace(MODEL_URL, model.base_url))
-        settings = Settings(store=f"sqlite:///{folder}/c.sqlite", metrics_enabled=True)
+        settings = Settings(
+            store=f"sqlite:///{folder}/c.sqlite", metrics_enabled=True, open_monitoring=True
+        )
         app = create_app(settings, load_agent_files([teal, stateless]), authorizer=RoleAuthorizer())
         async with listening(app) as url:
             async with httpx.AsyncClient(base_url=url, timeout=seconds(20)) as client:
