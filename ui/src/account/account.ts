@@ -42,7 +42,7 @@ export async function begin(): Promise<boolean> {
       const grant = takeGrant(known);
       if (grant) await tokens.exchange(grant);
       else if (localStorage.getItem(STAYS) === null) return stayOut("");
-      else return await leaveForIssuer(known, true).then(() => false);
+      else return await leaveForIssuer(known, "none").then(() => false);
     } else if (known.method !== "none" && !pasted.isKnown()) {
       return stayOut("");
     }
@@ -70,11 +70,11 @@ export async function signInWith(token: string): Promise<void> {
   }
 }
 
-export async function signInAtIssuer(): Promise<void> {
+export async function signInAtIssuer(prompt?: "login"): Promise<void> {
   const known = how.peek();
   if (known === null) return location.reload();
   try {
-    await leaveForIssuer(known, false);
+    await leaveForIssuer(known, prompt);
   } catch (error) {
     problem.value = errorText(error);
   }
