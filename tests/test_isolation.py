@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ WORDS = {
     "worker_threads",
 }
 # The seeds name this abstract class and its place; who checks callers must know it.
-AUTHORIZER = {"authorization.request_authorizer"}
+AUTHORIZER = {"authorization.request_authorizer", "authorization.roles"}
 # Those that send requests to other servers.
 NETWORKED = {"authorization", "llm", "tools"}
 # What every part of the front door stands on.
@@ -145,7 +146,12 @@ def targets(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
         yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def imports(source: Path) -> Iterator[Import]:
+@cache
+def imports(source: Path) -> tuple[Import, ...]:
+    return tuple(_imports(source))
+
+
+def _imports(source: Path) -> Iterator[Import]:
     for file in sorted(source.rglob("*.py")):
         text = file.read_text(encoding="utf-8")
         tree, lines = ast.parse(text), text.splitlines()

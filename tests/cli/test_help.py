@@ -38,6 +38,7 @@ COMMANDS = [
     ["mcp", "withheld"],
     ["agents"],
     ["agents", "list"],
+    ["usage"],
     ["export"],
     ["import"],
     ["encrypt"],

@@ -12,11 +12,11 @@ import hmac
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
@@ -37,7 +37,7 @@ _NO_HASH = "0" * 64
 
 
 class AccessKey(BaseModel):
-    """One key; `name` is the user's id."""
+    """One key; `name` is the user's id. The user has the roles of the key that is sent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -46,6 +46,7 @@ class AccessKey(BaseModel):
     secret_hash: str
     made_at: AwareDatetime
     expires_at: AwareDatetime | None = None
+    roles: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] = ()
 
     def is_over(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now
@@ -91,7 +92,9 @@ class KeysFile:
         is_right = hmac.compare_digest(_hash(text), key.secret_hash if key else _NO_HASH)
         return key if key is not None and is_right and not key.is_over(now) else None
 
-    def add(self, name: str, *, expires_at: datetime | None = None) -> tuple[AccessKey, str]:
+    def add(
+        self, name: str, *, expires_at: datetime | None = None, roles: Sequence[str] = ()
+    ) -> tuple[AccessKey, str]:
         """A new key of this user, and its text, which is kept nowhere.
 
         Raises:
@@ -105,6 +108,7 @@ class KeysFile:
             secret_hash=_hash(text),
             made_at=datetime.now(UTC),
             expires_at=expires_at,
+            roles=tuple(dict.fromkeys(roles)),
         )
         with self._writing() as keys:
             keys.append(key)

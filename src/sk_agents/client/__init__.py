@@ -38,10 +38,13 @@ from sk_agents.wire.events import InteractionError as Failed
 from sk_agents.wire.events import InteractionQueued as Queued
 from sk_agents.wire.events import InteractionStarted as Started
 from sk_agents.wire.events import InteractionStatus as Status
+from sk_agents.wire.events import ReviewExtension as ReviewExtended
 from sk_agents.wire.events import ThinkingEvent as Thinking
 from sk_agents.wire.events import ToolCallEvent as ToolCall
 from sk_agents.wire.events import ToolResultEvent as ToolResult
 from sk_agents.wire.events import UsageView as Usage
+from sk_agents.wire.events import VoteEvent as VoteCast
+from sk_agents.wire.events import VoteWithdrawal as VoteWithdrawn
 from sk_agents.wire.views import ApprovalView as PendingApproval
 from sk_agents.wire.views import BranchList as Branches
 from sk_agents.wire.views import BranchView as Branch
@@ -82,6 +85,7 @@ __all__ = [
     "Queued",
     "Rejected",
     "Reply",
+    "ReviewExtended",
     "ServerUnreachable",
     "SignInFailed",
     "Started",
@@ -98,6 +102,8 @@ __all__ = [
     "ToolUse",
     "Unknown",
     "Usage",
+    "VoteCast",
+    "VoteWithdrawn",
     "event_name",
     "stored_sign_in",
 ]
