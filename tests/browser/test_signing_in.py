@@ -15,6 +15,7 @@ from sk_agents.authorization.access_keys import KeysFile
 from tests.authorization.provider import Provider, running_provider
 from tests.browser.server import Server, write_agent
 from tests.browser.tab import WAIT_MS, Tab
+from tests.browser.test_access import violations
 
 # Everything that a page could have kept about a user.
 LEFT = """async () => JSON.stringify([
@@ -176,6 +177,7 @@ async def test_sign_in_that_was_not_begun_here_is_refused(
     tab = Tab(await browser.new_page(), bank.url)
     await tab.page.goto(f"{bank.url}/#code=stolen&state=other")
     await tab.sees(".problem", "This sign-in was not begun in this tab.")
+    assert await violations(tab.page) == []
     assert "stolen" not in await tab.page.evaluate("location.href")
     page = await tab.page.request.get(bank.url)
     assert f"connect-src 'self' {provider.url};" in page.headers["content-security-policy"]
