@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Error, expect
 
 from sk_agents.authorization.access_keys import KeysFile
 from tests.authorization.provider import Provider, running_provider
@@ -162,6 +163,16 @@ async def test_reload_and_second_tab_need_no_question_and_sign_out_closes_both(
     await tab.page.goto(f"{bank.url}/#/some-chat")
     await sign_in(tab, "ada")
     assert await tab.page.evaluate("location.href") == f"{bank.url}/#/some-chat"
+    await tab.page.reload()
+    await tab.sees(".account", "Ada")
+    # An issuer that is away must not catch the user in a circle: the way back leads to the button.
+    unanswered = re.compile(r"/auth\?")
+    await context.route(unanswered, lambda route: route.abort())
+    with suppress(Error):
+        await tab.page.reload()
+    await tab.page.goto(bank.url)
+    await expect(tab.button("Use another account")).to_be_visible(timeout=WAIT_MS)
+    await context.unroute(unanswered)
     await tab.page.reload()
     await tab.sees(".account", "Ada")
     second = Tab(await context.new_page(), bank.url)

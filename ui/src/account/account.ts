@@ -4,7 +4,13 @@ import { signal } from "@preact/signals";
 import * as server from "../api/endpoints";
 import { errorText } from "../api/request";
 import type { MeView, SignInView } from "../api/schema";
-import { leaveForIssuer, redirectUri, SignInRefused, takeGrant } from "./authorization";
+import {
+  leaveForIssuer,
+  redirectUri,
+  SignInRefused,
+  takeGrant,
+  wasLeftBehind,
+} from "./authorization";
 import { needsSignIn, pasted, useCredentials } from "./credentials";
 import { IssuedTokens } from "./tokens";
 
@@ -41,7 +47,7 @@ export async function begin(): Promise<boolean> {
       useCredentials(tokens);
       const grant = takeGrant(known);
       if (grant) await tokens.exchange(grant);
-      else if (localStorage.getItem(STAYS) === null) return stayOut("");
+      else if (wasLeftBehind() || localStorage.getItem(STAYS) === null) return stayOut("");
       else return await leaveForIssuer(known, "none").then(() => false);
     } else if (known.method !== "none" && !pasted.isKnown()) {
       return stayOut("");

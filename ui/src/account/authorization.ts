@@ -106,6 +106,10 @@ export function isIssuer(name: unknown, issuer: string): boolean {
   return name === before + tenant + after && GUID.test(tenant);
 }
 
+/** Whether the window has left for the issuer and came back without an answer: the user pressed
+ * "back", or the issuer was away. */
+export const wasLeftBehind = (): boolean => takeAttempt() !== null;
+
 function takeAttempt(): Attempt | null {
   const stored = sessionStorage.getItem(ATTEMPT);
   sessionStorage.removeItem(ATTEMPT);
