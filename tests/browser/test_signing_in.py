@@ -86,7 +86,9 @@ async def test_token_is_asked_for_and_goes_with_every_request(
     tab.check()
 
 
-async def test_wrong_access_key_is_refused_in_words(browser: Browser, tmp_path: Path) -> None:
+async def test_wrong_access_key_is_refused_in_words_and_a_right_one_forgotten_at_the_end(
+    browser: Browser, tmp_path: Path
+) -> None:
     keys = KeysFile(tmp_path / "keys.json")
     server = Server(tmp_path, TA_AUTHORIZER="keys", TA_KEYS_FILE=str(keys.path))
     key, text = keys.add("alice")
@@ -97,10 +99,15 @@ async def test_wrong_access_key_is_refused_in_words(browser: Browser, tmp_path: 
         await tab.page.get_by_label("Access key").fill("teal_wrong")
         await tab.button("Sign in").click()
         await tab.sees(".problem", "This access key is unknown, revoked or expired.")
-        await tab.page.get_by_label("Access key").fill(text)
-        await tab.button("Sign in").click()
-        await tab.sees(".account", "alice")
-        await expect(tab.page.locator(".agent").first).to_be_visible(timeout=WAIT_MS)
+        for is_last in (False, True):
+            await tab.page.get_by_label("Access key").fill(text)
+            await tab.button("Sign in").click()
+            await tab.sees(".account", "alice")
+            await expect(tab.page.locator(".agent").first).to_be_visible(timeout=WAIT_MS)
+            if not is_last:
+                await tab.button("Sign out").click()
+                await expect(tab.page.get_by_label("Access key")).to_be_visible(timeout=WAIT_MS)
+                assert not re.search("alice|teal_", await tab.page.evaluate(LEFT))
         keys.revoke(key.key_id)
         await tab.sees("dialog", "unknown, revoked or expired")
     finally:
@@ -180,6 +187,23 @@ async def test_reload_and_second_tab_need_no_question_and_sign_out_closes_both(
     await second.sees(".account", "Ada")
     await tab.button("Sign out").click()
     await expect(second.button("Sign in")).to_be_visible(timeout=WAIT_MS)
+
+
+async def test_next_user_finds_no_draft_of_one_who_did_not_sign_out(
+    browser: Browser, bank: Server
+) -> None:
+    context = await browser.new_context()
+    tab = Tab(await context.new_page(), bank.url)
+    await tab.page.goto(bank.url)
+    await sign_in(tab, "ada")
+    await tab.page.fill("#composer", "a secret draft")
+    await tab.page.wait_for_function("JSON.stringify({...localStorage}).includes('secret')")
+    # As after a night: the issuer's session is over.
+    await context.clear_cookies()
+    await tab.page.reload()
+    await sign_in(tab, "bob")
+    await expect(tab.page.locator("#composer")).to_have_value("", timeout=WAIT_MS)
+    assert not re.search(r"ada\b|secret", await tab.page.evaluate(LEFT), re.IGNORECASE)
 
 
 async def test_sign_in_that_was_not_begun_here_is_refused(
