@@ -93,7 +93,9 @@ def create_app(
         open_monitoring=settings.open_monitoring,
     )
     chats = ChatResources(
-        lambda: [_agent_view(*item) for item in parts.agents.items()], app.state.limits
+        lambda: [_agent_view(*item) for item in parts.agents.items()],
+        app.state.limits,
+        parts.spending.ledger.rows,
     )
     app.add_operations(chat_operations(chats))
     app.add_operations(todo_chat_operations(list(parts.agents)))

@@ -342,6 +342,8 @@ def approval_payload(approval: Approval) -> Payload:
         payload["redacted"] = True
     if approval.audience.keys:
         payload["review"] = review_payload(approval)
+    if (budget := event.shown.get("budget")) is not None:
+        payload["budget"] = str(budget)
     return payload
 
 

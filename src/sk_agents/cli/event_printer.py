@@ -186,6 +186,8 @@ def print_past(screen: Screen, interaction: Interaction) -> None:
 def print_approval(screen: Screen, approval: ApprovalRequired | PendingApproval) -> None:
     """Exactly what will run, and how long it can be decided."""
     screen.line(f"⚠ {one_line(approval.tool_name)} {APPROVAL_TITLES[approval.kind]}", WARN)
+    if approval.budget:
+        screen.line(f"  {one_line(approval.budget)}", WARN)
     for line in pretty(approval.tool_input).splitlines():
         screen.line(f"  {line}")
     if approval.redacted:

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from sk_agents.cli.safe_text import one_line
 from sk_agents.cli.terminal import DIM, Screen, print_json
 from sk_agents.client import Answer, Chat, PendingApproval, TealClient
 from sk_agents.client.teal_client import DecisionOptions
-from sk_agents.wire.events import Choice, WireModel
+from sk_agents.wire.events import Choice, CostView, WireModel
 from sk_agents.wire.requests import Remember
 
 Record = TypeVar("Record", bound=WireModel)
@@ -64,6 +65,38 @@ async def list_grants(client: TealClient, limit: int, *, as_json: bool) -> None:
         ],
         as_json=as_json,
     )
+
+
+async def list_usage(
+    client: TealClient, since: date | None, *, all_users: bool, as_json: bool
+) -> None:
+    report = await client.usage(since, all_users=all_users)
+    if as_json:
+        print_json(report.model_dump(mode="json"))
+        return
+    headings = ["day", *(["user"] if all_users else []), "agent", "model"]
+    headings += ["calls", "read", "written", "cost"]
+    rows = [
+        [
+            row.day,
+            *([row.user_id] if all_users else []),
+            *(row.agent, row.model, str(row.calls)),
+            *(str(row.prompt_tokens), str(row.completion_tokens), _money(row.cost)),
+        ]
+        for row in report.rows
+    ]
+    total = ["", *([""] if all_users else []), "all", "", str(sum(r.calls for r in report.rows))]
+    total += [str(sum(r.prompt_tokens for r in report.rows))]
+    total += [str(sum(r.completion_tokens for r in report.rows))]
+    total += [_money([cost for row in report.rows for cost in row.cost])]
+    Screen().table(headings, [*rows, total] if rows else [])
+
+
+def _money(costs: Sequence[CostView]) -> str:
+    sums: dict[str, float] = {}
+    for cost in costs:
+        sums[cost.currency] = sums.get(cost.currency, 0.0) + cost.amount
+    return ", ".join(f"{amount:.4f} {currency}" for currency, amount in sorted(sums.items()))
 
 
 async def list_agents(client: TealClient, *, as_json: bool) -> None:

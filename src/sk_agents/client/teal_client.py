@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from datetime import date
 from typing import Any, Self, TypedDict, Unpack
 from uuid import uuid4
 
@@ -34,6 +35,7 @@ from sk_agents.wire.views import (
     InteractionView,
     MeView,
     Processed,
+    UsageReport,
 )
 
 PAGE = 50
@@ -378,6 +380,16 @@ class TealClient:
     async def me(self) -> MeView:
         """Who you are to the server."""
         return await self._connection.read(MeView, ServerRequest("GET", path_of("me")))
+
+    async def usage(self, since: date | None = None, *, all_users: bool = False) -> UsageReport:
+        """What models have used for you since that day, or 30 days ago; for all users if you are
+        an operator."""
+        query = {"since": since.isoformat()} if since is not None else {}
+        if all_users:
+            query["all"] = "true"
+        return await self._connection.read(
+            UsageReport, ServerRequest("GET", path_of("usage"), query=query)
+        )
 
     async def approval(self, approval_id: str) -> ApprovalView:
         return await self._connection.read(

@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Seque
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from sk_agents.engine.events import Event
 from sk_agents.engine.log.commits import Commit, Committed
@@ -241,6 +241,7 @@ class StoredRecord:
     body: bytes
 
 
+@runtime_checkable
 class PortableStore(Store, Protocol):
     """A store whose threads can be taken to another one, with every id and every byte."""
 

@@ -38,8 +38,8 @@ NOT_ALLOWED = 1008
 TOO_LARGE = 1009
 FAILED = 1011
 TRY_LATER = 1013
-# The HTTP status of an input that fits its type but cannot be answered.
-UNFIT = 422
+# By the HTTP status of what cannot be answered.
+STATUS_CODES = {422: BAD_INPUT, 429: TRY_LATER}
 # A close frame has room for so many bytes of reason.
 REASON_BYTES = 123
 # The input is checked as a body would be.
@@ -95,7 +95,7 @@ async def _sent(websocket: WebSocket, outputs: Outputs) -> tuple[int, str] | Non
                             async with asyncio.timeout(WRITE_SECONDS):
                                 await websocket.send_text(output.output_partial)
                         case InvokeFailure():
-                            code = BAD_INPUT if output.status == UNFIT else FAILED
+                            code = STATUS_CODES.get(output.status, FAILED)
                             return code, output.message
     except (TimeoutError, WebSocketDisconnect):
         return None

@@ -55,7 +55,7 @@ from sk_agents.tealagents.v1alpha1.render import RequestRenderer
 VERSION = "v1alpha1"
 _MESSAGE: TypeAdapter[UserMessage] = TypeAdapter(UserMessage)
 _ASKING = (400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 502, 503, 504)
-_READING = (401, 404, 422, 500, 503)
+_READING = (401, 404, 422, 429, 500, 503)
 
 
 def _optional_uuid(text: str | None) -> str | None:

@@ -129,7 +129,8 @@ class AskedCall(WireModel):
     """What a person must see to decide: `tool_input` is exactly what will run, and `digest` stands
     for all of it. `preview` is what the call would have changed when it was asked about, as a
     unified diff. With `redacted` secrets were taken out of both; `digest` is of what will run. With
-    a `review`, others than the requester decide."""
+    a `review`, others than the requester decide. `budget` says how much of a budget is spent, if
+    that is why it is asked."""
 
     approval_id: str
     interaction_id: str = ""
@@ -144,6 +145,7 @@ class AskedCall(WireModel):
     preview: Sometimes[str] = None
     redacted: Sometimes[bool] = None
     review: Sometimes[ReviewView] = None
+    budget: Sometimes[str] = None
 
 
 class StreamEvent(WireModel):

@@ -1,4 +1,4 @@
-"""What the server answers: chats, interactions, branches, approvals, grants, agents."""
+"""What the server answers: chats, interactions, branches, approvals, grants, agents, usage."""
 
 from __future__ import annotations
 
@@ -263,3 +263,23 @@ class Cancelling(WireModel):
     status: Literal["cancelling"] = "cancelling"
     interaction_id: str
     message: str = "Interaction will stop at next checkpoint"
+
+
+class UsageRow(WireModel):
+    """What one user's turns used of one model with one agent on one day (UTC)."""
+
+    day: str
+    user_id: str
+    agent: str
+    model: str
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost: list[CostView]
+
+
+class UsageReport(WireModel):
+    """Oldest first. A day without turns has no rows."""
+
+    since: str
+    rows: list[UsageRow]

@@ -22,6 +22,7 @@ export type ApprovalRequest = Pick<
   | "choices"
   | "schema"
   | "late_result"
+  | "budget"
   | "preview"
   | "review"
 >;

@@ -59,6 +59,7 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
       <p class="question">
         {mayDecide ? QUESTIONS[approval.kind] : "This call waits for the approval of others."}
       </p>
+      {approval.budget && <p>{approval.budget}</p>}
       {tool && <p class="muted">{tool.description}</p>}
       {approval.kind === "question" && <AskedQuestion input={approval.tool_input} />}
       {approval.preview && <Preview text={approval.preview} />}

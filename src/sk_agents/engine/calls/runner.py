@@ -115,9 +115,9 @@ class CallRunner:
         return Room(admitted, problem)
 
     def _question(self, reply: Reply) -> str | None:
-        """What a person is asked before the run goes on to spend, once in a run. Where no person
-        can be asked, only the end of the budget stops it."""
-        if not self._context.agent.is_attended or steps.asks_about_budget(self._context.run):
+        """What a person is asked before the run goes on to spend, until one has allowed it. Where
+        no person can be asked, only the end of the budget stops it."""
+        if not self._context.agent.is_attended or steps.may_spend_more(self._context.run):
             return None
         return reply.budget_question
 

@@ -123,9 +123,14 @@ def shown_call(call: ToolCall) -> dict[str, Any]:
     return {"tool_name": call.name, "arguments": call.arguments}
 
 
-def asks_about_budget(run: Run) -> bool:
-    """Whether a person was asked already, in this run, whether it may spend more."""
-    return any(call.proposal.budget is not None for call in run.calls.values())
+def may_spend_more(run: Run) -> bool:
+    """Whether a person has allowed it, when this run was asked about because of a budget."""
+    return any(
+        call.proposal.budget is not None
+        and call.approval is not None
+        and call.approval.state in (ApprovalState.APPROVED, ApprovalState.CONSUMED)
+        for call in run.calls.values()
+    )
 
 
 def invalid_rounds(run: Run) -> int:
