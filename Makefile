@@ -12,8 +12,9 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
-# Tests mostly wait, for processes, browsers and syncs: more of them at once than there are cores.
-WORKERS ?= 6
+# Tests often wait, for processes and browsers: more of them at once than there are cores. Each worker
+# collects and imports for itself, which takes ten seconds of work.
+WORKERS ?= 4
 ARGS ?=
 COVERAGE ?=
 LOCAL ?= 1

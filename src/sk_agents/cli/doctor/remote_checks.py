@@ -55,6 +55,7 @@ MODEL_EVENTS = Answer | AnswerDelta | Thinking | ThinkingDelta | ToolCall | Appr
 # The doctor's own server is on loopback, for a moment and for the doctor alone.
 OWN_SERVER = {
     "store": "memory:",
+    "authorizer": None,
     "authorizer_module": None,
     "authorizer_class": None,
     "persistence_module": None,
@@ -205,7 +206,7 @@ async def _check_health(access: ServerAccess) -> Finding:
             health = await link.call(ServerRequest("GET", "/health/ready"))
     except TealServerError as error:
         detail = f"{access.server} answers {error.status}"
-        return Finding("server", "fail", detail, "GET /health/ready names what is down")
+        return Finding("server", "fail", detail, "the server's log names what is down")
     except TimeoutError:
         detail = f"{access.server} does not answer in {SERVER_TIMEOUT:g} s"
         return Finding("server", "fail", detail, is_it_teal)
