@@ -15,6 +15,7 @@ from tests.bench import (
     telemetry,
     turns,
     waiting,
+    workers,
 )
 from tests.bench.report import Ratio, Report
 from tests.requirements import requirement
@@ -91,6 +92,15 @@ def test_a_good_reader_is_measured_beside_a_crowd() -> None:
 def test_waiting_runs_are_measured() -> None:
     report = waiting.measure(runs=20)
     assert report.ratios[1].value > 0
+
+
+@pytest.mark.bench
+def test_workers_are_measured_on_both_stores() -> None:
+    report = workers.measure(
+        conversations=4, turns=2, repetitions=1, runs=20, streams=5, idle_seconds=1.0
+    )
+    assert [line.split()[0] for line in report.lines] == ["sqlite", "postgresql", "20"]
+    assert all(ratio.value > 0 for ratio in report.ratios)
 
 
 def test_a_missed_bar_is_reported_as_missed() -> None:
