@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests.debian import announcement
+from tests.forked_python import use_forks
 from tests.memory import use_memory
 from tests.patience import TEST_SECONDS, VARIABLE, seconds
 from tests.postgres import shared_server
@@ -19,6 +20,7 @@ settings.register_profile("house", deadline=None, print_blob=True)
 settings.load_profile("house")
 
 use_memory()
+use_forks()
 
 # A shell starts what runs in its background deaf to interrupts, and programs inherit that: those
 # that the tests interrupt would not hear it.

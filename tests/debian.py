@@ -20,11 +20,14 @@ INSTALL_SECONDS = 300
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 BUBBLEWRAP = ("bwrap",)
+# Only root has the folder of system programs in its path.
+NGINX = ("nginx", "/usr/sbin/nginx")
 TINYPROXY = ("tinyproxy",)
 # What has to be installed for one of these programs to be there.
 PACKAGES: Mapping[tuple[str, ...], tuple[str, ...]] = {
     CHROMIUM: ("chromium", "fonts-dejavu-core"),
     BUBBLEWRAP: ("bubblewrap",),
+    NGINX: ("nginx-light",),
     TINYPROXY: ("tinyproxy-bin",),
 }
 

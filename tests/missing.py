@@ -12,7 +12,7 @@ import pytest
 
 VARIABLE = "TEAL_TEST_WITHOUT"
 
-Part = Literal["browser", "ipv6", "libraries", "linux", "page", "proxy", "root", "sandbox"]
+Part = Literal["browser", "ipv6", "libraries", "linux", "nginx", "page", "proxy", "root", "sandbox"]
 
 
 def lacks(part: Part, reason: str) -> NoReturn:

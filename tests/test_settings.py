@@ -158,7 +158,7 @@ def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [
         variable(name)
         for name, field in Settings.model_fields.items()
-        if field.annotation == SecretStr | None and name != "encryption_keys"  # refused
+        if field.annotation == SecretStr | None
     ]
     assert "TA_API_KEY" in names
     set_all(monkeypatch, dict.fromkeys(names, "canary"))
@@ -259,16 +259,6 @@ def _shown_default(default: object) -> str:
     if isinstance(default, tuple):
         default = ",".join(default)
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
-
-
-def test_keys_for_an_encryption_that_is_not_built_stop_the_start(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TA_ENCRYPTION_KEYS", "canary")
-    with pytest.raises(ConfigurationError, match="TA_ENCRYPTION_KEYS") as refusal:
-        load_settings()
-    assert "canary" not in str(refusal.value)
 
 
 def test_two_ways_to_name_an_authorizer_stop_the_start(

@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from sk_agents import __version__
 from sk_agents.agent_assembly import ServedAgent
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
+from sk_agents.authorization.roles import read_role_map
 from sk_agents.chats.requests import ChatResources
 from sk_agents.chats.routes import chat_operations
 from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
@@ -22,7 +23,7 @@ from sk_agents.config.settings import Settings, load_settings
 from sk_agents.http.account import account_operations
 from sk_agents.http.caller import CallerCheck
 from sk_agents.http.front import TealApp
-from sk_agents.http.health import Health, health_operations, metrics_operation
+from sk_agents.http.health import Health, WorkerGroup, health_operations, metrics_operation
 from sk_agents.http.hosts import accepted_hosts
 from sk_agents.http.limits import Limits, Quotas, StreamSlots
 from sk_agents.http.page import page_operations
@@ -41,8 +42,11 @@ def create_app(
     agents: Sequence[AgentFile] = (),
     *,
     authorizer: RequestAuthorizer | None = None,
+    workers: WorkerGroup | None = None,
 ) -> TealApp:
     """The application for these agents; its lifespan opens and closes the resources.
+
+    `workers` are the processes that serve it together, if it is one of several.
 
     Raises:
         ConfigurationError: the settings name a class or a store that cannot be used.
@@ -64,6 +68,9 @@ def create_app(
                 health.watch("authorizer", authorizer.ping, kind=type(authorizer).__name__)
             if parts.clients.mcp.is_used:
                 health.note("mcp", parts.clients.mcp.statuses)
+            if workers is not None:
+                health.note("worker", lambda: workers.number)
+                health.note("workers", workers.states)
             yield
 
     telemetry = parts.telemetry
@@ -82,9 +89,13 @@ def create_app(
         authorizer,
         timeout=settings.authorizer_timeout,
         allow_insecure=settings.allow_insecure_auth,
+        roles=read_role_map(settings.roles),
+        open_monitoring=settings.open_monitoring,
     )
     chats = ChatResources(
-        lambda: [_agent_view(*item) for item in parts.agents.items()], app.state.limits
+        lambda: [_agent_view(*item) for item in parts.agents.items()],
+        app.state.limits,
+        parts.spending.ledger.rows,
     )
     app.add_operations(chat_operations(chats))
     app.add_operations(todo_chat_operations(list(parts.agents)))
@@ -92,7 +103,8 @@ def create_app(
         _add_agent_routes(app, file, settings)
     app.add_operations(health_operations(health))
     if telemetry is not None and telemetry.page is not None:
-        app.add_operations([metrics_operation(telemetry.page)])
+        is_open: bool = app.state.caller_check.open_monitoring
+        app.add_operations([metrics_operation(telemetry.page, workers, is_open=is_open)])
     names = [f"{agent.name} {agent.version}" for agent in agents]
     app.add_operations(account_operations(authorizer.sign_in))
     app.add_operations(page_operations(names, kind, sign_in=authorizer.sign_in))

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sk_agents.agent_assembly import Clients, ServedAgent, build_agents
 from sk_agents.authorization.authorizer_factory import AuthorizerFactory
@@ -22,7 +23,8 @@ from sk_agents.config.store_url import own_class_url, store_url
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
-from sk_agents.engine.ports import Store
+from sk_agents.engine.ports import Clock, Store
+from sk_agents.exceptions import ConfigurationError
 from sk_agents.llm.default_model import NoModel, choose_model
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.streamed_chat import StreamedChat
@@ -42,6 +44,9 @@ from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
 from sk_agents.tools.mcp.pins import Pins, pins_path
 from sk_agents.tools.mcp.servers import McpServers
 from sk_agents.tools.openapi.tool import RemoteClients
+
+if TYPE_CHECKING:
+    from sk_agents.persistence.encryption import EncryptingCodec
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +127,30 @@ def build_stores(settings: Settings) -> Stores:
     """
     url = store_url(settings)
     password_command = settings.postgres_password_command
-    main = open_store(url, password_command=password_command)
+    main = open_store(url, codec=store_codec(settings), password_command=password_command)
     signals_url = check_signals(settings.signals) if settings.signals is not None else url
     if settings.persistence_module is None or own_class_url(settings) is not None:
         return Stores(main, main, signals_url, password_command)
+    if settings.encrypts:
+        raise ConfigurationError(
+            "TA_PERSISTENCE_MODULE and TA_ENCRYPTION_KEYS are both set: a class of your own is "
+            "given each task in plain text. Encrypt inside the class, or have the store keep tasks"
+        )
     own = TaskBridgeStore(PersistenceFactory(settings).get_persistence_manager())
     return Stores(main, own, signals_url, password_command)
+
+
+def store_codec(settings: Settings) -> EncryptingCodec | None:
+    """How the store writes threads; `None` for plain text. Runs the command that prints the keys.
+
+    Raises:
+        ConfigurationError: the encryption keys cannot be used.
+    """
+    if not settings.encrypts:
+        return None
+    from sk_agents.persistence.key_sources import configured_codec  # noqa: PLC0415  # cryptography
+
+    return configured_codec(settings)
 
 
 async def default_offer(settings: Settings) -> AgentOffer:
@@ -168,9 +191,14 @@ def build_parts(settings: Settings, files: Sequence[AgentFile]) -> ServerParts:
     )
 
 
-def build_spending(settings: Settings, agents: Mapping[str, ServedAgent], store: Store) -> Spending:
+def build_spending(
+    settings: Settings,
+    agents: Mapping[str, ServedAgent],
+    store: Store,
+    clock: Clock | None = None,
+) -> Spending:
     """What may be spent, counted in the store of the chats whichever API is asked."""
-    clock = SystemClock()
+    clock = clock or SystemClock()
     ledger = UsageLedger(store, clock, settings.usage_days)
 
     def allowance(name: str, what: str, most: int | None, seconds: int) -> Allowance | None:

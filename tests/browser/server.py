@@ -7,13 +7,13 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
 import yaml
 
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 
 TIMEOUT = seconds(20)
@@ -36,7 +36,7 @@ class Server:
         with (self._folder / "server.log").open("a") as log:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "sk_agents", "serve", *map(str, self._agents)),
+                    *(PYTHON, "-m", "sk_agents", "serve", *map(str, self._agents)),
                     *("--port", self._port, "--store", f"sqlite:///{self._folder}/chats.sqlite"),
                 ],
                 cwd=self._folder,

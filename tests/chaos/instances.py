@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -24,6 +23,7 @@ from sk_agents.exceptions import ThreadNotFound
 from sk_agents.persistence.store_factory import open_store
 from tests.chaos.ledger import Ledger, running_ledger
 from tests.chaos.obedient_model import ObedientModel
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 
 # A busy machine takes its time to start several processes, the more so if they are measured.
@@ -146,7 +146,7 @@ class Site:
         environment = {**os.environ, "TEAL_FAILPOINT": failpoint or ""}
         arguments = [self.url, self.model.base_url, str(self.ledger.port), *options]
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
+            PYTHON,
             "-m",
             "tests.chaos.engine_process",
             *arguments,

@@ -179,7 +179,7 @@ class Site:
             *check.disagreeing_readings(history),
             *check.wrong_readings(history, replays),
             *(one for one in told if isinstance(one, str)),
-            *self._tracebacks(),
+            *self.tracebacks(),
         ]
         return Report(
             problems,
@@ -216,7 +216,7 @@ class Site:
         for member in self.fleet.members:
             yield from member.failed_starts
 
-    def _tracebacks(self) -> list[str]:
+    def tracebacks(self) -> list[str]:
         """Their ends: where it was, and what."""
         found = {
             tuple(match[0].splitlines()[-4:])
@@ -241,17 +241,20 @@ def _ends(logs: Mapping[str, Sequence[Event]]) -> Counter[str]:
 
 
 @asynccontextmanager
-async def open_site(folder: Path, store: str) -> AsyncIterator[Site]:
+async def open_site(
+    folder: Path, store: str, instances: int = INSTANCES, **environment: str
+) -> AsyncIterator[Site]:
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(PacedModel())
         ledger = await stack.enter_async_context(running_ledger(folder / "ledger"))
         agent = write_paced_agent(folder / "helper", model, ledger.port)
-        logs = [folder / f"instance{number}.log" for number in range(1, INSTANCES + 1)]
+        logs = [folder / f"instance{number}.log" for number in range(1, instances + 1)]
         servers = [Server(folder, agent, store=store, log=log) for log in logs]
         for server in servers:
             # The plugin imports the ledger's words, and the processes start elsewhere.
             paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
             server.environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+            server.environment.update(environment)
         fleet = Fleet(servers)
         stack.push_async_callback(fleet.close)
         await fleet.start()

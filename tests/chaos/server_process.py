@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import signal
-import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ from typing import Any
 import httpx
 import httpx_sse
 
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 
 BOUND = seconds(60.0)
@@ -71,7 +71,7 @@ class Server:
         log = self._log.open("ab") if self._log is not None else None
         try:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "sk_agents", "serve", str(self._agent),
+                PYTHON, "-m", "sk_agents", "serve", str(self._agent),
                 "--port", str(self.port), "--store", self._store,
                 cwd=self._folder, env={**inherited, "HOME": str(self._folder), **self.environment},
                 stdin=DEVNULL, stdout=PIPE, stderr=log,

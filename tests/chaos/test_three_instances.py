@@ -21,13 +21,17 @@ from tests.patience import seconds
 SEED = os.environ.get("TEAL_CHAOS_SEED", "1")
 SECONDS = float(os.environ.get("TEAL_CHAOS_SECONDS", trials(full=600, small=6)))
 PEACEFUL_SECONDS = min(SECONDS, 120)
+DATABASE_SECONDS = min(SECONDS, 180)
 CLIENTS = trials(full=20, small=6)
 # What was ordered elsewhere takes effect so soon in a run whose owner lives.
 EFFECTIVE_SECONDS = 2.0
 
 
 async def experiment(folder: Path, store: str, seconds: float, *, in_peace: bool) -> Report:
-    url = f"sqlite://{folder}/teal.sqlite" if store == "sqlite" else f"file://{folder}/store"
+    if store == "sqlite":
+        url = f"sqlite://{folder}/teal.sqlite"
+    else:
+        url = f"file://{folder}/store" if store == "file" else store
     async with open_site(folder, url) as site:
         await site.endure(SEED, clients=CLIENTS, seconds=seconds, in_peace=in_peace)
         report = await site.judged()
@@ -45,6 +49,14 @@ async def test_nothing_is_lost_or_done_twice_whatever_happens_to_the_instances(
     if FULL:
         assert percentile(report.cancels, 0.99) <= EFFECTIVE_SECONDS
         assert percentile(report.decisions, 0.99) <= EFFECTIVE_SECONDS
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(seconds(1800))
+async def test_nothing_is_lost_or_done_twice_over_one_database(tmp_path: Path, schema: str) -> None:
+    """Leases by the database's clock: nothing tells an instance that another one was killed."""
+    report = await experiment(tmp_path, schema, DATABASE_SECONDS, in_peace=False)
+    assert report.problems == []
 
 
 @pytest.mark.chaos

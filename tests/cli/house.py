@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cli.terminal import Terminal
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 
 CONFIG = """
@@ -143,7 +143,7 @@ def environment(folder: Path, **values: str) -> dict[str, str]:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "sk_agents", *arguments]
+    return [PYTHON, "-m", "sk_agents", *arguments]
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ class Served:
 
     def terminal(self, *arguments: str, **values: str) -> Terminal:
         given = environment(self.folder, TA_SERVER=self.url, **values)
-        return Terminal(command("chat", *arguments), self.folder, given)
+        return Terminal(["sk_agents", "chat", *arguments], self.folder, given)
 
     def kill(self) -> None:
         self.process.kill()

@@ -8,7 +8,6 @@ import pty
 import select
 import struct
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Mapping, Sequence
@@ -16,26 +15,28 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 
 PATIENCE = seconds(45)
 TRIES = 10
 # Ctrl-C reaches only the processes of the session that the terminal belongs to.
 TAKE_TERMINAL = (
-    "import fcntl, os, sys, termios;"
+    "import fcntl, runpy, sys, termios;"
     "fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
-    "os.execv(sys.argv[1], sys.argv[1:])"
+    "sys.argv = sys.argv[1:];"
+    "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
 )
 SIZE = struct.pack("HHHH", 50, 300, 0, 0)
 
 
 class Terminal:
-    """`seen` is everything it has shown so far."""
+    """A module and its arguments, run at one; `seen` is everything it has shown so far."""
 
     def __init__(
-        self, command: Sequence[str], folder: Path, environment: Mapping[str, str]
+        self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str]
     ) -> None:
-        self._command = command
+        self._arguments = arguments
         self._folder = folder
         self._environment = environment
         self._unread = ""
@@ -45,7 +46,7 @@ class Terminal:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, SIZE)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", TAKE_TERMINAL, *self._command],
+            [PYTHON, "-c", TAKE_TERMINAL, *self._arguments],
             stdin=slave,
             stdout=slave,
             stderr=slave,

@@ -171,7 +171,7 @@ async def test_driver_sends_no_more_once_the_last_reader_elsewhere_has_left(tmp_
         reader = Reader(b, after=accepted.after)
         first.set()
         await reader.until_text("Hel")
-        await reader._watched.aclose()
+        await reader.close()
         await network.until(lambda: bool(network.of_type("left")))
         await asyncio.sleep(0)
         before = len(network.sent)

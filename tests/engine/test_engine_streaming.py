@@ -42,6 +42,9 @@ class Reader:
         async with asyncio.timeout(seconds(5)):
             self.items.extend(await anext(self._watched))
 
+    async def close(self) -> None:
+        await self._watched.aclose()
+
     async def to_the_end(self) -> list[Event | LiveDelta]:
         async with asyncio.timeout(seconds(5)):
             async for items in self._watched:

@@ -12,5 +12,4 @@ class Requirement:
 
 
 FLEET = "Stores that many hosts share (PostgreSQL, Redis, DynamoDB) are not built yet."
-ENCRYPTION = "Encryption of stored conversations is not built yet."
 NOT_OBSERVABLE = "The sentence plans work or explains a choice; nobody can observe it from outside."

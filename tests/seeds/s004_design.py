@@ -1,7 +1,6 @@
 """S004 sections 4 to 13: patterns, flows, errors, deployment, security and performance."""
 
 from tests.seeds.requirement import (
-    ENCRYPTION,
     FLEET,
     NOT_OBSERVABLE,
     Requirement,
@@ -143,7 +142,7 @@ S004_DESIGN = {
     "S004-10.1-limits": Requirement(
         "Tool calls a round and rounds a run are limited, with a clear failure."
     ),
-    "S004-10.2-encryption": Requirement("Interactions are encrypted at rest.", ENCRYPTION),
+    "S004-10.2-encryption": Requirement("Interactions are encrypted at rest."),
     "S004-10.2-redaction": Requirement(
         "Sensitive data is redacted before it is stored.",
         "Redacting what is stored is not built yet.",

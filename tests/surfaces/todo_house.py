@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -25,6 +24,7 @@ from sk_agents.interactions import chat_thread_id
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing import HeaderAuthorizer, ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 from todo_server.task_stores import task_store
 from todo_server.tasks import Task
@@ -60,6 +60,7 @@ class House:
         agent = document["spec"]["agent"]
         agent |= {"model": "scripted-test", "base_url": self.model.base_url}
         server = agent["mcp_servers"][0]
+        server["command"] = PYTHON
         server["args"] += ["--store", f"sqlite://{self.folder}/todo.sqlite"]
         server["env"] = {"PYTHONPATH": str(DEMO.parent)}
         path.write_text(yaml.safe_dump(document))
@@ -169,7 +170,7 @@ class Instance:
 async def instance(agent: Path, folder: Path, store: Path) -> AsyncIterator[Instance]:
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TA_", "TEAL_"))}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "sk_agents", "serve", str(agent), "--port", "0",
+        PYTHON, "-m", "sk_agents", "serve", str(agent), "--port", "0",
         "--store", f"sqlite://{store}", cwd=folder, env={**inherited, "HOME": str(folder)},
         stdin=DEVNULL, stdout=PIPE,
     )  # fmt: skip

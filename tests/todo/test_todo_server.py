@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ import pytest
 from sk_agents.engine.models import Effect
 from sk_agents.exceptions import ConfigurationError, StoreBusy, StoreError, ToolError
 from sk_agents.tools.toolbox import AgentToolbox
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 from tests.tools.calls import CONTEXT, result
 from tests.tools.mcp_servers.running import running
@@ -48,7 +48,7 @@ def stdio(url: str, **fields: Any) -> dict[str, Any]:
 async def http(url: str, token: str | None = None) -> AsyncIterator[str]:
     """The server over HTTP; its URL."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "todo_server", "--http", "--port", "0", "--store", url,
+        PYTHON, "-m", "todo_server", "--http", "--port", "0", "--store", url,
         stderr=PIPE, env={"TODO_TOKEN": token} if token else {}, cwd=DEMO,
     )  # fmt: skip
     try:

@@ -8,12 +8,14 @@ from typing import Annotated
 import typer
 
 from sk_agents import __version__
-from sk_agents.cli import keys, mcp
+from sk_agents.cli import encryption, keys, mcp
+from sk_agents.cli.account import login, logout, whoami
 from sk_agents.cli.approvals import approvals_app, grants_app
 from sk_agents.cli.chats import ARCHIVE_EXITS, agents_app, chat, chats_app, export, import_
 from sk_agents.cli.doctor import doctor
 from sk_agents.cli.garbage_collection import paused_collection
-from sk_agents.cli.options import StoreUrl
+from sk_agents.cli.options import EXITS, StoreUrl
+from sk_agents.cli.usage import USAGE_EXITS, usage
 
 app = typer.Typer(
     name="teal",
@@ -54,6 +56,10 @@ def serve(
         int | None, typer.Option(help="Port; 0 picks a free one. [TA_PORT, 8000]")
     ] = None,
     store: StoreUrl = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(metavar="N|auto", help="Processes; auto: one for each core. [TA_WORKERS, 1]"),
+    ] = None,
     log_level: Annotated[
         str | None, typer.Option(help="debug, info, warning, error. [TA_LOG_LEVEL, info]")
     ] = None,
@@ -65,11 +71,13 @@ def serve(
     (TA_MODEL, a provider's key, Ollama, the local model). When the server is ready, it prints one
     line on standard output.
 
+    With several workers SIGHUP starts them again, one by one, with the configuration as it is then.
+
     \b
     Examples:
       teal serve
       teal serve agents/config.yaml --port 0
-      teal serve demos --store sqlite:///var/lib/teal/teal.sqlite
+      teal serve demos --store sqlite:///var/lib/teal/teal.sqlite --workers auto
       teal serve agent.yaml --store memory: --log-level debug
 
     \b
@@ -77,9 +85,15 @@ def serve(
     75 the store is busy: try again, 77 not permitted to listen at the address,
     78 bad configuration or a store that cannot be opened.
     """
-    overrides = {"host": host, "port": port, "store": store, "log_level": log_level}
+    overrides = {
+        "host": host,
+        "port": port,
+        "store": store,
+        "workers": workers,
+        "log_level": log_level,
+    }
     with paused_collection():
-        from sk_agents.cli.serve import run  # noqa: PLC0415
+        from sk_agents.cli.launch import run  # noqa: PLC0415
 
         raise typer.Exit(run(config or [], overrides))
 
@@ -115,6 +129,9 @@ def init(
     raise typer.Exit(write_agent(folder, name, model))
 
 
+app.command()(login)
+app.command()(logout)
+app.command(epilog=EXITS)(whoami)
 app.command()(chat)
 app.add_typer(chats_app)
 app.add_typer(approvals_app)
@@ -124,6 +141,10 @@ app.add_typer(mcp.app)
 app.add_typer(agents_app)
 app.command(epilog=ARCHIVE_EXITS)(export)
 app.command("import", epilog=ARCHIVE_EXITS)(import_)
+app.command(epilog=USAGE_EXITS)(usage)
+app.command(epilog=encryption.EXITS)(encryption.encrypt)
+app.command(epilog=encryption.EXITS)(encryption.rekey)
+app.command("encryption-key")(encryption.encryption_key)
 app.command()(doctor)
 
 

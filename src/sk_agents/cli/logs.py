@@ -105,6 +105,10 @@ class QueuedHandler(logging.Handler):
         except Exception:
             self.handleError(record)
 
+    def write(self, line: str) -> None:
+        """A line that is whole already."""
+        self._writer.put(line)
+
     def flush(self) -> None:
         self._writer.flush()
 
@@ -164,7 +168,7 @@ def configure_logs(
     log_format: Literal["text", "json"] = "text",
     *,
     secrets: Iterable[str] = (),
-) -> None:
+) -> QueuedHandler:
     """Set how logs are written; `secrets` are values that must not appear."""
     root = logging.getLogger()
     for old in root.handlers:
@@ -178,6 +182,7 @@ def configure_logs(
     if root.level > logging.DEBUG:
         # Its start and stop messages repeat the ready line.
         logging.getLogger("uvicorn").setLevel(max(root.level, logging.WARNING))
+    return handler
 
 
 def log_what_python_prints() -> None:

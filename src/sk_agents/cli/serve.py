@@ -1,57 +1,45 @@
-"""`teal serve`: one process, one event loop, one line when it is ready."""
+"""A process that serves: one event loop, one line when it is ready."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import signal
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from sk_agents.app import create_app
 from sk_agents.cli.garbage_collection import collect_rarely
-from sk_agents.cli.logs import configure_logs, log_what_python_prints
+from sk_agents.cli.listening import CannotListen, listen
 from sk_agents.cli.options import Exit
+from sk_agents.cli.worker_link import Stop, WorkerLink
 from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
 from sk_agents.config.default_agents import AgentOffer
-from sk_agents.config.settings import Settings, load_settings
+from sk_agents.config.settings import Settings
 from sk_agents.config.store_url import store_url, without_secrets
 from sk_agents.exceptions import ConfigurationError, StoreBroken, StoreBusy, StoreError
 from sk_agents.http.caller import check_bind_address
 from sk_agents.http.connections import ConnectionLimits, affordable_connections, http_protocol
-from sk_agents.telemetry.logs import LineWriter, print_line, secret_values
+from sk_agents.telemetry.logs import LineWriter, print_line
 from sk_agents.telemetry.loop_watchdog import LoopWatchdog
 from sk_agents.wiring import ServerParts, build_authorizer, default_offer
 
-BACKLOG = 2048
-UNSENT_BYTES = 128 * 1024
 # An open stream is cut after this many seconds of shutting down.
 GRACE_SECONDS = 10
 
 
-class _CannotListen(Exception):
-    """Carries the exit code; never leaves this module."""
-
-    def __init__(self, code: Exit, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-def run(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> Exit:
-    """Serve until a signal says stop, or the store is broken."""
+def serve(config_paths: Sequence[Path], settings: Settings, link: WorkerLink | None = None) -> Exit:
+    """Serve until a signal says stop, or the store is broken; with a `link` as one of several."""
     try:
-        _serve(config_paths, overrides)
+        _serve(config_paths, settings, link)
     except StoreBroken as error:
         return _fail(Exit.STORE_BROKEN, error)
-    except _CannotListen as error:
+    except CannotListen as error:
         return _fail(error.code, error)
     except StoreBusy as error:
         return _fail(Exit.TRY_AGAIN, error)
@@ -65,21 +53,16 @@ def _fail(code: Exit, error: Exception) -> Exit:
     return code
 
 
-def _serve(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> None:
-    configure_logs("warning")
-    settings = load_settings(config_paths, **overrides)
-    secrets = secret_values(settings, os.environ)
-    configure_logs(settings.log_level, settings.log_format, secrets=secrets)
-    log_what_python_prints()
+def _serve(config_paths: Sequence[Path], settings: Settings, link: WorkerLink | None) -> None:
     settings, offer = asyncio.run(served_agents(config_paths, settings))
     authorizer = build_authorizer(settings)
     check_bind_address(settings.host, authorizer, settings.allow_insecure_auth)
-    app = create_app(settings, offer.files, authorizer=authorizer)
-    with _listen(settings.host, settings.port) as listener:
+    app = create_app(settings, offer.files, authorizer=authorizer, workers=link)
+    with link.listener if link is not None else listen(settings.host, settings.port) as listener:
         ready = ready_line(settings, app.state.parts, listener, offer)
-        server = _Server(_server_config(app, settings, offer.files), ready)
+        server = _Server(_server_config(app, settings, offer.files), ready, link)
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-            runner.run(_run_until_stopped(app, server, listener))
+            runner.run(_run_until_stopped(app, server, listener, link))
 
 
 async def served_agents(
@@ -123,44 +106,6 @@ def _models(parts: ServerParts, reasons: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {model}{why[name]}" for name, model in models.items())
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """Take the port before anything else is opened: a busy one must have no side effect."""
-    try:
-        family, *_, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        return _listener(family, address)
-    except OSError as error:
-        place = f"{host} port {port}"
-        match error.errno:
-            case errno.EADDRINUSE:
-                code, reason = Exit.UNAVAILABLE, f"{place} is in use; --port 0 picks a free port"
-            case errno.EACCES | errno.EPERM:
-                code, reason = Exit.NOT_PERMITTED, f"not permitted to listen on {place}"
-            case _:
-                code = Exit.BAD_CONFIGURATION
-                reason = f"TA_HOST: cannot listen on {place}: {error.strerror}"
-        raise _CannotListen(code, reason) from None
-
-
-def _listener(family: int, address: tuple[Any, ...]) -> socket.socket:
-    # asyncio sends small packets without delay only if the socket names its protocol.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-            # Connections inherit it. Without it the kernel keeps megabytes for a stuck client.
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)
-    except OSError:
-        listener.close()
-        raise
-    return listener
-
-
 def _server_config(app: FastAPI, settings: Settings, files: Sequence[AgentFile]) -> uvicorn.Config:
     limits = ConnectionLimits(
         connections=affordable_connections(settings.max_connections),
@@ -191,24 +136,30 @@ class SignalFreeServer(uvicorn.Server):
 
 
 class _Server(SignalFreeServer):
-    """Prints a line when it is ready."""
+    """Prints a line when it is ready; one of several workers leaves that to their supervisor."""
 
-    def __init__(self, config: uvicorn.Config, ready: str) -> None:
+    def __init__(self, config: uvicorn.Config, ready: str, link: WorkerLink | None) -> None:
         super().__init__(config)
         self._ready = ready
-        self._output = LineWriter(sys.stdout)
+        self._report = link.ready if link is not None else LineWriter(sys.stdout).put
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started and not self.should_exit:
             collect_rarely()
-            self._output.put(self._ready)
+            self._report(self._ready)
 
 
-async def _run_until_stopped(app: FastAPI, server: _Server, listener: socket.socket) -> None:
+async def _run_until_stopped(
+    app: FastAPI, server: _Server, listener: socket.socket, link: WorkerLink | None
+) -> None:
     """Raises StoreBroken: a supervisor has to start this program again."""
-    with _stopping(app, server):
+    with _stopping(app, server) as stop:
         async with AsyncExitStack() as stack:
+            if link is not None:
+                if (telemetry := app.state.parts.telemetry) is not None and telemetry.page:
+                    link.give_metrics(telemetry.page)
+                await stack.enter_async_context(link.opened(stop))
             await stack.enter_async_context(app.router.lifespan_context(app))
             if (seconds := app.state.settings.loop_held_seconds) > 0:
                 telemetry = app.state.parts.telemetry
@@ -224,7 +175,7 @@ async def _run_until_stopped(app: FastAPI, server: _Server, listener: socket.soc
 
 
 @contextmanager
-def _stopping(app: FastAPI, server: _Server) -> Iterator[None]:
+def _stopping(app: FastAPI, server: _Server) -> Iterator[Stop]:
     """The first signal hands runs over and ends streams, each with the place where to resume.
 
     The second does not wait for open requests. The third has its usual effect.
@@ -232,21 +183,24 @@ def _stopping(app: FastAPI, server: _Server) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
 
-    def stop() -> None:
-        if server.should_exit:
-            server.force_exit = True
-            remove_handlers()
+    def stop(*, at_once: bool) -> None:
+        server.force_exit = server.force_exit or at_once
         server.should_exit = True
         if hasattr(app.state, "engines"):
             app.state.engines.drain()
+
+    def on_signal() -> None:
+        if server.should_exit:
+            remove_handlers()
+        stop(at_once=server.should_exit)
 
     def remove_handlers() -> None:
         for number in signals:
             loop.remove_signal_handler(number)
 
     for number in signals:
-        loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(number, on_signal)
     try:
-        yield
+        yield stop
     finally:
         remove_handlers()

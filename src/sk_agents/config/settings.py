@@ -40,6 +40,8 @@ PAIRS = (
     ("plugin_catalog_module", "plugin_catalog_class"),
     ("custom_chat_completion_factory_module", "custom_chat_completion_factory_class_name"),
 )
+# One of them says what encrypts the store.
+KEY_SOURCES = ("encryption_keys", "encryption_keys_file", "encryption_keys_command")
 ALIASED_FIELDS = PAIRS[0] + PAIRS[1]
 
 # The public project's, which no part of this server uses yet.
@@ -116,6 +118,7 @@ SigningAlgorithms = Annotated[
     Field(min_length=1),
 ]
 Port = Annotated[int, Field(ge=0, le=65535)]
+Workers = Annotated[Annotated[int, Field(ge=1, le=256)] | Literal["auto"], BeforeValidator(_lower)]
 # Several names in one variable, with commas between them.
 Names = Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(_split)]
 Parameters = Annotated[dict[str, str] | None, NoDecode, BeforeValidator(_pairs)]
@@ -169,6 +172,11 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
     port: Port = Field(8000, description="Port to listen on; 0 picks a free one.")
+    workers: Workers = Field(
+        1,
+        description="Processes that serve the address together; `auto`: one for each core that "
+        "this process may use.",
+    )
     allowed_hosts: HostNames = Field(
         None,
         description="Names, without ports, by which clients may call this server; `*` for any. "
@@ -346,6 +354,18 @@ class Settings(BaseSettings):
     keys_file: Path | None = Field(
         None, description="File of access keys. Unset: `keys.json` in the user's data folder."
     )
+    roles: str | None = Field(
+        None,
+        min_length=1,
+        description="Who has the roles `user`, `approver` and `operator`: a JSON object, or the "
+        "path of a YAML file. Unset: everyone is a user, and a token's or key's role `approver` "
+        "or `operator` is that role.",
+    )
+    open_monitoring: Flag = Field(
+        False,
+        description="Everyone may read `/metrics` and the details of `/health/ready`, not only "
+        "operators. Always so while every request is the development user.",
+    )
     authorizer_module: str | None = Field(
         None,
         description="Dotted name or file path of the authorizer's module. Unset: every request is "
@@ -360,7 +380,19 @@ class Settings(BaseSettings):
     )
     persistence_class: str | None = Field(None, description="Its class.")
     encryption_keys: SecretStr | None = Field(
-        None, description="Refused: stored conversations are not encrypted yet."
+        None,
+        description="Keys that encrypt what is stored, with commas between them: the first "
+        "encrypts, each of them decrypts. `teal encryption-key` makes one. Unset: nothing is "
+        "encrypted.",
+    )
+    encryption_keys_file: Path | None = Field(
+        None, description="File that holds these keys instead, one a line."
+    )
+    encryption_keys_command: str | None = Field(
+        None,
+        min_length=1,
+        description="Command that prints these keys instead, one a line; it is run without a "
+        "shell when the server starts.",
     )
     api_key: SecretStr | None = Field(None, description="API key for the model provider.")
     client_cert: Path | None = Field(
@@ -436,10 +468,16 @@ class Settings(BaseSettings):
             raise ValueError("TA_AUTHORIZER and TA_AUTHORIZER_MODULE are both set; choose one")
         if self.client_key is not None and self.client_cert is None:
             raise ValueError("TA_CLIENT_CERT is not set, but TA_CLIENT_KEY is")
-        if self.encryption_keys is not None:
-            # A server that starts would let its operator believe that they are.
-            raise ValueError("TA_ENCRYPTION_KEYS: stored conversations are not encrypted yet")
+        sources = [name for name in KEY_SOURCES if getattr(self, name) is not None]
+        if len(sources) > 1:
+            names = " and ".join(variable(name) for name in sources)
+            raise ValueError(f"{names} are both set; choose one")
         return self
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether what is stored is encrypted."""
+        return any(getattr(self, name) is not None for name in KEY_SOURCES)
 
 
 def load_settings(config_paths: Sequence[Path] = (), **overrides: Any) -> Settings:

@@ -8,14 +8,16 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from pydantic import BaseModel, ConfigDict
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from sk_agents import __version__
+from sk_agents.http.caller import current_caller, may_monitor
 from sk_agents.http.limits import StreamSlots
 from sk_agents.http.operations import Operation
 from sk_agents.http.sse import EventStream, Frames, frame
@@ -34,6 +36,18 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 # Returns if the dependency can serve now, raises if it cannot.
 Ping = Callable[[], Awaitable[object]]
+
+
+class WorkerGroup(Protocol):
+    """The workers that serve one address together, as the one with this number sees them."""
+
+    number: int
+
+    def states(self) -> list[dict[str, Any]]:
+        """Each worker: number, process, state, restarts."""
+
+    async def metrics(self, own: bytes) -> bytes:
+        """All workers' pages of metrics as one; this one's is `own`."""
 
 
 class Health:
@@ -91,10 +105,13 @@ def health_operations(health: Health, *, streams: int = BEATING_AT_ONCE) -> list
         """Whether the process is there."""
         return JSONResponse(health.live())
 
-    async def ready() -> JSONResponse:
-        """Whether it can serve now, and the state of all it depends on."""
+    async def ready(request: Request) -> JSONResponse:
+        """Whether it can serve now; for operators also the state of all it depends on."""
         report = await health.ready()
-        return JSONResponse(report, 200 if report["status"] == "healthy" else 503)
+        status = 200 if report["status"] == "healthy" else 503
+        if not await may_monitor(request):
+            report = {name: report[name] for name in ("status", "timestamp")}
+        return JSONResponse(report, status)
 
     about: dict[str, Any] = {"tag": "health", "who": None}
     down = {503: "A dependency is down."}
@@ -126,14 +143,23 @@ def agent_health_operations(prefix: str, health: Health, tag: str) -> list[Opera
     ]
 
 
-def metrics_operation(page: Callable[[], bytes]) -> Operation:
-    """The page that Prometheus reads. Everyone who can reach the server can read it."""
+def metrics_operation(
+    page: Callable[[], bytes], workers: WorkerGroup | None = None, *, is_open: bool
+) -> Operation:
+    """The page that Prometheus reads: as an operator, unless it is open to everyone."""
 
     async def metrics() -> Response:
-        return Response(page(), media_type=METRICS_TYPE)
+        own = page()
+        whole = own if workers is None else await workers.metrics(own)
+        return Response(whole, media_type=METRICS_TYPE)
 
     return Operation(
-        method="GET", path=METRICS_PATH, endpoint=metrics, who=None, is_described=False
+        method="GET",
+        path=METRICS_PATH,
+        endpoint=metrics,
+        who=None if is_open else current_caller,
+        roles=("operator",),
+        is_described=False,
     )
 
 

@@ -32,6 +32,7 @@ from sk_agents.exceptions import (
     SchemaTooNew,
     StateCorrupt,
     StoreNotEncrypted,
+    StoreUnavailable,
     WrongEncryptionKey,
 )
 from sk_agents.persistence.codec import SEALED
@@ -229,7 +230,7 @@ class StoreMarker(BaseModel):
         try:
             marker = cls.model_validate_json(found)
         except ValidationError:
-            raise StateCorrupt("What the store says of its encryption cannot be read.") from None
+            raise StoreUnavailable("What the store says of its encryption is damaged.") from None
         if marker.format > FORMAT:
             raise SchemaTooNew
         return marker

@@ -1,6 +1,7 @@
 """One of several processes that use a store at once; started by `SharedStoreContract`.
 
-It opens the store, says `ready`, waits for a line, does its work and prints how much it did.
+It opens the store (with the encryption keys of the environment, if there are any), says `ready`,
+waits for a line, does its work and prints how much it did.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import sys
 
+from sk_agents.config.settings import Settings
 from sk_agents.engine.ports import Count, Store
 from sk_agents.exceptions import ApprovalAlreadyDecided, CounterFull, SequenceConflict
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.testing.commits import append, decide, thought
+from sk_agents.wiring import store_codec
 
 TRIES = 10_000
 # In seconds: the clock of the test may be years away from this process's.
@@ -64,7 +67,7 @@ WORK = {"decide": decide_all, "append": append_all, "count": count_all}
 
 
 async def main(work: str, url: str, count: str, name: str) -> None:
-    async with open_store(url) as store:
+    async with open_store(url, codec=store_codec(Settings())) as store:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         await asyncio.to_thread(sys.stdin.readline)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -15,6 +14,7 @@ from typing import Any
 from sk_agents.tools.mcp.pins import Pins
 from sk_agents.tools.mcp.servers import McpServers
 from sk_agents.tools.toolbox import AgentToolbox
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 
 HERE = Path(__file__).parent
@@ -24,12 +24,12 @@ BOUND = seconds(60)
 def friendly(folder: Path, **fields: Any) -> dict[str, Any]:
     """An entry of `mcp_servers` for the friendly server over stdio."""
     args = [str(HERE / "friendly.py"), str(folder)]
-    return {"name": "friendly", "command": sys.executable, "args": args, **fields}
+    return {"name": "friendly", "command": PYTHON, "args": args, **fields}
 
 
 def hostile(folder: Path, mode: str, **fields: Any) -> dict[str, Any]:
     args = [str(HERE / "hostile.py"), mode, str(folder)]
-    return {"name": "hostile", "command": sys.executable, "args": args, **fields}
+    return {"name": "hostile", "command": PYTHON, "args": args, **fields}
 
 
 @contextmanager
@@ -52,7 +52,7 @@ async def friendly_http(
 ) -> AsyncIterator[dict[str, Any]]:
     """An entry for the friendly server over HTTP, which runs meanwhile."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(HERE / "friendly.py"), str(folder), f"--{way}",
+        PYTHON, str(HERE / "friendly.py"), str(folder), f"--{way}",
         stdout=PIPE, env={"PORT": str(port)},
     )  # fmt: skip
     try:

@@ -23,7 +23,9 @@ export type ApprovalRequest = Pick<
   | "choices"
   | "schema"
   | "late_result"
+  | "budget"
   | "preview"
+  | "review"
 >;
 
 export interface Verdict {

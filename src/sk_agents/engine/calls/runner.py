@@ -20,11 +20,12 @@ from sk_agents.engine.events import (
     Event,
     ToolFinished,
     ToolOutcomeUnknown,
+    ToolProposed,
     ToolStarted,
 )
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.canonical import digest
-from sk_agents.engine.models import ApprovalKind, CallState, Effect, Review, ToolCall
+from sk_agents.engine.models import ApprovalKind, CallState, Effect, Review, ToolCall, demands_of
 from sk_agents.engine.run.rounds import Reply
 from sk_agents.engine.run.run_context import RunContext
 from sk_agents.engine.services import patiently
@@ -45,11 +46,49 @@ class CallRunner:
         self._context = context
         self.running: dict[str, asyncio.Task[None]] = {}
         self._harmless: set[str] = set()
+        # What calls have come to and is not stored; the task that will store it; all such tasks.
+        self._results: list[Event] = []
+        self._next_store: asyncio.Task[None] | None = None
+        self._stores: set[asyncio.Task[None]] = set()
         self.hands_over = False
         """Whether a call waits for the instance that holds the header it was lent."""
 
-    async def proposed(self, reply: Reply) -> list[Event]:
-        """The events of a round that asks for calls."""
+    async def propose(self, reply: Reply) -> None:
+        """Store the calls of a round. If all of them may run, the same commit starts them."""
+        context, seen = self._context, self._context.known.state.next_seq
+        events = await self._proposed(reply)
+        checked = context.services.clock.monotonic()
+        starting = [] if context.must_stop() else self._free_to_start(events)
+        if starting and await self._holds_lease(checked):
+            starts = [self._started(call, steps.Start(), spec) for call, spec in starting]
+            try:
+                # As seen: after a cancel no tool starts.
+                await context.commit(*events, *starts, as_of=seen)
+            except SequenceConflict:
+                pass
+            else:
+                failpoint("calls_proposed")
+                for call, spec in starting:
+                    self._dispatch(context.run.calls[call.proposal.call_id], spec, checked)
+                return
+        await context.commit(*events)
+        failpoint("calls_proposed")
+
+    def _free_to_start(self, events: Sequence[Event]) -> list[tuple[Call, ToolSpec]]:
+        """The proposed calls with their tools, if each may run without anyone being asked."""
+        calls = [Call(event) for event in events if isinstance(event, ToolProposed)]
+        if any(call.proposal.problem is not None for call in calls):
+            return []
+        specs = {spec.name: spec for spec in self._context.agent.toolbox.specs()}
+        found = [(call, specs.get(effective_call(call).name)) for call in calls]
+        free = [
+            (call, spec)
+            for call, spec in found
+            if spec is not None and self._step(call, spec) == steps.Start()
+        ]
+        return free if len(free) == len(calls) else []
+
+    async def _proposed(self, reply: Reply) -> list[Event]:
         events: list[Event] = [*reply.thoughts()]
         loop_slice = _LoopSlice()
         agent, ids = self._context.agent, self._context.services.ids
@@ -75,15 +114,16 @@ class CallRunner:
         return Room(admitted, problem)
 
     def _question(self, reply: Reply) -> str | None:
-        """What a person is asked before the run goes on to spend, once in a run. Where no person
-        can be asked, only the end of the budget stops it."""
-        if not self._context.agent.is_attended or steps.asks_about_budget(self._context.run):
+        """What a person is asked before the run goes on to spend, until one has allowed it. Where
+        no person can be asked, only the end of the budget stops it."""
+        if not self._context.agent.is_attended or steps.may_spend_more(self._context.run):
             return None
         return reply.budget_question
 
     async def advance(self) -> bool:
         """Take the next step of every call that has one; True if anything was done."""
         context, loop_slice = self._context, _LoopSlice()
+        seen = context.known.state.next_seq
         next_steps: list[NextStep] = []
         for one in self._next_steps():
             next_steps.append(one)
@@ -111,8 +151,8 @@ class CallRunner:
         if starting:
             await self._check_lease(checked)
         try:
-            # Exactly as seen: after a cancel no tool starts, after a decision none stays behind.
-            await context.commit(*shown, exact=True)
+            # As seen: after a cancel no tool starts, after a decision none stays behind.
+            await context.commit(*shown, as_of=seen)
         except SequenceConflict:
             return True
         if any(isinstance(event, ApprovalRequested) for event in events):
@@ -152,9 +192,10 @@ class CallRunner:
 
     async def abandon(self) -> None:
         """Leave the rest behind: their outcome stays unknown."""
-        for task in self.running.values():
+        left = [*self.running.values(), *self._stores]
+        for task in left:
             task.cancel()
-        await asyncio.gather(*self.running.values(), return_exceptions=True)
+        await asyncio.gather(*left, return_exceptions=True)
         self.running.clear()
 
     def _next_steps(self) -> Iterator[NextStep]:
@@ -190,7 +231,7 @@ class CallRunner:
                 verdict,
                 lacks_authorization,
                 may_hand_over=not header.is_lost,
-                review=self._review(effective_call(call), spec),
+                review=self._review(effective_call(call), spec) if verdict == "ask" else None,
             )
         )
 
@@ -270,25 +311,47 @@ class CallRunner:
             await self._conclude(call)
 
     async def _check_lease(self, since: float) -> None:
+        if not await self._holds_lease(since):
+            raise LeaseLost(thread_id=self._context.thread_id)
+
+    async def _holds_lease(self, since: float) -> bool:
         """Nothing may be started under a lease that another instance may have taken."""
         context = self._context
-        if not await context.services.holds(context.known, context.epoch, since=since):
-            raise LeaseLost(thread_id=context.thread_id)
+        return await context.services.holds(context.known, context.epoch, since=since)
 
     async def _conclude(self, call: Call, *events: Event) -> None:
         """Commit these events, and withdraw what the tool has asked and will get no answer to."""
-        while True:
-            withdrawn: list[Event] = []
-            if call.waits and call.approval is not None:
-                withdrawn = [call.approval.closed("withdrawn", "cancel")]
-            elif not events:
-                return
+        while call.waits and call.approval is not None:
+            seen = self._context.known.state.next_seq
+            withdrawn = call.approval.closed("withdrawn", "cancel")
             try:
-                # What is withdrawn may be answered at the same time.
-                await self._context.commit(*withdrawn, *events, exact=bool(withdrawn))
-                return
+                # It may be answered at the same time.
+                return await self._context.commit(withdrawn, *events, as_of=seen)
             except SequenceConflict:
                 continue
+        if events:
+            await self._store_with_others(events)
+
+    async def _store_with_others(self, events: Sequence[Event]) -> None:
+        """Calls that end together, or while another one's end is being stored, share a commit."""
+        self._results.extend(events)
+        if self._next_store is None:
+            self._next_store = asyncio.get_running_loop().create_task(self._store(*self._stores))
+            self._stores.add(self._next_store)
+            self._next_store.add_done_callback(self._has_stored)
+        await asyncio.shield(self._next_store)
+
+    async def _store(self, *earlier: asyncio.Task[None]) -> None:
+        if earlier:
+            await asyncio.wait(earlier)
+        self._next_store = None
+        results, self._results = self._results, []
+        await self._context.commit(*results)
+
+    def _has_stored(self, task: asyncio.Task[None]) -> None:
+        self._stores.discard(task)
+        # Those who wait for it have the error; perhaps none of them does any more.
+        task.cancelled() or task.exception()
 
 
 class _LoopSlice:
@@ -364,7 +427,7 @@ def _answers(
     """What may be answered: the choices there are, or the schema to follow."""
     if kind == "outcome_unknown":
         # The requester says what became of it, but cannot allow what others have to allow.
-        may_retry = review is None or review.demands is None
+        may_retry = demands_of(review) is None
         return ("done", "retry", "give_up") if may_retry else ("done", "give_up"), None
     if kind != "question":
         return None, None

@@ -106,18 +106,21 @@ class Driver:
         self._look_again()
 
     async def commit(
-        self, *events: Event, lease: Release | Park | None = None, exact: bool = False
+        self, *events: Event, lease: Release | Park | None = None, as_of: int | None = None
     ) -> None:
         """Commit as the owner, one at a time.
+
+        `as_of` is the state's `next_seq` when the events were made, if they hold only as long as
+        nothing else has happened, be it while this commit waits for another one.
 
         Raises:
             LeaseLost: another instance has taken over, or deleted the thread; this one may not
                 write.
-            SequenceConflict: `exact`, and something was appended. Our state is up to date again.
+            SequenceConflict: something was appended since `as_of`. Our state is up to date again.
         """
         async with self._lock:
-            state = self.known.state
-            guard = Owned(self._services.owner, self.epoch, state.next_seq, exact)
+            seen = self.known.state.next_seq if as_of is None else as_of
+            guard = Owned(self._services.owner, self.epoch, seen, exact=as_of is not None)
             try:
                 commit = self._services.new_commit(self.known, guard, events, lease)
                 await self._services.learn(self.known, await self._send(commit))
@@ -226,6 +229,7 @@ class Driver:
             self.header,
             self.commit,
             self.unless_stopped,
+            self._must_stop,
         )
         self._calls = CallRunner(self._context)
         try:
@@ -286,8 +290,7 @@ class Driver:
         if reply is None or run.cancel_requested is not None:
             return False
         if reply.calls:
-            await self.commit(*await self._calls.proposed(reply))
-            failpoint("calls_proposed")
+            await self._calls.propose(reply)
             return False
         failpoint("before_answer")
         await self._answer(reply)
@@ -332,7 +335,7 @@ class Driver:
                 return False
             if not self._calls.running and self.run.pending_approvals:
                 try:
-                    await self.commit(lease=Park(), exact=True)
+                    await self.commit(lease=Park(), as_of=self.known.state.next_seq)
                 except SequenceConflict:
                     continue
                 return False
@@ -379,12 +382,12 @@ class Driver:
         Raises:
             SequenceConflict: something was appended that these events do not know of.
         """
-        queue = self.known.state.queue
+        queue, seen = self.known.state.queue, self.known.state.next_seq
         if queue and not self._draining:
             following = RunStarted(run_id=queue[0], parent_run=self.run.run_id)
-            await self.commit(*events, following, exact=True)
+            await self.commit(*events, following, as_of=seen)
         else:
-            await self.commit(*events, lease=Release(), exact=True)
+            await self.commit(*events, lease=Release(), as_of=seen)
         failpoint("run_ended")
 
     async def _hand_over(self) -> None:

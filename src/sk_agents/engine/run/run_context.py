@@ -20,7 +20,7 @@ T = TypeVar("T")
 class CommitAsOwner(Protocol):
     """See `Driver.commit`."""
 
-    async def __call__(self, *events: Event, exact: bool = False) -> None: ...
+    async def __call__(self, *events: Event, as_of: int | None = None) -> None: ...
 
 
 class UnlessStopped(Protocol):
@@ -42,7 +42,7 @@ class UserHeader:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """`epoch` is that of the driver's lease."""
+    """`epoch` is that of the driver's lease; `must_stop` says that nothing new is to begin."""
 
     services: Services
     known: KnownThread
@@ -53,6 +53,7 @@ class RunContext:
     header: UserHeader
     commit: CommitAsOwner
     unless_stopped: UnlessStopped
+    must_stop: Callable[[], bool]
 
     @property
     def thread_id(self) -> str:

@@ -1,0 +1,117 @@
+"""A process that imports what our programs need, and forks one whenever it is asked to.
+
+Asked by `tests/forked_python.py` over the socket that is its argument, until that is closed. It
+has one thread, so that a copy of it lacks nothing.
+
+Usage: python -m tests.fork_server SOCKET
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import random
+import runpy
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from io import TextIOWrapper
+from typing import Any, Literal, TextIO
+
+REQUEST_BYTES = 1 << 20
+# What takes long to import, by the program that needs it.
+IMPORTS: Mapping[str, Sequence[str]] = {
+    "sk_agents": ("sk_agents.cli.serve", "sk_agents.client", "uvloop"),
+    "todo_server": ("mcp.server.mcpserver", "sk_agents.exceptions", "uvicorn"),
+    "friendly.py": ("mcp.server.mcpserver", "uvicorn"),
+    "hostile.py": (),
+    "tests.chaos.engine_process": ("sk_agents.tools.mcp.servers", "sk_agents.wiring"),
+}
+
+
+def serve(requests: socket.socket) -> list[str]:
+    """In the server: until nobody asks any more. In each of its copies: what to run."""
+    while True:
+        request, files, _, _ = socket.recv_fds(requests, REQUEST_BYTES, 3)
+        if not request:
+            sys.exit()
+        asked = json.loads(request)
+        _import_for(asked["arguments"])
+        told, tell = os.pipe()
+        if between := os.fork():
+            # Its child is adopted by the test's process once it has ended.
+            os.waitpid(between, 0)
+            requests.send(os.read(told, 32))
+            for file in (told, tell, *files):
+                os.close(file)
+            continue
+        between = os.getpid()
+        if child := os.fork():
+            os.write(tell, str(child).encode())
+            os._exit(0)
+        while os.getppid() == between:
+            os.sched_yield()
+        requests.detach()  # it is closed with all others
+        return _changed_into(asked, files)
+
+
+def _import_for(arguments: Sequence[str]) -> None:
+    for program in IMPORTS.keys() & {os.path.basename(argument) for argument in arguments}:
+        for module in IMPORTS[program]:
+            importlib.import_module(module)
+    gc.freeze()
+
+
+def _changed_into(request: Mapping[str, Any], files: Sequence[int]) -> list[str]:
+    for own, given in enumerate(files):
+        os.dup2(given, own)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    if request["session"]:
+        os.setsid()
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    random.seed()
+    sys.path[0] = request["folder"]
+    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    sys.stdin = _stream(0, "rb", sys.stdin)
+    sys.stdout = _stream(1, "wb", sys.stdout)
+    sys.stderr = _stream(2, "wb", sys.stderr)
+    arguments: list[str] = request["arguments"]
+    return arguments
+
+
+def _stream(file: int, mode: Literal["rb", "wb"], old: TextIO) -> TextIO:
+    """As Python makes it at its start. The old one took the file for what it was before."""
+    is_buffered = mode == "rb" or "PYTHONUNBUFFERED" not in os.environ
+    return TextIOWrapper(
+        open(file, mode, buffering=-1 if is_buffered else 0),
+        old.encoding,
+        old.errors,
+        newline=None if mode == "rb" else "\n",
+        line_buffering=file == 2 or os.isatty(file),
+        write_through=not is_buffered,
+    )
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    match serve(socket.socket(fileno=int(sys.argv[1]))):
+        case ["-m", module, *arguments]:
+            sys.argv = [module, *arguments]
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        case ["-c", code, *arguments]:
+            sys.argv = ["-c", *arguments]
+            exec(code, {"__name__": "__main__"})
+        case [script, *arguments]:
+            sys.argv = [script, *arguments]
+            sys.path[0] = os.path.dirname(script)
+            runpy.run_path(script, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Programs of ours that tests start by the dozen, forked from a process that has imported them.
+
+Starting a server takes a second of work, nearly all of it imports, the same each time. A command
+that begins with `PYTHON` instead of `sys.executable` is run by a copy of a process that has done
+that work (`tests/fork_server.py`). The copy is a process like any other: a child of the test's own,
+which can be killed.
+
+Where coverage is measured, as in CI, and on systems other than Linux, every start is a plain one.
+So is one with options, or with variables that are read at a program's start.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import inspect
+import json
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PR_SET_CHILD_SUBREAPER = 36
+# Options of `Popen` that are met, and the values of others that may be left alone.
+_MET = {"args", "executable", "cwd", "env", "start_new_session", "close_fds", "restore_signals"}
+_MET |= {"p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite"}
+_DEFAULTS = (None, (), 0, -1, False)
+# Variables that are read at a program's start, by Python or by our own modules.
+READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "TEAL_FAILPOINT")
+
+
+def _interpreter() -> str:
+    """A program that is the interpreter under another name."""
+    folder = Path(tempfile.mkdtemp(prefix="teal-python-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = folder / "python"
+    path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    path.chmod(0o755)
+    folder.chmod(0o755)
+    return str(path)
+
+
+PYTHON = _interpreter()
+
+
+class ForkingPopen(subprocess.Popen[Any]):
+    """A `Popen` that has commands of `PYTHON` run by the fork server where it can."""
+
+    def _execute_child(self, args: Any, *rest: Any) -> None:
+        plain = super()._execute_child  # type: ignore[misc]  # not in its stub
+        given = inspect.signature(plain).bind(args, *rest).arguments
+        environment = os.environ if given["env"] is None else given["env"]
+        is_ours = not isinstance(args, str | bytes | os.PathLike) and args[0] == PYTHON
+        if not is_ours or not _can_fork(given, environment):
+            plain(args, *rest)
+            return
+        files = [
+            theirs if theirs != -1 else own
+            for own, theirs in enumerate((given["p2cread"], given["c2pwrite"], given["errwrite"]))
+        ]
+        request = {
+            "arguments": [os.fsdecode(argument) for argument in args[1:]],
+            "folder": os.path.abspath(os.fsdecode(given["cwd"] or "")),
+            "environment": dict(environment),
+            "session": bool(given["start_new_session"]),
+        }
+        child = fork_server(os.getpid()).start(request, files)
+        if child is None:
+            plain(args, *rest)
+            return
+        self.pid = child
+        self._child_created = True
+        pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        self._close_pipe_fds(*(given[pipe] for pipe in pipes))  # type: ignore[attr-defined]  # as well
+
+
+def _can_fork(given: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
+    if any(value not in _DEFAULTS for name, value in given.items() if name not in _MET):
+        return False
+    names = {name for name in environment if name.startswith(READ_AT_START)}
+    names |= {name for name in os.environ if name.startswith("PYTHON")}
+    names.discard("PYTHONPATH")
+    return all(environment.get(name, "") == os.environ.get(name, "") for name in names)
+
+
+class ForkServer:
+    """This process's own, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lock = threading.Lock()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())],
+                cwd=ROOT,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+    def start(self, request: Mapping[str, Any], files: Sequence[int]) -> int | None:
+        """The id of the new process, a child of this one; none if what it needs fails to import."""
+        with self._lock:
+            _adopt(True)
+            try:
+                socket.send_fds(self._socket, [json.dumps(request).encode()], files)
+                answer = self._socket.recv(32)
+            except ConnectionError:
+                return None
+            finally:
+                _adopt(False)
+        return int(answer) if answer else None
+
+
+@cache
+def fork_server(pid: int) -> ForkServer:
+    """That of the process with this id: a fork of it needs another."""
+    return ForkServer()
+
+
+def _adopt(wanted: bool) -> None:
+    """Whether a process whose parent ends becomes a child of this one."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
+
+
+def use_forks() -> None:
+    is_measured = any(name.startswith("COV") for name in os.environ)
+    if sys.platform == "linux" and not is_measured:
+        subprocess.Popen = ForkingPopen  # type: ignore[misc]  # asyncio and `run` take it from there

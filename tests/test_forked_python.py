@@ -1,0 +1,66 @@
+"""A forked program behaves as one that was started; see `tests/forked_python.py`."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+import pytest
+
+from tests.forked_python import PYTHON, ForkingPopen
+from tests.patience import seconds
+
+# What the program that forks has imported, and a fresh one has not.
+IS_FORK = "import sys; print('runpy' in sys.modules)"
+TELL = (
+    "import os, sys;"
+    "print(os.getcwd(), os.getppid(), os.environ['GIVEN'], 'PATH' in os.environ, sys.argv[1:],"
+    " sys.stdin.read());"
+    "print('trouble', file=sys.stderr); sys.exit(7)"
+)
+
+
+@pytest.mark.parametrize("python", [sys.executable, PYTHON], ids=["started", "forked"])
+def test_program_gets_what_it_is_given_and_tells_how_it_ended(tmp_path: Path, python: str) -> None:
+    done = subprocess.run(
+        [python, "-c", TELL, "one", b"t\xffo"],
+        cwd=tmp_path,
+        env={**{k: v for k, v in os.environ.items() if k != "PATH"}, "GIVEN": "this"},
+        input="said",
+        capture_output=True,
+        text=True,
+        timeout=seconds(60),
+    )
+    assert done.stdout == f"{tmp_path} {os.getpid()} this False ['one', 't\\udcffo'] said\n"
+    assert (done.returncode, done.stderr) == (7, "trouble\n")
+
+
+async def test_program_can_be_killed(tmp_path: Path) -> None:
+    code = "import time; print('here', flush=True); time.sleep(600)"
+    process = await asyncio.create_subprocess_exec(PYTHON, "-c", code, stdout=PIPE)
+    assert process.stdout is not None
+    async with asyncio.timeout(seconds(60)):
+        assert await process.stdout.readline() == b"here\n"
+        process.kill()
+        assert await process.wait() == -signal.SIGKILL
+
+
+@pytest.mark.skipif(subprocess.Popen is not ForkingPopen, reason="every start is a plain one here")
+@pytest.mark.parametrize(
+    ("given", "is_fork"),
+    [({}, True), ({"PYTHONHASHSEED": "1"}, False), ({"TEAL_FAILPOINT": "committing"}, False)],
+    ids=["none", "Python's", "ours"],
+)
+def test_variable_that_is_read_at_a_start_needs_one(given: dict[str, str], is_fork: bool) -> None:
+    done = subprocess.run(
+        [PYTHON, "-c", IS_FORK],
+        env={**os.environ, **given},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=seconds(60),
+    )
+    assert done.stdout == f"{is_fork}\n"
