@@ -218,7 +218,10 @@ def _azure(
     version = spec.api_version
     if version is None and not endpoint.base_url.endswith(V1):
         version = _first(AZURE_VERSIONS, environ)
-    return AzureOpenAI(clients, endpoint, timing, api_version=version, token=token)
+    if token is not None:
+        # So that it is taken out of what is logged, as a key is.
+        endpoint = replace(endpoint, key=token)
+    return AzureOpenAI(clients, endpoint, timing, api_version=version, is_token=token is not None)
 
 
 def provider_of(spec: ModelSpec) -> tuple[Provider, str]:
@@ -232,8 +235,11 @@ def provider_of(spec: ModelSpec) -> tuple[Provider, str]:
     model = rest if slash else spec.name
     if spec.api is not None:
         if provider is None or provider.client not in NETWORKED:
-            provider, model = Provider(spec.api), spec.name
-        return replace(provider, client=spec.api), model
+            model = spec.name
+        if provider is None or provider.client != spec.api:
+            # Another one's name, address and key are not for this API.
+            provider = next(row for row in PROVIDERS.values() if row.client == spec.api)
+        return provider, model
     names_a_maker = provider is None or (provider.client not in OPENAIS and prefix != "litellm")
     if spec.base_url is not None and names_a_maker and not _is_azure(prefix, spec.base_url):
         # A gateway names models after their makers: the whole name is the model's.
