@@ -23,6 +23,9 @@ from sk_agents.telemetry.logs import COUNTS, LineWriter, Redactor, extras, log_i
 
 logger = logging.getLogger(__name__)
 
+# They log every request that they send, and MCP's every message.
+TALKATIVE = ("httpx", "httpx2", "httpcore", "mcp")
+
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
@@ -182,6 +185,8 @@ def configure_logs(
     if root.level > logging.DEBUG:
         # Its start and stop messages repeat the ready line.
         logging.getLogger("uvicorn").setLevel(max(root.level, logging.WARNING))
+        for name in TALKATIVE:
+            logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
     return handler
 
 

@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TextIO
+from urllib.parse import unquote
 
 from opentelemetry._logs import LoggerProvider, SeverityNumber
 from opentelemetry.trace import get_current_span
@@ -31,8 +32,12 @@ HIDDEN = "[redacted]"
 # Shorter ones would hide ordinary words.
 SHORTEST = 6
 _SECRET_VARIABLE = re.compile(
-    r"(?:.*_)?(?:API_?KEY|KEYS?|TOKEN|SECRET|PASSWORD|PWD|OTLP(?:_[A-Z]+)?_HEADERS)$"
+    # `PWD` alone is where a shell is.
+    r"(?:(?:.*_)?(?:API_?KEY|KEYS?|TOKEN|SECRET|PASSWORD|OTLP(?:_[A-Z]+)?_HEADERS)|.+_PWD)$"
 )
+_PROXY_VARIABLE = re.compile(r"(?:https?|all)_proxy", re.IGNORECASE)
+# Between the user and the last @ of a proxy's URL.
+_PROXY_PASSWORD = re.compile(r"[^:/@]*(?:://)?[^:/@]*:(.+)@")
 _SECRET_NAME = re.compile(
     r"(?i)(?:.*[_.-])?(?:authorization|cookie|api[_-]?key|token|secret|password|pwd|headers?)$"
 )
@@ -80,7 +85,11 @@ def secret_values(settings: Settings, environ: Mapping[str, str]) -> set[str]:
     """The settings that are secrets, and whatever the environment keeps under a secret's name."""
     given = [getattr(settings, name) for name in Settings.model_fields]
     secrets = {value.get_secret_value() for value in given if isinstance(value, SecretStr)}
-    return secrets | {value for name, value in environ.items() if _SECRET_VARIABLE.match(name)}
+    secrets |= {value for name, value in environ.items() if _SECRET_VARIABLE.match(name)}
+    for name, value in environ.items():
+        if _PROXY_VARIABLE.fullmatch(name) and (found := _PROXY_PASSWORD.match(value)):
+            secrets |= {found[1], unquote(found[1])}
+    return secrets
 
 
 class Redactor:
