@@ -490,6 +490,12 @@ async def test_failure_has_its_class(
             await pieces_of(model)
 
 
+async def test_arguments_that_come_only_at_the_end_of_a_call_are_taken() -> None:
+    lines = [line for line in RESPONSES.split(b"\n\n") if b"arguments.delta" not in line]
+    async with asked("openai_responses/gpt-5.4", [head(), b"\n\n".join(lines)]) as (model, _):
+        assert whole(await pieces_of(model)) == expected("openai_responses/gpt-5.4")
+
+
 DONE = [head(), event({"choices": [{"delta": {"content": "hi"}, "finish_reason": "stop"}]})]
 
 

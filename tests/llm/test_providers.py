@@ -253,3 +253,17 @@ def test_makers_name_behind_a_gateway_is_the_models(
     assert type(built) is expected
     assert isinstance(built, OpenAIChat)
     assert built.endpoint.model == ("dep" if expected is AzureOpenAI else name)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("anthropic/claude-x", RequestOptions(seed=1)),
+        ("openai_responses/x", RequestOptions(stop=("END",))),
+    ],
+)
+def test_option_that_an_api_has_no_word_for_stops_the_start(
+    name: str, options: RequestOptions, clients: ModelClients
+) -> None:
+    with pytest.raises(ConfigurationError, match="its API has no"):
+        build_model(ModelSpec(name, options=options), clients, KEYS)

@@ -121,6 +121,11 @@ PROVIDERS: Mapping[str, Provider] = {
 
 
 OPENAIS = {"chat", "responses", "local", "scripted"}
+# What an API has no word for.
+UNKNOWN_OPTIONS: Mapping[Client, tuple[str, ...]] = {
+    "responses": ("stop", "seed"),
+    "anthropic": ("seed",),
+}
 NETWORKED = {*get_args(Api), "litellm"}
 
 
@@ -154,6 +159,9 @@ def build_model(
     provider, model = provider_of(spec)
     if provider.client in {"local", "scripted"} and spec.options != NO_OPTIONS:
         raise ConfigurationError(f"model '{spec.name}' is not asked over a network: no options")
+    for option in UNKNOWN_OPTIONS.get(provider.client, ()):
+        if getattr(spec.options, option) not in (None, ()):
+            raise ConfigurationError(f"model '{spec.name}': its API has no {option}")
     match provider.client:
         case "scripted":
             return ScriptPlayer(load_script(model, spec.folder or Path.cwd()), timing)
