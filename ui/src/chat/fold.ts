@@ -4,8 +4,8 @@ import type { ReviewView } from "../api/schema";
 import {
   newCall,
   NO_TEXT,
-  wholeAnswer,
   type ApprovalRequest,
+  wholeAnswer,
   type CallStep,
   type PartialText,
   type Moment,
