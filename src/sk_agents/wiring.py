@@ -23,7 +23,7 @@ from sk_agents.config.store_url import own_class_url, store_url
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
-from sk_agents.engine.ports import Store
+from sk_agents.engine.ports import Clock, Store
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.llm.default_model import NoModel, choose_model
 from sk_agents.llm.model_clients import ModelClients
@@ -191,9 +191,14 @@ def build_parts(settings: Settings, files: Sequence[AgentFile]) -> ServerParts:
     )
 
 
-def build_spending(settings: Settings, agents: Mapping[str, ServedAgent], store: Store) -> Spending:
+def build_spending(
+    settings: Settings,
+    agents: Mapping[str, ServedAgent],
+    store: Store,
+    clock: Clock | None = None,
+) -> Spending:
     """What may be spent, counted in the store of the chats whichever API is asked."""
-    clock = SystemClock()
+    clock = clock or SystemClock()
     ledger = UsageLedger(store, clock, settings.usage_days)
 
     def allowance(name: str, what: str, most: int | None, seconds: int) -> Allowance | None:

@@ -22,7 +22,9 @@ export type ApprovalRequest = Pick<
   | "choices"
   | "schema"
   | "late_result"
+  | "budget"
   | "preview"
+  | "review"
 >;
 
 export interface Verdict {
