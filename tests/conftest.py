@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import uuid
 from collections.abc import Iterator
 
@@ -18,6 +19,10 @@ from tests.postgres import shared_server
 # A busy machine must not turn a correct property into a failure.
 settings.register_profile("house", deadline=None, print_blob=True)
 settings.load_profile("house")
+
+# It comes with the tool for bills of materials, not with the package. `jsonschema` would import it,
+# and it makes a parser for a second.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # as if it were not there
 
 use_memory()
 use_forks()
