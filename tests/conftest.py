@@ -36,6 +36,11 @@ if os.environ.get(VARIABLE):
     os.environ.setdefault("PYTEST_TIMEOUT", str(seconds(TEST_SECONDS)))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that are given more time come first: none of them is to run alone at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+
+
 def pytest_report_header() -> str | None:
     return announcement()
 
