@@ -50,7 +50,7 @@ from sk_agents.interactions import (
     review_payload,
     spelled_time,
 )
-from sk_agents.wire.events import CostView, EventType, UsageView
+from sk_agents.wire.events import CostView, EventType, UsageView, cut_reason
 from sk_agents.wire.requests import EditInteraction, Item, StartInteraction
 from sk_agents.wire.views import (
     ApprovalView,
@@ -276,7 +276,10 @@ class ChatRenderer:
         }
 
     def _answered(self, event: Answered) -> Named:
-        return "answer", {"type": EventType.ANSWER, "content": event.content}
+        payload: Payload = {"type": EventType.ANSWER, "content": event.content}
+        if (reason := cut_reason(event.finish_reason)) is not None:
+            payload["finish_reason"] = reason
+        return "answer", payload
 
     def _ended(self, event: RunEnded) -> Named:
         payload = {
@@ -321,7 +324,8 @@ _RENDERED: Mapping[type[Event], Callable[[ChatRenderer, Any], Named | None]] = {
 
 
 def approval_payload(approval: Approval) -> Payload:
-    """What a person must see to decide: exactly what will run, and who decides."""
+    """What a person must see to decide: exactly what will run, but for secrets, and who
+    decides."""
     event = approval.request
     payload: Payload = {
         "kind": event.kind,
@@ -337,6 +341,8 @@ def approval_payload(approval: Approval) -> Payload:
         payload["schema"] = event.answer_schema
     if (preview := event.shown.get("preview")) is not None:
         payload["preview"] = str(preview)
+    if event.shown.get("redacted"):
+        payload["redacted"] = True
     if approval.audience.keys:
         payload["review"] = review_payload(approval)
     if (budget := event.shown.get("budget")) is not None:

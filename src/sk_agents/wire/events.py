@@ -128,8 +128,9 @@ class ReviewView(WireModel):
 class AskedCall(WireModel):
     """What a person must see to decide: `tool_input` is exactly what will run, and `digest` stands
     for all of it. `preview` is what the call would have changed when it was asked about, as a
-    unified diff. With a `review`, others than the requester decide. `budget` says how much of a
-    budget is spent, if that is why it is asked."""
+    unified diff. With `redacted` secrets were taken out of both; `digest` is of what will run. With
+    a `review`, others than the requester decide. `budget` says how much of a budget is spent, if
+    that is why it is asked."""
 
     approval_id: str
     interaction_id: str = ""
@@ -142,6 +143,7 @@ class AskedCall(WireModel):
     choices: Sometimes[tuple[str, ...]] = None
     answer_schema: Sometimes[dict[str, Any]] = Field(None, alias="schema")
     preview: Sometimes[str] = None
+    redacted: Sometimes[bool] = None
     review: Sometimes[ReviewView] = None
     budget: Sometimes[str] = None
 
@@ -205,11 +207,25 @@ class ToolResultEvent(_Unaddressed):
     tool_output: str
 
 
+CutReason = Literal["length", "content_filter"]
+
+
 class AnswerEvent(_Unaddressed):
-    """The whole answer; it replaces all previews."""
+    """The whole answer; it replaces all previews. `finish_reason` says why it is not complete: the
+    bound on tokens was reached, or a content filter stopped it."""
 
     type: Literal[EventType.ANSWER] = EventType.ANSWER
     content: str
+    finish_reason: Sometimes[CutReason] = None
+
+
+def cut_reason(finish_reason: str) -> CutReason | None:
+    """`None` for an answer that came to its own end."""
+    match finish_reason:
+        case "length" | "content_filter":
+            return finish_reason
+        case _:
+            return None
 
 
 # What an interaction consists of. The fixed `type` alone tells a thought from an answer.
