@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from sk_agents.engine.log.commits import Commit, Release
+from sk_agents.engine.log.commits import Commit, Committed, Release
 from sk_agents.engine.models import Durability, RunStatus
 from sk_agents.engine.ports import Count, ThreadQuery
 from sk_agents.engine.turns import TextDelta
@@ -23,12 +23,14 @@ from sk_agents.exceptions import (
     ConfigurationError,
     InvalidInput,
     SchemaTooNew,
+    StateCorrupt,
     StoreEncrypted,
     StoreError,
     StoreUnavailable,
     ThreadNotFound,
     WrongEncryptionKey,
 )
+from sk_agents.persistence.encoding import encode_head, head_checksum
 from sk_agents.persistence.encryption import EncryptingCodec, new_key, read_keys
 from sk_agents.persistence.postgres import connections, statements
 from sk_agents.persistence.postgres.arrays import Int8Array, TextArray, register
@@ -46,6 +48,8 @@ from tests.patience import seconds
 from tests.postgres import NOBODY, PostgresServer
 
 BOUND = seconds(20)
+DOCUMENT = Path(__file__).parents[2] / "docs" / "postgresql.md"
+GRANT = DOCUMENT.read_text().partition("```sql\n")[2].partition("```")[0]
 
 
 @pytest.fixture(scope="module")
@@ -120,15 +124,33 @@ async def test_setting_that_may_lose_commits_is_named(
     assert "synchronous_commit is off" in caplog.text
 
 
-async def test_role_that_may_not_make_tables_is_told_what_to_do(postgres: str) -> None:
-    with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute("CREATE ROLE teal_reader LOGIN PASSWORD 'p'")
-        connection.execute("CREATE SCHEMA teal_reader_only")
-        connection.execute("GRANT USAGE ON SCHEMA teal_reader_only TO teal_reader")
-    place = urlsplit(postgres)
-    url = f"postgresql://teal_reader:p@{place.hostname}:{place.port}/postgres"
-    with pytest.raises(ConfigurationError, match="teal migrate"):
-        await PostgresStore(f"{url}?options=-csearch_path%3Dteal_reader_only").__aenter__()
+async def test_role_that_may_not_make_tables_needs_them_made_and_the_documented_rights(
+    schema: str,
+) -> None:
+    name = schema.partition("application_name=")[2]
+    place = urlsplit(schema)
+    role = f"role_of_{name}"
+    own = f"postgresql://{role}:p@{place.hostname}:{place.port}/postgres?{place.query}"
+    with psycopg.connect(schema, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'p'")
+        connection.execute(f"GRANT USAGE ON SCHEMA {name} TO {role}")
+        try:
+            with pytest.raises(ConfigurationError, match="teal migrate"):
+                await PostgresStore(own).__aenter__()
+            async with PostgresStore(schema):
+                pass
+            connection.execute(GRANT.replace("TO teal;", f"TO {role};"))
+            async with PostgresStore(own) as store:
+                head = (await store.commit(start_run("t", owner="o"))).thread
+                await asyncio.to_thread(store.renew, "o", 60)
+                await store.mark_watched(["r"])
+                assert await store.count([Count("k", 1, 60)]) == [1]
+                await store.retire("o")
+                await store.delete("t", next_seq=head.next_seq)
+                await store.ping()
+        finally:
+            connection.execute(f"DROP OWNED BY {role}")
+            connection.execute(f"DROP ROLE {role}")
 
 
 async def test_password_of_a_command_is_asked_for_at_each_connection(
@@ -192,6 +214,29 @@ async def test_commits_that_wait_together_are_one_statement_of_a_bounded_size(
         await asyncio.gather(*(store.commit(create(f"t{n}")) for n in range(2 * MAX_GROUP)))
         counted = store.metrics()
         assert (counted["commits"], counted["commit_groups"]) == (2 * MAX_GROUP, 2)
+
+
+async def test_damaged_and_newer_heads_are_errors_of_their_own_threads_alone(
+    database: str,
+) -> None:
+    async with PostgresStore(database) as store:
+        heads = [
+            (await store.commit(start_run(name, f"run-{name}"))).thread
+            for name in ("damaged", "newer", "whole")
+        ]
+    newer = encode_head(heads[1]._replace(version=99))
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("UPDATE teal_thread SET checksum = 1 WHERE thread_id = 'damaged'")
+        connection.execute(
+            "UPDATE teal_thread SET head = %s, checksum = %s WHERE thread_id = 'newer'",
+            (newer, head_checksum("newer", newer)),
+        )
+    async with PostgresStore(database) as store:
+        results = await asyncio.gather(
+            *(store.commit(append(head, thought())) for head in heads), return_exceptions=True
+        )
+        assert [type(result) for result in results] == [StateCorrupt, SchemaTooNew, Committed]
+        assert [head.thread_id for head in await store.orphans()] == ["whole"]
 
 
 async def test_plain_turn_reads_nothing_before_it_commits(database: str) -> None:
