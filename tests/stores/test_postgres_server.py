@@ -5,6 +5,7 @@ import logging
 import os
 import socket
 import subprocess
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -43,6 +44,7 @@ from sk_agents.testing.scripted_model import says
 from sk_agents.testing.store_contract.case import every_event
 from tests.debian import PGBOUNCER, program
 from tests.engine.kit import Script, talking
+from tests.llm.test_http_tls import certificate
 from tests.missing import lacks
 from tests.patience import seconds
 from tests.postgres import NOBODY, PostgresServer
@@ -183,12 +185,6 @@ async def test_database_that_is_not_there_is_unavailable_without_its_password() 
         await PostgresStore("postgresql://u:s3cret@127.0.0.1:1/none").__aenter__()
     assert "127.0.0.1" in str(refused.value)
     assert "s3cret" not in str(refused.value)
-
-
-async def test_certificate_is_verified_if_the_url_says_so(database: str) -> None:
-    """The tests' server has none."""
-    with pytest.raises(StoreUnavailable, match="SSL"):
-        await PostgresStore(f"{database}&sslmode=verify-full").__aenter__()
 
 
 async def test_text_that_the_database_cannot_hold_is_refused_and_harms_no_other(
@@ -506,8 +502,9 @@ async def test_every_statement_finds_its_rows_by_an_index(database: str) -> None
 
 
 @pytest.fixture
-def pooled(postgres: str, tables: tuple[Any, str], database: str, tmp_path: Path) -> Iterator[str]:
-    """The URL of the same store behind PgBouncer in transaction mode, with two sessions."""
+def pooled(postgres: str, database: str) -> Iterator[tuple[str, Path]]:
+    """The URL of the same store behind PgBouncer in transaction mode, with two sessions, and the
+    certificate that it shows to those who ask for TLS."""
     pgbouncer = program(PGBOUNCER)
     if pgbouncer is None:
         lacks("pooler", "PgBouncer is not installed")
@@ -516,42 +513,49 @@ def pooled(postgres: str, tables: tuple[Any, str], database: str, tmp_path: Path
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-    settings = tmp_path / "pgbouncer.ini"
-    settings.write_text(
-        "[databases]\n"
-        f"postgres = host={place.hostname} port={place.port} user={place.username}"
-        f" password={place.password} connect_query='SET search_path TO {name}'\n"
-        "[pgbouncer]\n"
-        f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
-        "auth_type = any\npool_mode = transaction\ndefault_pool_size = 2\n"
-    )
     user: dict[str, Any] = {}
-    if os.geteuid() == 0:
-        user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-    with (
-        settings.open() as content,
-        subprocess.Popen(
-            [pgbouncer, "/dev/stdin"],
-            stdin=content,
+    with tempfile.TemporaryDirectory() as folder:
+        signed = certificate(Path(folder), "127.0.0.1")
+        settings = Path(folder) / "pgbouncer.ini"
+        settings.write_text(
+            "[databases]\n"
+            f"postgres = host={place.hostname} port={place.port} user={place.username}"
+            f" password={place.password} connect_query='SET search_path TO {name}'\n"
+            "[pgbouncer]\n"
+            f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
+            "auth_type = any\npool_mode = transaction\ndefault_pool_size = 2\n"
+            f"client_tls_sslmode = allow\nclient_tls_key_file = {signed}\n"
+            f"client_tls_cert_file = {signed}\n"
+        )
+        if os.geteuid() == 0:
+            user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+            for path in (Path(folder), signed, settings):
+                os.chown(path, NOBODY, NOBODY)
+        with subprocess.Popen(
+            [pgbouncer, str(settings)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             **user,
-        ) as process,
-    ):
-        try:
-            yield f"postgresql://any@127.0.0.1:{port}/postgres"
-        finally:
-            process.terminate()
+        ) as process:
+            try:
+                yield f"postgresql://any@127.0.0.1:{port}/postgres", signed
+            finally:
+                process.terminate()
 
 
-async def test_store_works_through_a_pooler_in_transaction_mode(pooled: str) -> None:
+async def opened_soon(url: str) -> PostgresStore:
+    """Opened as soon as there is something that listens."""
     async with asyncio.timeout(BOUND):
         while True:
             try:
-                store = await PostgresStore(pooled).__aenter__()
-                break
+                return await PostgresStore(url).__aenter__()
             except StoreUnavailable:
                 await asyncio.sleep(0)
+
+
+async def test_store_works_through_a_pooler_in_transaction_mode(pooled: tuple[str, Path]) -> None:
+    url, _ = pooled
+    store = await opened_soon(url)
     try:
         async with asyncio.timeout(BOUND):
             heads = await asyncio.gather(
@@ -567,10 +571,28 @@ async def test_store_works_through_a_pooler_in_transaction_mode(pooled: str) -> 
             assert await store.orphans() == []
             assert await store.count([Count("k", 2, 60, at_most=3)]) == [2]
             await store.ping()
-        async with PostgresMessages(pooled) as messages:
+        async with PostgresMessages(url) as messages:
             assert not messages.is_heard
     finally:
         await store.__aexit__()
+
+
+async def test_certificate_is_verified_if_the_url_says_so(
+    pooled: tuple[str, Path], tmp_path: Path
+) -> None:
+    url, signed = pooled
+    await (await opened_soon(url)).__aexit__()
+    verified = f"{url}?sslmode=verify-full&sslrootcert="
+    async with PostgresStore(f"{verified}{signed}") as store:
+        await store.commit(start_run("t"))
+    other = certificate(tmp_path, "127.0.0.1")
+    with pytest.raises(StoreUnavailable, match="certificate"):
+        await PostgresStore(f"{verified}{other}").__aenter__()
+
+
+async def test_server_without_tls_is_refused_if_the_url_asks_for_it(database: str) -> None:
+    with pytest.raises(StoreUnavailable, match="SSL"):
+        await PostgresStore(f"{database}&sslmode=verify-full").__aenter__()
 
 
 def test_store_is_named_without_its_password() -> None:
