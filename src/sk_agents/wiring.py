@@ -23,11 +23,11 @@ from sk_agents.config.store_url import own_class_url, store_url
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
-from sk_agents.engine.ports import PortableStore, Store
+from sk_agents.engine.ports import Clock, PortableStore, Store
 from sk_agents.exceptions import ConfigurationError, StoreEncrypted
 from sk_agents.llm.default_model import NoModel, choose_model
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_chat import OpenAIChat
+from sk_agents.llm.streamed_chat import StreamedChat
 from sk_agents.outbound.certificates import ClientCertificate
 from sk_agents.outbound.network import configured_network
 from sk_agents.persistence.liveness import new_owner
@@ -224,9 +224,14 @@ def build_parts(settings: Settings, files: Sequence[AgentFile]) -> ServerParts:
     )
 
 
-def build_spending(settings: Settings, agents: Mapping[str, ServedAgent], store: Store) -> Spending:
+def build_spending(
+    settings: Settings,
+    agents: Mapping[str, ServedAgent],
+    store: Store,
+    clock: Clock | None = None,
+) -> Spending:
     """What may be spent, counted in the store of the chats whichever API is asked."""
-    clock = SystemClock()
+    clock = clock or SystemClock()
     ledger = UsageLedger(store, clock, settings.usage_days)
 
     def allowance(name: str, what: str, most: int | None, seconds: int) -> Allowance | None:
@@ -264,10 +269,10 @@ def outbound_addresses(parts: ServerParts, settings: Settings) -> list[OutboundA
     """
     found = []
     for served in parts.agents.values():
-        if isinstance(served.agent.model, OpenAIChat):
+        if isinstance(served.agent.model, StreamedChat):
             endpoint = served.agent.model.endpoint
             purpose = f"model {served.model}"
-            found.append(OutboundAddress(purpose, endpoint.base_url, endpoint.certificate))
+            found.append(OutboundAddress(purpose, endpoint.base_url, endpoint.options.certificate))
     for name, url in parts.clients.mcp.addresses():
         found.append(OutboundAddress(f"mcp server {name}", url))
     for name, url in parts.clients.remote.addresses.items():

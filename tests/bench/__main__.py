@@ -8,6 +8,7 @@ from collections.abc import Callable
 from tests.bench import (
     auth,
     chats,
+    encryption,
     group_commit,
     large_reply,
     long_thread,
@@ -22,12 +23,14 @@ from tests.bench import (
     telemetry,
     turns,
     waiting,
+    workers,
 )
 from tests.bench.report import Report
 
 MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "auth": auth.measure,
     "chats": chats.measure,
+    "encryption": encryption.measure,
     "group_commit": group_commit.measure,
     "large_reply": large_reply.measure,
     "long_thread": long_thread.measure,
@@ -42,6 +45,7 @@ MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "telemetry": telemetry.measure,
     "turns": turns.measure,
     "waiting": waiting.measure,
+    "workers": workers.measure,
 }
 
 

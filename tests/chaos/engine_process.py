@@ -20,7 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from sk_agents.engine.agent import Agent, RunLimits
-from sk_agents.engine.commands import CancelRun, DecideApproval, EditRun, StartRun
+from sk_agents.engine.commands import (
+    CancelRun,
+    DecideApproval,
+    EditRun,
+    StartRun,
+    WithdrawVote,
+)
 from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.models import NewThread, Part, UserInput
@@ -28,7 +34,8 @@ from sk_agents.engine.ports import Toolbox
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.exceptions import TealError
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
+from sk_agents.llm.openai_chat import OpenAIChat
+from sk_agents.llm.streamed_chat import Endpoint
 from sk_agents.persistence.liveness import new_owner
 from sk_agents.signals.local import LocalSignals
 from sk_agents.tools.mcp.servers import McpServers
@@ -39,6 +46,7 @@ from tests.chaos.swapping import swapping_tools
 
 TTL = 0.5
 USER = "alice"
+FINANCE = frozenset({"group:finance"})
 
 
 class RandomIds:
@@ -90,6 +98,13 @@ class Desk:
     ) -> bool:
         return await self._engine.decide(DecideApproval(approval_id, user_id, approved, **options))
 
+    async def vote(self, approval_id: str, approved: bool, user_id: str) -> bool:
+        return await self.decide(approval_id, approved, user_id, memberships=FINANCE)
+
+    async def withdraw(self, approval_id: str, user_id: str) -> None:
+        command = WithdrawVote(approval_id, user_id, memberships=FINANCE)
+        await self._engine.withdraw_vote(command)
+
     async def cancel(self, thread_id: str, run_id: str) -> str:
         return await self._engine.cancel(CancelRun(thread_id, USER, run_id))
 
@@ -138,7 +153,8 @@ async def run(store_url: str, model_url: str, ledger_port: str, *options: str) -
         if "outage" in chosen:
             store = Outage(store, Path(chosen["outage"]))
         model = OpenAIChat(clients, Endpoint(model_url, "obedient"))
-        clerk = Agent("clerk", model, tools, SignaturesAsk(), limits=limits)
+        policy = SignaturesAsk(chosen.get("review_seconds"))
+        clerk = Agent("clerk", model, tools, policy, limits=limits)
         engine = Engine(
             store,
             {chosen.get("agent", "clerk"): clerk},

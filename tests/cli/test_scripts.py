@@ -228,6 +228,22 @@ def test_exported_chat_is_imported_under_another_id(served: Served, tmp_path: Pa
     assert (taken.returncode, "409" in taken.stderr) == (1, True)
 
 
+def test_export_under_a_passphrase_is_imported_with_it_alone(
+    served: Served, tmp_path: Path
+) -> None:
+    served.answer("chat", "private", "-m", "wide")
+    file, secret, wrong = (tmp_path / name for name in ("chat.json", "secret", "wrong"))
+    secret.write_text("correct horse\n")
+    wrong.write_text("battery staple\n")
+    served.answer("export", "private", "-o", str(file), "--passphrase-file", str(secret))
+    assert "You said" not in file.read_text()
+    refused = served.run("import", str(file), "--passphrase-file", str(wrong))
+    assert (refused.returncode, "passphrase" in refused.stderr) == (1, True)
+    command = ("import", str(file), "--chat-id", "opened", "--passphrase-file", str(secret))
+    assert served.answer(*command) == "opened\n"
+    assert "日本語のテキスト" in served.answer("chats", "show", "opened")
+
+
 @pytest.mark.parametrize("text", [None, "{", "[]"])
 def test_file_that_is_no_chat_is_1(served: Served, tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "chat.json"
@@ -294,3 +310,15 @@ def test_reader_that_leaves_early_is_no_error(served: Served) -> None:
         process.stdout.readline()
         process.stdout.close()
         assert "Traceback" not in process.stderr.read()
+
+
+def test_answer_that_was_cut_is_never_taken_for_complete(served: Served) -> None:
+    done = served.run("chat", "-m", "cut it")
+    assert (done.returncode, done.stdout) == (0, "Half of\n")
+    assert done.stderr == "teal: cut short: the model reached its bound on tokens\n"
+    _, document = reply(served, "cut", "-m", "cut it")
+    assert document["finish_reason"] == "length"
+    with served.terminal("cutting") as terminal:
+        terminal.read_until("you> ")
+        terminal.type("cut it")
+        terminal.read_until("Half of", "cut short", "you> ")

@@ -17,14 +17,15 @@ from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.log.state import Run, ThreadState, fold
 from sk_agents.engine.models import NewThread, Part, Price, RunStatus, UserInput
-from sk_agents.engine.ports import Budget, Clock, Model, Peers, Signals, Store
+from sk_agents.engine.ports import Budget, Clock, Model, Peers, Redaction, Signals, Store
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.run.context_window import ContextWindow
 from sk_agents.engine.turns import CallRequested, Prompt, TurnFinished
 from sk_agents.llm.failures import RetryPolicy
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
+from sk_agents.llm.openai_chat import OpenAIChat
 from sk_agents.llm.openai_wire import wire_message
+from sk_agents.llm.streamed_chat import Endpoint
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import ScriptedModel, ScriptedModelServer, SequentialIds
@@ -60,6 +61,7 @@ class Setup:
     price: Price | None = None
     max_tokens: int | None = None
     is_attended: bool = True
+    redaction: Redaction | None = None
 
 
 class Talk:
@@ -256,6 +258,7 @@ def engine_of(
         price=setup.price,
         max_tokens=setup.max_tokens,
         is_attended=setup.is_attended,
+        redaction=setup.redaction,
     )
     return Engine(
         store,

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
 
 import apsw
@@ -25,7 +25,7 @@ from sk_agents.http.caller import CallerCheck
 from sk_agents.http.front import TealApp
 from sk_agents.http.limits import Limits, Quotas, StreamSlots
 from sk_agents.signals.local import LocalSignals
-from sk_agents.wire.views import AgentView
+from sk_agents.wire.views import AgentView, UsageRow
 from tests.simulation.network import Server
 from tests.simulation.store_port import Shadow, StorePort, Trouble
 from tests.simulation.substitution import WORLD, SeededIds
@@ -92,6 +92,10 @@ def _limits() -> Limits:
     )
 
 
+async def _no_usage(since: date, user_id: str | None) -> list[UsageRow]:
+    return []
+
+
 def chats_app() -> Chats:
     app = TealApp(title="", openapi_url=None)
     app.state.settings = Settings()
@@ -99,7 +103,7 @@ def chats_app() -> Chats:
     app.state.limits = _limits()
     app.state.caller_check = CallerCheck(DummyAuthorizer(), allow_insecure=True)
     view = AgentView(name=AGENT, description="", model="m", examples=[], tools=[])
-    resources = ChatResources(lambda: [view], app.state.limits)
+    resources = ChatResources(lambda: [view], app.state.limits, _no_usage)
     app.add_operations(chat_operations(resources))
     return Chats(app, resources)
 

@@ -29,6 +29,14 @@ describe("a run", () => {
     expect(run.moments.map((moment) => moment.what)).toEqual(["queued", "started"]);
   });
 
+  test.each(["length", "content_filter"] as const)("that was cut by %s says so", (reason) => {
+    const [step] = told(started, frame("answer", { content: "half", finish_reason: reason })).steps;
+    expect(step).toMatchObject({ kind: "answer", text: "half", isCut: true });
+    expect(step?.kind === "answer" && step.cutNote).toContain("Cut short");
+    const whole = told(started, frame("answer", { content: "whole" }));
+    expect(whole.steps).toEqual([{ kind: "answer", text: "whole", isCut: false }]);
+  });
+
   test("that is told a second time from its start shows nothing twice", () => {
     const once = told(started, frame("answer", { content: "done" }));
     const again = [started, frame("answer", { content: "done" })].reduce(folded, once);
@@ -46,6 +54,39 @@ describe("a run", () => {
     const usage = {} as FrameOf<"interaction_complete">["usage"];
     const run = told(started, frame("interaction_complete", { status: "COMPLETED", usage }));
     expect(run).toMatchObject({ status: "COMPLETED", queued: false, usage, cost: null });
+  });
+});
+
+describe("a call that others decide about", () => {
+  const review = {
+    audience: { roles: [], groups: ["finance"], users: [] },
+    quorum: 2,
+    not_requester: true,
+    on_expiry: "deny" as const,
+    share_conversation: false,
+    votes: [],
+    missing: 2,
+  };
+  const reviewed = { ...asked, review } as typeof asked;
+  const said = (voter: string, missing: number) =>
+    frame("vote_cast", { call_id: "c1", voter, voter_name: voter, approved: true, missing });
+
+  test("shows each voter once, and how many are missing", () => {
+    const run = told(started, reviewed, said("bob", 1), said("bob", 1));
+    expect(callOf(run).approval?.review).toMatchObject({ missing: 1, votes: [{ voter: "bob" }] });
+  });
+
+  test("forgets a vote that was withdrawn", () => {
+    const back = frame("vote_withdrawn", { call_id: "c1", voter: "bob", missing: 2 });
+    const run = told(started, reviewed, said("bob", 1), back);
+    expect(callOf(run).approval?.review).toMatchObject({ missing: 2, votes: [] });
+  });
+
+  test("is another group's after its time", () => {
+    const audience = { roles: [], groups: ["board"], users: [] };
+    const later = frame("review_extended", { call_id: "c1", audience, expires_at: AT, missing: 2 });
+    const run = told(started, reviewed, later);
+    expect(callOf(run).approval).toMatchObject({ expires_at: AT, review: { audience } });
   });
 });
 

@@ -23,7 +23,8 @@ from sk_agents.chats.requests import (
     interaction_parameter,
     key_parameter,
 )
-from sk_agents.http.caller import acting_caller
+from sk_agents.chats.usage import UsageEndpoints
+from sk_agents.http.caller import DECIDERS, acting_caller
 from sk_agents.http.operations import Events, Operation
 from sk_agents.wire.requests import EditInteraction, Regenerate, StartInteraction
 from sk_agents.wire.views import ChatSummary, ChatView
@@ -32,12 +33,12 @@ CHAT = "/chats/{chat_id}"
 INTERACTION = f"{CHAT}/interactions/{{interaction_id}}"
 
 # What any request may be answered with: a bad Host or header, no caller, a foreign page or user,
-# nonsense, a store that is away.
-ALWAYS = (400, 401, 403, 422, 503)
+# nonsense, a request too many, a store that is away.
+ALWAYS = (400, 401, 403, 422, 429, 503)
 # And one with a body.
 BODY = (*ALWAYS, 408, 413, 415)
-STARTED = (*BODY, 404, 406, 409, 429)
-STREAMED = (*ALWAYS, 404, 406, 410, 429)
+STARTED = (*BODY, 404, 406, 409)
+STREAMED = (*ALWAYS, 404, 406, 410)
 
 _IMAGE = {"content_type": "image", "content": "data:image/png;base64,iVBORw0KGgo="}
 _YES = {"approved": True}
@@ -107,7 +108,7 @@ def chat_operations(resources: ChatResources) -> list[Operation]:
             "POST",
             "/chats",
             chats.make,
-            (*BODY, 409, 429),
+            (*BODY, 409),
             status=201,
             examples={"any": {}, "named": {"chat_id": "chat_123", "title": "Weather"}},
         ),
@@ -115,7 +116,7 @@ def chat_operations(resources: ChatResources) -> list[Operation]:
             "POST",
             "/chats/import",
             ImportChat(resources),
-            (*BODY, 409, 429),
+            (*BODY, 409),
             summary="Bring an exported chat back",
             status=201,
             body=Archive,
@@ -182,8 +183,10 @@ def chat_operations(resources: ChatResources) -> list[Operation]:
             example=_PROCESSED,
         ),
         _interactions("POST", f"{INTERACTION}/cancel", interactions.cancel, (*ALWAYS, 404, 409)),
-        _approvals("GET", "/approvals", approvals.inbox, ALWAYS),
-        _approvals("GET", "/approvals/{approval_id}", approvals.read, (*ALWAYS, 404)),
+        _approvals("GET", "/approvals", approvals.inbox, ALWAYS, roles=DECIDERS),
+        _approvals(
+            "GET", "/approvals/{approval_id}", approvals.read, (*ALWAYS, 404), roles=DECIDERS
+        ),
         _approvals(
             "POST",
             "/approvals/{approval_id}",
@@ -192,7 +195,17 @@ def chat_operations(resources: ChatResources) -> list[Operation]:
             examples=_DECISIONS,
             outcome="Decided.",
             example=_PROCESSED,
+            roles=DECIDERS,
         ),
+        _approvals(
+            "DELETE",
+            "/approvals/{approval_id}/vote",
+            approvals.withdraw,
+            (*ALWAYS, 404, 409),
+            status=204,
+            roles=DECIDERS,
+        ),
+        _usage("GET", "/usage", UsageEndpoints(resources.usage).report, ALWAYS),
         _approvals("GET", "/grants", approvals.grants, ALWAYS),
         _approvals(
             "DELETE", "/grants/{grant_id}", approvals.revoke, (*ALWAYS, 404, 409), status=204
@@ -233,3 +246,4 @@ def _of(tag: str) -> Callable[..., Operation]:
 
 
 _chats, _interactions, _approvals = _of("chats"), _of("interactions"), _of("approvals")
+_usage = _of("usage")

@@ -9,12 +9,14 @@ import typer
 
 from sk_agents import __version__
 from sk_agents.cli import encryption, keys, mcp
+from sk_agents.cli.account import login, logout, whoami
 from sk_agents.cli.approvals import approvals_app, grants_app
 from sk_agents.cli.chats import ARCHIVE_EXITS, agents_app, chat, chats_app, export, import_
 from sk_agents.cli.doctor import doctor
 from sk_agents.cli.garbage_collection import paused_collection
-from sk_agents.cli.options import StoreUrl
+from sk_agents.cli.options import EXITS, StoreUrl
 from sk_agents.cli.stores import MIGRATE_EXITS, MOVE_EXITS, migrate, migrate_store
+from sk_agents.cli.usage import USAGE_EXITS, usage
 
 app = typer.Typer(
     name="teal",
@@ -128,6 +130,9 @@ def init(
     raise typer.Exit(write_agent(folder, name, model))
 
 
+app.command()(login)
+app.command()(logout)
+app.command(epilog=EXITS)(whoami)
 app.command()(chat)
 app.add_typer(chats_app)
 app.add_typer(approvals_app)
@@ -137,6 +142,7 @@ app.add_typer(mcp.app)
 app.add_typer(agents_app)
 app.command(epilog=ARCHIVE_EXITS)(export)
 app.command("import", epilog=ARCHIVE_EXITS)(import_)
+app.command(epilog=USAGE_EXITS)(usage)
 app.command(epilog=MIGRATE_EXITS)(migrate)
 app.command("migrate-store", epilog=MOVE_EXITS)(migrate_store)
 app.command(epilog=encryption.EXITS)(encryption.encrypt)

@@ -26,15 +26,24 @@ from sk_agents.client import (
     PendingApproval,
     Queued,
     Rejected,
+    ReviewExtended,
     Thinking,
     ThinkingDelta,
     ToolCall,
     ToolOutput,
     ToolResult,
+    VoteCast,
+    VoteWithdrawn,
 )
+from sk_agents.wire.events import AudienceView, CutReason, ReviewView
 
 Kind = Literal["answer", "thinking"]
 
+# Why an answer is not complete.
+CUT_NOTES: dict[CutReason, str] = {
+    "length": "cut short: the model reached its bound on tokens",
+    "content_filter": "cut short: the provider's content filter stopped it",
+}
 STYLES: dict[Kind, str] = {"answer": "", "thinking": DIM}
 MAX_RESULT_LINES = 20
 MAX_RESULT_CHARS = 4000
@@ -75,10 +84,17 @@ class EventPrinter:
                 self._print_thought(event.content)
             case Answer():
                 self._complete("answer", event.content)
+                if event.finish_reason is not None:
+                    self._screen.line(f"✂ {CUT_NOTES[event.finish_reason]}", WARN)
             case ToolCall() | ToolOutput() | ToolResult():
                 self._print_tool(event)
             case ApprovalRequired():
                 self._clear()
+            case VoteCast() | VoteWithdrawn():
+                self._print_vote(event)
+            case ReviewExtended():
+                names = audience_text(event.audience)
+                self._screen.note(f"the time is over; it waits on for {one_line(names)}")
             case Approved() | Rejected():
                 self._print_decision(event)
             case Queued():
@@ -136,9 +152,17 @@ class EventPrinter:
         else:
             self._complete("thinking", content)
 
+    def _print_vote(self, event: VoteCast | VoteWithdrawn) -> None:
+        who = one_line(event.voter_name or event.voter)
+        said = "took the vote back"
+        if isinstance(event, VoteCast):
+            said = "says yes" if event.approved else "says no"
+        self._screen.note(f"{who} {said}; {event.missing} missing")
+
     def _print_decision(self, event: Approved | Rejected) -> None:
         tool = one_line(event.tool_name)
-        who = event.by if event.decided_by is None else f"{event.by} {one_line(event.decided_by)}"
+        named = event.decided_by_name or event.decided_by
+        who = event.by if named is None else f"{event.by} {one_line(named)}"
         reason = f": {one_line(event.message)}" if event.message else ""
         if isinstance(event, Approved):
             edited = " with other arguments" if event.edited_arguments is not None else ""
@@ -169,8 +193,12 @@ def print_past(screen: Screen, interaction: Interaction) -> None:
 def print_approval(screen: Screen, approval: ApprovalRequired | PendingApproval) -> None:
     """Exactly what will run, and how long it can be decided."""
     screen.line(f"⚠ {one_line(approval.tool_name)} {APPROVAL_TITLES[approval.kind]}", WARN)
+    if approval.budget:
+        screen.line(f"  {one_line(approval.budget)}", WARN)
     for line in pretty(approval.tool_input).splitlines():
         screen.line(f"  {line}")
+    if approval.redacted:
+        screen.note("secrets in it are not shown; the tool gets what the model wrote")
     preview = (approval.preview or "").splitlines()
     for line in preview[:PREVIEW_LINES]:
         screen.line(f"  {line}", PREVIEW_STYLES.get(line[:1], DIM))
@@ -181,8 +209,28 @@ def print_approval(screen: Screen, approval: ApprovalRequired | PendingApproval)
         facts.append(expiry)
     if facts:
         screen.line(f"  {', '.join(facts)}", DIM)
+    if approval.review is not None:
+        _print_review(screen, approval.review)
+    if isinstance(approval, PendingApproval) and approval.review is not None:
+        screen.line(f"  asked for by {one_line(approval.requested_by)}", DIM)
     if isinstance(approval, PendingApproval) and approval.late_result is not None:
         screen.line(f"  its result came late: {one_line(approval.late_result)}", DIM)
+
+
+def _print_review(screen: Screen, review: ReviewView) -> None:
+    """Who decides, who has voted, and how many are missing."""
+    names = one_line(audience_text(review.audience))
+    excluded = ", not the person who asked" if review.not_requester else ""
+    screen.line(f"  decided by {names}{excluded}; {review.missing} of {review.quorum} missing", DIM)
+    for vote in review.votes:
+        reason = f": {one_line(vote.message)}" if vote.message else ""
+        said = "yes" if vote.approved else "no"
+        screen.line(f"  {one_line(vote.voter_name or vote.voter)} says {said}{reason}", DIM)
+
+
+def audience_text(audience: AudienceView) -> str:
+    kinds = (("role", audience.roles), ("group", audience.groups), ("user", audience.users))
+    return ", ".join(f"{kind} {name}" for kind, names in kinds for name in names)
 
 
 def time_left(expires_at: str | None) -> str | None:

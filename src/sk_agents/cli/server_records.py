@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,9 +18,9 @@ from sk_agents.cli.event_printer import EventPrinter, print_approval, print_past
 from sk_agents.cli.options import Exit
 from sk_agents.cli.safe_text import one_line
 from sk_agents.cli.terminal import DIM, Screen, print_json
-from sk_agents.client import Answer, Chat, TealClient
+from sk_agents.client import Answer, Chat, PendingApproval, TealClient
 from sk_agents.client.teal_client import DecisionOptions
-from sk_agents.wire.events import Choice, WireModel
+from sk_agents.wire.events import Choice, CostView, WireModel
 from sk_agents.wire.requests import Remember
 
 Record = TypeVar("Record", bound=WireModel)
@@ -37,12 +38,22 @@ async def list_chats(client: TealClient, text: str | None, limit: int, *, as_jso
 async def list_approvals(client: TealClient, limit: int, *, as_json: bool) -> None:
     _print(
         await _first(client.approvals(), limit),
-        ["approval", "chat", "kind", "tool", "arguments", "expires"],
+        ["approval", "chat", "kind", "tool", "arguments", "expires", "decided by"],
         lambda a: [
-            *(a.approval_id, a.chat_id, a.kind, a.tool_name, a.tool_input, _when(a.expires_at))
+            *(a.approval_id, a.chat_id, a.kind, a.tool_name, a.tool_input, _when(a.expires_at)),
+            _deciders(a),
         ],
         as_json=as_json,
     )
+
+
+def _deciders(approval: PendingApproval) -> str:
+    """You, or what is missing of the votes of others."""
+    review = approval.review
+    if review is None:
+        return "you"
+    who = "you have voted" if approval.my_vote else "you" if approval.may_decide else "others"
+    return f"{who}, {review.missing} of {review.quorum} missing; for {approval.requested_by}"
 
 
 async def list_grants(client: TealClient, limit: int, *, as_json: bool) -> None:
@@ -54,6 +65,38 @@ async def list_grants(client: TealClient, limit: int, *, as_json: bool) -> None:
         ],
         as_json=as_json,
     )
+
+
+async def list_usage(
+    client: TealClient, since: date | None, *, all_users: bool, as_json: bool
+) -> None:
+    report = await client.usage(since, all_users=all_users)
+    if as_json:
+        print_json(report.model_dump(mode="json"))
+        return
+    headings = ["day", *(["user"] if all_users else []), "agent", "model"]
+    headings += ["calls", "read", "written", "cost"]
+    rows = [
+        [
+            row.day,
+            *([row.user_id] if all_users else []),
+            *(row.agent, row.model, str(row.calls)),
+            *(str(row.prompt_tokens), str(row.completion_tokens), _money(row.cost)),
+        ]
+        for row in report.rows
+    ]
+    total = ["", *([""] if all_users else []), "all", "", str(sum(r.calls for r in report.rows))]
+    total += [str(sum(r.prompt_tokens for r in report.rows))]
+    total += [str(sum(r.completion_tokens for r in report.rows))]
+    total += [_money([cost for row in report.rows for cost in row.cost])]
+    Screen().table(headings, [*rows, total] if rows else [])
+
+
+def _money(costs: Sequence[CostView]) -> str:
+    sums: dict[str, float] = {}
+    for cost in costs:
+        sums[cost.currency] = sums.get(cost.currency, 0.0) + cost.amount
+    return ", ".join(f"{amount:.4f} {currency}" for currency, amount in sorted(sums.items()))
 
 
 async def list_agents(client: TealClient, *, as_json: bool) -> None:
@@ -123,7 +166,12 @@ async def show_approval(client: TealClient, approval_id: str, *, as_json: bool) 
         return
     screen = Screen()
     print_approval(screen, approval)
-    screen.line(f"  {approval.state}, in chat {approval.chat_id}")
+    for turn in approval.conversation or ():
+        screen.line(f"  > {one_line(turn.user_message)}", DIM)
+        if turn.answer is not None:
+            screen.line(f"    {one_line(turn.answer)}", DIM)
+    place = f", in chat {approval.chat_id}" if approval.chat_id else ""
+    screen.line(f"  {approval.state}{place}")
 
 
 async def decide(
@@ -137,6 +185,8 @@ async def decide(
         print_json(decided.model_dump(mode="json"))
     else:
         word = "approved" if approved else "rejected"
+        if decided.missing:
+            word = f"vote counted, {decided.missing} more needed"
         typer.echo(f"{word}: {one_line(approval.tool_name)} {one_line(approval.tool_input)}")
 
 
@@ -161,8 +211,15 @@ def verdict_of(
     return verdict
 
 
-def write_document(document: dict[str, Any], path: Path | None) -> Exit:
-    """A crash leaves the old file or the new one, never a part of it."""
+def write_document(
+    document: dict[str, Any], path: Path | None, passphrase: str | None = None
+) -> Exit:
+    """A crash leaves the old file or the new one, never a part of it. With a passphrase it is
+    encrypted."""
+    if passphrase is not None:
+        from sk_agents.cli.passphrase import encrypted  # noqa: PLC0415  # cryptography
+
+        document = encrypted(document, passphrase)
     if path is None:
         print_json(document)
         return Exit.DONE
@@ -178,8 +235,9 @@ def write_document(document: dict[str, Any], path: Path | None) -> Exit:
     return Exit.DONE
 
 
-def read_document(path: Path) -> dict[str, Any] | None:
-    """The document; `None`, after a line that says why, if the file has none."""
+def read_document(path: Path, passphrase_file: Path | None = None) -> dict[str, Any] | None:
+    """The document, decrypted if need be; `None`, after a line that says why, if the file has
+    none."""
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
         document = json.loads(text)
@@ -189,7 +247,21 @@ def read_document(path: Path) -> dict[str, Any] | None:
     if not isinstance(document, dict):
         _unusable(path, "it is not a JSON object")
         return None
-    return document
+    return _decrypted(path, document, passphrase_file)
+
+
+def _decrypted(
+    path: Path, document: dict[str, Any], passphrase_file: Path | None
+) -> dict[str, Any] | None:
+    from sk_agents.cli import passphrase  # noqa: PLC0415  # cryptography
+
+    if not passphrase.is_encrypted(document):
+        return document
+    try:
+        return passphrase.decrypted(document, passphrase.ask_for(passphrase_file))
+    except (passphrase.WrongPassphrase, ValueError) as error:
+        _unusable(path, error)
+        return None
 
 
 async def import_document(

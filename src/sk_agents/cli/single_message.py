@@ -10,6 +10,7 @@ import typer
 
 from sk_agents.cli.chat_session import new_chat_id
 from sk_agents.cli.chats import Answers, Output
+from sk_agents.cli.event_printer import CUT_NOTES
 from sk_agents.cli.interaction_reader import InteractionReader, UserLeft
 from sk_agents.cli.options import Exit, ServerAccess
 from sk_agents.cli.safe_text import one_line
@@ -82,7 +83,8 @@ async def _send(
 async def _answer_all(chat: Chat, reader: InteractionReader, answers: Answers) -> bool:
     """False if a call waits that only the user can decide, or if none waits."""
     waiting = reader.open_approvals
-    if answers == "none" or not all(approval.kind == "tool" for approval in waiting):
+    is_ours = all(approval.kind == "tool" and approval.review is None for approval in waiting)
+    if answers == "none" or not is_ours:
         return False
     for approval in waiting:
         await _answer(chat, approval, answers)
@@ -113,10 +115,13 @@ def _report(chat: Chat, reader: InteractionReader, output: Output) -> Exit:
                 Screen().line(reply.text.rstrip("\n"))
         case "events":
             pass
+    if reply.finish_reason is not None and output != "events":
+        typer.echo(f"teal: {CUT_NOTES[reply.finish_reason]}", err=True)
     if code == Exit.WAITING:
         for approval in reply.approvals:
+            waits = "a decision" if approval.review is None else "the approval of others"
             typer.echo(
-                f"teal: {one_line(approval.tool_name)} waits for a decision: "
+                f"teal: {one_line(approval.tool_name)} waits for {waits}: "
                 f"teal approvals approve {approval.approval_id}",
                 err=True,
             )
@@ -146,6 +151,7 @@ def _document(chat: Chat, reply: Reply) -> dict[str, object]:
         "interaction_id": reply.interaction_id,
         "status": reply.status,
         "text": reply.text,
+        "finish_reason": reply.finish_reason,
         "tool_calls": [asdict(use) for use in reply.tool_calls],
         "approvals": [a.model_dump(mode="json", by_alias=True) for a in reply.approvals],
         "usage": reply.usage.model_dump() if reply.usage else None,

@@ -101,10 +101,13 @@ class ToolProposed(LogEvent):
     problem: str | None = None
     budget: str | None = None
     usage: Usage | None = None
+    # With the first call of a round: what its model wants back with the results.
+    reasoning_state: dict[str, Any] | None = None
 
 
 class ApprovalRequested(LogEvent):
-    """A human must decide before the call goes on. `shown` is exactly what will run.
+    """A human must decide before the call goes on. `shown` is exactly what will run. If secrets
+    were taken out of it, it has `redacted`, and `digest` is of what will run all the same.
 
     `review` is what the rule demanded when it was asked; without one the requester decides.
     """

@@ -191,6 +191,10 @@ class Review(StoredModel):
         }
 
 
+def demands_of(review: Review | None) -> dict[str, Any] | None:
+    return review.demands if review is not None else None
+
+
 class Durability(StrEnum):
     """What a store keeps: nothing, a killed process, a lost machine, a lost site."""
 
@@ -300,6 +304,7 @@ class Message:
     parts: tuple[Part, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+    reasoning_state: Mapping[str, Any] | None = None
     # About how many tokens it has; 0 until they were counted.
     tokens: int = field(default=0, init=False, compare=False, repr=False)
 

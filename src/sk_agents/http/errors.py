@@ -236,6 +236,8 @@ def run_failure_status(code: str) -> HTTPStatus:
     """What a run that failed with this code means over HTTP."""
     if code in RUN_TIMEOUTS:
         return HTTPStatus.GATEWAY_TIMEOUT
+    if code == exceptions.BudgetExceeded.code:
+        return HTTPStatus.TOO_MANY_REQUESTS
     return HTTPStatus.BAD_GATEWAY if code.startswith("llm_") else HTTPStatus.INTERNAL_SERVER_ERROR
 
 

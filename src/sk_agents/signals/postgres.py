@@ -145,7 +145,7 @@ class PostgresMessages:
         while True:
             self._probe = secrets.token_hex(8)
             self.send("?", self._probe, to=self.address)
-            await self._take(connection, min(PROBE_WAIT, self._probe_seconds))
+            await self._take(connection, PROBE_WAIT)
             if self._probe:
                 self._note_heard(False, "a probe did not come back")
                 return

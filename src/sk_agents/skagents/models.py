@@ -63,6 +63,7 @@ class InvokeFailure:
     message: str
     status: int = 500
     run_id: str | None = None
+    retry_after: int = 1
 
 
 Output = (

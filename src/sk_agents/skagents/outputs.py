@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive, Scope
 
-from sk_agents.http.errors import problem_of
+from sk_agents.http.errors import DEFAULT_RETRY_AFTER, problem_of
 from sk_agents.http.ids import correlation_id_of
 from sk_agents.http.sse import frame
 from sk_agents.skagents.models import (
@@ -32,7 +32,8 @@ DISCONNECTS = {"http.disconnect", "websocket.disconnect"}
 
 def failure_of(error: Exception, scope: Scope) -> InvokeFailure:
     problem = problem_of(error, scope)
-    return InvokeFailure(problem.code, problem.detail, problem.status)
+    retry_after = int(problem.headers.get("Retry-After", DEFAULT_RETRY_AFTER))
+    return InvokeFailure(problem.code, problem.detail, problem.status, retry_after=retry_after)
 
 
 async def with_failure(outputs: Outputs, scope: Scope) -> AsyncGenerator[Sequence[Output], None]:

@@ -18,7 +18,7 @@ from sk_agents.config.agent_file import AgentFile
 from sk_agents.engine.engine import Engine
 from sk_agents.http.body import body_of
 from sk_agents.http.caller import caller_of
-from sk_agents.http.errors import DEFAULT_RETRY_AFTER, DETAIL_JSON, Problem
+from sk_agents.http.errors import DETAIL_JSON, Problem
 from sk_agents.http.front import TealApp
 from sk_agents.http.health import Health, agent_health_operations
 from sk_agents.http.limits import limits_of
@@ -133,8 +133,8 @@ async def _whole(outputs: Outputs, scope: Scope) -> str:
             match batch[-1]:
                 case InvokeResponse() as response:
                     return response.model_dump_json()
-                case InvokeFailure(code, message, status):
-                    retry = {"Retry-After": str(DEFAULT_RETRY_AFTER)}
+                case InvokeFailure(code, message, status, retry_after=seconds):
+                    retry = {"Retry-After": str(seconds)}
                     headers = retry if status in UNAVAILABLE else {}
                     raise Problem(status, code, message, headers=headers)
     raise AssertionError("the last output is an answer or a failure")

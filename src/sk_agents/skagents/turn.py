@@ -38,7 +38,13 @@ SURFACE = "skagents"
 # Tools that run when their client leaves are waited for, but no longer than this.
 REMOVAL_SECONDS = 30.0
 # What a failed run means over HTTP; every other failure of a model is a bad gateway's.
-STATUSES = {"cancelled": 503, "llm_context": 422, "llm_rate_limited": 503, "run_timeout": 504}
+STATUSES = {
+    "budget_exceeded": 429,
+    "cancelled": 503,
+    "llm_context": 422,
+    "llm_rate_limited": 503,
+    "run_timeout": 504,
+}
 MODEL_CODES = "llm_"
 
 

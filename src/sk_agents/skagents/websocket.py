@@ -26,7 +26,7 @@ from sk_agents.exceptions import (
     Unauthenticated,
 )
 from sk_agents.http.body import read_json
-from sk_agents.http.caller import current_caller
+from sk_agents.http.caller import USERS, current_caller, require_role
 from sk_agents.http.limits import admit_request, limits_of
 from sk_agents.http.sse import WRITE_SECONDS
 from sk_agents.skagents.models import Handler, InvokeFailure, Outputs, PartialResponse
@@ -38,8 +38,8 @@ NOT_ALLOWED = 1008
 TOO_LARGE = 1009
 FAILED = 1011
 TRY_LATER = 1013
-# The HTTP status of an input that fits its type but cannot be answered.
-UNFIT = 422
+# By the HTTP status of what cannot be answered.
+STATUS_CODES = {422: BAD_INPUT, 429: TRY_LATER}
 # A close frame has room for so many bytes of reason.
 REASON_BYTES = 123
 # The input is checked as a body would be.
@@ -62,6 +62,7 @@ async def serve_websocket(
     with ExitStack() as stack:
         try:
             caller = await current_caller(websocket)
+            require_role(caller, USERS)
             await admit_request(websocket.scope, caller.user_id)
             stack.enter_context(limits_of(websocket).slots.held(caller.user_id))
             inputs = await _input(websocket, adapter)
@@ -94,7 +95,7 @@ async def _sent(websocket: WebSocket, outputs: Outputs) -> tuple[int, str] | Non
                             async with asyncio.timeout(WRITE_SECONDS):
                                 await websocket.send_text(output.output_partial)
                         case InvokeFailure():
-                            code = BAD_INPUT if output.status == UNFIT else FAILED
+                            code = STATUS_CODES.get(output.status, FAILED)
                             return code, output.message
     except (TimeoutError, WebSocketDisconnect):
         return None

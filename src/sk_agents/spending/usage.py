@@ -11,13 +11,14 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import date
 from typing import Self
 
 from sk_agents.engine.models import Cost, Usage
 from sk_agents.engine.ports import Clock, Count, Store
 from sk_agents.exceptions import TealError
+from sk_agents.wire.events import CostView
+from sk_agents.wire.views import UsageRow
 
 logger = logging.getLogger(__name__)
 
@@ -30,20 +31,6 @@ _PREFIX = "usage\t"
 
 def nano(cost: Cost | None) -> int:
     return round(cost.amount * NANO) if cost is not None else 0
-
-
-@dataclass(frozen=True, slots=True)
-class UsageRow:
-    """`cost` is by currency: what the prices in the agents' files have made of the tokens."""
-
-    day: date
-    user_id: str
-    agent: str
-    model: str
-    calls: int
-    prompt_tokens: int
-    completion_tokens: int
-    cost: Mapping[str, float]
 
 
 class UsageLedger:
@@ -129,12 +116,15 @@ def _by_row(sums: Mapping[str, int]) -> Iterable[tuple[Row, dict[str, int]]]:
 def _row(day: str, user_id: str, agent: str, model: str, fields: dict[str, int]) -> UsageRow:
     counted = {name: fields.pop(name, 0) for name in ("calls", "prompt", "completion")}
     return UsageRow(
-        date.fromisoformat(day),
-        user_id,
-        agent,
-        model,
-        counted["calls"],
-        counted["prompt"],
-        counted["completion"],
-        {currency: total / NANO for currency, total in sorted(fields.items())},
+        day=day,
+        user_id=user_id,
+        agent=agent,
+        model=model,
+        calls=counted["calls"],
+        prompt_tokens=counted["prompt"],
+        completion_tokens=counted["completion"],
+        cost=[
+            CostView(amount=total / NANO, currency=currency)
+            for currency, total in sorted(fields.items())
+        ],
     )

@@ -92,10 +92,45 @@ class CostView(WireModel):
     currency: str
 
 
+class AudienceView(WireModel):
+    """Who may decide: people with one of the roles, in one of the groups, or named."""
+
+    roles: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+
+
+class VoteView(WireModel):
+    """What one person said. `right` is the role, group or name by which they may."""
+
+    voter: str
+    voter_name: str | None = None
+    right: str = ""
+    approved: bool
+    at: str = ""
+    message: Sometimes[str] = None
+
+
+class ReviewView(WireModel):
+    """How others than the requester decide: `missing` more of them have to say yes, one no
+    rejects. At its end it is denied, held, or escalated to the group `escalate_to`."""
+
+    audience: AudienceView
+    quorum: int = 1
+    not_requester: bool = False
+    on_expiry: Literal["deny", "hold", "escalate"] = "deny"
+    escalate_to: Sometimes[str] = None
+    share_conversation: bool = False
+    votes: tuple[VoteView, ...] = ()
+    missing: int = 1
+
+
 class AskedCall(WireModel):
     """What a person must see to decide: `tool_input` is exactly what will run, and `digest` stands
     for all of it. `preview` is what the call would have changed when it was asked about, as a
-    unified diff."""
+    unified diff. With `redacted` secrets were taken out of both; `digest` is of what will run. With
+    a `review`, others than the requester decide. `budget` says how much of a budget is spent, if
+    that is why it is asked."""
 
     approval_id: str
     interaction_id: str = ""
@@ -108,6 +143,9 @@ class AskedCall(WireModel):
     choices: Sometimes[tuple[str, ...]] = None
     answer_schema: Sometimes[dict[str, Any]] = Field(None, alias="schema")
     preview: Sometimes[str] = None
+    redacted: Sometimes[bool] = None
+    review: Sometimes[ReviewView] = None
+    budget: Sometimes[str] = None
 
 
 class StreamEvent(WireModel):
@@ -169,11 +207,25 @@ class ToolResultEvent(_Unaddressed):
     tool_output: str
 
 
+CutReason = Literal["length", "content_filter"]
+
+
 class AnswerEvent(_Unaddressed):
-    """The whole answer; it replaces all previews."""
+    """The whole answer; it replaces all previews. `finish_reason` says why it is not complete: the
+    bound on tokens was reached, or a content filter stopped it."""
 
     type: Literal[EventType.ANSWER] = EventType.ANSWER
     content: str
+    finish_reason: Sometimes[CutReason] = None
+
+
+def cut_reason(finish_reason: str) -> CutReason | None:
+    """`None` for an answer that came to its own end."""
+    match finish_reason:
+        case "length" | "content_filter":
+            return finish_reason
+        case _:
+            return None
 
 
 # What an interaction consists of. The fixed `type` alone tells a thought from an answer.
@@ -194,6 +246,7 @@ class DecisionMade(StreamEvent):
     tool_name: str = ""
     by: Decider
     decided_by: str | None = None
+    decided_by_name: Sometimes[str] = None
     message: Sometimes[str] = None
     edited_arguments: Sometimes[dict[str, Any]] = None
     choice: Sometimes[Choice] = None
@@ -206,6 +259,39 @@ class Approved(DecisionMade):
 
 class Rejected(DecisionMade):
     pass
+
+
+class _Voting(StreamEvent):
+    """`missing` is how many more people have to say yes after it."""
+
+    approval_id: str
+    call_id: str
+    tool_name: str = ""
+    missing: int = 1
+
+
+class VoteEvent(_Voting):
+    """One of those who decide said yes or no; it replaces what they said before."""
+
+    voter: str
+    voter_name: str | None = None
+    approved: bool
+    message: Sometimes[str] = None
+
+
+class VoteWithdrawal(_Voting):
+    """A yes was taken back."""
+
+    voter: str
+    voter_name: str | None = None
+
+
+class ReviewExtension(_Voting):
+    """The time of an approval was over, and it goes on: with another audience, or without a
+    limit."""
+
+    audience: AudienceView
+    expires_at: str | None = None
 
 
 class InteractionCancelled(StreamEvent):
@@ -296,6 +382,9 @@ Event = (
     | ToolCallEvent
     | ToolResultEvent
     | ApprovalRequired
+    | VoteEvent
+    | VoteWithdrawal
+    | ReviewExtension
     | Approved
     | Rejected
     | InteractionCancelled
@@ -314,6 +403,9 @@ EVENTS: Mapping[str, type[Event]] = {
     "tool_result": ToolResultEvent,
     "answer": AnswerEvent,
     "approval_required": ApprovalRequired,
+    "vote_cast": VoteEvent,
+    "vote_withdrawn": VoteWithdrawal,
+    "review_extended": ReviewExtension,
     "approved": Approved,
     "rejected": Rejected,
     "cancelled": InteractionCancelled,

@@ -25,7 +25,8 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.canonical import digest
-from sk_agents.engine.models import ApprovalKind, CallState, Effect, Review, ToolCall
+from sk_agents.engine.models import ApprovalKind, CallState, Effect, Review, ToolCall, demands_of
+from sk_agents.engine.run.redacting import redacted_shown
 from sk_agents.engine.run.rounds import Reply
 from sk_agents.engine.run.run_context import RunContext
 from sk_agents.engine.services import patiently
@@ -114,9 +115,9 @@ class CallRunner:
         return Room(admitted, problem)
 
     def _question(self, reply: Reply) -> str | None:
-        """What a person is asked before the run goes on to spend, once in a run. Where no person
-        can be asked, only the end of the budget stops it."""
-        if not self._context.agent.is_attended or steps.asks_about_budget(self._context.run):
+        """What a person is asked before the run goes on to spend, until one has allowed it. Where
+        no person can be asked, only the end of the budget stops it."""
+        if not self._context.agent.is_attended or steps.may_spend_more(self._context.run):
             return None
         return reply.budget_question
 
@@ -231,7 +232,8 @@ class CallRunner:
                 verdict,
                 lacks_authorization,
                 may_hand_over=not header.is_lost,
-                review=self._review(effective_call(call), spec),
+                review=self._review(effective_call(call), spec) if verdict == "ask" else None,
+                redaction=agent.redaction,
             )
         )
 
@@ -398,11 +400,12 @@ async def _with_preview(context: RunContext, event: Event) -> Event:
         return event
     if text is None:
         return event
-    preview = printable(text)
+    shown = redacted_shown(context.agent.redaction, {"preview": printable(text)})
+    preview = shown["preview"]
     if len(preview) > PREVIEW_CHARACTERS:
         left = len(preview) - PREVIEW_CHARACTERS
         preview = f"{preview[:PREVIEW_CHARACTERS]}\n[cut: {left} more characters]\n"
-    return event.model_copy(update={"shown": {**event.shown, "preview": preview}})
+    return event.model_copy(update={"shown": {**event.shown, **shown, "preview": preview}})
 
 
 def _observed_outcome(event: ToolFinished | ToolOutcomeUnknown | None) -> str:
@@ -427,7 +430,7 @@ def _answers(
     """What may be answered: the choices there are, or the schema to follow."""
     if kind == "outcome_unknown":
         # The requester says what became of it, but cannot allow what others have to allow.
-        may_retry = review is None or review.demands is None
+        may_retry = demands_of(review) is None
         return ("done", "retry", "give_up") if may_retry else ("done", "give_up"), None
     if kind != "question":
         return None, None

@@ -17,7 +17,10 @@ from sk_agents.engine.models import (
     Effect,
     Review,
     ToolCall,
+    demands_of,
 )
+from sk_agents.engine.ports import Redaction
+from sk_agents.engine.run.redacting import redacted_shown
 from sk_agents.engine.turns import ToolSpec
 
 
@@ -95,6 +98,7 @@ class Case:
     lacks_authorization: bool = False
     may_hand_over: bool = False
     review: Review | None = None
+    redaction: Redaction | None = None
 
     def digest_of(self, call: ToolCall) -> str:
         return digest_of(self.thread_id, self.run.run_id, call, self.spec, self.review)
@@ -110,7 +114,7 @@ def digest_of(
         tool=call.name,
         definition_digest=spec.definition_digest if spec is not None else "",
         arguments=call.arguments,
-        demands=review.demands if review is not None else None,
+        demands=demands_of(review),
     )
 
 
@@ -119,9 +123,14 @@ def shown_call(call: ToolCall) -> dict[str, Any]:
     return {"tool_name": call.name, "arguments": call.arguments}
 
 
-def asks_about_budget(run: Run) -> bool:
-    """Whether a person was asked already, in this run, whether it may spend more."""
-    return any(call.proposal.budget is not None for call in run.calls.values())
+def may_spend_more(run: Run) -> bool:
+    """Whether a person has allowed it, when this run was asked about because of a budget."""
+    return any(
+        call.proposal.budget is not None
+        and call.approval is not None
+        and call.approval.state in (ApprovalState.APPROVED, ApprovalState.CONSUMED)
+        for call in run.calls.values()
+    )
 
 
 def invalid_rounds(run: Run) -> int:
@@ -172,7 +181,7 @@ def _next_step(case: Case) -> Step:
         return Ask()
     if case.verdict == "allow":
         return Start()
-    if case.review is not None and case.review.demands is not None:
+    if demands_of(case.review) is not None:
         # A requester's standing approval does not stand for others.
         return Ask()
     for grant in case.state.grants.values():
@@ -243,12 +252,13 @@ def _is_as_shown(case: Case, request: ApprovalRequested) -> bool:
         kind = "auth"
     # A reviewer who changed the arguments was asked about those proposed.
     asked = proposed_call(case.call) if kind == "tool" else effective_call(case.call)
-    shown = shown_call(asked)
+    shown = redacted_shown(case.redaction, shown_call(asked))
     return (
         request.kind == kind
         and request.digest == case.digest_of(asked)
         # Not `==`: to Python, true is 1.
         and digest({name: request.shown.get(name) for name in shown}) == digest(shown)
+        and (kind != "tool" or demands_of(request.review) == demands_of(case.review))
     )
 
 
