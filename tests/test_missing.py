@@ -71,10 +71,10 @@ def test_nothing_is_installed_where_that_is_declined(
 
 
 def test_what_will_be_installed_is_announced_with_the_way_to_decline(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(debian, "may_install", lambda: True)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(debian, "_found", lambda names: None)
     every = ", ".join(name for names in debian.PACKAGES.values() for name in names)
     said = f"apt-get will install {every}; TEAL_TEST_INSTALL=0 declines"
     assert debian.announcement() == said and "chromium" in said
