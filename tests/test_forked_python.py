@@ -51,12 +51,10 @@ async def test_program_can_be_killed(tmp_path: Path) -> None:
 @pytest.mark.skipif(subprocess.Popen is not ForkingPopen, reason="every start is a plain one here")
 @pytest.mark.parametrize(
     ("given", "is_fork"),
-    [({}, True), ({"PYTHONHASHSEED": "1"}, False), ({"LC_ALL": "C"}, False)],
-    ids=["forked", "PYTHONHASHSEED", "LC_ALL"],
+    [({}, True), ({"PYTHONHASHSEED": "1"}, False), ({"TEAL_FAILPOINT": "committing"}, False)],
+    ids=["none", "Python's", "ours"],
 )
-def test_variable_that_python_reads_at_its_start_needs_one(
-    given: dict[str, str], is_fork: bool
-) -> None:
+def test_variable_that_is_read_at_a_start_needs_one(given: dict[str, str], is_fork: bool) -> None:
     done = subprocess.run(
         [PYTHON, "-c", IS_FORK],
         env={**os.environ, **given},

@@ -9,7 +9,9 @@ import pytest
 from fastapi import FastAPI
 
 from sk_agents import exceptions
+from sk_agents.authorization.dummy_authorizer import DummyAuthorizer
 from sk_agents.exceptions import LimitExceeded, StateCorrupt, StoreUnavailable, TealError
+from sk_agents.http.caller import CallerCheck
 from sk_agents.http.errors import status_of
 from sk_agents.http.front import TealApp
 from sk_agents.http.health import Health, health_operations
@@ -23,6 +25,7 @@ TREE = [
 
 def application(error: Exception | None = None, health: Health | None = None) -> FastAPI:
     app = TealApp()
+    app.state.caller_check = CallerCheck(DummyAuthorizer())
     app.add_operations(health_operations(health or Health()))
 
     @app.get("/fail")

@@ -19,6 +19,7 @@ import sk_agents
 from sk_agents.config.settings import Settings
 from sk_agents.persistence.tasks.view import StoreTasks
 from sk_agents.wiring import build_stores
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 from tests.requirements import requirement
 from tests.stores.sqlite_faults import locked_by_another_process
@@ -48,7 +49,7 @@ def environment(folder: Path, **values: str) -> dict[str, str]:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "sk_agents", *arguments]
+    return [PYTHON, "-m", "sk_agents", *arguments]
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from sk_agents import __version__
 from sk_agents.agent_assembly import ServedAgent
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
+from sk_agents.authorization.roles import read_role_map
 from sk_agents.chats.requests import ChatResources
 from sk_agents.chats.routes import chat_operations
 from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
@@ -88,6 +89,8 @@ def create_app(
         authorizer,
         timeout=settings.authorizer_timeout,
         allow_insecure=settings.allow_insecure_auth,
+        roles=read_role_map(settings.roles),
+        open_monitoring=settings.open_monitoring,
     )
     chats = ChatResources(
         lambda: [_agent_view(*item) for item in parts.agents.items()],
@@ -100,7 +103,8 @@ def create_app(
         _add_agent_routes(app, file, settings)
     app.add_operations(health_operations(health))
     if telemetry is not None and telemetry.page is not None:
-        app.add_operations([metrics_operation(telemetry.page, workers)])
+        is_open: bool = app.state.caller_check.open_monitoring
+        app.add_operations([metrics_operation(telemetry.page, workers, is_open=is_open)])
     names = [f"{agent.name} {agent.version}" for agent in agents]
     app.add_operations(account_operations(authorizer.sign_in))
     app.add_operations(page_operations(names, kind, sign_in=authorizer.sign_in))

@@ -13,10 +13,10 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from sk_agents.engine.calls.call import Call, effective_call
-from sk_agents.engine.events import ImportedItem
+from sk_agents.engine.calls.call import Approval, Call, effective_call
+from sk_agents.engine.events import ImportedItem, VoteCast
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.models import TERMINAL, Message, Part, RunStatus, ToolCall
+from sk_agents.engine.models import TERMINAL, Audience, Message, Part, RunStatus, ToolCall
 from sk_agents.engine.run.conversation import run_messages
 from sk_agents.wire.events import (
     AgentEvent,
@@ -153,3 +153,36 @@ def _imported_message(item: ImportedItem) -> ChatMessage:
             role=item.role, content=[_spelled_part(Part(kind="image", content=item.content))]
         )
     return ChatMessage(role=item.role, content=item.content)
+
+
+def review_payload(approval: Approval) -> dict[str, Any]:
+    """Who decides about a call, who has voted and how many are missing: a `ReviewView`."""
+    review = approval.request.review
+    assert review is not None
+    payload: dict[str, Any] = {
+        "audience": audience_payload(approval.audience),
+        "quorum": review.quorum,
+        "not_requester": review.not_requester,
+        "on_expiry": review.on_expiry,
+        "share_conversation": review.share_conversation,
+        "votes": [_vote_payload(vote) for vote in approval.votes.values()],
+        "missing": approval.missing,
+    }
+    if review.escalate_to is not None:
+        payload["escalate_to"] = review.escalate_to
+    return payload
+
+
+def audience_payload(audience: Audience) -> dict[str, Any]:
+    return {"roles": audience.roles, "groups": audience.groups, "users": audience.users}
+
+
+def _vote_payload(vote: VoteCast) -> dict[str, Any]:
+    payload: dict[str, Any] = {
+        "voter": vote.voter,
+        "voter_name": vote.voter_name,
+        "right": vote.right,
+        "approved": vote.approved,
+        "at": spelled_time(vote.at),
+    }
+    return payload if vote.message is None else payload | {"message": vote.message}

@@ -8,13 +8,31 @@ from __future__ import annotations
 import logging
 import os
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+
+from sk_agents.exceptions import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
+
+
+def data_folder(environ: Mapping[str, str]) -> Path:
+    """The user's data folder by the XDG rules, which ignore a relative path.
+
+    Raises:
+        ConfigurationError: the user has no home.
+    """
+    named = Path(environ.get("XDG_DATA_HOME", ""))
+    if named.is_absolute():
+        return named
+    try:
+        return Path(environ["HOME"] if environ.get("HOME") else Path.home()) / ".local" / "share"
+    except RuntimeError:
+        raise ConfigurationError("there is no home folder to keep files in") from None
 
 
 def make_private_folder(path: Path) -> None:
@@ -48,6 +66,23 @@ def make_private_file(path: Path) -> None:
 def open_private(name: str, flags: int) -> int:
     """An `opener` for `open`: a file that it makes is for this user alone."""
     return os.open(name, flags | os.O_CLOEXEC, FILE_MODE)
+
+
+def replace_private(path: Path, content: bytes) -> None:
+    """The file with this content, durable and for this user alone; readers see the old or the new.
+
+    Two at the same time must be kept apart by a lock of their own.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    new = path.with_name(f".{path.name}.new")
+    with open(new, "wb", opener=open_private) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
+    sync_folder(path.parent)
 
 
 def close_to_others(path: Path) -> None:

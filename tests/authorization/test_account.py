@@ -43,7 +43,8 @@ async def asked(path: str = "/sign-in", **settings: Any) -> Any:
 
 async def test_development_server_needs_nothing_and_says_who_everyone_is() -> None:
     assert (await asked())["method"] == "none"
-    me: dict[str, Any] = {"id": "dummyuser", "name": None, "tenant": None, "roles": []}
+    every = ["approver", "operator", "user"]
+    me: dict[str, Any] = {"id": "dummyuser", "name": None, "tenant": None, "roles": every}
     assert await asked("/me") == me
     assert await asked("/me?user_id=ada") == {**me, "id": "ada"}
 
@@ -82,7 +83,7 @@ async def test_me_is_the_person_and_never_the_token(issuer: TestIssuer) -> None:
         "id": f"{TENANT}:{issuer.claims()['oid']}",
         "name": "Alice Example",
         "tenant": TENANT,
-        "roles": ["Teal.Approver"],
+        "roles": ["Teal.Approver", "user"],
     }
     assert stranger.status_code == 401
 

@@ -143,7 +143,7 @@ async def test_server_is_ready_once_the_issuer_was_reached(issuer: TestIssuer) -
     ):
         before = await client.get("/health/ready")
         refused = await client.get("/chats", headers={"Authorization": f"Bearer {token(issuer)}"})
-        assert before.json()["dependencies"]["authorizer"]["status"] != "up"
+        assert before.json().keys() == {"status", "timestamp"}
     assert (before.status_code, refused.status_code) == (503, 503)
     assert "Retry-After" in refused.headers
 

@@ -21,6 +21,7 @@ from tests.bench import (
     telemetry,
     turns,
     waiting,
+    workers,
 )
 from tests.bench.report import Report
 
@@ -40,6 +41,7 @@ MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "telemetry": telemetry.measure,
     "turns": turns.measure,
     "waiting": waiting.measure,
+    "workers": workers.measure,
 }
 
 

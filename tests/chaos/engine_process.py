@@ -21,7 +21,13 @@ from typing import Any
 
 from sk_agents.config.amounts import read_amounts
 from sk_agents.engine.agent import Agent, RunLimits
-from sk_agents.engine.commands import CancelRun, DecideApproval, EditRun, StartRun
+from sk_agents.engine.commands import (
+    CancelRun,
+    DecideApproval,
+    EditRun,
+    StartRun,
+    WithdrawVote,
+)
 from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.models import NewThread, Part, Price, UserInput
@@ -44,6 +50,7 @@ TTL = 0.5
 # Of a million tokens.
 PRICE = Price(10.0, 10.0, "USD")
 USER = "alice"
+FINANCE = frozenset({"group:finance"})
 
 
 class RandomIds:
@@ -94,6 +101,13 @@ class Desk:
         self, approval_id: str, approved: bool, user_id: str = USER, **options: Any
     ) -> bool:
         return await self._engine.decide(DecideApproval(approval_id, user_id, approved, **options))
+
+    async def vote(self, approval_id: str, approved: bool, user_id: str) -> bool:
+        return await self.decide(approval_id, approved, user_id, memberships=FINANCE)
+
+    async def withdraw(self, approval_id: str, user_id: str) -> None:
+        command = WithdrawVote(approval_id, user_id, memberships=FINANCE)
+        await self._engine.withdraw_vote(command)
 
     async def cancel(self, thread_id: str, run_id: str) -> str:
         return await self._engine.cancel(CancelRun(thread_id, USER, run_id))
@@ -151,9 +165,8 @@ async def run(store_url: str, model_url: str, ledger_port: str, *options: str) -
         if "outage" in chosen:
             store = Outage(store, Path(chosen["outage"]))
         model = OpenAIChat(clients, Endpoint(model_url, "obedient"))
-        clerk = Agent(
-            "clerk", model, tools, SignaturesAsk(), limits=limits, price=PRICE, max_tokens=1_000
-        )
+        policy = SignaturesAsk(chosen.get("review_seconds"))
+        clerk = Agent("clerk", model, tools, policy, limits=limits, price=PRICE, max_tokens=1_000)
         engine = Engine(
             store,
             {chosen.get("agent", "clerk"): clerk},

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from sk_agents.engine.log.canonical import digest
-from sk_agents.engine.models import Effect, ToolCall
+from sk_agents.engine.models import Audience, Effect, Review, ToolCall
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec
 from sk_agents.tools.base_tool import tool_spec
 from tests.chaos.ledger import ask_ledger
@@ -80,9 +80,20 @@ class LedgerTools:
 
 
 class SignaturesAsk:
+    """With `review_seconds` two people of `finance`, not the requester, decide in that time."""
+
+    def __init__(self, review_seconds: str | None = None) -> None:
+        self._review: Review | None = None
+        if review_seconds is not None:
+            audience = Audience(groups=("finance",))
+            lifetime = float(review_seconds)
+            self._review = Review(
+                audience=audience, quorum=2, not_requester=True, lifetime=lifetime
+            )
+
     def verdict(self, call: ToolCall, spec: ToolSpec) -> Any:
         is_free = spec.name in EFFECTS and spec.name not in ("Ledger-sign", "Ledger-seal")
         return "allow" if is_free else "ask"
 
-    def review(self, call: ToolCall, spec: ToolSpec) -> None:
-        return None
+    def review(self, call: ToolCall, spec: ToolSpec) -> Review | None:
+        return self._review

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 from sk_agents.tools.mcp.pins import Pins, pins_path
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 
 
 def teal(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sk_agents", "mcp", *arguments]
+    command = [PYTHON, "-m", "sk_agents", "mcp", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds(60), check=False)
 
 

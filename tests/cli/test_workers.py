@@ -17,9 +17,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sk_agents.cli import available_cores
+from sk_agents.cli.doctor.remote_checks import check_server
 from sk_agents.cli.launch import worker_count
 from sk_agents.cli.listening import CannotListen, SharedAddress, listen
-from sk_agents.cli.options import Exit
+from sk_agents.cli.options import Exit, ServerAccess
 from sk_agents.cli.supervisor import PAUSES, SERVED_SECONDS, Slot, named_json
 from sk_agents.config.settings import Settings
 from sk_agents.engine.turns import TextDelta, TurnFinished
@@ -118,6 +119,9 @@ async def test_two_workers_serve_as_one_and_one_that_is_killed_is_replaced(tmp_p
             }
             assert seen_by == {"1", "2"}
             assert {s.value for s in families["teal_worker_up"].samples} == {1.0}
+            assert {s.labels["worker"] for s in families["teal_runs_driven"].samples} == {"1", "2"}
+        [found, *_] = [one async for one in check_server(ServerAccess(served.url))]
+        assert (found.state, found.detail.endswith("2 workers")) == ("ok", True)
         killed = await pids(served)
         os.kill(killed[0], signal.SIGKILL)
 

@@ -219,6 +219,6 @@ def test_importing_the_client_imports_no_server() -> None:
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"
         "assert not loaded & {'fastapi', 'starlette', 'uvicorn', 'httpx', 'mcp', 'apsw'}, loaded\n"
         "ours = {n.split('.')[1] for n in sys.modules if n.startswith('sk_agents.')}\n"
-        "assert ours == {'client', 'wire'}, ours\n"
+        "assert ours == {'client', 'exceptions', 'private_files', 'wire'}, ours\n"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, timeout=seconds(60))

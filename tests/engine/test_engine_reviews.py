@@ -37,7 +37,7 @@ from sk_agents.exceptions import (
 from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.fake_tools import FakePolicy, FakeTools, tool
-from tests.engine.kit import SEND_X, USER, Setup, Talk, is_asked_anew, talking, waiting
+from tests.engine.kit import BOUND, SEND_X, USER, Setup, Talk, is_asked_anew, talking, waiting
 
 FINANCE = frozenset({"group:finance"})
 TWO = Review(audience=Audience(groups=("finance",)), quorum=2, not_requester=True)
@@ -397,6 +397,26 @@ async def test_call_is_asked_about_again_if_the_rule_has_become_another(tmp_path
         state = await talk.until(is_asked_anew(approval_id))
         (asked,) = state.run("r1").pending_approvals
         assert asked.missing == 3 and talk.tools.started == []
+
+
+async def test_stored_review_that_was_made_easier_lets_nothing_run(tmp_path: Path) -> None:
+    setup = Setup(**reviewed())
+    async with talking(tmp_path, setup) as talk:
+        approval_id = await waiting(talk)
+        easier = TWO.model_copy(update={"quorum": 1})
+        (call,) = (await talk.engine.thread("t", USER)).state.run("r1").calls.values()
+        assert call.approval is not None
+        # As if the record had been changed: the digest is the old one.
+        call.approval.request = call.approval.request.model_copy(update={"review": easier})
+        await vote(talk, approval_id, "bob")
+        asked: list[ApprovalRequested] = []
+        async with asyncio.timeout(BOUND):
+            async for items in talk.engine.watch("t"):
+                asked += [item for item in items if isinstance(item, ApprovalRequested)]
+                if len(asked) == 2:
+                    break
+        assert asked[1].review is not None and asked[1].review.quorum == 2
+        assert talk.tools.started == []
 
 
 async def test_unknown_outcome_of_a_reviewed_call_cannot_be_retried_by_its_requester(

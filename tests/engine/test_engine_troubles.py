@@ -97,6 +97,9 @@ async def test_tool_is_not_started_under_a_lease_that_may_have_run_out() -> None
     script: list[Turn] = [[asked, *calls(("Mail-send", {}))], says("never")]
     policy = FakePolicy(lambda call: "allow")
     async with talking(store, script=script, policy=policy, clock=clock, lease_ttl=LEASE) as talk:
+        # The engine's own first sweep would take the run over if it came after the clock's step.
+        await talk.sweep()
+        await idle()
         await talk.say()
         clock.advance(LEASE)
         store.silent = {"a"}

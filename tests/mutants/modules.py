@@ -51,6 +51,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "engine.calls.call": ENGINE,
     "engine.run.context_window": PROMPTS,
     "engine.calls.decisions": ENGINE,
+    "engine.calls.reviews": ("tests/engine/test_engine_reviews.py",),
     "engine.run.driver": ENGINE,
     "engine.run.drivers": ENGINE,
     "engine.run.conversation": ENGINE,

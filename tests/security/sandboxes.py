@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from sk_agents.tools.sandbox.plans import ProgramLimits, Wall
@@ -27,6 +28,7 @@ def bwrap_path() -> str:
     return program(BUBBLEWRAP) or ""
 
 
+@cache
 def reason_against(wall: Wall) -> str | None:
     """Why these walls cannot be built on this machine."""
     if wall not in candidates(bwrap_path()):

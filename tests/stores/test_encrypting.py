@@ -149,7 +149,7 @@ def killed_and_repeated(command: list[str], chance: random.Random, kills: int) -
 
 
 @requirement("S004-10.2-encryption")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(seconds(1800))
 async def test_killed_in_the_middle_of_encrypting_it_goes_on_and_loses_nothing(
     durable_url: str, tmp_path: Path
 ) -> None:
@@ -167,7 +167,7 @@ async def test_killed_in_the_middle_of_encrypting_it_goes_on_and_loses_nothing(
 
 
 @requirement("S004-10.2-encryption")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(seconds(1800))
 async def test_killed_in_the_middle_of_a_change_of_keys_it_goes_on_and_loses_nothing(
     durable_url: str,
 ) -> None:

@@ -58,7 +58,7 @@ def application(telemetry: Telemetry) -> FastAPI:
 
     app.include_router(router, prefix="/included")
     if telemetry.page is not None:
-        app.add_operations([metrics_operation(telemetry.page)])
+        app.add_operations([metrics_operation(telemetry.page, is_open=True)])
     return app
 
 

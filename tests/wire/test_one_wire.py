@@ -24,7 +24,7 @@ from sk_agents.client.event_stream import event_of
 from sk_agents.client.sse_parser import Frame, SseParser
 from sk_agents.engine import events as log
 from sk_agents.engine.log.state import ThreadState
-from sk_agents.engine.models import Cost, Part, RunStatus, Usage, UserInput
+from sk_agents.engine.models import Audience, Cost, Part, Review, RunStatus, Usage, UserInput
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.wire import events, requests, views
 from sk_agents.wire.frames import CHAT_FRAMES, INTERACTION_FRAMES, Frames
@@ -34,6 +34,13 @@ ROOT = Path(__file__).parents[2]
 NOW = datetime(2025, 1, 15, 10, tzinfo=UTC)
 RUN: dict[str, Any] = {"run_id": "int_1", "at": NOW}
 HELLO = UserInput(parts=(Part(content="hello"), Part(kind="file", content="x", name="a.txt")))
+FINANCE = Audience(groups=("finance",))
+VOTE: dict[str, Any] = {
+    "approval_id": "approval_e",
+    "call_id": "e",
+    "voter": "bob",
+    "voter_name": "Bob",
+}
 SHOWN = {"tool_name": "Mail-send", "arguments": {"to": "ada"}, "preview": "+ a line"}
 
 
@@ -79,10 +86,21 @@ EVENTS: list[log.Event] = [
     log.RunQueued(**RUN, message=HELLO, position=1),
     log.RunStarted(**RUN, message=HELLO),
     log.Thinking(**RUN, round=1, content="hm"),
-    *(proposed(call_id) for call_id in "abcd"),
+    *(proposed(call_id) for call_id in "abcde"),
     asked("a", expires_at=NOW),
     asked("b"),
     asked("d"),
+    asked("e", review=Review(audience=FINANCE, quorum=2, escalate_to="board")),
+    log.VoteCast(**RUN, **VOTE, right="group:finance", approved=True, digest="d", message="yes"),
+    log.VoteWithdrawn(**RUN, **VOTE),
+    log.ReviewExtended(
+        **RUN,
+        approval_id="approval_e",
+        call_id="e",
+        audience=Audience(groups=("board",)),
+        left=FINANCE,
+        expires_at=NOW,
+    ),
     decided("a", "approved", answer="yes", choice="done", edited_arguments={"to": "bob"}),
     decided("b", "rejected", message="no"),
     log.ToolStarted(**RUN, call_id="a"),
@@ -184,7 +202,7 @@ def test_every_model_of_the_wire_has_a_type_on_the_page() -> None:
 
 def test_view_sets_every_field_of_its_model() -> None:
     state = ThreadState()
-    for seq, event in enumerate(EVENTS[1:14], 1):
+    for seq, event in enumerate(EVENTS[1:19], 1):
         state.apply(event.model_copy(update={"seq": seq}))
     view = interaction_view(head_after(), state, state.run("int_1"), visible=True)
     assert view.approvals and view.items and view.agent_events

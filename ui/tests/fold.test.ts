@@ -49,6 +49,39 @@ describe("a run", () => {
   });
 });
 
+describe("a call that others decide about", () => {
+  const review = {
+    audience: { roles: [], groups: ["finance"], users: [] },
+    quorum: 2,
+    not_requester: true,
+    on_expiry: "deny" as const,
+    share_conversation: false,
+    votes: [],
+    missing: 2,
+  };
+  const reviewed = { ...asked, review } as typeof asked;
+  const said = (voter: string, missing: number) =>
+    frame("vote_cast", { call_id: "c1", voter, voter_name: voter, approved: true, missing });
+
+  test("shows each voter once, and how many are missing", () => {
+    const run = told(started, reviewed, said("bob", 1), said("bob", 1));
+    expect(callOf(run).approval?.review).toMatchObject({ missing: 1, votes: [{ voter: "bob" }] });
+  });
+
+  test("forgets a vote that was withdrawn", () => {
+    const back = frame("vote_withdrawn", { call_id: "c1", voter: "bob", missing: 2 });
+    const run = told(started, reviewed, said("bob", 1), back);
+    expect(callOf(run).approval?.review).toMatchObject({ missing: 2, votes: [] });
+  });
+
+  test("is another group's after its time", () => {
+    const audience = { roles: [], groups: ["board"], users: [] };
+    const later = frame("review_extended", { call_id: "c1", audience, expires_at: AT, missing: 2 });
+    const run = told(started, reviewed, later);
+    expect(callOf(run).approval).toMatchObject({ expires_at: AT, review: { audience } });
+  });
+});
+
 describe("a preview", () => {
   test("grows piece by piece and gives way to the answer", () => {
     const growing = told(started, piece("Hel", 0), piece("lo", 3));

@@ -12,18 +12,22 @@ import hmac
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from sk_agents.config.store_url import data_folder
 from sk_agents.exceptions import ConfigurationError
-from sk_agents.private_files import make_private_folder, open_private, sync_folder
+from sk_agents.private_files import (
+    data_folder,
+    make_private_folder,
+    open_private,
+    replace_private,
+)
 
 PREFIX = "teal"
 FORMAT = 1
@@ -33,7 +37,7 @@ _NO_HASH = "0" * 64
 
 
 class AccessKey(BaseModel):
-    """One key; `name` is the user's id."""
+    """One key; `name` is the user's id. The user has the roles of the key that is sent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -42,6 +46,7 @@ class AccessKey(BaseModel):
     secret_hash: str
     made_at: AwareDatetime
     expires_at: AwareDatetime | None = None
+    roles: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] = ()
 
     def is_over(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now
@@ -87,7 +92,9 @@ class KeysFile:
         is_right = hmac.compare_digest(_hash(text), key.secret_hash if key else _NO_HASH)
         return key if key is not None and is_right and not key.is_over(now) else None
 
-    def add(self, name: str, *, expires_at: datetime | None = None) -> tuple[AccessKey, str]:
+    def add(
+        self, name: str, *, expires_at: datetime | None = None, roles: Sequence[str] = ()
+    ) -> tuple[AccessKey, str]:
         """A new key of this user, and its text, which is kept nowhere.
 
         Raises:
@@ -101,6 +108,7 @@ class KeysFile:
             secret_hash=_hash(text),
             made_at=datetime.now(UTC),
             expires_at=expires_at,
+            roles=tuple(dict.fromkeys(roles)),
         )
         with self._writing() as keys:
             keys.append(key)
@@ -127,14 +135,8 @@ class KeysFile:
             raise ConfigurationError(f"{self.path}: {error.strerror or error}") from error
 
     def _replace(self, document: dict[str, Any]) -> None:
-        new = self.path.with_name(f".{self.path.name}.new")
-        with open(new, "wb", opener=open_private) as file:
-            file.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, self.path)
-        # Or a key that was revoked could come back with a power loss.
-        sync_folder(self.path.parent)
+        # Durably, or a key that was revoked could come back with a power loss.
+        replace_private(self.path, orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
 
     def _refresh(self) -> None:
         try:

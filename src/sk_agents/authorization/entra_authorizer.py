@@ -76,6 +76,9 @@ class EntraAuthorizer(TokenAuthorizer):
         if reasons:
             raise reasons[0]
 
+    def issuers(self) -> list[Issuer]:
+        return list(self._issuers.values())
+
     def addresses(self) -> list[str]:
         return [issuer.url for issuer in self._issuers.values()]
 
@@ -83,12 +86,14 @@ class EntraAuthorizer(TokenAuthorizer):
         # A scope is asked for under the registration's URI, and is in the token without it.
         uri = next((name for name in self._audiences if "://" in name), None)
         prefix = uri or f"api://{self._settings.entra_client_id}"
-        return await sign_in_at(
+        known = await sign_in_at(
             self._sign_in_issuer,
             page_client_id=self._settings.entra_page_client_id,
             cli_client_id=self._settings.entra_cli_client_id,
             scopes=(*IDENTITY_SCOPES, *(f"{prefix}/{scope}" for scope in self._scopes)),
         )
+        # The portal takes no address of 127.0.0.1.
+        return known.model_copy(update={"loopback_host": "localhost"})
 
     def issuer_of(self, claims: Claims) -> Issuer:
         tenant, version = claims.get("tid"), claims.get("ver")

@@ -12,6 +12,7 @@ import ipaddress
 import logging
 import time
 from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -64,6 +65,8 @@ class Issuer:
         self._now = now
         self._name = ""
         self._described: Mapping[str, Any] = {}
+        # How far its clock is ahead of ours, as far as it says.
+        self.clock_gap: float | None = None
         self._keys: dict[str, PyJWK] = {}
         self._fetched_at: float | None = None
         self._tried_at = float("-inf")
@@ -107,6 +110,21 @@ class Issuer:
         except ConfigurationError:
             return None
         return str(address)
+
+    async def read(self) -> None:
+        """Fetch its description and keys now, whatever is known.
+
+        Raises:
+            AuthorizerUnavailable: with the reason.
+        """
+        try:
+            await self._fetch()
+        except (aiohttp.ClientError, *_UNREADABLE) as error:
+            raise AuthorizerUnavailable(self._problem(error)) from error
+
+    def key_types(self) -> list[str]:
+        """The kind of each of its keys, such as `RSA`."""
+        return [str(key.key_type) for key in self._keys.values()]
 
     async def ping(self) -> None:
         """Raises AuthorizerUnavailable: no usable keys are known."""
@@ -173,6 +191,7 @@ class Issuer:
     async def _document(self, session: aiohttp.ClientSession, url: str) -> Mapping[str, Any]:
         options = await request_options(self._network, url)
         async with session.get(url, allow_redirects=False, **options) as response:
+            self.clock_gap = _clock_gap(response.headers.get("Date"))
             return await _read(response, url)
 
     def _problem(self, error: Exception) -> str:
@@ -202,6 +221,13 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _clock_gap(date: str | None) -> float | None:
+    try:
+        return parsedate_to_datetime(date or "").timestamp() - time.time()
+    except ValueError:
+        return None
 
 
 async def _read(response: aiohttp.ClientResponse, url: str) -> Mapping[str, Any]:

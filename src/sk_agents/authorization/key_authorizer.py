@@ -30,7 +30,7 @@ class KeyAuthorizer(RequestAuthorizer):
             raise AuthorizerUnavailable(str(error)) from error
         if key is None:
             raise Unauthenticated("This access key is unknown, revoked or expired.")
-        return Principal(key.name, name=key.name)
+        return Principal(key.name, name=key.name, roles=frozenset(key.roles))
 
     async def ping(self) -> None:
         try:

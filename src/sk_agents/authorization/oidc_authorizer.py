@@ -47,6 +47,9 @@ class OidcAuthorizer(TokenAuthorizer):
     async def ping(self) -> None:
         await self._issuer.ping()
 
+    def issuers(self) -> list[Issuer]:
+        return [self._issuer]
+
     def addresses(self) -> list[str]:
         return [self._issuer.url]
 

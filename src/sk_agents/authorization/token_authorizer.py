@@ -11,6 +11,7 @@ import time
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jwt
@@ -18,7 +19,14 @@ from jwt.exceptions import ExpiredSignatureError, PyJWTError
 
 from sk_agents.authorization.issuer import Issuer
 from sk_agents.authorization.request_authorizer import Principal, RequestAuthorizer
-from sk_agents.exceptions import InsufficientScope, TokenExpired, Unauthenticated
+from sk_agents.exceptions import (
+    AuthorizerUnavailable,
+    Forbidden,
+    InsufficientScope,
+    TealError,
+    TokenExpired,
+    Unauthenticated,
+)
 from sk_agents.wire.views import SignInView
 
 SKEW = 60
@@ -31,17 +39,21 @@ _REQUIRED = ["exp", "iat", "iss", "aud", "sub"]
 _KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 # A token that carries one of these was made for a client to read, not for an API.
 _ID_TOKEN_CLAIMS = ("nonce", "at_hash", "c_hash", "s_hash")
-_ENDPOINTS = (
-    "authorization_endpoint",
-    "token_endpoint",
-    "device_authorization_endpoint",
-    "revocation_endpoint",
-    "end_session_endpoint",
-)
 # What signing in asks for beside the scopes of this server: who it is, and to stay signed in.
 IDENTITY_SCOPES = ("openid", "profile", "offline_access")
 
 Claims = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What a token says, which nothing proves if there are objections; `principal` is the caller
+    if there are none."""
+
+    header: Mapping[str, Any]
+    claims: Claims
+    objections: Sequence[TealError]
+    principal: Principal | None
 
 
 class TokenAuthorizer(RequestAuthorizer):
@@ -95,6 +107,48 @@ class TokenAuthorizer(RequestAuthorizer):
             raise Unauthenticated(f"The token is not valid: {_reason(error)}.") from None
         self._check(claims)
         return claims
+
+    async def examine(self, token: str) -> Examination:
+        """All that would be refused about a token, where a request learns of the first alone."""
+        try:
+            header, claims = _parsed(token)
+        except Unauthenticated as error:
+            return Examination({}, {}, [error], None)
+        refusals: list[TealError] = []
+        try:
+            claims = await self.claims_of(token)
+        except (Unauthenticated, AuthorizerUnavailable) as error:
+            refusals.append(error)
+        checks: tuple[Callable[[], object], ...] = (
+            lambda: self._signed_with(header),
+            lambda: self.issuer_of(claims),
+            lambda: self._check(claims),
+            lambda: self.principal_of(claims),
+        )
+        for check in checks:
+            try:
+                check()
+            except (Unauthenticated, Forbidden) as error:
+                refusals.append(error)
+            except (KeyError, TypeError):
+                # A claim is missing or of another type: that is the first refusal.
+                continue
+        objections = list({str(refusal): refusal for refusal in refusals}.values())
+        principal = None if objections else self.principal_of(claims)
+        return Examination(header, claims, objections, principal)
+
+    @abstractmethod
+    def issuers(self) -> Sequence[Issuer]:
+        """Those whose tokens may be accepted."""
+
+    @property
+    def algorithms(self) -> Sequence[str]:
+        return self._algorithms
+
+    def usable_keys(self, issuer: Issuer) -> int:
+        """How many of its keys can sign with an algorithm that is accepted."""
+        types = {_KEY_TYPES.get(algorithm[:2]) for algorithm in self._algorithms}
+        return sum(kind in types for kind in issuer.key_types())
 
     @abstractmethod
     def issuer_of(self, claims: Claims) -> Issuer:
@@ -152,7 +206,6 @@ async def sign_in_at(
     """
     if page_client_id is None and cli_client_id is None:
         return SignInView(method="token")
-    endpoints = {name: await issuer.address(name) for name in _ENDPOINTS}
     return SignInView(
         method="oidc",
         issuer=await issuer.name(),
@@ -160,7 +213,11 @@ async def sign_in_at(
         cli_client_id=cli_client_id,
         scopes=list(dict.fromkeys(scopes)),
         parameters=dict(parameters or {}),
-        **endpoints,
+        authorization_endpoint=await issuer.address("authorization_endpoint"),
+        token_endpoint=await issuer.address("token_endpoint"),
+        device_authorization_endpoint=await issuer.address("device_authorization_endpoint"),
+        revocation_endpoint=await issuer.address("revocation_endpoint"),
+        end_session_endpoint=await issuer.address("end_session_endpoint"),
     )
 
 
@@ -216,7 +273,7 @@ def _reason(error: Exception) -> str:
         "InvalidSignature": "its signature is wrong",
         "InvalidIssuer": "its issuer is another one",
         "ImmatureSignature": "it is not valid yet",
-        "MissingRequiredClaim": "a claim is missing",
+        "MissingRequiredClaim": f"the claim {getattr(error, 'claim', '')} is missing",
         "InvalidIssuedAt": "its time of issue is not a number",
     }
     return known.get(name, "it cannot be read")

@@ -9,11 +9,13 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sk_agents.chats.render import asked_view, decision_view, grant_view
+from sk_agents.chats.render import asked_view, decision_view, grant_view, shared_view
 from sk_agents.chats.requests import Key, engine_of
-from sk_agents.engine.commands import DecideApproval
+from sk_agents.engine.calls.call import Approval
+from sk_agents.engine.commands import DecideApproval, WithdrawVote
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import ApprovalDecided
+from sk_agents.engine.models import ApprovalState
 from sk_agents.exceptions import (
     ApprovalAlreadyDecided,
     ApprovalNotFound,
@@ -36,15 +38,19 @@ class ApprovalEndpoints:
     async def inbox(
         self, request: Request, caller: RequestCaller, cursor: Cursor = None, limit: Limit = 50
     ) -> ApprovalPage:
-        """Everything that waits for the caller's decision."""
+        """What waits in the caller's chats, and for the caller as an approver; oldest first."""
         catalog = engine_of(request.scope).catalog
         after = _checked(cursor, "approval")
-        page = await catalog.inbox(caller.user_id, after=after, limit=limit)
-        return ApprovalPage(approvals=[asked_view(item) for item in page.items], next=page.after)
+        page = await catalog.inbox(caller.user_id, caller.memberships, after=after, limit=limit)
+        views = [asked_view(item, caller) for item in page.items]
+        return ApprovalPage(approvals=views, next=page.after)
 
     async def read(self, request: Request, caller: RequestCaller, approval_id: str) -> ApprovalView:
         """One approval, decided or not."""
-        return asked_view(await engine_of(request.scope).catalog.asked(approval_id, caller.user_id))
+        engine = engine_of(request.scope)
+        asked = await engine.catalog.asked(approval_id, caller.user_id, caller.memberships)
+        known = await engine.thread(asked.thread.thread_id, asked.thread.user_id)
+        return shared_view(asked, known.state, caller)
 
     async def respond(
         self,
@@ -54,8 +60,18 @@ class ApprovalEndpoints:
         key: Key,
         body: ApprovalDecision,
     ) -> Processed:
-        """Decide, knowing only the approval's id."""
+        """Decide, knowing only the approval's id; where several people decide, vote."""
         return await decide(engine_of(request.scope), caller, approval_id, body, key)
+
+    async def withdraw(self, request: Request, caller: RequestCaller, approval_id: str) -> Response:
+        """Take the caller's vote back, while the call is not decided about."""
+        engine = engine_of(request.scope)
+        command = WithdrawVote(approval_id, caller.user_id, caller.name, caller.memberships)
+        try:
+            await engine.withdraw_vote(command)
+        except ApprovalAlreadyDecided as error:
+            raise await _too_late(engine, caller, error) from error
+        return Response(status_code=204)
 
     async def grants(
         self, request: Request, caller: RequestCaller, cursor: Cursor = None, limit: Limit = 50
@@ -109,14 +125,20 @@ async def decide(
         answer=body.answer,
         idempotency_key=key,
         authorization=caller.authorization,
+        user_name=caller.name,
+        memberships=caller.memberships,
     )
     try:
         is_first = await engine.decide(command)
     except ApprovalAlreadyDecided as error:
         raise await _too_late(engine, caller, error) from error
-    if not is_first:
+    if not is_first and key is not None:
         await _check_same(engine, caller, command)
-    return Processed(approval_id=approval_id, approved=body.approved)
+    approval = await _approval(engine, caller, approval_id)
+    missing = approval.missing if approval is not None and approval.audience.keys else None
+    if approval is not None and approval.state is not ApprovalState.PENDING and missing:
+        missing = 0
+    return Processed(approval_id=approval_id, approved=body.approved, missing=missing)
 
 
 async def _too_late(engine: Engine, caller: Caller, error: ApprovalAlreadyDecided) -> Exception:
@@ -124,16 +146,29 @@ async def _too_late(engine: Engine, caller: Caller, error: ApprovalAlreadyDecide
     outcome = error.attributes.get("outcome")
     if outcome == "withdrawn":
         return ApprovalWithdrawn(approval_id=error.approval_id)
-    decision = await _decision(engine, caller, error.approval_id)
+    approval = await _approval(engine, caller, error.approval_id)
+    decision = approval.decision if approval is not None else None
     members = {"decision": decision_view(decision).model_dump(mode="json")} if decision else {}
     return Problem(400, error.code, str(error), members={"outcome": outcome, **members})
 
 
 async def _check_same(engine: Engine, caller: Caller, command: DecideApproval) -> None:
     """Raises InvalidInput: the key was used for another decision."""
-    first = await _decision(engine, caller, command.approval_id)
-    if first is None:
+    approval = await _approval(engine, caller, command.approval_id)
+    if approval is None:
         return
+    vote, first = approval.votes.get(caller.user_id), approval.decision
+    if vote is not None and vote.idempotency_key == command.idempotency_key:
+        is_same = (vote.approved, vote.message) == (command.approved, command.message)
+    elif first is not None and first.idempotency_key == command.idempotency_key:
+        is_same = _is_same(first, command)
+    else:
+        return
+    if not is_same:
+        raise InvalidInput("This Idempotency-Key was used for another decision.")
+
+
+def _is_same(first: ApprovalDecided, command: DecideApproval) -> bool:
     asked = (
         "approved" if command.approved else "rejected",
         command.message,
@@ -142,13 +177,13 @@ async def _check_same(engine: Engine, caller: Caller, command: DecideApproval) -
         command.edited_arguments is not None,
     )
     made = (first.outcome, first.message, first.choice, first.answer)
-    if asked != (*made, first.edited_arguments is not None):
-        raise InvalidInput("This Idempotency-Key was used for another decision.")
+    return asked == (*made, first.edited_arguments is not None)
 
 
-async def _decision(engine: Engine, caller: Caller, approval_id: str) -> ApprovalDecided | None:
-    """The decision as it is recorded; None if the call was asked about again since."""
+async def _approval(engine: Engine, caller: Caller, approval_id: str) -> Approval | None:
+    """The approval as it stands; None if the call was asked about again since."""
     try:
-        return (await engine.catalog.asked(approval_id, caller.user_id)).approval.decision
+        asked = await engine.catalog.asked(approval_id, caller.user_id, caller.memberships)
     except ApprovalNotFound:
         return None
+    return asked.approval

@@ -87,6 +87,7 @@ class StartEndpoint:
             on_disconnect=body.on_disconnect,
             authorization=chat.caller.authorization,
             quota=self.resources.quota(chat),
+            user_name=chat.caller.name,
         )
 
 
@@ -197,6 +198,7 @@ def _edit(
         on_disconnect=body.on_disconnect,
         authorization=chat.caller.authorization,
         quota=quota,
+        user_name=chat.caller.name,
     )
 
 

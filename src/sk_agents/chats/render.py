@@ -15,6 +15,7 @@ from typing import Any, Literal
 import orjson
 
 from sk_agents.engine.calls.call import Approval, Call
+from sk_agents.engine.calls.reviews import right_to_vote
 from sk_agents.engine.events import (
     Answered,
     ApprovalDecided,
@@ -23,6 +24,7 @@ from sk_agents.engine.events import (
     Cancelled,
     Event,
     Failed,
+    ReviewExtended,
     RunEnded,
     RunQueued,
     RunStarted,
@@ -31,14 +33,23 @@ from sk_agents.engine.events import (
     ToolFinished,
     ToolProposed,
     ToolStarted,
+    VoteCast,
+    VoteWithdrawn,
 )
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.models import Cost, Part, Thread, Usage, UserInput
+from sk_agents.engine.models import ApprovalState, Cost, Part, Thread, Usage, UserInput
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.reading.watch import Item as WatchedItem
 from sk_agents.engine.threads.catalog import Asked, Granted
+from sk_agents.exceptions import TealError
+from sk_agents.http.caller import Caller
 from sk_agents.http.sse import frame, last_frame
-from sk_agents.interactions import interaction_of, spelled_time
+from sk_agents.interactions import (
+    audience_payload,
+    interaction_of,
+    review_payload,
+    spelled_time,
+)
 from sk_agents.wire.events import CostView, EventType, UsageView
 from sk_agents.wire.requests import EditInteraction, Item, StartInteraction
 from sk_agents.wire.views import (
@@ -51,9 +62,12 @@ from sk_agents.wire.views import (
     GrantView,
     InteractionView,
     ItemView,
+    SharedTurn,
 )
 
 RETRY_MS = 1000
+# How many turns of a shared conversation those who decide about a call see: the last ones.
+SHARED_TURNS = 20
 
 Payload = dict[str, Any]
 Named = tuple[str, Payload]
@@ -100,6 +114,7 @@ class ChatRenderer:
         self._names: dict[str, str] = {}
         self._arguments: dict[str, dict[str, Any]] = {}
         self._shown: set[str] = set()
+        self._approvals: dict[str, Approval] = {}
 
     def learn(self, events: Sequence[Event]) -> None:
         """Take what the reader has seen already."""
@@ -190,13 +205,51 @@ class ChatRenderer:
         if event.kind == "tool":
             # What is asked about is what will run: an edit of what was asked before is void.
             self._arguments[event.call_id] = event.shown.get("arguments", {})
+        approval = Approval(event)
+        if event.review is not None:
+            self._approvals[event.approval_id] = approval
         return "approval_required", {
             "approval_id": event.approval_id,
             "interaction_id": event.run_id,
-            **approval_payload(event),
+            **approval_payload(approval),
+        }
+
+    def _voted(self, event: VoteCast) -> Named:
+        payload = self._voting(event)
+        payload |= {
+            "voter": event.voter,
+            "voter_name": event.voter_name,
+            "approved": event.approved,
+        }
+        if event.message is not None:
+            payload["message"] = event.message
+        return "vote_cast", payload
+
+    def _vote_withdrawn(self, event: VoteWithdrawn) -> Named:
+        return "vote_withdrawn", self._voting(event) | {
+            "voter": event.voter,
+            "voter_name": event.voter_name,
+        }
+
+    def _extended(self, event: ReviewExtended) -> Named:
+        return "review_extended", self._voting(event) | {
+            "audience": audience_payload(event.audience),
+            "expires_at": spelled_time(event.expires_at) if event.expires_at else None,
+        }
+
+    def _voting(self, event: VoteCast | VoteWithdrawn | ReviewExtended) -> Payload:
+        approval = self._approvals[event.approval_id]
+        approval.take(event)
+        return {
+            "approval_id": event.approval_id,
+            "interaction_id": event.run_id,
+            "call_id": event.call_id,
+            "tool_name": self._names[event.call_id],
+            "missing": approval.missing,
         }
 
     def _decided(self, event: ApprovalDecided) -> Named:
+        self._approvals.pop(event.approval_id, None)
         if event.edited_arguments is not None:
             self._arguments[event.call_id] = event.edited_arguments
         payload = {
@@ -207,7 +260,7 @@ class ChatRenderer:
             "by": event.by,
             "decided_by": event.decided_by,
         }
-        optional = ("message", "edited_arguments", "choice", "answer")
+        optional = ("decided_by_name", "message", "edited_arguments", "choice", "answer")
         payload |= {key: value for key in optional if (value := getattr(event, key)) is not None}
         return "approved" if event.outcome == "approved" else "rejected", payload
 
@@ -254,6 +307,9 @@ _RENDERED: Mapping[type[Event], Callable[[ChatRenderer, Any], Named | None]] = {
     ToolStarted: ChatRenderer._tool_started,
     ToolFinished: ChatRenderer._finished,
     ApprovalRequested: ChatRenderer._asked,
+    VoteCast: ChatRenderer._voted,
+    VoteWithdrawn: ChatRenderer._vote_withdrawn,
+    ReviewExtended: ChatRenderer._extended,
     ApprovalDecided: ChatRenderer._decided,
     Cancelled: ChatRenderer._cancelled,
     Failed: ChatRenderer._failed,
@@ -264,15 +320,16 @@ _RENDERED: Mapping[type[Event], Callable[[ChatRenderer, Any], Named | None]] = {
 }
 
 
-def approval_payload(event: ApprovalRequested) -> Payload:
-    """What a person must see to decide: exactly what will run."""
+def approval_payload(approval: Approval) -> Payload:
+    """What a person must see to decide: exactly what will run, and who decides."""
+    event = approval.request
     payload: Payload = {
         "kind": event.kind,
         "call_id": event.call_id,
         "tool_name": str(event.shown.get("tool_name", "")),
         "tool_input": spelled(event.shown.get("arguments", {})),
         "digest": event.digest,
-        "expires_at": spelled_time(event.expires_at) if event.expires_at else None,
+        "expires_at": spelled_time(approval.expires_at) if approval.expires_at else None,
     }
     if event.choices is not None:
         payload["choices"] = event.choices
@@ -280,6 +337,8 @@ def approval_payload(event: ApprovalRequested) -> Payload:
         payload["schema"] = event.answer_schema
     if (preview := event.shown.get("preview")) is not None:
         payload["preview"] = str(preview)
+    if approval.audience.keys:
+        payload["review"] = review_payload(approval)
     if (budget := event.shown.get("budget")) is not None:
         payload["budget"] = str(budget)
     return payload
@@ -364,8 +423,45 @@ def interaction_view(
     )
 
 
-def asked_view(asked: Asked) -> ApprovalView:
-    return _approval(asked.thread, asked.run, asked.call, asked.approval)
+def asked_view(asked: Asked, caller: Caller) -> ApprovalView:
+    view = _approval(asked.thread, asked.run, asked.call, asked.approval)
+    if view.review is None:
+        return view
+    vote = asked.approval.votes.get(caller.user_id)
+    update: dict[str, Any] = {
+        "may_decide": _may_decide(asked, caller),
+        "my_vote": vote.approved if vote is not None else None,
+    }
+    if caller.user_id != asked.thread.user_id:
+        update["chat_id"] = ""
+    return view.model_copy(update=update)
+
+
+def shared_view(asked: Asked, state: ThreadState, caller: Caller) -> ApprovalView:
+    """The same with the conversation, if the rule lets those who decide read it."""
+    view = asked_view(asked, caller)
+    if view.review is None or not view.review.share_conversation:
+        return view
+    turns = state.path(asked.run.run_id)[-SHARED_TURNS:]
+    shared = tuple(
+        SharedTurn(
+            user_message=run.message.text if run.message else "",
+            answer=run.answer.content if run.answer else None,
+        )
+        for run in turns
+    )
+    return view.model_copy(update={"conversation": shared})
+
+
+def _may_decide(asked: Asked, caller: Caller) -> bool:
+    if asked.approval.state is not ApprovalState.PENDING:
+        return False
+    owner = asked.thread.user_id
+    try:
+        right_to_vote(asked.approval, owner, caller.user_id, caller.memberships)
+    except TealError:
+        return False
+    return True
 
 
 def decision_view(decision: ApprovalDecided) -> DecisionView:
@@ -373,6 +469,7 @@ def decision_view(decision: ApprovalDecided) -> DecisionView:
         approved=decision.outcome == "approved",
         by=decision.by,
         decided_by=decision.decided_by,
+        decided_by_name=decision.decided_by_name,
         decided_at=spelled_time(decision.at),
         message=decision.message,
         edited_arguments=decision.edited_arguments,
@@ -421,9 +518,10 @@ def _approval(thread: Thread, run: Run, call: Call, approval: Approval) -> Appro
         agent=run.agent or thread.agent,
         state=approval.state,
         requested_at=spelled_time(request.at),
+        requested_by=run.user_name or thread.user_id,
         late_result=call.late_result,
         decision=decision_view(approval.decision) if approval.decision else None,
-        **approval_payload(request),
+        **approval_payload(approval),
     )
 
 

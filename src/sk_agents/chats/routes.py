@@ -24,7 +24,7 @@ from sk_agents.chats.requests import (
     key_parameter,
 )
 from sk_agents.chats.usage import UsageEndpoints
-from sk_agents.http.caller import acting_caller
+from sk_agents.http.caller import DECIDERS, acting_caller
 from sk_agents.http.operations import Events, Operation
 from sk_agents.wire.requests import EditInteraction, Regenerate, StartInteraction
 from sk_agents.wire.views import ChatSummary, ChatView
@@ -183,8 +183,10 @@ def chat_operations(resources: ChatResources) -> list[Operation]:
             example=_PROCESSED,
         ),
         _interactions("POST", f"{INTERACTION}/cancel", interactions.cancel, (*ALWAYS, 404, 409)),
-        _approvals("GET", "/approvals", approvals.inbox, ALWAYS),
-        _approvals("GET", "/approvals/{approval_id}", approvals.read, (*ALWAYS, 404)),
+        _approvals("GET", "/approvals", approvals.inbox, ALWAYS, roles=DECIDERS),
+        _approvals(
+            "GET", "/approvals/{approval_id}", approvals.read, (*ALWAYS, 404), roles=DECIDERS
+        ),
         _approvals(
             "POST",
             "/approvals/{approval_id}",
@@ -193,6 +195,15 @@ def chat_operations(resources: ChatResources) -> list[Operation]:
             examples=_DECISIONS,
             outcome="Decided.",
             example=_PROCESSED,
+            roles=DECIDERS,
+        ),
+        _approvals(
+            "DELETE",
+            "/approvals/{approval_id}/vote",
+            approvals.withdraw,
+            (*ALWAYS, 404, 409),
+            status=204,
+            roles=DECIDERS,
         ),
         _usage("GET", "/usage", UsageEndpoints(resources.usage).report, ALWAYS),
         _approvals("GET", "/grants", approvals.grants, ALWAYS),

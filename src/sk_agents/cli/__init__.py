@@ -9,11 +9,12 @@ import typer
 
 from sk_agents import __version__
 from sk_agents.cli import encryption, keys, mcp
+from sk_agents.cli.account import login, logout, whoami
 from sk_agents.cli.approvals import approvals_app, grants_app
 from sk_agents.cli.chats import ARCHIVE_EXITS, agents_app, chat, chats_app, export, import_
 from sk_agents.cli.doctor import doctor
 from sk_agents.cli.garbage_collection import paused_collection
-from sk_agents.cli.options import StoreUrl
+from sk_agents.cli.options import EXITS, StoreUrl
 from sk_agents.cli.usage import USAGE_EXITS, usage
 
 app = typer.Typer(
@@ -128,6 +129,9 @@ def init(
     raise typer.Exit(write_agent(folder, name, model))
 
 
+app.command()(login)
+app.command()(logout)
+app.command(epilog=EXITS)(whoami)
 app.command()(chat)
 app.add_typer(chats_app)
 app.add_typer(approvals_app)

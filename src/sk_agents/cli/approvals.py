@@ -24,6 +24,7 @@ approvals_app = command_group(
     "teal approvals show approval_1f",
     "teal approvals approve approval_1f",
     'teal approvals reject approval_1f --reason "not on a Sunday"',
+    "teal approvals withdraw approval_1f",
     exits=APPROVAL_EXITS,
 )
 grants_app = command_group(
@@ -37,7 +38,7 @@ grants_app = command_group(
 @approvals_app.command("list", epilog=APPROVAL_EXITS)
 @server_command
 def list_approvals(access: ServerAccess, limit: Limit = 100, as_json: Json = False) -> None:
-    """List every call that waits for your decision.
+    """List every call that waits in your chats, or for you as an approver.
 
     \b
     Examples:
@@ -88,6 +89,8 @@ def approve(
 ) -> None:
     """Let a call run, exactly as it is shown or with other arguments.
 
+    Where several people decide about it, this is your vote.
+
     \b
     Examples:
       teal approvals approve approval_1f
@@ -111,7 +114,7 @@ def reject(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Refuse a call: it does not run.
+    """Refuse a call: it does not run, whoever else has approved it.
 
     \b
     Examples:
@@ -123,6 +126,22 @@ def reject(
     access.run(
         lambda client: decide(client, approval_id, False, {"message": reason}, as_json=as_json)
     )
+
+
+@approvals_app.command(epilog=APPROVAL_EXITS)
+@server_command
+def withdraw(access: ServerAccess, approval_id: ApprovalId) -> None:
+    """Take your vote back, while the call is not decided about.
+
+    \b
+    Examples:
+      teal approvals withdraw approval_1f
+    """
+
+    async def work(client: TealClient) -> None:
+        await client.withdraw_vote(approval_id)
+
+    access.run(work)
 
 
 @grants_app.command("list", epilog=EXITS)

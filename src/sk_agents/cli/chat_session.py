@@ -280,15 +280,21 @@ class ChatSession:
 
     def _ask_all(self, reader: InteractionReader) -> None:
         for approval in reader.open_approvals:
-            print_approval(self.screen, self._with_late_result(approval))
+            shown = self._as_it_stands(approval)
+            print_approval(self.screen, shown)
+            if isinstance(shown, PendingApproval) and shown.may_decide is False:
+                self.screen.note("others decide; Ctrl-C cancels the run")
+                reader.mark_decided(approval)
+                continue
             while True:
                 decision = self._prompt.ask(approval)
                 if decision is None or self._decide(approval, decision):
                     break
             reader.mark_decided(approval)
 
-    def _with_late_result(self, approval: ApprovalRequired) -> ApprovalRequired | PendingApproval:
-        if approval.kind != "outcome_unknown":
+    def _as_it_stands(self, approval: ApprovalRequired) -> ApprovalRequired | PendingApproval:
+        """With its late result, or with whether this user is one of those who decide."""
+        if approval.kind != "outcome_unknown" and approval.review is None:
             return approval
         try:
             return self.wait(self.client.approval(approval.approval_id))

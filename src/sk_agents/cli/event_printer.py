@@ -26,12 +26,16 @@ from sk_agents.client import (
     PendingApproval,
     Queued,
     Rejected,
+    ReviewExtended,
     Thinking,
     ThinkingDelta,
     ToolCall,
     ToolOutput,
     ToolResult,
+    VoteCast,
+    VoteWithdrawn,
 )
+from sk_agents.wire.events import AudienceView, ReviewView
 
 Kind = Literal["answer", "thinking"]
 
@@ -79,6 +83,11 @@ class EventPrinter:
                 self._print_tool(event)
             case ApprovalRequired():
                 self._clear()
+            case VoteCast() | VoteWithdrawn():
+                self._print_vote(event)
+            case ReviewExtended():
+                names = audience_text(event.audience)
+                self._screen.note(f"the time is over; it waits on for {one_line(names)}")
             case Approved() | Rejected():
                 self._print_decision(event)
             case Queued():
@@ -136,9 +145,17 @@ class EventPrinter:
         else:
             self._complete("thinking", content)
 
+    def _print_vote(self, event: VoteCast | VoteWithdrawn) -> None:
+        who = one_line(event.voter_name or event.voter)
+        said = "took the vote back"
+        if isinstance(event, VoteCast):
+            said = "says yes" if event.approved else "says no"
+        self._screen.note(f"{who} {said}; {event.missing} missing")
+
     def _print_decision(self, event: Approved | Rejected) -> None:
         tool = one_line(event.tool_name)
-        who = event.by if event.decided_by is None else f"{event.by} {one_line(event.decided_by)}"
+        named = event.decided_by_name or event.decided_by
+        who = event.by if named is None else f"{event.by} {one_line(named)}"
         reason = f": {one_line(event.message)}" if event.message else ""
         if isinstance(event, Approved):
             edited = " with other arguments" if event.edited_arguments is not None else ""
@@ -183,8 +200,28 @@ def print_approval(screen: Screen, approval: ApprovalRequired | PendingApproval)
         facts.append(expiry)
     if facts:
         screen.line(f"  {', '.join(facts)}", DIM)
+    if approval.review is not None:
+        _print_review(screen, approval.review)
+    if isinstance(approval, PendingApproval) and approval.review is not None:
+        screen.line(f"  asked for by {one_line(approval.requested_by)}", DIM)
     if isinstance(approval, PendingApproval) and approval.late_result is not None:
         screen.line(f"  its result came late: {one_line(approval.late_result)}", DIM)
+
+
+def _print_review(screen: Screen, review: ReviewView) -> None:
+    """Who decides, who has voted, and how many are missing."""
+    names = one_line(audience_text(review.audience))
+    excluded = ", not the person who asked" if review.not_requester else ""
+    screen.line(f"  decided by {names}{excluded}; {review.missing} of {review.quorum} missing", DIM)
+    for vote in review.votes:
+        reason = f": {one_line(vote.message)}" if vote.message else ""
+        said = "yes" if vote.approved else "no"
+        screen.line(f"  {one_line(vote.voter_name or vote.voter)} says {said}{reason}", DIM)
+
+
+def audience_text(audience: AudienceView) -> str:
+    kinds = (("role", audience.roles), ("group", audience.groups), ("user", audience.users))
+    return ", ".join(f"{kind} {name}" for kind, names in kinds for name in names)
 
 
 def time_left(expires_at: str | None) -> str | None:

@@ -25,6 +25,7 @@ app = command_group(
     "requests that carry one of them as `Authorization: Bearer KEY`. A change takes effect at the "
     "next request, without a restart.",
     "teal keys add alice --expires 90d",
+    "teal keys add bob --role approver",
     "teal keys list",
     "teal keys revoke alice",
     exits=EXITS,
@@ -51,6 +52,13 @@ def add(
         timedelta | None,
         typer.Option(metavar="TIME", parser=_expiry, help="How long it is valid: 12h, 90d, 52w."),
     ] = None,
+    role: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROLE",
+            help="A role of this key, such as approver or operator. May be given several times.",
+        ),
+    ] = None,
     file: File = None,
 ) -> None:
     """Make a key and print it. It is shown only now: the file holds its hash.
@@ -58,14 +66,18 @@ def add(
     \b
     Examples:
       teal keys add alice
+      teal keys add bob --role approver --role operator
       teal keys add nightly-report --expires 90d
     """
     if not name.strip() or len(name) > 256 or not name.isprintable():
         raise typer.BadParameter("must be a name of at most 256 printable characters")
+    roles = role or []
+    if not all(one.strip() and len(one) <= 256 and one.isprintable() for one in roles):
+        raise typer.BadParameter("a role must have at most 256 printable characters")
     keys = _keys(file)
     end = datetime.now(UTC) + expires if expires is not None else None
     try:
-        key, text = keys.add(name, expires_at=end)
+        key, text = keys.add(name, expires_at=end, roles=roles)
     except ConfigurationError as error:
         raise _unusable(error) from None
     typer.echo(text)
@@ -74,7 +86,7 @@ def add(
 
 @app.command("list", epilog=EXITS)
 def list_keys(as_json: Json = False, file: File = None) -> None:
-    """List the keys: id, user, made, expires. The key itself is never shown.
+    """List the keys: id, user, made, expires, roles. The key itself is never shown.
 
     \b
     Examples:
@@ -90,7 +102,8 @@ def list_keys(as_json: Json = False, file: File = None) -> None:
         print_json([key.model_dump(mode="json", exclude={"secret_hash"}) for key in keys])
         return
     for key in keys:
-        typer.echo(f"{key.key_id}  {key.name}  made {key.made_at:%Y-%m-%d}  {_until(key)}")
+        roles = f"  {', '.join(key.roles)}" if key.roles else ""
+        typer.echo(f"{key.key_id}  {key.name}  made {key.made_at:%Y-%m-%d}  {_until(key)}{roles}")
 
 
 @app.command(epilog=EXITS)

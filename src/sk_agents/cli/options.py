@@ -34,9 +34,10 @@ Token = Annotated[
     str | None,
     typer.Option(
         "--token",
-        envvar="TA_TOKEN",
+        envvar=["TA_TOKEN", "TEAL_KEY"],
         show_default=False,
-        help="Bearer token. The variable is safer: process lists show options.",
+        help="Bearer token or access key, instead of the sign-in that `teal login` has stored. The "
+        "variables are safer: process lists show options.",
     ),
 ]
 User = Annotated[

@@ -13,7 +13,13 @@ import typer
 
 from sk_agents.cli.options import DEFAULT_SERVER, Exit, ServerAccess
 from sk_agents.cli.safe_text import one_line, valid_text
-from sk_agents.client import ClientError, ProtocolError, ServerUnreachable, TealClient
+from sk_agents.client import (
+    ClientError,
+    ProtocolError,
+    ServerUnreachable,
+    TealClient,
+    TealServerError,
+)
 from sk_agents.client.connection import (
     GIVE_UP_AFTER,
     SILENCE_SECONDS,
@@ -22,18 +28,23 @@ from sk_agents.client.connection import (
     ServerConnection,
     ServerRequest,
 )
+from sk_agents.client.issuer_requests import IssuerUnreachable
+from sk_agents.client.stored_sign_in import SignInFile
 
 # A single question is not worth a long wait for a server that is not there.
 SHORT_RETRY_SECONDS = 1.0
 
 
 class _TextLink(ServerConnection):
-    """Replaces what is not text before it is sent: a terminal and a shell pass on any bytes."""
+    """Replaces what is not text before it is sent: a terminal and a shell pass on any bytes.
+
+    Without a token it sends what `teal login` has stored for the server.
+    """
 
     def __init__(self, access: ServerAccess, give_up_after: float) -> None:
         super().__init__(
             access.server,
-            token=access.token,
+            token=SignInFile(access.server) if access.token is None else access.token,
             user=access.user,
             give_up_after=give_up_after,
             silence=SILENCE_SECONDS,
@@ -53,15 +64,9 @@ def _with_valid_text(request: ServerRequest) -> ServerRequest:
     return replace(request, body=valid_text(request.body))
 
 
-class _Client(TealClient):
-    def __init__(self, access: ServerAccess, give_up_after: float) -> None:
-        super().__init__(access.server)
-        self._connection = _TextLink(access, give_up_after)
-
-
 def unopened_client(access: ServerAccess, *, give_up_after: float = GIVE_UP_AFTER) -> TealClient:
     """Raises ValueError: the server's address is not valid."""
-    return _Client(access, give_up_after)
+    return TealClient.over(_TextLink(access, give_up_after))
 
 
 @asynccontextmanager
@@ -101,6 +106,8 @@ def silence_client_log() -> None:
 def print_error(error: ClientError | ValueError, server: str) -> Exit:
     typer.echo(f"teal: {one_line(str(error))}", err=True)
     match error:
+        case IssuerUnreachable():
+            return Exit.UNAVAILABLE
         case ServerUnreachable() if server == DEFAULT_SERVER:
             typer.echo(
                 "No server runs at the default address. Start one in another terminal:\n"
@@ -115,6 +122,10 @@ def print_error(error: ClientError | ValueError, server: str) -> Exit:
             return Exit.UNAVAILABLE
         case ProtocolError():
             typer.echo(f"Is {server} the address of a Teal server?", err=True)
+            return Exit.FAILED
+        case TealServerError(status=401):
+            hint = f"Sign in with `teal login {server}`, or set TEAL_KEY or TA_TOKEN."
+            typer.echo(hint, err=True)
             return Exit.FAILED
         case ClientError():
             return Exit.FAILED

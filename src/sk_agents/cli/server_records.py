@@ -18,7 +18,7 @@ from sk_agents.cli.event_printer import EventPrinter, print_approval, print_past
 from sk_agents.cli.options import Exit
 from sk_agents.cli.safe_text import one_line
 from sk_agents.cli.terminal import DIM, Screen, print_json
-from sk_agents.client import Answer, Chat, TealClient
+from sk_agents.client import Answer, Chat, PendingApproval, TealClient
 from sk_agents.client.teal_client import DecisionOptions
 from sk_agents.wire.events import Choice, CostView, WireModel
 from sk_agents.wire.requests import Remember
@@ -38,12 +38,22 @@ async def list_chats(client: TealClient, text: str | None, limit: int, *, as_jso
 async def list_approvals(client: TealClient, limit: int, *, as_json: bool) -> None:
     _print(
         await _first(client.approvals(), limit),
-        ["approval", "chat", "kind", "tool", "arguments", "expires"],
+        ["approval", "chat", "kind", "tool", "arguments", "expires", "decided by"],
         lambda a: [
-            *(a.approval_id, a.chat_id, a.kind, a.tool_name, a.tool_input, _when(a.expires_at))
+            *(a.approval_id, a.chat_id, a.kind, a.tool_name, a.tool_input, _when(a.expires_at)),
+            _deciders(a),
         ],
         as_json=as_json,
     )
+
+
+def _deciders(approval: PendingApproval) -> str:
+    """You, or what is missing of the votes of others."""
+    review = approval.review
+    if review is None:
+        return "you"
+    who = "you have voted" if approval.my_vote else "you" if approval.may_decide else "others"
+    return f"{who}, {review.missing} of {review.quorum} missing; for {approval.requested_by}"
 
 
 async def list_grants(client: TealClient, limit: int, *, as_json: bool) -> None:
@@ -156,7 +166,12 @@ async def show_approval(client: TealClient, approval_id: str, *, as_json: bool) 
         return
     screen = Screen()
     print_approval(screen, approval)
-    screen.line(f"  {approval.state}, in chat {approval.chat_id}")
+    for turn in approval.conversation or ():
+        screen.line(f"  > {one_line(turn.user_message)}", DIM)
+        if turn.answer is not None:
+            screen.line(f"    {one_line(turn.answer)}", DIM)
+    place = f", in chat {approval.chat_id}" if approval.chat_id else ""
+    screen.line(f"  {approval.state}{place}")
 
 
 async def decide(
@@ -170,6 +185,8 @@ async def decide(
         print_json(decided.model_dump(mode="json"))
     else:
         word = "approved" if approved else "rejected"
+        if decided.missing:
+            word = f"vote counted, {decided.missing} more needed"
         typer.echo(f"{word}: {one_line(approval.tool_name)} {one_line(approval.tool_input)}")
 
 

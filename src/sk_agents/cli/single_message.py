@@ -82,7 +82,8 @@ async def _send(
 async def _answer_all(chat: Chat, reader: InteractionReader, answers: Answers) -> bool:
     """False if a call waits that only the user can decide, or if none waits."""
     waiting = reader.open_approvals
-    if answers == "none" or not all(approval.kind == "tool" for approval in waiting):
+    is_ours = all(approval.kind == "tool" and approval.review is None for approval in waiting)
+    if answers == "none" or not is_ours:
         return False
     for approval in waiting:
         await _answer(chat, approval, answers)
@@ -115,8 +116,9 @@ def _report(chat: Chat, reader: InteractionReader, output: Output) -> Exit:
             pass
     if code == Exit.WAITING:
         for approval in reply.approvals:
+            waits = "a decision" if approval.review is None else "the approval of others"
             typer.echo(
-                f"teal: {one_line(approval.tool_name)} waits for a decision: "
+                f"teal: {one_line(approval.tool_name)} waits for {waits}: "
                 f"teal approvals approve {approval.approval_id}",
                 err=True,
             )

@@ -9,10 +9,12 @@ from sk_agents.client.errors import (
     CursorLost,
     ProtocolError,
     ServerUnreachable,
+    SignInFailed,
     TealServerError,
 )
 from sk_agents.client.reply import AnswerText as Answering
 from sk_agents.client.reply import Reply, ToolUse
+from sk_agents.client.stored_sign_in import stored_sign_in
 from sk_agents.client.sync import SyncChat, SyncTeal
 from sk_agents.client.teal_client import AgentInfo, Chat, History, TealClient
 from sk_agents.client.teal_client import ReadInteraction as Interaction
@@ -36,10 +38,13 @@ from sk_agents.wire.events import InteractionError as Failed
 from sk_agents.wire.events import InteractionQueued as Queued
 from sk_agents.wire.events import InteractionStarted as Started
 from sk_agents.wire.events import InteractionStatus as Status
+from sk_agents.wire.events import ReviewExtension as ReviewExtended
 from sk_agents.wire.events import ThinkingEvent as Thinking
 from sk_agents.wire.events import ToolCallEvent as ToolCall
 from sk_agents.wire.events import ToolResultEvent as ToolResult
 from sk_agents.wire.events import UsageView as Usage
+from sk_agents.wire.events import VoteEvent as VoteCast
+from sk_agents.wire.events import VoteWithdrawal as VoteWithdrawn
 from sk_agents.wire.views import ApprovalView as PendingApproval
 from sk_agents.wire.views import BranchList as Branches
 from sk_agents.wire.views import BranchView as Branch
@@ -47,6 +52,7 @@ from sk_agents.wire.views import (
     ChatSummary,
 )
 from sk_agents.wire.views import GrantView as Grant
+from sk_agents.wire.views import MeView as Me
 from sk_agents.wire.views import Processed as Decided
 
 __all__ = [
@@ -73,12 +79,15 @@ __all__ = [
     "Grant",
     "History",
     "Interaction",
+    "Me",
     "PendingApproval",
     "ProtocolError",
     "Queued",
     "Rejected",
     "Reply",
+    "ReviewExtended",
     "ServerUnreachable",
+    "SignInFailed",
     "Started",
     "Status",
     "SyncChat",
@@ -93,10 +102,13 @@ __all__ = [
     "ToolUse",
     "Unknown",
     "Usage",
+    "VoteCast",
+    "VoteWithdrawn",
     "event_name",
+    "stored_sign_in",
 ]
 
-_NAMES = {globals()[name]: name for name in __all__ if name != "event_name"}
+_NAMES = {globals()[name]: name for name in __all__ if name[0].isupper()}
 
 
 def event_name(event: Event) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from inspect import isawaitable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 from urllib.parse import quote, urlsplit
 
 import aiohttp
@@ -44,7 +44,27 @@ GIVE_UP_AFTER = 60.0
 FIRST_WAIT = 0.25
 LONGEST_WAIT = 5.0
 
-Token = str | Callable[[], str | Awaitable[str]] | None
+
+@runtime_checkable
+class TokenSource(Protocol):
+    """Gives the token of each request, and another one when the server refuses it."""
+
+    async def current(self) -> str | None:
+        """The token to send; `None` to send none.
+
+        Raises:
+            ClientError: there was one, and it cannot be renewed.
+        """
+
+    async def renewed(self, refused: str) -> str | None:
+        """Another token than this one, which the server refused; `None` if there is none.
+
+        Raises:
+            ClientError: it cannot be renewed.
+        """
+
+
+Token = str | Callable[[], str | Awaitable[str]] | TokenSource | None
 """A bearer token, or what gives a fresh one: it is asked before every request."""
 
 Record = TypeVar("Record", bound=BaseModel)
@@ -263,16 +283,30 @@ class ServerConnection:
     async def _send(
         self, request: ServerRequest, headers: dict[str, str]
     ) -> aiohttp.ClientResponse:
+        """A refused token is renewed once: a request with it has done nothing."""
+        token = await self._fresh_token()
+        response = await self._send_once(request, headers, token)
+        if response.status == 401 and token and isinstance(self._token, TokenSource):
+            other = await self._token.renewed(token)
+            if other is not None:
+                response.close()
+                response = await self._send_once(request, headers, other)
+        if not 200 <= response.status < 300:
+            raise await refusal(response)
+        return response
+
+    async def _send_once(
+        self, request: ServerRequest, headers: Mapping[str, str], token: str | None
+    ) -> aiohttp.ClientResponse:
         if self._session is None:
             raise RuntimeError("The client is not open: use `async with TealClient(...)`.")
-        if token := await self._fresh_token():
-            headers["Authorization"] = f"Bearer {token}"
+        headers = {**headers, **({"Authorization": f"Bearer {token}"} if token else {})}
         data = None
         if request.body is not None:
             data = orjson.dumps(request.body)
             headers["Content-Type"] = "application/json"
         try:
-            response = await self._session.request(
+            return await self._session.request(
                 request.method,
                 self._base_url + request.path,
                 params={**request.query, **self._named},
@@ -282,11 +316,10 @@ class ServerConnection:
             )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _unreachable(error) from error
-        if not 200 <= response.status < 300:
-            raise await refusal(response)
-        return response
 
     async def _fresh_token(self) -> str | None:
+        if isinstance(self._token, TokenSource):
+            return await self._token.current()
         token = self._token() if callable(self._token) else self._token
         return await token if isawaitable(token) else token
 

@@ -77,6 +77,10 @@ class ServerUnreachable(ClientError):
         self.is_passing = is_passing
 
 
+class SignInFailed(ClientError):
+    """The issuer gave no token, or takes the stored sign-in no more: the user must sign in."""
+
+
 class ProtocolError(ClientError):
     """What was received makes no sense: is this the address of a Teal server?"""
 

@@ -24,7 +24,7 @@ from sk_agents.client.teal_client import (
     TealClient,
 )
 from sk_agents.wire.events import ApprovalRequired, Event
-from sk_agents.wire.views import ApprovalView, ChatSummary, Processed
+from sk_agents.wire.views import ApprovalView, ChatSummary, MeView, Processed
 
 Value = TypeVar("Value")
 
@@ -145,6 +145,9 @@ class SyncTeal:
 
     def agents(self) -> Sequence[AgentInfo]:
         return self.run(self.client.agents())
+
+    def me(self) -> MeView:
+        return self.run(self.client.me())
 
 
 class SyncChat:

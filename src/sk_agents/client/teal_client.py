@@ -33,6 +33,7 @@ from sk_agents.wire.views import (
     ChatView,
     GrantView,
     InteractionView,
+    MeView,
     Processed,
     UsageReport,
 )
@@ -274,7 +275,8 @@ class Chat:
 
 
 class TealClient:
-    """Open it with `async with`. `token` may be a function: it is asked before every request.
+    """Open it with `async with`. `token` may be a function: it is asked before every request. With
+    `stored_sign_in(base_url)` it is the sign-in that `teal login` has stored.
 
     `user` says who you are to a development server, which believes it; a server that asks for
     proof refuses another name than the token's.
@@ -305,6 +307,13 @@ class TealClient:
             silence=silence,
             pace=pace or RetryTiming(),
         )
+
+    @classmethod
+    def over(cls, connection: ServerConnection) -> Self:
+        """A client that speaks over this connection, which it opens and closes."""
+        client = cls.__new__(cls)
+        client._connection = connection
+        return client
 
     async def __aenter__(self) -> Self:
         self._connection.open()
@@ -355,7 +364,8 @@ class TealClient:
         return self._all("chats", ChatSummary, {} if text is None else {"q": text})
 
     def approvals(self) -> AsyncGenerator[ApprovalView, None]:
-        """Every call that waits for a decision of yours."""
+        """Every call that waits for a decision, in your chats or by you as an approver; of one
+        with a `review`, `may_decide` says whether you are one of those who decide."""
         return self._all("approvals", ApprovalView, {})
 
     def grants(self) -> AsyncGenerator[GrantView, None]:
@@ -366,6 +376,10 @@ class TealClient:
         """The agents a chat can be held with, the default one first."""
         document = await self._connection.call(ServerRequest("GET", path_of("agents")))
         return tuple(record_of(AgentInfo, entry) for entry in _entries(document, "agents"))
+
+    async def me(self) -> MeView:
+        """Who you are to the server."""
+        return await self._connection.read(MeView, ServerRequest("GET", path_of("me")))
 
     async def usage(self, since: date | None = None, *, all_users: bool = False) -> UsageReport:
         """What models have used for you since that day, or 30 days ago; for all users if you are
@@ -393,6 +407,12 @@ class TealClient:
     ) -> Processed:
         """Decide about a call wherever it was made; see `Chat.reject`."""
         return await self._decide(approval, False, options)
+
+    async def withdraw_vote(self, approval: ApprovalView | str) -> None:
+        """Take your vote back while the call is not decided about."""
+        approval_id = approval if isinstance(approval, str) else approval.approval_id
+        path = path_of("approvals", approval_id, "vote")
+        await self._connection.call(ServerRequest("DELETE", path))
 
     async def revoke(self, grant: GrantView | str) -> None:
         """Take a standing approval back."""

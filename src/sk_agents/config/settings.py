@@ -354,6 +354,18 @@ class Settings(BaseSettings):
     keys_file: Path | None = Field(
         None, description="File of access keys. Unset: `keys.json` in the user's data folder."
     )
+    roles: str | None = Field(
+        None,
+        min_length=1,
+        description="Who has the roles `user`, `approver` and `operator`: a JSON object, or the "
+        "path of a YAML file. Unset: everyone is a user, and a token's or key's role `approver` "
+        "or `operator` is that role.",
+    )
+    open_monitoring: Flag = Field(
+        False,
+        description="Everyone may read `/metrics` and the details of `/health/ready`, not only "
+        "operators. Always so while every request is the development user.",
+    )
     authorizer_module: str | None = Field(
         None,
         description="Dotted name or file path of the authorizer's module. Unset: every request is "

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from sk_agents.config.settings import Settings
 from sk_agents.exceptions import ConfigurationError
+from sk_agents.private_files import data_folder
 
 # Our own persistence classes, by module and class, and the URL that means the same.
 OWN_CLASSES = {
@@ -49,20 +50,10 @@ def own_class_url(settings: Settings) -> str | None:
 
 
 def default_store_url(environ: Mapping[str, str]) -> str:
-    return f"sqlite://{data_folder(environ) / 'teal-agents' / 'teal.sqlite'}"
-
-
-def data_folder(environ: Mapping[str, str]) -> Path:
-    """The user's data folder by the XDG rules, which ignore a relative path."""
-    named = Path(environ.get("XDG_DATA_HOME", ""))
-    if named.is_absolute():
-        return named
     try:
-        return Path(environ["HOME"] if environ.get("HOME") else Path.home()) / ".local" / "share"
-    except RuntimeError:
-        raise ConfigurationError(
-            "TA_STORE is not set and there is no home folder to keep the default store in"
-        ) from None
+        return f"sqlite://{data_folder(environ) / 'teal-agents' / 'teal.sqlite'}"
+    except ConfigurationError as error:
+        raise ConfigurationError(f"TA_STORE is not set, and {error}") from None
 
 
 def without_secrets(url: str) -> str:

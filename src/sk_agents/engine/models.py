@@ -191,6 +191,10 @@ class Review(StoredModel):
         }
 
 
+def demands_of(review: Review | None) -> dict[str, Any] | None:
+    return review.demands if review is not None else None
+
+
 class Durability(StrEnum):
     """What a store keeps: nothing, a killed process, a lost machine, a lost site."""
 

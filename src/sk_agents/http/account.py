@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from sk_agents.authorization.roles import EVERY_ROLE
 from sk_agents.http.caller import RequestCaller, acting_caller
 from sk_agents.http.operations import Operation
 from sk_agents.wire.views import MeView, SignInView
@@ -24,7 +25,7 @@ def account_operations(sign_in: Callable[[], Awaitable[SignInView]]) -> list[Ope
             id=principal.user_id,
             name=principal.name,
             tenant=principal.tenant,
-            roles=sorted(principal.roles),
+            roles=sorted(caller.roles | (principal.roles - EVERY_ROLE)),
         )
 
     ask = Operation(
@@ -44,6 +45,7 @@ def account_operations(sign_in: Callable[[], Awaitable[SignInView]]) -> list[Ope
             endpoint=me,
             summary="Who am I?",
             who=acting_caller,
+            roles=tuple(EVERY_ROLE),
             errors=(401, 403, 422, 503),
         ),
     ]

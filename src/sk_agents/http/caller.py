@@ -1,4 +1,4 @@
-"""Who is calling, what is theirs, and where an authorizer without proof may serve."""
+"""Who is calling and in which roles, what is theirs, and where one without proof may serve."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 import ipaddress
 import logging
 import unicodedata
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Annotated, cast
@@ -17,11 +17,13 @@ from starlette.requests import HTTPConnection, Request
 from starlette.types import Scope
 
 from sk_agents.authorization.request_authorizer import Principal, RequestAuthorizer
+from sk_agents.authorization.roles import EVERY_ROLE, Role, RoleMap, memberships
 from sk_agents.exceptions import (
     AuthorizerUnavailable,
     ConfigurationError,
     Forbidden,
     InvalidInput,
+    MissingRole,
     NotFound,
     NotOwner,
     TealError,
@@ -40,6 +42,9 @@ FORBIDDEN_CATEGORIES = {"Cc", "Cs"}
 
 
 _CALLER = "sk_agents.caller"
+USERS: tuple[Role, ...] = ("user",)
+# A user decides about their own calls.
+DECIDERS: tuple[Role, ...] = ("user", "approver")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +53,21 @@ class Caller:
 
     principal: Principal
     authorization: str | None = field(default=None, repr=False)
+    roles: frozenset[Role] = frozenset({"user"})
 
     @property
     def user_id(self) -> str:
         return self.principal.user_id
+
+    @property
+    def name(self) -> str | None:
+        """What people call this user; to be shown, never compared."""
+        return self.principal.name
+
+    @property
+    def memberships(self) -> frozenset[str]:
+        """The keys of all audiences of approvals that this user belongs to now."""
+        return memberships(self.principal, self.roles)
 
 
 # Finds out who calls; `current_caller` and `acting_caller` do.
@@ -67,8 +83,12 @@ class CallerCheck:
         *,
         timeout: float = DEFAULT_TIMEOUT,
         allow_insecure: bool = False,
+        roles: RoleMap | None = None,
+        open_monitoring: bool = False,
     ) -> None:
         self.authorizer = authorizer
+        self.open_monitoring = open_monitoring or authorizer.insecure
+        self._roles = roles or RoleMap()
         self._timeout = timeout
         self._loopback_only = authorizer.insecure and not allow_insecure
         self._threads = WorkerThreads(AUTHORIZER_SLOTS)
@@ -94,12 +114,16 @@ class CallerCheck:
         answer = await self._ask(header or "")
         principal = answer if isinstance(answer, Principal) else Principal(cast(str, answer))
         if isinstance(principal.user_id, str) and _is_usable(principal.user_id):
-            return Caller(principal, header)
+            return Caller(principal, header, self._roles_of(principal))
         logger.error(
             "authorizer returned an unusable user id",
             extra={"authorizer": type(self.authorizer).__qualname__},
         )
         raise Unauthenticated
+
+    def _roles_of(self, principal: Principal) -> frozenset[Role]:
+        # Where every caller is believed to be anyone, roles would keep none of them out.
+        return EVERY_ROLE if self.authorizer.insecure else self._roles.roles_of(principal)
 
     async def _ask(self, header: str) -> object:
         if self.authorizer.is_immediate:
@@ -165,9 +189,38 @@ def caller_of(scope: Scope) -> Caller:
     return caller
 
 
-async def identify_caller(scope: Scope, identify: Identify) -> None:
-    """Find out who calls, for `caller_of`. Raises what `identify` raises."""
-    scope[_CALLER] = await identify(HTTPConnection(scope))
+async def identify_caller(
+    scope: Scope, identify: Identify, roles: Collection[Role] = USERS
+) -> None:
+    """Find out who calls, for `caller_of`.
+
+    Raises:
+        MissingRole: the caller has none of the roles. And what `identify` raises.
+    """
+    caller = await identify(HTTPConnection(scope))
+    require_role(caller, roles)
+    scope[_CALLER] = caller
+
+
+def require_role(caller: Caller, roles: Collection[Role]) -> None:
+    """Raises MissingRole: the caller has none of them."""
+    if caller.roles.isdisjoint(roles):
+        needed = " or ".join(roles)
+        raise MissingRole(f"This needs the role {needed}.", roles=list(roles))
+
+
+async def may_monitor(connection: HTTPConnection) -> bool:
+    """Whether the caller may see how the server is in detail: operators, or everyone if that was
+    allowed. Probes without a token are not verified."""
+    check: CallerCheck = connection.app.state.caller_check
+    if check.open_monitoring:
+        return True
+    if not any(name == b"authorization" for name, _ in connection.scope["headers"]):
+        return False
+    try:
+        return "operator" in (await current_caller(connection)).roles
+    except TealError:
+        return False
 
 
 async def _request_caller(request: Request) -> Caller:

@@ -12,10 +12,12 @@ from typing import Any, Protocol
 
 import orjson
 from pydantic import BaseModel, ConfigDict
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from sk_agents import __version__
+from sk_agents.http.caller import current_caller, may_monitor
 from sk_agents.http.limits import StreamSlots
 from sk_agents.http.operations import Operation
 from sk_agents.http.sse import EventStream, Frames, frame
@@ -103,10 +105,13 @@ def health_operations(health: Health, *, streams: int = BEATING_AT_ONCE) -> list
         """Whether the process is there."""
         return JSONResponse(health.live())
 
-    async def ready() -> JSONResponse:
-        """Whether it can serve now, and the state of all it depends on."""
+    async def ready(request: Request) -> JSONResponse:
+        """Whether it can serve now; for operators also the state of all it depends on."""
         report = await health.ready()
-        return JSONResponse(report, 200 if report["status"] == "healthy" else 503)
+        status = 200 if report["status"] == "healthy" else 503
+        if not await may_monitor(request):
+            report = {name: report[name] for name in ("status", "timestamp")}
+        return JSONResponse(report, status)
 
     about: dict[str, Any] = {"tag": "health", "who": None}
     down = {503: "A dependency is down."}
@@ -138,8 +143,10 @@ def agent_health_operations(prefix: str, health: Health, tag: str) -> list[Opera
     ]
 
 
-def metrics_operation(page: Callable[[], bytes], workers: WorkerGroup | None = None) -> Operation:
-    """The page that Prometheus reads. Everyone who can reach the server can read it."""
+def metrics_operation(
+    page: Callable[[], bytes], workers: WorkerGroup | None = None, *, is_open: bool
+) -> Operation:
+    """The page that Prometheus reads: as an operator, unless it is open to everyone."""
 
     async def metrics() -> Response:
         own = page()
@@ -147,7 +154,12 @@ def metrics_operation(page: Callable[[], bytes], workers: WorkerGroup | None = N
         return Response(whole, media_type=METRICS_TYPE)
 
     return Operation(
-        method="GET", path=METRICS_PATH, endpoint=metrics, who=None, is_described=False
+        method="GET",
+        path=METRICS_PATH,
+        endpoint=metrics,
+        who=None if is_open else current_caller,
+        roles=("operator",),
+        is_described=False,
     )
 
 

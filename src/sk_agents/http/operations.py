@@ -27,8 +27,9 @@ from pydantic.warnings import UnsupportedFieldAttributeWarning
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sk_agents.authorization.roles import Role
 from sk_agents.http.body import checked_body
-from sk_agents.http.caller import Identify, caller_of, current_caller, identify_caller
+from sk_agents.http.caller import USERS, Identify, caller_of, current_caller, identify_caller
 from sk_agents.http.errors import PROBLEM_JSON, ErrorStyle
 from sk_agents.http.limits import admit_request
 
@@ -47,7 +48,8 @@ class Operation:
     `endpoint` is a function with typed parameters, or else an ASGI callable. Of the latter, `body`
     is what it reads and `depends` are dependencies whose parameters it reads by itself. `answer` is
     for an endpoint that returns a `Response`. `events` is called when the description is asked for.
-    `who` says who calls, before anything of the request is read; `None` lets everyone in.
+    `who` says who calls, before anything of the request is read; `None` lets everyone in. The
+    caller needs one of the `roles`.
     """
 
     method: str
@@ -58,6 +60,7 @@ class Operation:
     description: str | None = None
     tag: str | None = None
     who: Identify | None = current_caller
+    roles: Sequence[Role] = USERS
     body: type[BaseModel] | None = None
     is_body_optional: bool = False
     examples: Mapping[str, Any] = field(default_factory=dict)
@@ -101,7 +104,7 @@ class OperationRoute(Route):
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         operation = self.operation
         if operation.who is not None:
-            await identify_caller(scope, operation.who)
+            await identify_caller(scope, operation.who, operation.roles)
             await admit_request(scope, caller_of(scope).user_id)
         if self._is_typed:
             await self._typed_endpoint(scope, receive, send)

@@ -26,7 +26,7 @@ from sk_agents.exceptions import (
     Unauthenticated,
 )
 from sk_agents.http.body import read_json
-from sk_agents.http.caller import current_caller
+from sk_agents.http.caller import USERS, current_caller, require_role
 from sk_agents.http.limits import admit_request, limits_of
 from sk_agents.http.sse import WRITE_SECONDS
 from sk_agents.skagents.models import Handler, InvokeFailure, Outputs, PartialResponse
@@ -62,6 +62,7 @@ async def serve_websocket(
     with ExitStack() as stack:
         try:
             caller = await current_caller(websocket)
+            require_role(caller, USERS)
             await admit_request(websocket.scope, caller.user_id)
             stack.enter_context(limits_of(websocket).slots.held(caller.user_id))
             inputs = await _input(websocket, adapter)

@@ -185,6 +185,12 @@ class ToolCallContent(Outgoing):
     digest: str
     kind: str = "tool"
     choices: list[str] | None = None
+    review: dict[str, Any] | None = Field(
+        None,
+        description="Who decides instead of the requester, the votes so far, and how many are "
+        "missing.",
+        exclude_if=lambda value: value is None,
+    )
 
 
 class HitlResponse(RequestIds):

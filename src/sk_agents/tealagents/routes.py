@@ -22,7 +22,7 @@ from sk_agents.engine.engine import Engine
 from sk_agents.engine.models import RunStatus
 from sk_agents.exceptions import InvalidInput, TealError
 from sk_agents.http.body import body_of
-from sk_agents.http.caller import RequestCaller, caller_of
+from sk_agents.http.caller import DECIDERS, RequestCaller, caller_of
 from sk_agents.http.errors import DETAIL_JSON, Problem, run_failure_status
 from sk_agents.http.health import Health, agent_health_operations
 from sk_agents.http.ids import MAX_KEY_LENGTH, canonical_uuid, correlation_id_of, idempotency_key
@@ -202,6 +202,8 @@ class Endpoints(_Endpoint):
         """Decide what a paused request waits for, and wait for the answer."""
         handler = self._handler(request.scope)
         accepted = await handler.decide(caller, request_id, resume, key=key, task_id=task_id)
+        if accepted.user_id != caller.user_id:
+            return _json(await handler.review(caller, accepted, _root(request.scope)))
         return _reply(request.scope, handler, accepted.ids, await handler.outcome(accepted))
 
     async def resume_stream(
@@ -218,6 +220,10 @@ class Endpoints(_Endpoint):
         slot = slots.held(caller.user_id)
         try:
             accepted = await handler.decide(caller, request_id, resume, key=key, task_id=task_id)
+            if accepted.user_id != caller.user_id:
+                # The answer is not theirs to read.
+                slot.release()
+                return _json(await handler.review(caller, accepted, _root(request.scope)))
             stream = self._stream(request.scope, handler, accepted)
         except BaseException:
             slot.release()
@@ -319,14 +325,19 @@ def teal_operations(served: ServedTealAgent, health: Health) -> list[Operation]:
                 resume,
                 do.resume,
                 "Decide, and wait for the answer",
-                {**asked, "answer": StateResponse | RejectedToolResponse, "errors": _ASKING},
+                {
+                    **asked,
+                    "answer": StateResponse | RejectedToolResponse,
+                    "errors": (*_ASKING, 403),
+                    "roles": DECIDERS,
+                },
             ),
             (
                 "POST",
                 f"{resume}/sse",
                 do.resume_stream,
                 "Decide, and read the answer as it appears",
-                {**asked, **streaming},
+                {**asked, **streaming, "errors": (*_ASKING[:-1], 403), "roles": DECIDERS},
             ),
         ]
     operations = [

@@ -130,6 +130,7 @@ def _command(
         on_disconnect="continue",
         authorization=caller.authorization,
         quota=quota,
+        user_name=caller.name,
     )
 
 

@@ -92,10 +92,44 @@ class CostView(WireModel):
     currency: str
 
 
+class AudienceView(WireModel):
+    """Who may decide: people with one of the roles, in one of the groups, or named."""
+
+    roles: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+
+
+class VoteView(WireModel):
+    """What one person said. `right` is the role, group or name by which they may."""
+
+    voter: str
+    voter_name: str | None = None
+    right: str = ""
+    approved: bool
+    at: str = ""
+    message: Sometimes[str] = None
+
+
+class ReviewView(WireModel):
+    """How others than the requester decide: `missing` more of them have to say yes, one no
+    rejects. At its end it is denied, held, or escalated to the group `escalate_to`."""
+
+    audience: AudienceView
+    quorum: int = 1
+    not_requester: bool = False
+    on_expiry: Literal["deny", "hold", "escalate"] = "deny"
+    escalate_to: Sometimes[str] = None
+    share_conversation: bool = False
+    votes: tuple[VoteView, ...] = ()
+    missing: int = 1
+
+
 class AskedCall(WireModel):
     """What a person must see to decide: `tool_input` is exactly what will run, and `digest` stands
     for all of it. `preview` is what the call would have changed when it was asked about, as a
-    unified diff. `budget` says how much of a budget is spent, if that is why it is asked."""
+    unified diff. With a `review`, others than the requester decide. `budget` says how much of a
+    budget is spent, if that is why it is asked."""
 
     approval_id: str
     interaction_id: str = ""
@@ -108,6 +142,7 @@ class AskedCall(WireModel):
     choices: Sometimes[tuple[str, ...]] = None
     answer_schema: Sometimes[dict[str, Any]] = Field(None, alias="schema")
     preview: Sometimes[str] = None
+    review: Sometimes[ReviewView] = None
     budget: Sometimes[str] = None
 
 
@@ -195,6 +230,7 @@ class DecisionMade(StreamEvent):
     tool_name: str = ""
     by: Decider
     decided_by: str | None = None
+    decided_by_name: Sometimes[str] = None
     message: Sometimes[str] = None
     edited_arguments: Sometimes[dict[str, Any]] = None
     choice: Sometimes[Choice] = None
@@ -207,6 +243,39 @@ class Approved(DecisionMade):
 
 class Rejected(DecisionMade):
     pass
+
+
+class _Voting(StreamEvent):
+    """`missing` is how many more people have to say yes after it."""
+
+    approval_id: str
+    call_id: str
+    tool_name: str = ""
+    missing: int = 1
+
+
+class VoteEvent(_Voting):
+    """One of those who decide said yes or no; it replaces what they said before."""
+
+    voter: str
+    voter_name: str | None = None
+    approved: bool
+    message: Sometimes[str] = None
+
+
+class VoteWithdrawal(_Voting):
+    """A yes was taken back."""
+
+    voter: str
+    voter_name: str | None = None
+
+
+class ReviewExtension(_Voting):
+    """The time of an approval was over, and it goes on: with another audience, or without a
+    limit."""
+
+    audience: AudienceView
+    expires_at: str | None = None
 
 
 class InteractionCancelled(StreamEvent):
@@ -297,6 +366,9 @@ Event = (
     | ToolCallEvent
     | ToolResultEvent
     | ApprovalRequired
+    | VoteEvent
+    | VoteWithdrawal
+    | ReviewExtension
     | Approved
     | Rejected
     | InteractionCancelled
@@ -315,6 +387,9 @@ EVENTS: Mapping[str, type[Event]] = {
     "tool_result": ToolResultEvent,
     "answer": AnswerEvent,
     "approval_required": ApprovalRequired,
+    "vote_cast": VoteEvent,
+    "vote_withdrawn": VoteWithdrawal,
+    "review_extended": ReviewExtension,
     "approved": Approved,
     "rejected": Rejected,
     "cancelled": InteractionCancelled,

@@ -31,6 +31,14 @@ _DECIDED = {
     "by": "human",
     "decided_by": "alice",
 }
+_VOTE = {
+    "approval_id": "approval_abc123",
+    **_INTERACTION,
+    **_CALL,
+    "missing": 1,
+    "voter": "bob",
+    "voter_name": "Bob",
+}
 _PREVIEW = {**_INTERACTION, "round": 1, "attempt": 1, "offset": 0}
 _EXAMPLES: Mapping[str, dict[str, Any]] = {
     "interaction_started": {
@@ -52,6 +60,16 @@ _EXAMPLES: Mapping[str, dict[str, Any]] = {
         "tool_input": '{"query": "weather"}',
         "digest": "5d41402abc4b2a76b9719d911017c592",
         "expires_at": "2025-01-16T10:00:00+00:00",
+    },
+    "vote_cast": {**_VOTE, "approved": True},
+    "vote_withdrawn": {**_VOTE, "missing": 2},
+    "review_extended": {
+        "approval_id": "approval_abc123",
+        **_INTERACTION,
+        **_CALL,
+        "missing": 1,
+        "audience": {"roles": [], "groups": ["board"], "users": []},
+        "expires_at": "2025-01-16T10:30:00+00:00",
     },
     "approved": _DECIDED,
     "rejected": {**_DECIDED, "message": "not this one"},

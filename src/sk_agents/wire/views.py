@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from sk_agents.wire.events import (
+    SOMETIMES,
     AgentEvent,
     AskedCall,
     CostView,
@@ -38,19 +39,34 @@ class DecisionView(WireModel):
     approved: bool
     by: Decider
     decided_by: str | None
+    decided_by_name: Sometimes[str] = None
     decided_at: str
     message: str | None
     edited_arguments: dict[str, Any] | None
     choice: str | None
 
 
+class SharedTurn(WireModel):
+    """What was said and answered before a call, for those who decide about it."""
+
+    user_message: str
+    answer: str | None = None
+
+
 class ApprovalView(AskedCall):
-    """An approval, in whichever chat it was asked."""
+    """An approval, in whichever chat it was asked. `requested_by` is what the person is called
+    whose message led to the call; `chat_id` is empty for everyone else. Of an approval with a
+    `review`, `may_decide` says whether the caller is one of those who decide now, `my_vote` what
+    they said; `conversation` is there if the rule shares it."""
 
     chat_id: str
     agent: str = ""
     state: str = "pending"
     requested_at: str = ""
+    requested_by: str = ""
+    may_decide: Sometimes[bool] = None
+    my_vote: Sometimes[bool] = None
+    conversation: Sometimes[tuple[SharedTurn, ...]] = None
     late_result: Sometimes[str] = None
     decision: Sometimes[DecisionView] = None
 
@@ -206,7 +222,8 @@ class SignInView(WireModel):
 
     The page signs in as `page_client_id`, programs on the user's computer as `cli_client_id`: with
     the authorization code and PKCE, or the latter with a device code. Without that id it must be
-    brought along. `parameters` go with each request to the issuer.
+    brought along. `parameters` go with each request to the issuer. `loopback_host` is the host
+    under which the issuer knows the address to which a program's sign-in returns.
     """
 
     method: Literal["none", "key", "token", "oidc"]
@@ -215,6 +232,7 @@ class SignInView(WireModel):
     cli_client_id: str | None = None
     scopes: list[str] = []
     parameters: dict[str, str] = {}
+    loopback_host: str = "127.0.0.1"
     authorization_endpoint: str | None = None
     token_endpoint: str | None = None
     device_authorization_endpoint: str | None = None
@@ -232,11 +250,13 @@ class MeView(WireModel):
 
 
 class Processed(WireModel):
-    """The server's receipt for a decision."""
+    """The server's receipt for a decision. Where several people decide, `missing` is how many more
+    of them have to say yes; with 0 the call is decided about."""
 
     status: Literal["processed"] = "processed"
     approval_id: str
     approved: bool
+    missing: Annotated[int | None, SOMETIMES, Field(exclude_if=lambda value: value is None)] = None
 
 
 class Cancelling(WireModel):

@@ -2,7 +2,9 @@
 import { ask, send } from "./request";
 import type {
   AgentList,
+  ApprovalDecision,
   ApprovalPage,
+  ApprovalView,
   BranchChoice,
   BranchList,
   Cancelling,
@@ -23,8 +25,8 @@ import type {
 
 export interface Readiness {
   status: string;
-  version: string;
-  dependencies: Record<string, { status: string; kind: string; durability?: string }>;
+  /** For operators only. */
+  dependencies?: Record<string, { status: string; kind: string; durability?: string }>;
 }
 
 export interface LogEvent {
@@ -117,6 +119,15 @@ export const chooseBranch = (chat: string, id: string) =>
 
 export const approvals = (cursor?: string) =>
   ask<ApprovalPage>(`/approvals?limit=100${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`);
+
+export const approval = (id: string) => ask<ApprovalView>(place("approvals", id));
+
+/** As one of several who decide, perhaps about a call of another user's chat. */
+export const vote = (id: string, body: ApprovalDecision, key: string) =>
+  ask<Processed>(place("approvals", id), { method: "POST", body, key });
+
+export const withdrawVote = (id: string) =>
+  send(place("approvals", id, "vote"), { method: "DELETE" });
 
 export const grants = () => ask<GrantPage>("/grants?limit=100");
 export const revoke = (id: string) => send(place("grants", id), { method: "DELETE" });

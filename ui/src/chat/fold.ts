@@ -1,8 +1,10 @@
 /** Adds a frame of the stream to a run. A pure function. */
 import type { FrameOf, RunFrame } from "../api/frames";
+import type { ReviewView } from "../api/schema";
 import {
   newCall,
   NO_TEXT,
+  type ApprovalRequest,
   type CallStep,
   type PartialText,
   type Moment,
@@ -86,6 +88,13 @@ export function folded(run: Run, frame: RunFrame): Run {
         }),
         () => newCall(frame.call_id, frame.tool_name, frame.tool_input),
       );
+    case "vote_cast":
+    case "vote_withdrawn":
+    case "review_extended":
+      return withCall(run, frame.call_id, (call) => ({
+        ...call,
+        approval: call.approval && afterVoting(call.approval, frame),
+      }));
     case "approved":
     case "rejected":
       return decided(run, frame, moment(frame.name === "approved" ? "approved" : "refused", frame));
@@ -129,6 +138,37 @@ function withPartialAnswer(run: Run): Run {
   return { ...run, steps: [...run.steps, { kind: "answer", text, isCut: true }], preview: null };
 }
 
+/** The approval after one of those who decide voted, or after its time was over. */
+function afterVoting(
+  approval: ApprovalRequest,
+  frame: FrameOf<"vote_cast" | "vote_withdrawn" | "review_extended">,
+): ApprovalRequest {
+  const { missing } = frame;
+  if (frame.name === "review_extended") {
+    const { audience, expires_at } = frame;
+    const review = approval.review ?? NEW_REVIEW;
+    return { ...approval, expires_at, review: { ...review, audience, missing } };
+  }
+  if (!approval.review) return approval;
+  const votes = approval.review.votes.filter((vote) => vote.voter !== frame.voter);
+  if (frame.name === "vote_cast") {
+    const { voter, voter_name, approved, message, at } = frame;
+    votes.push({ voter, voter_name, approved, message: message ?? null, at, right: "" });
+  }
+  return { ...approval, review: { ...approval.review, votes, missing } };
+}
+
+/** Of an approval that its requester did not decide in time, and that is a group's now. */
+const NEW_REVIEW: ReviewView = {
+  audience: { roles: [], groups: [], users: [] },
+  quorum: 1,
+  not_requester: false,
+  on_expiry: "deny",
+  share_conversation: false,
+  votes: [],
+  missing: 1,
+};
+
 function decided(run: Run, frame: FrameOf<"approved" | "rejected">, when: Moment): Run {
   const approved = frame.name === "approved";
   return withCall(
@@ -142,7 +182,7 @@ function decided(run: Run, frame: FrameOf<"approved" | "rejected">, when: Moment
       verdict: {
         approved,
         by: frame.by,
-        decidedBy: frame.decided_by,
+        decidedBy: frame.decided_by_name ?? frame.decided_by,
         message: frame.message ?? null,
         edited: frame.edited_arguments ?? null,
         choice: frame.choice ?? null,

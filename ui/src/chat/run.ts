@@ -24,6 +24,7 @@ export type ApprovalRequest = Pick<
   | "late_result"
   | "budget"
   | "preview"
+  | "review"
 >;
 
 export interface Verdict {

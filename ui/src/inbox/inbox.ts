@@ -7,7 +7,8 @@ import type { ApprovalView, NamedDecision } from "../api/schema";
 import { notify } from "./notifications";
 
 export const waiting = signal<ApprovalView[]>([]);
-export const count = computed(() => waiting.value.length);
+/** Those that wait for this user; the others wait for other people. */
+export const count = computed(() => waiting.value.filter(isForMe).length);
 export const isOpen = signal(false);
 
 const VISIBLE_MS = 5_000;
@@ -17,6 +18,9 @@ const channel = "BroadcastChannel" in window ? new BroadcastChannel("teal.approv
 const announced = new Set<string>();
 let isFirst = true;
 let timer = 0;
+
+const isForMe = (entry: ApprovalView): boolean =>
+  !entry.review || (entry.may_decide === true && entry.my_vote !== true);
 
 export type Decision = Omit<NamedDecision, "approval_id" | "digest">;
 
@@ -47,13 +51,17 @@ export function keepRefreshing(): void {
 export async function decide(
   chat: string,
   run: string,
-  shown: { approval_id: string; digest: string },
+  shown: Pick<ApprovalView, "approval_id" | "digest" | "review">,
   decision: Decision,
 ): Promise<Outcome> {
-  const body = { ...decision, approval_id: shown.approval_id, digest: shown.digest };
+  const { approval_id, digest } = shown;
   try {
-    await server.decide(chat, run, body, randomId());
-    waiting.value = waiting.peek().filter((entry) => entry.approval_id !== shown.approval_id);
+    const { missing } = shown.review
+      ? await server.vote(approval_id, { ...decision, digest }, randomId())
+      : await server.decide(chat, run, { ...decision, approval_id, digest }, randomId());
+    if (!missing) {
+      waiting.value = waiting.peek().filter((entry) => entry.approval_id !== approval_id);
+    }
     return { ok: true, problem: "" };
   } catch (error) {
     return { ok: false, problem: refusalText(error) };
@@ -63,26 +71,41 @@ export async function decide(
   }
 }
 
+/** Take a vote back that has not decided anything. */
+export async function withdrawVote(id: string): Promise<Outcome> {
+  try {
+    await server.withdrawVote(id);
+    return { ok: true, problem: "" };
+  } catch (error) {
+    return { ok: false, problem: refusalText(error) };
+  } finally {
+    channel?.postMessage("decided");
+    await refresh();
+  }
+}
+
 function refusalText(error: unknown): string {
   const made = error instanceof ServerProblem ? error.members["decision"] : undefined;
   if (made === undefined) return errorText(error);
   const {
     approved,
+    decided_by_name: name,
     decided_by: who,
     by,
   } = made as {
     approved: boolean;
+    decided_by_name: string | null;
     decided_by: string | null;
     by: string;
   };
-  return `Already ${approved ? "approved" : "rejected"} by ${who ?? by}.`;
+  return `Already ${approved ? "approved" : "rejected"} by ${name ?? who ?? by}.`;
 }
 
 function announce(approvals: ApprovalView[]): void {
   for (const approval of approvals) {
     if (announced.has(approval.approval_id)) continue;
     announced.add(approval.approval_id);
-    if (!isFirst && document.hidden) notify(approval);
+    if (!isFirst && document.hidden && isForMe(approval)) notify(approval);
   }
   isFirst = false;
 }

@@ -22,7 +22,8 @@ export function notify(approval: ApprovalView): void {
   });
   note.addEventListener("click", () => {
     window.focus();
-    location.hash = `#/${approval.chat_id}`;
+    // Of another user's chat only the call is there to be seen: in the inbox.
+    if (approval.chat_id) location.hash = `#/${approval.chat_id}`;
     note.close();
   });
 }

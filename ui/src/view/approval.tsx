@@ -1,7 +1,7 @@
 /** A call that waits for a decision, with everything that the decision is about. */
 import { useState } from "preact/hooks";
 
-import { decide, type Decision } from "../inbox/inbox";
+import { decide, waiting, withdrawVote, type Decision } from "../inbox/inbox";
 import type { ApprovalRequest } from "../chat/run";
 import { toolOf } from "../page/openchat";
 import { parsedObject } from "../text/json";
@@ -11,6 +11,7 @@ import { ArgumentForm } from "./argumentform";
 import { Arguments } from "./arguments";
 import { LongText } from "./longtext";
 import { Preview } from "./preview";
+import { Review } from "./review";
 import { VisibleText } from "./visibletext";
 
 interface ApprovalProps {
@@ -34,6 +35,11 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
   const [isBusy, setBusy] = useState(false);
   const [problem, setProblem] = useState("");
   const tool = toolOf(agent, approval.tool_name);
+  const { review } = approval;
+  // A chat's own stream does not say whether its reader is one of those who decide.
+  const known = waiting.value.find((entry) => entry.approval_id === approval.approval_id);
+  const mayDecide = !review || known?.may_decide === true;
+  const hasVoted = known?.my_vote === true;
   const send = async (decision: Decision): Promise<void> => {
     if (isBusy) return;
     setBusy(true);
@@ -42,9 +48,17 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
     setProblem(outcome.problem);
     if (outcome.ok) onDecided?.();
   };
+  const withdraw = async (): Promise<void> => {
+    setBusy(true);
+    const outcome = await withdrawVote(approval.approval_id);
+    setBusy(false);
+    setProblem(outcome.problem);
+  };
   return (
     <section class="approval" aria-label={`Approval: ${approval.tool_name}`} tabIndex={-1}>
-      <p class="question">{QUESTIONS[approval.kind]}</p>
+      <p class="question">
+        {mayDecide ? QUESTIONS[approval.kind] : "This call waits for the approval of others."}
+      </p>
       {approval.budget && <p>{approval.budget}</p>}
       {tool && <p class="muted">{tool.description}</p>}
       {approval.kind === "question" && <AskedQuestion input={approval.tool_input} />}
@@ -66,28 +80,39 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
           <span title={fullDate(approval.expires_at)}>{until(approval.expires_at)}</span>
         )}
       </p>
+      {review && <Review approval={approval.approval_id} review={review} mayDecide={mayDecide} />}
       {approval.kind !== "tool" && (
         <DecisionForm approval={approval} isBusy={isBusy} onDecide={send} />
       )}
-      {approval.kind === "tool" && mode === "idle" && (
+      {approval.kind === "tool" && mode === "idle" && mayDecide && (
         <div class="actions">
-          <button class="primary" disabled={isBusy} onClick={() => void send({ approved: true })}>
-            Approve
-          </button>
+          {hasVoted ? (
+            <button disabled={isBusy} onClick={() => void withdraw()}>
+              Withdraw my vote
+            </button>
+          ) : (
+            <button class="primary" disabled={isBusy} onClick={() => void send({ approved: true })}>
+              Approve
+            </button>
+          )}
           <button disabled={isBusy} onClick={() => setMode("rejecting")}>
             Reject…
           </button>
-          <button disabled={isBusy} onClick={() => setMode("editing")}>
-            Edit…
-          </button>
-          <button
-            class="quiet"
-            disabled={isBusy}
-            title="Do not ask again about this tool in this chat. You can revoke this in the inbox."
-            onClick={() => void send({ approved: true, remember: "thread" })}
-          >
-            Allow in this chat
-          </button>
+          {(!review || review.quorum === 1) && (
+            <button disabled={isBusy} onClick={() => setMode("editing")}>
+              Edit…
+            </button>
+          )}
+          {!review && (
+            <button
+              class="quiet"
+              disabled={isBusy}
+              title="Do not ask again about this tool in this chat. You can revoke this in the inbox."
+              onClick={() => void send({ approved: true, remember: "thread" })}
+            >
+              Allow in this chat
+            </button>
+          )}
         </div>
       )}
       {mode === "editing" && (

@@ -12,6 +12,7 @@ import { ago } from "../text/time";
 import { Approval } from "./approval";
 import { Dialog } from "./dialog";
 import { Risk } from "./risk";
+import { VisibleText } from "./visibletext";
 
 export function InboxDialog() {
   if (!inbox.isOpen.value) return null;
@@ -28,11 +29,19 @@ export function InboxDialog() {
             <code>{entry.tool_name}</code>
             <Risk effect={toolOf(entry.agent, entry.tool_name)?.effect} />
             <span class="muted">
-              {entry.agent}, {ago(entry.requested_at)}
+              {entry.agent}
+              {entry.review && (
+                <>
+                  , asked by <VisibleText text={entry.requested_by} />
+                </>
+              )}
+              , {ago(entry.requested_at)}
             </span>
-            <a href={addressOf(entry.chat_id)} onClick={close}>
-              Open the chat
-            </a>
+            {entry.chat_id && (
+              <a href={addressOf(entry.chat_id)} onClick={close}>
+                Open the chat
+              </a>
+            )}
           </header>
           <div class="call-body">
             <Approval

@@ -63,7 +63,7 @@ export function Welcome({ openChat }: { openChat: OpenChat }) {
 }
 
 function Facts() {
-  const store = health.value?.dependencies["store"];
+  const store = health.value?.dependencies?.["store"];
   return (
     <details class="facts-box">
       <summary>Which model answers, and where are chats kept?</summary>

@@ -29,6 +29,14 @@ def doctor(
     ] = None,
     token: Token = None,
     user: User = None,
+    check_token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Instead: print what the token in this file (- for standard input) says, and what "
+            "would be refused about it.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check configuration, store, network, MCP servers, models, machine and a running server.
@@ -42,6 +50,7 @@ def doctor(
       teal doctor agents --offline
       teal doctor agents --store sqlite:///var/lib/teal/teal.sqlite --json
       teal doctor --server https://agents.example.org
+      teal doctor --check-token token.txt
 
     \b
     Exit codes: 0 nothing failed (there may be warnings), 1 something failed, 2 bad usage.
@@ -54,6 +63,7 @@ def doctor(
         store=store,
         model_timeout=None if offline else model_timeout,
         access=access,
+        token_source=check_token,
         as_json=as_json,
     )
     raise typer.Exit(code)

@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -33,6 +34,7 @@ CONFIGURATION = "configuration"
 DISTRIBUTION = "teal-agents"
 SHOWN_PACKAGES = ("fastapi", "uvicorn", "pydantic", "aiohttp", "apsw")
 MB = 1024**2
+TOKEN_AUTHORIZERS = ("entra", "oidc")
 LITTLE_DISK = 1024 * MB
 TOO_LITTLE_DISK = 100 * MB
 
@@ -43,9 +45,11 @@ def run_checks(
     store: str | None,
     model_timeout: float | None,
     access: ServerAccess | None,
+    token_source: str | None,
     as_json: bool,
 ) -> Exit:
-    """Check everything, but no model without a `model_timeout` and no server without `access`."""
+    """Check everything, but no model without a `model_timeout` and no server without `access`; or
+    a token alone."""
 
     async def checks() -> AsyncIterator[Finding]:
         version = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
@@ -56,6 +60,10 @@ def run_checks(
         except ConfigurationError as error:
             yield _misconfigured("settings", error)
         else:
+            if token_source is not None:
+                async for finding in _token_checks(settings, token_source):
+                    yield finding
+                return
             async for finding in _local_checks(config, settings, model_timeout):
                 yield finding
         if access is not None:
@@ -75,6 +83,8 @@ async def _local_checks(
     config: Sequence[Path], settings: Settings, model_timeout: float | None
 ) -> AsyncIterator[Finding]:
     yield _check_authorizer(settings)
+    async for finding in _issuer_checks(settings, is_tried=model_timeout is not None):
+        yield finding
     try:
         settings, offer = await served_agents(config, settings)
         parts = build_parts(settings, offer.files)
@@ -123,6 +133,28 @@ def _version(name: str) -> str | None:
         return None
 
 
+async def _issuer_checks(settings: Settings, *, is_tried: bool) -> AsyncIterator[Finding]:
+    if is_tried and settings.authorizer in TOKEN_AUTHORIZERS:
+        # PyJWT and aiohttp are slow to load, and most configurations do without.
+        from sk_agents.cli.doctor.token_checks import check_issuers  # noqa: PLC0415
+
+        with suppress(ConfigurationError):  # it is a finding already
+            async for finding in check_issuers(build_authorizer(settings)):
+                yield finding
+
+
+async def _token_checks(settings: Settings, source: str) -> AsyncIterator[Finding]:
+    from sk_agents.cli.doctor.token_checks import check_token  # noqa: PLC0415  # as above
+
+    try:
+        authorizer = build_authorizer(settings)
+    except ConfigurationError as error:
+        yield _misconfigured("callers", error)
+        return
+    async for finding in check_token(authorizer, source):
+        yield finding
+
+
 def _check_authorizer(settings: Settings) -> Finding:
     try:
         authorizer = build_authorizer(settings)
@@ -135,7 +167,7 @@ def _check_authorizer(settings: Settings) -> Finding:
             "callers",
             "warn",
             f"{name} checks no tokens, at {settings.host}",
-            "for more than development set TA_AUTHORIZER_MODULE and TA_AUTHORIZER_CLASS",
+            "for more than development set TA_AUTHORIZER to entra, oidc or keys",
         )
     return Finding("callers", "ok", name)
 

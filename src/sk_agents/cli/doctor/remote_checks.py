@@ -55,6 +55,7 @@ MODEL_EVENTS = Answer | AnswerDelta | Thinking | ThinkingDelta | ToolCall | Appr
 # The doctor's own server is on loopback, for a moment and for the doctor alone.
 OWN_SERVER = {
     "store": "memory:",
+    "authorizer": None,
     "authorizer_module": None,
     "authorizer_class": None,
     "persistence_module": None,
@@ -205,7 +206,7 @@ async def _check_health(access: ServerAccess) -> Finding:
             health = await link.call(ServerRequest("GET", "/health/ready"))
     except TealServerError as error:
         detail = f"{access.server} answers {error.status}"
-        return Finding("server", "fail", detail, "GET /health/ready names what is down")
+        return Finding("server", "fail", detail, "the server's log names what is down")
     except TimeoutError:
         detail = f"{access.server} does not answer in {SERVER_TIMEOUT:g} s"
         return Finding("server", "fail", detail, is_it_teal)
@@ -218,7 +219,15 @@ async def _check_health(access: ServerAccess) -> Finding:
     if version != __version__:
         detail = f"{access.server} has version {version}, this command has {__version__}"
         return Finding("server", "warn", detail, "install the same version on both sides")
-    return Finding("server", "ok", f"{access.server} is healthy, version {version}")
+    workers = health.get("workers") or []
+    away = [str(worker["number"]) for worker in workers if worker["state"] != "ready"]
+    if away:
+        detail = (
+            f"{access.server}: of {len(workers)} workers these are not ready: {', '.join(away)}"
+        )
+        return Finding("server", "warn", detail, "the server's log says why they ended")
+    count = f", {len(workers)} workers" if workers else ""
+    return Finding("server", "ok", f"{access.server} is healthy, version {version}{count}")
 
 
 async def _check_agents(access: ServerAccess) -> Finding:

@@ -28,7 +28,7 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.log.commits import Pending
 from sk_agents.engine.log.state import Run
-from sk_agents.engine.models import ApprovalState, Entry
+from sk_agents.engine.models import ApprovalState, Entry, demands_of
 from sk_agents.engine.ports import Clock, Ids, Store
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.catalog import RACES, ThreadCatalog
@@ -258,9 +258,9 @@ def decision_events(
     if approval.audience.keys:
         # Before anything of what was sent: it is not for everyone to learn what would fit.
         reviews.right_to_vote(approval, known.head.user_id, command.user_id, command.memberships)
-        _check_vote(command, request)
     elif command.user_id != known.head.user_id:
         raise ApprovalNotFound(approval_id=request.approval_id)
+    _check_vote(command, request)
     _check_verb(command, request)
     if request.kind == "question" and command.approved:
         _check_answer(request, command.answer, agent)
@@ -301,9 +301,9 @@ def decision_events(
 
 
 def _check_vote(command: DecideApproval, request: ApprovalRequested) -> None:
-    if command.remember is not None:
-        raise InvalidInput("A call that others decide about is asked about each time.")
     review = request.review
+    if command.remember is not None and demands_of(review) is not None:
+        raise InvalidInput("A call that others decide about is asked about each time.")
     if command.edited_arguments is not None and review is not None and review.quorum > 1:
         raise InvalidInput(
             "Several people decide about this call as it is shown: reject it and say what to "
@@ -354,10 +354,10 @@ def _checked_edit(
     wanted = wanted.model_copy(update={"arguments": checked})
     if agent.policy.verdict(wanted, spec) == "deny":
         raise Forbidden("Policy denies the call as edited.")
-    asked, review = call.approval and call.approval.request.review, None
+    asked, review = call.approval.request.review if call.approval else None, None
     if agent.policy.verdict(wanted, spec) == "ask":
         review = agent.policy.review(wanted, spec)
-    if (review and review.demands) != (asked and asked.demands):
+    if demands_of(review) != demands_of(asked):
         raise Forbidden("Other people decide about the call as edited: reject it instead.")
     return checked, steps.digest_of(known.head.thread_id, run.run_id, wanted, spec, review)
 

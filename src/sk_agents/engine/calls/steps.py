@@ -17,6 +17,7 @@ from sk_agents.engine.models import (
     Effect,
     Review,
     ToolCall,
+    demands_of,
 )
 from sk_agents.engine.turns import ToolSpec
 
@@ -110,7 +111,7 @@ def digest_of(
         tool=call.name,
         definition_digest=spec.definition_digest if spec is not None else "",
         arguments=call.arguments,
-        demands=review.demands if review is not None else None,
+        demands=demands_of(review),
     )
 
 
@@ -177,7 +178,7 @@ def _next_step(case: Case) -> Step:
         return Ask()
     if case.verdict == "allow":
         return Start()
-    if case.review is not None and case.review.demands is not None:
+    if demands_of(case.review) is not None:
         # A requester's standing approval does not stand for others.
         return Ask()
     for grant in case.state.grants.values():
@@ -254,6 +255,7 @@ def _is_as_shown(case: Case, request: ApprovalRequested) -> bool:
         and request.digest == case.digest_of(asked)
         # Not `==`: to Python, true is 1.
         and digest({name: request.shown.get(name) for name in shown}) == digest(shown)
+        and (kind != "tool" or demands_of(request.review) == demands_of(case.review))
     )
 
 

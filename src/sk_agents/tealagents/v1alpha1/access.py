@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sk_agents.engine.calls.reviews import is_concerned
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import Thread
@@ -39,9 +40,18 @@ class TaskAccess:
         return head
 
     async def request(
-        self, caller: Caller, request_id: str, task_id: str | None
+        self,
+        caller: Caller,
+        request_id: str,
+        task_id: str | None,
+        *,
+        is_approver_welcome: bool = False,
     ) -> tuple[KnownThread, Run]:
-        """The request and its task; `task_id` helps a store that cannot find it otherwise."""
+        """The request and its task; `task_id` helps a store that cannot find it otherwise.
+
+        With `is_approver_welcome` also another's, if the caller is one of those who decide about
+        one of its calls. What may be shown of it is the endpoint's to know.
+        """
         missing = RunNotFound(f"There is no request {request_id}.")
         if task_id is None:
             entry = await self._engine.catalog.run(request_id)
@@ -51,7 +61,12 @@ class TaskAccess:
         try:
             known = await self._engine.thread(task_id, caller.user_id)
         except ThreadNotFound as error:
-            raise self._refusal(error, missing) from None
+            owner = error.attributes.get("owner")
+            if not is_approver_welcome or owner is None:
+                raise self._refusal(error, missing) from None
+            known = await self._engine.thread(task_id, owner)
+            if not _concerns(known.state.runs.get(request_id), caller):
+                raise self._refusal(error, missing) from None
         run = known.state.runs.get(request_id)
         if run is None or not self.is_ours(known.head):
             raise missing
@@ -65,6 +80,14 @@ class TaskAccess:
         if "owner" in error.attributes and not self._served.hide_existence:
             return NotOwner()
         return missing
+
+
+def _concerns(run: Run | None, caller: Caller) -> bool:
+    approvals = [call.approval for call in run.calls.values()] if run is not None else []
+    return any(
+        approval is not None and is_concerned(approval, caller.user_id, caller.memberships)
+        for approval in approvals
+    )
 
 
 def _no_task(task_id: str) -> ThreadNotFound:

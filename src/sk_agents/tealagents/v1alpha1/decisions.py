@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sk_agents.engine.calls.call import Approval, Call
@@ -20,8 +20,16 @@ from sk_agents.tealagents.v1alpha1.agent import Progress
 Wanted = tuple[Approval, CallDecision]
 
 
-def wanted_decisions(progress: Progress, resume: ResumeRequest, key: str | None) -> list[Wanted]:
+def wanted_decisions(
+    progress: Progress,
+    resume: ResumeRequest,
+    key: str | None,
+    *,
+    is_decided_by: Callable[[Approval], bool] = lambda _: True,
+) -> list[Wanted]:
     """What to decide; nothing if the same request, known by its key, has decided it before.
+
+    An action without names is for all waiting calls that the caller decides about: `is_decided_by`.
 
     Raises:
         InvalidInput: neither an action nor decisions, or both; or the key was another request's.
@@ -44,7 +52,9 @@ def wanted_decisions(progress: Progress, resume: ResumeRequest, key: str | None)
         if resume.pause is None and progress.pauses > 1:
             decisions = recorded_decisions(progress)
             raise PauseRequired(members={"pause": progress.pause, "decisions": decisions})
-        waiting = list(progress.waiting_calls)
+        every = list(progress.waiting_calls)
+        # If the caller decides about none of them, the engine says why.
+        waiting = [one for one in every if is_decided_by(one[1])] or every
     else:
         waiting = _named(progress, resume.decisions)
     if not waiting:

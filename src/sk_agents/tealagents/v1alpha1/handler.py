@@ -7,10 +7,12 @@ after that happens in the engine: a client that leaves stops nothing.
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
+from sk_agents.engine.calls.call import Approval
+from sk_agents.engine.calls.reviews import is_concerned, right_to_vote
 from sk_agents.engine.commands import CancelRun, DecideApproval, OnDisconnect, StartRun
 from sk_agents.engine.defaults import RandomIds
 from sk_agents.engine.engine import Engine
@@ -136,6 +138,7 @@ class TealAgentsV1Alpha1Handler:
             on_disconnect=on_disconnect,
             authorization=caller.authorization,
             quota=quota,
+            user_name=caller.name,
         )
         accepted = await self._engine.start(command)
         if accepted.repeated and head is None:
@@ -168,11 +171,16 @@ class TealAgentsV1Alpha1Handler:
     ) -> AcceptedRequest:
         """Decide everything that a resume asks for, or nothing; then the request goes on.
 
+        Where others than the requester decide, it is one of them: what they may see of the request
+        then is `review`.
+
         Raises:
             Unauthenticated, RunNotFound: the request is another's, or there is none.
             TealError: see `wanted_decisions` and `Engine.decide`.
         """
-        known, run = await self._access.request(caller, request_id, task_id)
+        known, run = await self._access.request(
+            caller, request_id, task_id, is_approver_welcome=True
+        )
         request = self._accepted(known, run)
         try:
             await self._decide(caller, known, run, resume, key)
@@ -180,6 +188,16 @@ class TealAgentsV1Alpha1Handler:
             _name_request(error, request.ids)
             raise
         return request
+
+    async def review(
+        self, caller: Caller, request: AcceptedRequest, root: str = ""
+    ) -> dict[str, Any]:
+        """The request as it stands, for a caller who is one of those who decide about its calls."""
+        known, run = await self._access.request(
+            caller, request.ids.request_id, request.ids.task_id, is_approver_welcome=True
+        )
+        progress = await self.loop.progress(known, run)
+        return self.renderer(request.ids, root).review(progress, _concern_of(caller))
 
     async def cancel(
         self, caller: Caller, request_id: str, task_id: str | None = None
@@ -245,15 +263,21 @@ class TealAgentsV1Alpha1Handler:
                 answer=wanted.answer,
                 idempotency_key=key,
                 authorization=caller.authorization,
+                user_name=caller.name,
+                memberships=caller.memberships,
             )
-            for approval, wanted in wanted_decisions(progress, resume, key)
+            for approval, wanted in wanted_decisions(
+                progress, resume, key, is_decided_by=_decided_by(caller, known.head.user_id)
+            )
         ]
         if not commands:
             return
         try:
             await self._engine.decide(*commands)
         except ApprovalAlreadyDecided:
-            known, run = await self._access.request(caller, run.run_id, known.head.thread_id)
+            known, run = await self._access.request(
+                caller, run.run_id, known.head.thread_id, is_approver_welcome=True
+            )
             raise already_decided(await self.loop.progress(known, run)) from None
 
     def _accepted(self, known: KnownThread, run: Run) -> AcceptedRequest:
@@ -278,6 +302,25 @@ class TealAgentsV1Alpha1Handler:
 
     def _digest(self, message: UserMessage) -> str:
         return digest([self._served.agent, message.model_dump(mode="json", exclude={"on_busy"})])
+
+
+def _decided_by(caller: Caller, owner: str) -> Callable[[Approval], bool]:
+    """Whether the caller is one of those who decide."""
+
+    def is_decided_by(approval: Approval) -> bool:
+        if not approval.audience.keys:
+            return caller.user_id == owner
+        try:
+            right_to_vote(approval, owner, caller.user_id, caller.memberships)
+        except TealError:
+            return False
+        return True
+
+    return is_decided_by
+
+
+def _concern_of(caller: Caller) -> Callable[[Approval], bool]:
+    return lambda approval: is_concerned(approval, caller.user_id, caller.memberships)
 
 
 def _name_request(error: TealError, ids: StateIds) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from sk_agents.engine.events import Answered, Event, Imported, RunQueued, RunSta
 from sk_agents.engine.models import RunStatus, Thread, ThreadStatus, UserInput
 from sk_agents.exceptions import TealError
 from sk_agents.http.sse import frame
+from sk_agents.interactions import review_payload
 from sk_agents.ska_types import (
     AgentTask,
     AgentTaskItem,
@@ -97,6 +98,16 @@ class RequestRenderer:
             **{key: value for key, value in (content or {}).items() if key not in _IDS},
         }
 
+    def review(self, progress: Progress, concerns: Callable[[Approval], bool]) -> dict[str, Any]:
+        """What those who decide about a call may see of the request: its status and their calls,
+        never what was said."""
+        question = None
+        if progress.status is RunStatus.WAITING:
+            question = self._question(progress, concerns)
+        content = question.model_dump() if question is not None else None
+        status = STATUSES[progress.status]
+        return {**self._ids.fields(), "status": status, "content": content}
+
     def _fields(self, progress: Progress) -> dict[str, Any] | None:
         """The content as a dict. An answer's is made without building the model first."""
         text = _answer_text(progress)
@@ -159,12 +170,18 @@ class RequestRenderer:
             "extra_data": extra.model_dump() if extra is not None else None,
         }
 
-    def _question(self, progress: Progress) -> HitlResponse:
+    def _question(
+        self, progress: Progress, concerns: Callable[[Approval], bool] = lambda _: True
+    ) -> HitlResponse:
         return HitlResponse(
             **self._ids.fields(),
             approval_url=self._url("approve", progress.pause),
             rejection_url=self._url("reject", progress.pause),
-            tool_calls=[_shown(call, approval) for call, approval in progress.waiting_calls],
+            tool_calls=[
+                _shown(call, approval)
+                for call, approval in progress.waiting_calls
+                if concerns(approval)
+            ],
         )
 
     def _url(self, action: str, pause: int) -> str:
@@ -225,6 +242,7 @@ def _shown(call: Call, approval: Approval) -> ToolCallContent:
         digest=request.digest,
         kind=request.kind,
         choices=list(request.choices) if request.choices is not None else None,
+        review=review_payload(approval) if approval.audience.keys else None,
     )
 
 

@@ -1,0 +1,105 @@
+"""The server's own roles, and the one setting that says who has them.
+
+`user` talks to agents. `approver` decides what waits for them. `operator` sees how the server is,
+and no content. A person may have several. Rules of agent files name these roles and, beside them,
+any other role that a token or an access key has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from sk_agents.authorization.request_authorizer import Principal
+from sk_agents.config.strict_yaml import read_yaml
+from sk_agents.engine.models import audience_key
+from sk_agents.exceptions import ConfigurationError
+
+Role = Literal["user", "approver", "operator"]
+EVERY_ROLE: frozenset[Role] = frozenset(get_args(Role))
+
+_Names = Annotated[
+    frozenset[Annotated[str, Field(min_length=1, max_length=256)]], Field(strict=False)
+]
+
+
+class RoleMembers(BaseModel):
+    """Who has a role: one of these is enough. `roles` are those of tokens and access keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+    roles: _Names = frozenset()
+    groups: _Names = frozenset()
+    users: _Names = frozenset()
+
+    def include(self, principal: Principal) -> bool:
+        return (
+            principal.user_id in self.users
+            or not self.roles.isdisjoint(principal.roles)
+            or not self.groups.isdisjoint(principal.groups)
+        )
+
+
+class RoleMap:
+    """Without a mapping, a role of a token or key that has the name of ours is ours."""
+
+    def __init__(self, members: Mapping[Role, RoleMembers] | None = None) -> None:
+        if members is None:
+            members = {
+                "approver": RoleMembers(roles=frozenset({"approver"})),
+                "operator": RoleMembers(roles=frozenset({"operator"})),
+            }
+        self._members = dict(members)
+
+    def roles_of(self, principal: Principal) -> frozenset[Role]:
+        """Everyone is a `user`, unless the mapping says who is one."""
+        found = {role for role, members in self._members.items() if members.include(principal)}
+        return frozenset(found if "user" in self._members else found | {"user"})
+
+
+def memberships(principal: Principal, roles: frozenset[Role]) -> frozenset[str]:
+    """The keys of all audiences that this person belongs to.
+
+    Of our own roles only those that the mapping gives count: a token cannot name itself one.
+    """
+    foreign = principal.roles - EVERY_ROLE
+    return frozenset(
+        (
+            *(audience_key("role", role) for role in (*roles, *foreign)),
+            *(audience_key("group", group) for group in principal.groups),
+            audience_key("user", principal.user_id),
+        )
+    )
+
+
+def read_role_map(setting: str | None) -> RoleMap:
+    """From `TA_ROLES`: a JSON object, or the path of a YAML file.
+
+    Raises:
+        ConfigurationError: it cannot be read, or names a role or a key that there is not.
+    """
+    if setting is None:
+        return RoleMap()
+    document = _document(setting.strip())
+    try:
+        return RoleMap(_MAPPING.validate_python(document))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"] if part != "[key]")
+        raise ConfigurationError(f"TA_ROLES: {where or 'it'}: {first['msg']}") from None
+
+
+_MAPPING: TypeAdapter[dict[Role, RoleMembers]] = TypeAdapter(dict[Role, RoleMembers])
+
+
+def _document(setting: str) -> Any:
+    if not setting.startswith("{"):
+        return read_yaml(Path(setting).expanduser())
+    try:
+        return orjson.loads(setting)
+    except orjson.JSONDecodeError as error:
+        raise ConfigurationError(f"TA_ROLES: not valid JSON, at {error.pos}") from None

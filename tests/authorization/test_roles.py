@@ -1,0 +1,105 @@
+"""Who has which role, and what one setting says about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sk_agents.authorization.access_keys import KeysFile
+from sk_agents.authorization.key_authorizer import KeyAuthorizer
+from sk_agents.authorization.request_authorizer import Principal
+from sk_agents.authorization.roles import EVERY_ROLE, memberships, read_role_map
+from sk_agents.config.settings import Settings
+from sk_agents.exceptions import ConfigurationError, MissingRole
+from sk_agents.http.caller import USERS, Caller, CallerCheck, require_role
+from sk_agents.testing import HeaderAuthorizer
+from tests.chats.people import PeopleAuthorizer
+
+ADA = Principal("ada", groups=frozenset({"staff"}), roles=frozenset({"Teal.Approver"}))
+
+
+def test_without_a_mapping_everyone_is_a_user_and_a_role_of_our_name_is_ours() -> None:
+    roles = read_role_map(None)
+    assert roles.roles_of(ADA) == {"user"}
+    named = Principal("olga", roles=frozenset({"operator", "approver", "admin"}))
+    assert roles.roles_of(named) == EVERY_ROLE
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        '{"approver": {"roles": ["Teal.Approver"]}}',
+        '{"approver": {"groups": ["other", "staff"]}}',
+        '{"approver": {"users": ["ada"]}}',
+    ],
+)
+def test_role_is_given_by_a_role_a_group_or_a_name(mapping: str) -> None:
+    roles = read_role_map(mapping)
+    assert roles.roles_of(ADA) == {"user", "approver"}
+    assert roles.roles_of(Principal("eve", roles=EVERY_ROLE)) == {"user"}
+
+
+def test_mapping_of_users_keeps_the_others_out() -> None:
+    roles = read_role_map('{"user": {"groups": ["staff"]}}')
+    assert roles.roles_of(ADA) == {"user"}
+    assert roles.roles_of(Principal("eve")) == frozenset()
+
+
+def test_mapping_is_read_from_a_yaml_file(tmp_path: Path) -> None:
+    path = tmp_path / "roles.yaml"
+    path.write_text("operator:\n  users: [ada]\napprover:\n  groups: [staff]\n")
+    assert read_role_map(str(path)).roles_of(ADA) == EVERY_ROLE
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "not valid JSON"),
+        ('{"admin": {}}', "admin"),
+        ('{"approver": {"group": ["x"]}}', "approver.group"),
+        ('{"approver": {"groups": "finance"}}', "approver.groups"),
+        ('{"approver": {"groups": [""]}}', "approver.groups"),
+        ("/nowhere/roles.yaml", "No such file"),
+    ],
+)
+def test_mapping_that_cannot_be_used_stops_the_start(text: str, reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        read_role_map(text)
+
+
+def test_person_is_in_the_audiences_of_their_roles_groups_and_name() -> None:
+    found = memberships(ADA, frozenset({"user", "approver"}))
+    assert found == {
+        "role:user", "role:approver", "role:Teal.Approver", "group:staff", "user:ada",
+    }  # fmt: skip
+
+
+def test_token_cannot_name_itself_one_of_our_roles() -> None:
+    claims_it = Principal("eve", roles=EVERY_ROLE)
+    assert memberships(claims_it, frozenset({"user"})) == {"role:user", "user:eve"}
+
+
+async def test_caller_who_proves_nothing_has_every_role_and_one_who_does_has_theirs() -> None:
+    believed = await CallerCheck(HeaderAuthorizer()).identify([(b"authorization", b"ada")])
+    proven = await CallerCheck(PeopleAuthorizer()).identify(
+        [(b"authorization", b"ada;finance;operator")]
+    )
+    assert believed.roles == EVERY_ROLE
+    assert proven.roles == {"user", "operator"} and proven.name == "Ada"
+
+
+def test_missing_role_is_named() -> None:
+    require_role(Caller(ADA), USERS)
+    with pytest.raises(MissingRole, match="role operator or approver"):
+        require_role(Caller(ADA), ("operator", "approver"))
+
+
+async def test_access_key_has_the_roles_it_was_made_with(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    _, text = KeysFile(path).add("bob", roles=["approver", "approver", "Treasurer"])
+    _, plain = KeysFile(path).add("bob")
+    authorizer = KeyAuthorizer(Settings(keys_file=path))
+    found = await authorizer.authorize_request(f"Bearer {text}")
+    assert found.user_id == "bob" and found.roles == {"approver", "Treasurer"}
+    assert (await authorizer.authorize_request(f"Bearer {plain}")).roles == frozenset()

@@ -1,0 +1,116 @@
+"""Rules that let others than the requester decide, and the review that a call gets from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sk_agents.engine.models import Audience, Review, ToolCall
+from sk_agents.engine.turns import ToolSpec
+from sk_agents.exceptions import ConfigurationError
+from sk_agents.hitl.policy import ApprovalPolicy
+from sk_agents.hitl.rules import Approvals, read_approvals
+
+PAY = ToolSpec(
+    "Bank-pay",
+    "Pay.",
+    {"type": "object", "properties": {"amount": {}, "to": {"type": "string"}}},
+)
+FINANCE = {"groups": ["finance"]}
+
+
+def approvals(*rules: dict[str, Any]) -> Approvals:
+    block = {"rules": [{"tool": "Bank-*", "then": "ask", **rule} for rule in rules]}
+    return read_approvals(block, path=Path("agent.yaml"))
+
+
+def review_of(arguments: dict[str, Any], *rules: dict[str, Any]) -> Review | None:
+    call = ToolCall(id="c", plugin_name="Bank", function_name="pay", arguments=arguments)
+    return ApprovalPolicy(approvals(*rules)).review(call, PAY)
+
+
+def test_rule_says_who_decides_how_many_and_how_long() -> None:
+    found = review_of(
+        {},
+        {
+            "approvers": {"roles": ["approver"], "groups": ["finance"], "users": ["bob"]},
+            "not_requester": True,
+            "quorum": 2,
+            "expires": "30m",
+            "on_expiry": {"escalate": "board"},
+            "share_conversation": True,
+        },
+    )
+    assert found == Review(
+        audience=Audience(roles=("approver",), groups=("finance",), users=("bob",)),
+        quorum=2,
+        not_requester=True,
+        lifetime=1800.0,
+        on_expiry="escalate",
+        escalate_to="board",
+        share_conversation=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("30m", 1800), ("12h", 43200), ("2d", 172800), ("1w", 604800)],
+)
+def test_time_is_written_with_its_unit(text: str, seconds: float) -> None:
+    found = review_of({}, {"expires": text})
+    assert found is not None and found.lifetime == seconds
+    assert found.demands is None
+
+
+def test_rule_that_only_asks_demands_nothing() -> None:
+    assert review_of({}, {}) is None
+
+
+def test_rule_that_does_not_apply_demands_nothing() -> None:
+    large = {"when": {"amount": {"gt": 1000}}, "approvers": FINANCE}
+    assert review_of({"amount": 10}, large) is None
+    assert review_of({"amount": 1001}, large) is not None
+
+
+@pytest.mark.parametrize("later", [{"then": "allow"}, {"then": "ask"}, {}])
+def test_arguments_that_a_rule_cannot_read_do_not_get_round_its_approvers(
+    later: dict[str, Any],
+) -> None:
+    large = {"when": {"amount": {"gt": 1000}}, "approvers": FINANCE}
+    unclear = {"when": {"to": {"equals": 1}}, "then": "allow"}
+    found = review_of({"amount": "a million", "to": "eve"}, unclear, large, later)
+    assert found is not None and found.audience.groups == ("finance",)
+
+
+def test_rule_that_denies_wins_over_a_doubt() -> None:
+    large = {"when": {"amount": {"gt": 1000}}, "approvers": FINANCE}
+    policy = ApprovalPolicy(approvals(large, {"then": "deny"}))
+    call = ToolCall(id="c", plugin_name="Bank", function_name="pay", arguments={"amount": "x"})
+    assert policy.verdict(call, PAY) == "deny"
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        ({"approvers": {}}, "names nobody"),
+        ({"approvers": {"group": ["x"]}}, "Extra inputs"),
+        ({"approvers": FINANCE, "quorum": 0}, "greater than or equal to 1"),
+        ({"approvers": FINANCE, "quorum": 21}, "less than or equal to 20"),
+        ({"approvers": FINANCE, "quorum": True}, "valid integer"),
+        ({"approvers": {"users": ["bob", "bob"]}, "quorum": 2}, "larger than the number"),
+        ({"quorum": 2}, "goes with approvers"),
+        ({"not_requester": True}, "goes with approvers"),
+        ({"share_conversation": True}, "goes with approvers"),
+        ({"approvers": FINANCE, "then": "allow"}, "goes with then: ask"),
+        ({"expires": "1h", "then": "deny"}, "goes with then: ask"),
+        ({"expires": "30"}, "must be like"),
+        ({"expires": "0m"}, "must be like"),
+        ({"on_expiry": "escalate"}, "deny"),
+        ({"on_expiry": {"escalate": ""}}, "at least 1"),
+    ],
+)
+def test_rule_that_makes_no_sense_stops_the_start(rule: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        approvals(rule)
