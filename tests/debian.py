@@ -22,11 +22,13 @@ CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 BUBBLEWRAP = ("bwrap",)
 # Only root has the folder of system programs in its path.
 NGINX = ("nginx", "/usr/sbin/nginx")
+PGBOUNCER = ("pgbouncer", "/usr/sbin/pgbouncer")
 TINYPROXY = ("tinyproxy",)
 # What has to be installed for one of these programs to be there.
 PACKAGES: Mapping[tuple[str, ...], tuple[str, ...]] = {
     CHROMIUM: ("chromium", "fonts-dejavu-core"),
     BUBBLEWRAP: ("bubblewrap",),
+    PGBOUNCER: ("pgbouncer",),
     NGINX: ("nginx-light",),
     TINYPROXY: ("tinyproxy-bin",),
 }

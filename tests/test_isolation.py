@@ -26,6 +26,7 @@ WORDS = {
     "interactions",
     "postgres_access",
     "private_files",
+    "redaction",
     "ska_types",
     "wire",
     "worker_threads",
@@ -81,7 +82,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     # The packaged agents' own plugins: they know what any plugin's author may know.
     "agents": {"ska_types", "tools"},
     "http": {"engine", "exceptions", "telemetry", "wire.views", "worker_threads"} | AUTHORIZER,
-    "telemetry": {"config.settings", "engine", "exceptions"},
+    "telemetry": {"config.settings", "engine", "exceptions", "redaction"},
     "config": {"exceptions", "private_files"},
     "engine": {"exceptions"},
     "client": {"exceptions", "private_files", "wire"},
@@ -92,6 +93,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "exceptions": set(),
     "postgres_access": {"exceptions"},
     "private_files": {"exceptions"},
+    "redaction": {"config.settings"},
     "worker_threads": {"exceptions"},
     "__init__": set(),
 }

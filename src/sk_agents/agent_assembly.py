@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from sk_agents.config.agent_file import AgentFile, AgentSpec, read_agent_specs
+from sk_agents.config.agent_file import AgentFile, AgentSpec, RedactSpec, read_agent_specs
 from sk_agents.config.amounts import Amounts
 from sk_agents.config.settings import Settings, environment
 from sk_agents.config.store_url import store_url
@@ -31,6 +31,7 @@ from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.providers import ModelSpec, build_model
 from sk_agents.llm.scripted import ScriptPlayer
 from sk_agents.llm.tokens import context_window
+from sk_agents.redaction import Redactor, secret_values
 from sk_agents.spending.budgets import TOKENS, Limit, limits_of, strictest
 from sk_agents.tools.agents_sdk import filled_block, load_sdk_tools
 from sk_agents.tools.base_tool import Tool
@@ -120,6 +121,7 @@ class _AgentBuilder:
         self._custom = custom_models(settings, environment(paths))
         self._threads = WorkerThreads(most_abandoned=MOST_ABANDONED_CALLS)
         self._builtin: BuiltinTools | None = None
+        self._secrets = Redactor.of(secret_values(settings, environment(paths)))
 
     def build(self, file: AgentFile, field: str, spec: AgentSpec) -> ServedAgent:
         approvals_field = f"{field}.approvals"
@@ -151,6 +153,7 @@ class _AgentBuilder:
             limits=_limits(spec, approvals, self._settings),
             context_window=_context_window(spec),
             price=Price(**dict(spec.price)) if spec.price is not None else None,
+            redaction=self._redaction(spec),
         )
         served = ServedAgent(
             agent,
@@ -175,6 +178,12 @@ class _AgentBuilder:
             is_attended=False,
         )
         return replace(served, unattended=alone)
+
+    def _redaction(self, spec: AgentSpec) -> Redactor | None:
+        if spec.redact is False:
+            return None
+        wanted = RedactSpec() if spec.redact is True else spec.redact
+        return self._secrets.for_prose(wanted.kinds, wanted.patterns)
 
     def _budget(self, file: AgentFile, field: str, spec: AgentSpec) -> tuple[Limit, ...]:
         settings, own, currency = self._settings, spec.budget, spec.price and spec.price.currency

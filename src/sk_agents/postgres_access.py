@@ -49,7 +49,10 @@ DEFAULTS = {
 }
 # A prepared statement keeps the plan that it got while its table was small, so that must not be to
 # read the whole table.
-SESSION = "-c enable_seqscan=off -c default_transaction_isolation=read\\ committed"
+SESSION = (
+    "-c enable_seqscan=off -c plan_cache_mode=force_generic_plan"
+    " -c default_transaction_isolation=read\\ committed"
+)
 PASSWORD_SECONDS = 10.0
 
 

@@ -23,8 +23,8 @@ from sk_agents.config.store_url import own_class_url, store_url
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
-from sk_agents.engine.ports import Clock, Store
-from sk_agents.exceptions import ConfigurationError
+from sk_agents.engine.ports import Clock, PortableStore, Store
+from sk_agents.exceptions import ConfigurationError, StoreEncrypted
 from sk_agents.llm.default_model import NoModel, choose_model
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_chat import OpenAIChat
@@ -34,6 +34,8 @@ from sk_agents.persistence.liveness import new_owner
 from sk_agents.persistence.memory.store import EphemeralStore
 from sk_agents.persistence.persistence_factory import PersistenceFactory
 from sk_agents.persistence.store_factory import open_store
+from sk_agents.persistence.store_migration import Migration as Migration
+from sk_agents.persistence.store_migration import Told, migrate_store
 from sk_agents.persistence.tasks.bridge import TaskBridgeStore
 from sk_agents.signals.signals_factory import check_signals, open_exchange
 from sk_agents.spending.allowances import Allowance
@@ -138,6 +140,37 @@ def build_stores(settings: Settings) -> Stores:
         )
     own = TaskBridgeStore(PersistenceFactory(settings).get_persistence_manager())
     return Stores(main, own, signals_url, password_command)
+
+
+async def copy_store(
+    settings: Settings, source_url: str, target_url: str, told: Told, *, merge: bool = False
+) -> Migration:
+    """Take all threads of one store to another, which is encrypted if there are keys; see
+    `migrate_store`.
+
+    Raises:
+        ConfigurationError: a URL names no store that can be copied, or the target is not empty.
+        StoreError: one of them cannot be opened.
+    """
+    if source_url == target_url:
+        raise ConfigurationError("FROM and TO are the same store")
+    codec = store_codec(settings)
+    async with AsyncExitStack() as stack:
+        try:
+            source = await stack.enter_async_context(_portable_store(settings, source_url, None))
+        except StoreEncrypted:
+            if codec is None:
+                raise
+            source = await stack.enter_async_context(_portable_store(settings, source_url, codec))
+        target = await stack.enter_async_context(_portable_store(settings, target_url, codec))
+        return await migrate_store(source, target, told, merge=merge)
+
+
+def _portable_store(settings: Settings, url: str, codec: EncryptingCodec | None) -> PortableStore:
+    store = open_store(url, codec=codec, password_command=settings.postgres_password_command)
+    if not isinstance(store, PortableStore):
+        raise ConfigurationError(f"{store} keeps nothing that could be copied")
+    return store
 
 
 def store_codec(settings: Settings) -> EncryptingCodec | None:

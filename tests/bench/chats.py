@@ -46,13 +46,13 @@ class Server:
 
 
 @contextmanager
-def our_server(model_url: str, folder: Path) -> Iterator[Server]:
-    """Two agents on a SQLite file."""
+def our_server(model_url: str, folder: Path, store: str | None = None) -> Iterator[Server]:
+    """Two agents on this store, or on a SQLite file."""
     folder.mkdir(exist_ok=True)
     files = [write_agent(folder, name, model_url) for name in ("one", "two")]
     command = [
         *(sys.executable, "-m", "sk_agents", "serve", *map(str, files), "--port", "0"),
-        *("--store", f"sqlite:///{folder}/chats.sqlite", "--log-level", "warning"),
+        *("--store", store or f"sqlite:///{folder}/chats.sqlite", "--log-level", "warning"),
     ]
     began = time.perf_counter()
     with subprocess.Popen(

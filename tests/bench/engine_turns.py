@@ -1,6 +1,7 @@
 """Streamed turns through the engine, in a process of its own, so that its CPU is all there is.
 
 Usage: python -m tests.bench.engine_turns MODEL_URL DATABASE CONVERSATIONS TURNS [...]
+What is stored is encrypted if there are encryption keys in the environment.
 Prints, for each number of TURNS a conversation, the CPU seconds and the resident kilobytes then.
 """
 
@@ -17,6 +18,7 @@ import orjson
 import uvloop
 
 from sk_agents.cli.garbage_collection import collect_rarely
+from sk_agents.config.settings import Settings
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.commands import StartRun
 from sk_agents.engine.defaults import RandomIds, SystemClock
@@ -25,10 +27,12 @@ from sk_agents.engine.models import NewThread, Part, UserInput
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
+from sk_agents.persistence.codec import PLAIN
 from sk_agents.persistence.liveness import new_owner
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.signals.local import LocalSignals
 from sk_agents.tools.toolbox import AgentToolbox
+from sk_agents.wiring import store_codec
 
 AT_ONCE = 64
 MESSAGE = UserInput(parts=(Part(content="What does it depend on?"),))
@@ -51,7 +55,8 @@ def resident_kilobytes() -> int:
 
 async def run(model_url: str, database: Path, conversations: int, phases: list[int]) -> None:
     ids = [str(uuid4()) for _ in range(conversations)]
-    async with ModelClients() as clients, SqliteStore(database) as store:
+    codec = store_codec(Settings()) or PLAIN
+    async with ModelClients() as clients, SqliteStore(database, codec=codec) as store:
         model = OpenAIChat(clients, Endpoint(model_url, "bench"))
         agent = Agent("bench", model, AgentToolbox(), ApprovalPolicy())
         signals, clock = LocalSignals(), SystemClock()

@@ -6,6 +6,7 @@ import pytest
 
 from tests.bench import (
     chats,
+    encryption,
     group_commit,
     long_thread,
     mcp,
@@ -52,6 +53,12 @@ def test_turns_are_measured_beside_the_limit() -> None:
     report = turns.measure(conversations=4, turns=2, repetitions=1, crowd=4)
     assert len(report.lines) == 2
     assert all(ratio.value > 0 for ratio in report.ratios[:3])
+
+
+@pytest.mark.bench
+def test_encrypted_turns_are_measured_beside_plain_ones() -> None:
+    report = encryption.measure(conversations=4, turns=2, repetitions=1)
+    assert all(ratio.value > 0 for ratio in report.ratios)
 
 
 @pytest.mark.bench

@@ -41,6 +41,8 @@ COMMANDS = [
     ["usage"],
     ["export"],
     ["import"],
+    ["migrate"],
+    ["migrate-store"],
     ["encrypt"],
     ["rekey"],
     ["encryption-key"],

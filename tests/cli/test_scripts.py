@@ -228,6 +228,22 @@ def test_exported_chat_is_imported_under_another_id(served: Served, tmp_path: Pa
     assert (taken.returncode, "409" in taken.stderr) == (1, True)
 
 
+def test_export_under_a_passphrase_is_imported_with_it_alone(
+    served: Served, tmp_path: Path
+) -> None:
+    served.answer("chat", "private", "-m", "wide")
+    file, secret, wrong = (tmp_path / name for name in ("chat.json", "secret", "wrong"))
+    secret.write_text("correct horse\n")
+    wrong.write_text("battery staple\n")
+    served.answer("export", "private", "-o", str(file), "--passphrase-file", str(secret))
+    assert "You said" not in file.read_text()
+    refused = served.run("import", str(file), "--passphrase-file", str(wrong))
+    assert (refused.returncode, "passphrase" in refused.stderr) == (1, True)
+    command = ("import", str(file), "--chat-id", "opened", "--passphrase-file", str(secret))
+    assert served.answer(*command) == "opened\n"
+    assert "日本語のテキスト" in served.answer("chats", "show", "opened")
+
+
 @pytest.mark.parametrize("text", [None, "{", "[]"])
 def test_file_that_is_no_chat_is_1(served: Served, tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "chat.json"

@@ -38,8 +38,9 @@ from sk_agents.http.strict_json import check_json
 from sk_agents.llm.openai_chat import SseReader
 from sk_agents.llm.replies import StreamedReply
 from sk_agents.persistence.memory.store import MemoryStore
+from sk_agents.redaction import Redactor
 from sk_agents.tealagents.v1alpha1.agent import Progress
-from sk_agents.telemetry.logs import LineWriter, Redactor
+from sk_agents.telemetry.logs import LineWriter
 from sk_agents.testing.commits import new_commit
 from sk_agents.tools.json_schema import ArgumentSchema, check_schema
 from sk_agents.tools.openapi.document import parsed_document
@@ -332,7 +333,7 @@ def _(n: int) -> Work:
 
 @path("a log line", 10_000)
 def _(n: int) -> Work:
-    redactor = Redactor(["a-secret-value", "another-one"])
+    redactor = Redactor.of(["a-secret-value", "another-one"])
     line = "bearer   " * (n // 9) + "!"
     return lambda: redactor.text(line)
 

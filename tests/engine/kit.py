@@ -17,7 +17,7 @@ from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.log.state import Run, ThreadState, fold
 from sk_agents.engine.models import NewThread, Part, Price, RunStatus, UserInput
-from sk_agents.engine.ports import Budget, Clock, Model, Peers, Signals, Store
+from sk_agents.engine.ports import Budget, Clock, Model, Peers, Redaction, Signals, Store
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.run.context_window import ContextWindow
 from sk_agents.engine.turns import CallRequested, Prompt, TurnFinished
@@ -60,6 +60,7 @@ class Setup:
     price: Price | None = None
     max_tokens: int | None = None
     is_attended: bool = True
+    redaction: Redaction | None = None
 
 
 class Talk:
@@ -256,6 +257,7 @@ def engine_of(
         price=setup.price,
         max_tokens=setup.max_tokens,
         is_attended=setup.is_attended,
+        redaction=setup.redaction,
     )
     return Engine(
         store,

@@ -143,10 +143,7 @@ S004_DESIGN = {
         "Tool calls a round and rounds a run are limited, with a clear failure."
     ),
     "S004-10.2-encryption": Requirement("Interactions are encrypted at rest."),
-    "S004-10.2-redaction": Requirement(
-        "Sensitive data is redacted before it is stored.",
-        "Redacting what is stored is not built yet.",
-    ),
+    "S004-10.2-redaction": Requirement("Sensitive data is redacted before it is stored."),
     "S004-10.2-access": Requirement(
         "A chat id means the caller's own chat: another user's is 404."
     ),

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -12,6 +13,8 @@ from sk_agents.exceptions import ConfigurationError
 from sk_agents.signals import postgres as module
 from sk_agents.signals.postgres import PostgresMessages, PostgresPeers, PostgresSignals
 from sk_agents.signals.signals_factory import check_signals, open_exchange
+from tests.engine.kit import Setup, talking
+from tests.engine.test_engine_streaming import Reader, gated
 from tests.patience import seconds
 
 BOUND = seconds(10)
@@ -106,6 +109,30 @@ async def test_message_reaches_the_one_it_is_for_or_all_others(postgres: str) ->
         ]
         assert await inboxes[2].until(1) == [(a.address, b"to all")]
         assert inboxes[0].messages == []
+
+
+async def test_text_of_a_run_is_seen_at_another_instance_as_it_is_written(
+    postgres: str, tmp_path: Path
+) -> None:
+    """Before any of it is stored."""
+    (first, second, end), turn = gated("Hel", "lo", "")
+    async with members(postgres, 2) as each:
+        signals = [PostgresSignals(messages) for messages in each]
+        peers = [PostgresPeers(messages) for messages in each]
+        setup = Setup([turn])
+        async with (
+            talking(tmp_path, setup, signals=signals[0], peers=peers[0]) as a,
+            talking(tmp_path, setup, owner="b", signals=signals[1], peers=peers[1]) as b,
+        ):
+            accepted = await a.say()
+            reader = Reader(b, after=accepted.after)
+            first.set()
+            await reader.until_text("Hel")
+            second.set()
+            await reader.until_text("Hello")
+            end.set()
+            await reader.to_the_end()
+    assert "".join(delta.content for delta in reader.deltas) == "Hello"
 
 
 async def test_connection_that_is_cut_is_made_again(

@@ -1,8 +1,10 @@
 """The stores that keep what they are told, each in a folder of its own."""
 
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from sk_agents.engine.ports import Store
@@ -21,3 +23,36 @@ def durable_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def reopened(durable_url: str) -> Callable[[], Store]:
     """Another handle on the store of `durable_url`, to be entered."""
     return lambda: open_store(durable_url)
+
+
+@pytest.fixture(scope="session")
+def tables(postgres: str) -> Iterator[tuple[psycopg.Connection, str]]:
+    """A schema for the whole session, and its URL."""
+    name = f"stores_{uuid.uuid4().hex}"
+    url = f"{postgres}?options=-csearch_path%3D{name}&application_name={name}"
+    with psycopg.connect(url, autocommit=True, application_name="fixture") as connection:
+        connection.execute(f"CREATE SCHEMA {name}")
+        yield connection, url
+
+
+@pytest.fixture
+def empty_tables(tables: tuple[psycopg.Connection, str]) -> Callable[[], None]:
+    """Empties the tables, which is sooner done than to make them again."""
+    connection, _ = tables
+
+    def empty() -> None:
+        names = connection.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace"
+            " AND relkind = 'r' AND relname <> 'teal_schema'"
+        ).fetchall()
+        for (name,) in names:
+            connection.execute(f"DELETE FROM {name}")
+
+    return empty
+
+
+@pytest.fixture
+def database(tables: tuple[psycopg.Connection, str], empty_tables: Callable[[], None]) -> str:
+    """The URL of an empty PostgreSQL store."""
+    empty_tables()
+    return tables[1]

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from sk_agents.persistence.file.store import FileStore
-from sk_agents.testing.store_contract import Damage, MakeStore, SharedStoreContract
+from sk_agents.testing.store_contract import Damage, MakeStore, PortableCases, SharedStoreContract
 from tests.requirements import requirement
 
 
 @requirement("S000-task-concurrency", "S000-task-lifecycle", "S000-error-corrupt-state")
-class TestFileStore(SharedStoreContract):
+class TestFileStore(PortableCases, SharedStoreContract):
     @pytest.fixture
     def root(self, tmp_path: Path) -> Path:
         return tmp_path / "store"

@@ -12,7 +12,7 @@ from sk_agents.exceptions import StateCorrupt, StoreUnavailable
 from sk_agents.persistence.sqlite.group_writer import MAX_GROUP
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing.commits import create, start_run
-from sk_agents.testing.store_contract import Damage, MakeStore, SharedStoreContract
+from sk_agents.testing.store_contract import Damage, MakeStore, PortableCases, SharedStoreContract
 from tests.patience import seconds
 from tests.requirements import requirement
 
@@ -26,7 +26,7 @@ def record_of(path: Path, thread_id: str) -> bytes:
 
 
 @requirement("S000-task-concurrency", "S000-task-lifecycle", "S000-error-corrupt-state")
-class TestSqliteStore(SharedStoreContract):
+class TestSqliteStore(PortableCases, SharedStoreContract):
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
         return tmp_path / "teal.sqlite"

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from sk_agents.cli.logs import configure_logs
 from sk_agents.config.settings import Settings
-from sk_agents.telemetry.logs import HIDDEN, Redactor, secret_values
+from sk_agents.redaction import HIDDEN, Redactor, secret_values
 from tests.patience import seconds
 from tests.requirements import requirement
 from tests.telemetry.collector import Collector
@@ -136,11 +136,11 @@ def test_secrets_are_found_in_settings_and_environment() -> None:
 
 
 def test_longer_secret_is_hidden_whole() -> None:
-    assert Redactor(["abcdef", "abcdefghi"]).text("<abcdefghi>") == f"<{HIDDEN}>"
+    assert Redactor.of(["abcdef", "abcdefghi"]).text("<abcdefghi>") == f"<{HIDDEN}>"
 
 
 def test_short_values_do_not_hide_words() -> None:
-    assert Redactor(["a", "info", ""]).text("info: a bee") == "info: a bee"
+    assert Redactor.of(["a", "info", ""]).text("info: a bee") == "info: a bee"
 
 
 @requirement("S000-request-traceability")

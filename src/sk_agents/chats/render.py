@@ -321,7 +321,8 @@ _RENDERED: Mapping[type[Event], Callable[[ChatRenderer, Any], Named | None]] = {
 
 
 def approval_payload(approval: Approval) -> Payload:
-    """What a person must see to decide: exactly what will run, and who decides."""
+    """What a person must see to decide: exactly what will run, but for secrets, and who
+    decides."""
     event = approval.request
     payload: Payload = {
         "kind": event.kind,
@@ -337,6 +338,8 @@ def approval_payload(approval: Approval) -> Payload:
         payload["schema"] = event.answer_schema
     if (preview := event.shown.get("preview")) is not None:
         payload["preview"] = str(preview)
+    if event.shown.get("redacted"):
+        payload["redacted"] = True
     if approval.audience.keys:
         payload["review"] = review_payload(approval)
     if (budget := event.shown.get("budget")) is not None:

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 Answers = Literal["approve", "reject", "none"]
 Output = Literal["text", "json", "events"]
 ChatId = Annotated[str, typer.Argument(metavar="CHAT_ID", help="The chat.")]
+PassphraseFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="A file with the passphrase, for scripts; it is not asked for."
+    ),
+]
 ARCHIVE_EXITS = (
     "Exit codes: 0 done, 1 refused, not found or a file that cannot be used, 2 bad usage, "
     "69 no server."
@@ -235,18 +241,29 @@ def export(
             "--output", "-o", metavar="FILE", help="Write to this file, not to standard output."
         ),
     ] = None,
+    with_passphrase: Annotated[
+        bool, typer.Option("--passphrase", help="Encrypt it; the passphrase is asked for.")
+    ] = False,
+    passphrase_file: PassphraseFile = None,
 ) -> None:
     """Write a whole chat as one JSON document.
 
     \b
     Examples:
       teal export chat_123 -o chat_123.json
+      teal export chat_123 --passphrase -o chat_123.json
       teal export chat_123 | gzip > chat_123.json.gz
     """
     from sk_agents.cli.server_records import write_document  # noqa: PLC0415
 
+    passphrase = None
+    if with_passphrase or passphrase_file is not None:
+        from sk_agents.cli.passphrase import ask_for_new  # noqa: PLC0415  # cryptography
+
+        passphrase = ask_for_new(passphrase_file)
+
     async def work(client: TealClient) -> Exit:
-        return write_document(await client.chat(chat_id).export(), output)
+        return write_document(await client.chat(chat_id).export(), output, passphrase)
 
     access.run(work)
 
@@ -262,8 +279,11 @@ def import_(
         str | None, typer.Option("--chat-id", metavar="ID", help="The new chat's id.")
     ] = None,
     as_json: Json = False,
+    passphrase_file: PassphraseFile = None,
 ) -> None:
     """Make a chat from a document that `teal export` wrote, also on another server.
+
+    The passphrase of an encrypted one is asked for.
 
     \b
     Examples:
@@ -272,7 +292,7 @@ def import_(
     """
     from sk_agents.cli.server_records import import_document, read_document  # noqa: PLC0415
 
-    document = read_document(file)
+    document = read_document(file, passphrase_file)
     if document is None:
         raise typer.Exit(Exit.FAILED)
     access.run(lambda client: import_document(client, document, chat_id, as_json=as_json))

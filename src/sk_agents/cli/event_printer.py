@@ -190,6 +190,8 @@ def print_approval(screen: Screen, approval: ApprovalRequired | PendingApproval)
         screen.line(f"  {one_line(approval.budget)}", WARN)
     for line in pretty(approval.tool_input).splitlines():
         screen.line(f"  {line}")
+    if approval.redacted:
+        screen.note("secrets in it are not shown; the tool gets what the model wrote")
     preview = (approval.preview or "").splitlines()
     for line in preview[:PREVIEW_LINES]:
         screen.line(f"  {line}", PREVIEW_STYLES.get(line[:1], DIM))

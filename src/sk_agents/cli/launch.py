@@ -17,7 +17,8 @@ from sk_agents.cli.options import Exit
 from sk_agents.config.settings import Settings, load_settings
 from sk_agents.config.store_url import store_url
 from sk_agents.exceptions import ConfigurationError
-from sk_agents.telemetry.logs import print_line, secret_values
+from sk_agents.redaction import secret_values
+from sk_agents.telemetry.logs import print_line
 
 # Of one process alone.
 UNSHARED_STORES = ("memory:", "ephemeral:")

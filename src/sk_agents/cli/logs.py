@@ -19,7 +19,8 @@ from time import monotonic
 from types import TracebackType
 from typing import Literal, TextIO
 
-from sk_agents.telemetry.logs import COUNTS, LineWriter, Redactor, extras, log_ids
+from sk_agents.redaction import Redactor
+from sk_agents.telemetry.logs import COUNTS, LineWriter, extras, log_ids
 
 logger = logging.getLogger(__name__)
 
@@ -176,7 +177,7 @@ def configure_logs(
             old.close()
     handler = QueuedHandler(sys.stderr, is_limited=level != "debug")
     formatter = FORMATTERS[log_format]
-    handler.setFormatter(formatter(Redactor(secrets), with_texts=level == "debug"))
+    handler.setFormatter(formatter(Redactor.of(secrets), with_texts=level == "debug"))
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     if root.level > logging.DEBUG:

@@ -211,8 +211,15 @@ def verdict_of(
     return verdict
 
 
-def write_document(document: dict[str, Any], path: Path | None) -> Exit:
-    """A crash leaves the old file or the new one, never a part of it."""
+def write_document(
+    document: dict[str, Any], path: Path | None, passphrase: str | None = None
+) -> Exit:
+    """A crash leaves the old file or the new one, never a part of it. With a passphrase it is
+    encrypted."""
+    if passphrase is not None:
+        from sk_agents.cli.passphrase import encrypted  # noqa: PLC0415  # cryptography
+
+        document = encrypted(document, passphrase)
     if path is None:
         print_json(document)
         return Exit.DONE
@@ -228,8 +235,9 @@ def write_document(document: dict[str, Any], path: Path | None) -> Exit:
     return Exit.DONE
 
 
-def read_document(path: Path) -> dict[str, Any] | None:
-    """The document; `None`, after a line that says why, if the file has none."""
+def read_document(path: Path, passphrase_file: Path | None = None) -> dict[str, Any] | None:
+    """The document, decrypted if need be; `None`, after a line that says why, if the file has
+    none."""
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
         document = json.loads(text)
@@ -239,7 +247,21 @@ def read_document(path: Path) -> dict[str, Any] | None:
     if not isinstance(document, dict):
         _unusable(path, "it is not a JSON object")
         return None
-    return document
+    return _decrypted(path, document, passphrase_file)
+
+
+def _decrypted(
+    path: Path, document: dict[str, Any], passphrase_file: Path | None
+) -> dict[str, Any] | None:
+    from sk_agents.cli import passphrase  # noqa: PLC0415  # cryptography
+
+    if not passphrase.is_encrypted(document):
+        return document
+    try:
+        return passphrase.decrypted(document, passphrase.ask_for(passphrase_file))
+    except (passphrase.WrongPassphrase, ValueError) as error:
+        _unusable(path, error)
+        return None
 
 
 async def import_document(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from sk_agents.config.amounts import Amounts, read_amounts
 from sk_agents.config.strict_yaml import read_yaml
@@ -126,6 +126,29 @@ class BudgetSpec(BaseModel):
     soft: Annotated[float, Field(gt=0, lt=1)] | None = None
 
 
+def _pattern(text: str) -> str:
+    try:
+        if re.compile(text).search("") is not None:
+            raise ValueError("matches nothing at all, and so every text")
+    except re.error as error:
+        raise ValueError(f"is no pattern: {error.msg}") from None
+    return text
+
+
+class RedactSpec(BaseModel):
+    """What is taken out of messages, answers and tool results: secrets of these kinds, and what
+    matches one of the operator's own patterns."""
+
+    model_config = _STRICT
+
+    kinds: tuple[Literal["private_keys", "provider_keys", "cards"], ...] = (
+        "private_keys",
+        "provider_keys",
+        "cards",
+    )
+    patterns: tuple[Annotated[str, AfterValidator(_pattern)], ...] = ()
+
+
 class AgentSpec(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
 
@@ -150,6 +173,7 @@ class AgentSpec(BaseModel):
     context: ContextSpec = ContextSpec()
     price: PriceSpec | None = None
     budget: BudgetSpec = BudgetSpec()
+    redact: RedactSpec | bool = False
 
 
 def load_agent_files(paths: Iterable[Path]) -> list[AgentFile]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sk_agents.engine.models import Message, Price
-from sk_agents.engine.ports import Model, Policy, Toolbox
+from sk_agents.engine.ports import Model, Policy, Redaction, Toolbox
 from sk_agents.engine.run.context_window import ContextWindow, tokens
 from sk_agents.engine.turns import ReplyLimits
 
@@ -48,6 +48,7 @@ class Agent:
     limits: RunLimits = field(default_factory=RunLimits)
     context_window: ContextWindow = field(default_factory=ContextWindow)
     price: Price | None = None
+    redaction: Redaction | None = None
     is_attended: bool = True
     """Whether a person can be asked about its calls."""
     instructions: tuple[Message, ...] = field(init=False)

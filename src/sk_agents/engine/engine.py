@@ -25,7 +25,7 @@ from sk_agents.engine.commands import (
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL, RunStatus
-from sk_agents.engine.ports import Budget, Clock, Ids, Observer, Peers, Signals, Store
+from sk_agents.engine.ports import Budget, Clock, Ids, Observer, Peers, Redaction, Signals, Store
 from sk_agents.engine.reading.readers import GRACE_SECONDS, PERIOD_SECONDS, Readers
 from sk_agents.engine.reading.watch import Outlet, Watch, wait_until_settled
 from sk_agents.engine.run import lifecycle
@@ -85,6 +85,7 @@ class Engine:
             self._services.budget = budget
         self.catalog = ThreadCatalog(self._services)
         self._drivers = Drivers(self._services, agents)
+        self._services.redactions = _redactions(agents, self._drivers.default_agent)
         self._sweeper = Sweeper(self._services, self._drivers, interval=lease_ttl / 5)
         self._follower = Follower(self._services, self._drivers)
         self._readers = Readers(
@@ -344,3 +345,8 @@ class Engine:
     def _refuse_when_closing(self) -> None:
         if self._drivers.draining:
             raise ShuttingDown
+
+
+def _redactions(agents: Mapping[str, Agent], default: str) -> dict[str, Redaction]:
+    named = {name: agent.redaction for name, agent in agents.items() if agent.redaction is not None}
+    return {**named, "": named[default]} if default in named else named

@@ -104,7 +104,8 @@ class ToolProposed(LogEvent):
 
 
 class ApprovalRequested(LogEvent):
-    """A human must decide before the call goes on. `shown` is exactly what will run.
+    """A human must decide before the call goes on. `shown` is exactly what will run. If secrets
+    were taken out of it, it has `redacted`, and `digest` is of what will run all the same.
 
     `review` is what the rule demanded when it was asked; without one the requester decides.
     """

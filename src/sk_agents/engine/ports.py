@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Seque
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from sk_agents.engine.events import Event
 from sk_agents.engine.log.commits import Commit, Committed
@@ -241,6 +241,7 @@ class StoredRecord:
     body: bytes
 
 
+@runtime_checkable
 class PortableStore(Store, Protocol):
     """A store whose threads can be taken to another one, with every id and every byte."""
 
@@ -357,6 +358,30 @@ class Toolbox(Protocol):
             ToolInterrupted: it was begun and broke off; what it did is not known.
             ToolError: the text is for the model. Anything else is shown as a stable code only.
         """
+
+
+class RedactionStream(Protocol):
+    """One text that comes in pieces. Joined, what it gives is the whole text without secrets."""
+
+    def feed(self, piece: str) -> str:
+        """What can be shown now: nothing that may be the beginning of a secret."""
+
+    def end(self) -> str:
+        """The rest."""
+
+
+class Redaction(Protocol):
+    """Takes secrets out of what is said and what tools return. No method raises or waits, and a
+    text without secrets comes back as it is."""
+
+    def text(self, text: str) -> str:
+        """The text, with a mark in place of each secret."""
+
+    def value(self, value: Any) -> Any:
+        """A JSON value with every text in it redacted."""
+
+    def stream(self) -> RedactionStream:
+        """For a text that comes in pieces: a secret may be spread over several."""
 
 
 class Observer(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count, repeat
 from typing import Self, TypeVar
@@ -21,7 +21,7 @@ from sk_agents.engine.log.commits import (
     LeaseChange,
 )
 from sk_agents.engine.models import Thread
-from sk_agents.engine.ports import Budget, Clock, Ids, Observer, Peers, Signals, Store
+from sk_agents.engine.ports import Budget, Clock, Ids, Observer, Peers, Redaction, Signals, Store
 from sk_agents.engine.reading.live import LiveRun
 from sk_agents.engine.reading.live_relay import LiveRelay
 from sk_agents.engine.run.lease_keeper import LeaseKeeper
@@ -94,6 +94,8 @@ class Services:
     observer: Observer = field(default_factory=NoObserver)
     budget: Budget = field(default_factory=NoBudget)
     peers: Peers | None = None
+    # Of the agents that have one, by name; under an empty name the default agent's.
+    redactions: Mapping[str, Redaction] = field(default_factory=dict)
     # The runs that are driven here, by thread, and the text of those that are driven elsewhere.
     live: dict[str, LiveRun] = field(default_factory=dict)
     relay: LiveRelay = field(init=False)
@@ -118,6 +120,9 @@ class Services:
     def next_commit_id(self) -> str:
         """The prefix is this process's own, so a counter does for the rest."""
         return f"{self._commit_prefix}-{next(self._commits)}"
+
+    def redaction(self, agent: str | None) -> Redaction | None:
+        return self.redactions.get(agent or "")
 
     @property
     def owner(self) -> str:

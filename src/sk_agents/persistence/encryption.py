@@ -130,18 +130,19 @@ class Keyring:
 class EncryptedThread:
     """What one thread's head and records are sealed with. Implements `ThreadCodec`."""
 
-    __slots__ = ("_bound_to", "_cipher", "_thread_id", "wrapped")
+    __slots__ = ("_bound_to", "_cipher", "_head_bound_to", "_thread_id", "wrapped")
 
     def __init__(self, cipher: AESGCM, wrapped: bytes, identity: tuple[str, str, str]) -> None:
         """`identity` is the thread, its incarnation and its user."""
         self._cipher = cipher
         self._thread_id = identity[0]
         self._bound_to = _bound("record", *identity)
+        self._head_bound_to = _bound("head", self._thread_id)
         self.wrapped = wrapped
 
     def encode_head(self, thread: Thread) -> bytes:
-        nonce, bound_to = os.urandom(_NONCE), _bound("head", self._thread_id)
-        sealed = self._cipher.encrypt(nonce, encode_head(thread), bound_to)
+        nonce = os.urandom(_NONCE)
+        sealed = self._cipher.encrypt(nonce, encode_head(thread), self._head_bound_to)
         return b"".join((SEALED, self.wrapped, nonce, sealed))
 
     def seal_record(self, first_seq: int, commit_id: str, body: bytes) -> bytes:

@@ -65,7 +65,7 @@ class PostgresMessages:
         self.is_heard = False
         self._access = PostgresAccess(url, password_command=password_command)
         self._probe_seconds = probe_seconds
-        self._receivers: dict[str, Receiver] = {}
+        self._receivers: dict[str, list[Receiver]] = {}
         self.queued: list[tuple[str, str]] = []
         self._has_queued = asyncio.Event()
         self._probe = ""
@@ -91,7 +91,7 @@ class PostgresMessages:
     def receive(self, kind: str, receiver: Receiver) -> None:
         """Call it with the sender's address and the text of each message of this kind, which is
         one letter. Messages of this instance itself are left out."""
-        self._receivers[kind] = receiver
+        self._receivers.setdefault(kind, []).append(receiver)
 
     def send(self, kind: str, text: str, *, to: str | None = None) -> None:
         """Never blocks, never fails."""
@@ -159,8 +159,9 @@ class PostgresMessages:
                 if text == self._probe:
                     self._probe = ""
                     self._note_heard(True, "")
-            elif sender != self.address and (receiver := self._receivers.get(kind)):
-                receiver(sender, text)
+            elif sender != self.address:
+                for receiver in self._receivers.get(kind, ()):
+                    receiver(sender, text)
 
     def _note_heard(self, heard: bool, reason: str) -> None:
         if heard:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import select
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -20,23 +19,11 @@ from typing import TextIO
 
 from opentelemetry._logs import LoggerProvider, SeverityNumber
 from opentelemetry.trace import get_current_span
-from pydantic import SecretStr
 
-from sk_agents.config.settings import Settings
+from sk_agents.redaction import Redactor
 from sk_agents.telemetry.instruments import Instrument, Readings
 
 _ids: ContextVar[Mapping[str, str]] = ContextVar("log_ids", default=MappingProxyType({}))
-
-HIDDEN = "[redacted]"
-# Shorter ones would hide ordinary words.
-SHORTEST = 6
-_SECRET_VARIABLE = re.compile(
-    r"(?:.*_)?(?:API_?KEY|KEYS?|TOKEN|SECRET|PASSWORD|PWD|OTLP(?:_[A-Z]+)?_HEADERS)$"
-)
-_SECRET_NAME = re.compile(
-    r"(?i)(?:.*[_.-])?(?:authorization|cookie|api[_-]?key|token|secret|password|pwd|headers?)$"
-)
-_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{4,}")
 
 MAX_BYTES = 1024 * 1024
 CLOSING_SECONDS = 1.0
@@ -74,35 +61,6 @@ def log_ids() -> dict[str, str]:
         ids["trace_id"] = f"{context.trace_id:032x}"
         ids["span_id"] = f"{context.span_id:016x}"
     return ids
-
-
-def secret_values(settings: Settings, environ: Mapping[str, str]) -> set[str]:
-    """The settings that are secrets, and whatever the environment keeps under a secret's name."""
-    given = [getattr(settings, name) for name in Settings.model_fields]
-    secrets = {value.get_secret_value() for value in given if isinstance(value, SecretStr)}
-    return secrets | {value for name, value in environ.items() if _SECRET_VARIABLE.match(name)}
-
-
-class Redactor:
-    """Replaces secrets in text. Without any, and without a token in it, text stays as it is."""
-
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
-        # The longest first: one may be the beginning of another.
-        known = sorted({s for s in secrets if len(s) >= SHORTEST}, key=len, reverse=True)
-        self._known = re.compile("|".join(map(re.escape, known))) if known else None
-
-    def text(self, text: str) -> str:
-        if self._known is not None:
-            text = self._known.sub(HIDDEN, text)
-        return _BEARER.sub(rf"\1 {HIDDEN}", text)
-
-    def fact(self, name: str, value: object) -> str | bool | int | float | None:
-        """A value under its name; what is neither number nor truth value becomes text."""
-        if _SECRET_NAME.match(name):
-            return HIDDEN
-        if value is None or isinstance(value, bool | int | float):
-            return value
-        return self.text(value if isinstance(value, str) else repr(value))
 
 
 LINES_DROPPED = Instrument(

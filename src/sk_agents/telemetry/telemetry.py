@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Literal, Self
 from sk_agents.config.settings import Settings
 from sk_agents.engine.ports import Store
 from sk_agents.exceptions import ConfigurationError, StoreError
+from sk_agents.redaction import Redactor, secret_values
 from sk_agents.telemetry import instruments
 from sk_agents.telemetry.instruments import AllMeters, Instrument, Readings
-from sk_agents.telemetry.logs import Redactor, SentLogs, dropped_lines, secret_values
+from sk_agents.telemetry.logs import SentLogs, dropped_lines
 from sk_agents.telemetry.observers import RequestObserver, TelemetryObserver
 from sk_agents.telemetry.spans import Spans
 
@@ -124,7 +125,7 @@ class Telemetry:
         if sending.meter is not None:
             self._meters.add(SentMeters(sending.meter))
         if sending.logs is not None:
-            redactor = Redactor(secret_values(settings, os.environ))
+            redactor = Redactor.of(secret_values(settings, os.environ))
             self._sent_logs = SentLogs(sending.logs, redactor)
             logging.getLogger().addHandler(self._sent_logs)
 

@@ -128,8 +128,9 @@ class ReviewView(WireModel):
 class AskedCall(WireModel):
     """What a person must see to decide: `tool_input` is exactly what will run, and `digest` stands
     for all of it. `preview` is what the call would have changed when it was asked about, as a
-    unified diff. With a `review`, others than the requester decide. `budget` says how much of a
-    budget is spent, if that is why it is asked."""
+    unified diff. With `redacted` secrets were taken out of both; `digest` is of what will run. With
+    a `review`, others than the requester decide. `budget` says how much of a budget is spent, if
+    that is why it is asked."""
 
     approval_id: str
     interaction_id: str = ""
@@ -142,6 +143,7 @@ class AskedCall(WireModel):
     choices: Sometimes[tuple[str, ...]] = None
     answer_schema: Sometimes[dict[str, Any]] = Field(None, alias="schema")
     preview: Sometimes[str] = None
+    redacted: Sometimes[bool] = None
     review: Sometimes[ReviewView] = None
     budget: Sometimes[str] = None
 

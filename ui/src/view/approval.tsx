@@ -66,6 +66,9 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
       {approval.kind !== "question" && (
         <Arguments input={approval.tool_input} isFull={!approval.preview} />
       )}
+      {approval.redacted && (
+        <p class="muted">Secrets in it are not shown; the tool gets what the model wrote.</p>
+      )}
       {approval.late_result && (
         <>
           <p>Its result arrived late:</p>

@@ -40,6 +40,7 @@ from sk_agents.engine.models import (
     Review,
     ToolCall,
 )
+from sk_agents.engine.run.redacting import redacted_shown
 from sk_agents.engine.run.run_context import RunContext
 from sk_agents.engine.services import STORE_TROUBLE, Services
 from sk_agents.engine.turns import Question, ToolChunk, ToolContext, ToolResult, ToolSpec
@@ -92,9 +93,15 @@ async def execute(
     else:
         text = f"The tool did not finish within {spec.timeout:g} seconds."
         outcome, result = "error", ToolResult(text)
-    text, full_size = _capped(printable(result.content), context.agent.limits.tool_result_bytes)
+    redaction = context.agent.redaction
+    text, extra_data = printable(result.content), _plain(result.extra_data)
+    if redaction is not None:
+        # Before it is cut: the rest of a secret would not be known as one.
+        text, extra_data = redaction.text(text), redaction.value(extra_data)
+    text, full_size = _capped(text, context.agent.limits.tool_result_bytes)
     if wanted.arguments != call.proposal.arguments:
-        shown = canonical_json(wanted.arguments).decode()
+        changed = wanted.arguments if redaction is None else redaction.value(wanted.arguments)
+        shown = canonical_json(changed).decode()
         text = f"[The reviewer changed the arguments to {shown} before this ran.]\n{text}"
     return ToolFinished(
         run_id=context.run_id,
@@ -103,7 +110,7 @@ async def execute(
         result=text,
         full_size=full_size,
         usage=result.usage,
-        extra_data=_plain(result.extra_data),
+        extra_data=extra_data,
     )
 
 
@@ -148,14 +155,19 @@ async def _collect(
         ask=questions.ask,
     )
     result: ToolResult | None = None
+    redaction = context.agent.redaction
+    output = redaction.stream() if redaction is not None else None
     failpoint("tool_dispatched")
     async with aclosing(context.agent.toolbox.run(wanted, tool_context)) as pieces:
         async for piece in pieces:
             if isinstance(piece, ToolChunk):
-                context.live.add_output(wanted.id, piece.content)
+                text = output.feed(piece.content) if output is not None else piece.content
+                context.live.add_output(wanted.id, text)
                 context.live.call_listeners()
             else:
                 result = piece
+    if output is not None:
+        context.live.add_output(wanted.id, output.end())
     return result
 
 
@@ -169,8 +181,9 @@ def approval_request(
     schema: dict[str, Any] | None,
     review: Review | None = None,
 ) -> ApprovalRequested:
-    """Whatever it asks, its digest covers who may allow the call; only whether the call may run
-    is put to others than the requester."""
+    """Whatever it asks, its digest covers who may allow the call, and what will run, also where
+    secrets in it are not shown; only whether the call may run is put to others than the
+    requester."""
     clock, now = context.services.clock, context.services.clock.now()
     seconds = review.lifetime if review is not None and kind == "tool" else None
     lifetime = seconds or context.agent.limits.approval_seconds
@@ -182,7 +195,7 @@ def approval_request(
         call_id=wanted.id,
         kind=kind,
         digest=digest_of(context.thread_id, context.run_id, wanted, spec, review),
-        shown=shown,
+        shown=redacted_shown(context.agent.redaction, shown),
         choices=choices,
         answer_schema=schema,
         expires_at=now + timedelta(seconds=lifetime),

@@ -26,6 +26,7 @@ from sk_agents.engine.events import (
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.canonical import digest
 from sk_agents.engine.models import ApprovalKind, CallState, Effect, Review, ToolCall, demands_of
+from sk_agents.engine.run.redacting import redacted_shown
 from sk_agents.engine.run.rounds import Reply
 from sk_agents.engine.run.run_context import RunContext
 from sk_agents.engine.services import patiently
@@ -232,6 +233,7 @@ class CallRunner:
                 lacks_authorization,
                 may_hand_over=not header.is_lost,
                 review=self._review(effective_call(call), spec) if verdict == "ask" else None,
+                redaction=agent.redaction,
             )
         )
 
@@ -398,11 +400,12 @@ async def _with_preview(context: RunContext, event: Event) -> Event:
         return event
     if text is None:
         return event
-    preview = printable(text)
+    shown = redacted_shown(context.agent.redaction, {"preview": printable(text)})
+    preview = shown["preview"]
     if len(preview) > PREVIEW_CHARACTERS:
         left = len(preview) - PREVIEW_CHARACTERS
         preview = f"{preview[:PREVIEW_CHARACTERS]}\n[cut: {left} more characters]\n"
-    return event.model_copy(update={"shown": {**event.shown, "preview": preview}})
+    return event.model_copy(update={"shown": {**event.shown, **shown, "preview": preview}})
 
 
 def _observed_outcome(event: ToolFinished | ToolOutcomeUnknown | None) -> str:

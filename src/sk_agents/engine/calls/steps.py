@@ -19,6 +19,8 @@ from sk_agents.engine.models import (
     ToolCall,
     demands_of,
 )
+from sk_agents.engine.ports import Redaction
+from sk_agents.engine.run.redacting import redacted_shown
 from sk_agents.engine.turns import ToolSpec
 
 
@@ -96,6 +98,7 @@ class Case:
     lacks_authorization: bool = False
     may_hand_over: bool = False
     review: Review | None = None
+    redaction: Redaction | None = None
 
     def digest_of(self, call: ToolCall) -> str:
         return digest_of(self.thread_id, self.run.run_id, call, self.spec, self.review)
@@ -249,7 +252,7 @@ def _is_as_shown(case: Case, request: ApprovalRequested) -> bool:
         kind = "auth"
     # A reviewer who changed the arguments was asked about those proposed.
     asked = proposed_call(case.call) if kind == "tool" else effective_call(case.call)
-    shown = shown_call(asked)
+    shown = redacted_shown(case.redaction, shown_call(asked))
     return (
         request.kind == kind
         and request.digest == case.digest_of(asked)

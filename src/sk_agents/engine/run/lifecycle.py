@@ -28,6 +28,7 @@ from sk_agents.engine.log.commits import Absent, Claim, Commit, Quiet, Unchanged
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL, CallState, NewThread, RunStatus, Usage
 from sk_agents.engine.ports import Spender
+from sk_agents.engine.run.redacting import redacted_edit, redacted_start
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
@@ -85,6 +86,7 @@ async def begin(services: Services, known: KnownThread, command: StartRun) -> Ac
     """
     check_new(known, command.run_id)
     guard = Quiet(known.state.next_seq)
+    command = redacted_start(services.redaction(command.agent or known.head.agent), command)
     await _check_quota(services, command, command.agent or known.head.agent)
     events: list[Event] = [
         RunStarted(
@@ -106,6 +108,8 @@ async def create(services: Services, command: StartRun, new: NewThread) -> Known
     Raises:
         ThreadExists: another request was faster.
     """
+    command = redacted_start(services.redaction(command.agent or new.agent), command)
+    new = command.new or new
     await _check_quota(services, command, command.agent or new.agent, makes_thread=True)
     started = RunStarted(**_beginning(services, command), message=command.message)
     lease = Claim(services.owner)
@@ -126,6 +130,7 @@ async def enqueue(services: Services, known: KnownThread, command: StartRun) -> 
     """
     check_new(known, command.run_id)
     guard = Unchanged(known.state.next_seq)
+    command = redacted_start(services.redaction(command.agent or known.head.agent), command)
     await _check_quota(services, command, command.agent or known.head.agent)
     waiting = len(known.state.queue)
     if waiting >= MAX_QUEUED:
@@ -147,6 +152,8 @@ async def begin_edit(services: Services, known: KnownThread, command: EditRun) -
     """
     check_new(known, command.run_id)
     edited = edited_run(known, command)
+    agent = command.agent or edited.agent or known.head.agent
+    command = redacted_edit(services.redaction(agent), command)
     guard = Quiet(known.state.next_seq)
     await _check_quota(services, command, command.agent or known.head.agent)
     beginning = _beginning(services, command)

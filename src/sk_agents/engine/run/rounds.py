@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from sk_agents.engine.events import Answered, Event, ModelRestarted, Thinking
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.models import Usage
+from sk_agents.engine.ports import RedactionStream
 from sk_agents.engine.run.context_window import ContextWindow, compaction, cut_to_fit, tokens
 from sk_agents.engine.run.conversation import conversation
 from sk_agents.engine.run.run_context import RunContext
@@ -103,6 +105,8 @@ class ModelRound:
         self.number = 1 + run.rounds
         self._attempt = run.attempt(self.number)
         self._reply: Reply | None = None
+        # Without redaction there are none.
+        self._redacted: dict[type[TextDelta] | type[ReasoningDelta], RedactionStream] = {}
         self._prompt_tokens = 0
 
     async def ask(self) -> Reply:
@@ -192,6 +196,9 @@ class ModelRound:
         agent, live = context.agent, context.live
         live.begin(self.number, self._attempt)
         reply = self._reply = Reply(context.run_id, self.number, limits=agent.limits.reply)
+        if agent.redaction is not None:
+            streams = (agent.redaction.stream(), agent.redaction.stream())
+            self._redacted = dict(zip((TextDelta, ReasoningDelta), streams, strict=True))
         failpoint("model_called")
         try:
             stream = agent.model.stream(prompt)
@@ -221,23 +228,29 @@ class ModelRound:
         Raises:
             ReplyTooLarge: there is no use in reading on.
         """
-        live = self._context.live
         for piece in pieces:
             match piece:
-                case TextDelta():
-                    reply.take(piece)
-                    live.add_text("answer", piece.content)
-                case ReasoningDelta():
-                    reply.take(piece)
-                    live.add_text("thinking", piece.content)
+                case TextDelta() | ReasoningDelta():
+                    if self._redacted:
+                        piece = type(piece)(self._redacted[type(piece)].feed(piece.content))
+                    self._say(reply, piece)
                 case CallRequested():
                     reply.take_call(piece)
                 case TurnFinished():
+                    for kind, stream in self._redacted.items():
+                        self._say(reply, kind(stream.end()))
                     price = self._context.agent.price
                     reply.usage = price.applied(piece.usage) if price else piece.usage
                     reply.finish_reason = piece.finish_reason
                     return True
         return False
+
+    def _say(self, reply: Reply, piece: TextDelta | ReasoningDelta) -> None:
+        if piece.content:
+            reply.take(piece)
+            kind: Literal["answer", "thinking"]
+            kind = "answer" if isinstance(piece, TextDelta) else "thinking"
+            self._context.live.add_text(kind, piece.content)
 
     def _prompt(self) -> Prompt:
         agent, known = self._context.agent, self._context.known

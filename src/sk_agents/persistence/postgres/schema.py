@@ -88,10 +88,14 @@ MIGRATIONS: tuple[LiteralString, ...] = (
     """,
 )
 
-CHECK = """
+# Not `to_regclass`: it may answer from a cache what was true before this transaction had the lock.
+EXISTS: LiteralString = """EXISTS (
+    SELECT FROM pg_class WHERE relname = 'teal_schema' AND pg_table_is_visible(oid)
+)"""
+CHECK: LiteralString = f"""
 SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),
     pg_is_in_recovery(), current_setting('fsync'), current_setting('full_page_writes'),
-    current_setting('synchronous_commit'), to_regclass('teal_schema') IS NOT NULL
+    current_setting('synchronous_commit'), {EXISTS}
 """
 VERSION = "SELECT max(version) FROM teal_schema"
 ENCRYPTION = "SELECT encryption, NOT EXISTS (SELECT FROM teal_thread) FROM teal_schema"
@@ -128,8 +132,7 @@ async def migrate(connection: AsyncConnection) -> None:
     """Under a lock, so that any number of replicas may start at once."""
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
-        rows = await connection.execute("SELECT to_regclass('teal_schema') IS NOT NULL")
-        exists = (await rows.fetchone() or (False,))[0]
+        [(exists,)] = await (await connection.execute(f"SELECT {EXISTS}")).fetchall()
         version = await _version(connection) if exists else 0
         for number in range(version, len(MIGRATIONS)):
             try:

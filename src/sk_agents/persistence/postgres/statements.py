@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import LiteralString
 
 # The clock of leases and marks: the database's own, unless a test brings one.
-NOW: LiteralString = "coalesce(%(clock)s::float8, extract(epoch FROM clock_timestamp())::float8)"
+NOW: LiteralString = (
+    "coalesce(%(clock)s::float8, extract(epoch FROM statement_timestamp())::float8)"
+)
 
 # All commits that wait, at most one new head a thread. A chain is what is appended to one thread:
 # it is written as a whole if its head is still the one that the sender knew (`version`), and, where

@@ -184,8 +184,10 @@ class PostgresStore:
         return stored[0], await asyncio.to_thread(whole_log, stored, records)
 
     async def restore(self, thread: Thread, records: Sequence[StoredRecord]) -> None:
+        if self._readers is None:
+            raise StoreUnavailable(f"{self._access}: the store is not open")
         values = await asyncio.to_thread(restoring, self._codec, thread, records)
-        if not await self._read(statements.COMMIT, **values):
+        if not await self._readers.fetch(statements.COMMIT, **values, clock=None):
             raise ThreadExists(thread_id=thread.thread_id)
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
@@ -300,12 +302,25 @@ class PostgresStore:
         """All rows of a statement that may be sent again if its connection was lost."""
         if self._readers is None:
             raise StoreUnavailable(f"{self._access}: the store is not open")
+        for name, value in values.items():
+            if isinstance(value, TextArray):
+                values[name] = TextArray([text for text in value.values if _can_be_stored(text)])
+            elif isinstance(value, str) and not _can_be_stored(value):
+                return []
         return await self._readers.fetch(statement, **values, clock=self._lease_time())
 
     def _live_writer(self) -> CommitWriter:
         if self._writer is None:
             raise StoreUnavailable(f"{self._access}: the store is not open")
         return self._writer
+
+
+def _can_be_stored(text: str | None) -> bool:
+    """Whether a row may hold it; PostgreSQL's texts hold neither a zero nor half a character."""
+    try:
+        return text is None or b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
 
 
 async def _count(connection: AsyncConnection, additions: Sequence[Count], now: float) -> list[int]:

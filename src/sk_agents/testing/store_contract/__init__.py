@@ -4,7 +4,8 @@
 they are closed, `SharedStoreContract` for those that several handles and processes use at once.
 A subclass gives one fixture, `make_store`: a function from a clock to an unopened store, which
 finds the same data each time it is called in a test if the store is durable. The two larger
-contracts name the further fixtures they need. The cases need pytest and pytest-asyncio.
+contracts name the further fixtures they need. `PortableCases` are for a store whose threads can be
+taken to another one, beside one of the contracts. The cases need pytest and pytest-asyncio.
 """
 
 from __future__ import annotations
@@ -15,10 +16,18 @@ from sk_agents.testing.store_contract.contents import ContentCases
 from sk_agents.testing.store_contract.counters import CounterCases
 from sk_agents.testing.store_contract.durable import Damage, DurableCases, SharedCases
 from sk_agents.testing.store_contract.leases import LeaseCases
+from sk_agents.testing.store_contract.portable import PortableCases
 from sk_agents.testing.store_contract.reading import ReadingCases
 from sk_agents.testing.store_contract.threads import ThreadCases
 
-__all__ = ["Damage", "DurableStoreContract", "MakeStore", "SharedStoreContract", "StoreContract"]
+__all__ = [
+    "Damage",
+    "DurableStoreContract",
+    "MakeStore",
+    "PortableCases",
+    "SharedStoreContract",
+    "StoreContract",
+]
 
 
 class StoreContract(ThreadCases, CommitCases, LeaseCases, ReadingCases, ContentCases, CounterCases):

@@ -1,0 +1,65 @@
+"""What a person sent, with secrets taken out before it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from sk_agents.engine.commands import EditRun, StartRun
+from sk_agents.engine.models import NewThread, Part, UserInput
+from sk_agents.engine.ports import Redaction
+
+TITLE = "title"
+
+
+def redacted_start(redaction: Redaction | None, command: StartRun) -> StartRun:
+    """With the thread that it may make, whose title comes from the message, too."""
+    if redaction is None:
+        return command
+    message = redacted_input(redaction, command.message)
+    if message == command.message:
+        return command
+    title = command.title and _title(command.title, message)
+    return replace(command, message=message, title=title, new=_thread(command.new, message))
+
+
+def redacted_edit(redaction: Redaction | None, command: EditRun) -> EditRun:
+    if redaction is None or command.message is None:
+        return command
+    return replace(command, message=redacted_input(redaction, command.message))
+
+
+def redacted_input(redaction: Redaction, message: UserInput) -> UserInput:
+    """Images stay as they are: there is no text to look in."""
+    return UserInput(
+        parts=tuple(_part(redaction, part) for part in message.parts),
+        context={name: redaction.text(value) for name, value in message.context.items()},
+    )
+
+
+def redacted_shown(redaction: Redaction | None, shown: Mapping[str, Any]) -> dict[str, Any]:
+    """What a person is shown of a call; it says so if something was taken out."""
+    if redaction is None:
+        return dict(shown)
+    hidden: dict[str, Any] = redaction.value(shown)
+    return hidden if hidden == dict(shown) else {**hidden, "redacted": True}
+
+
+def _part(redaction: Redaction, part: Part) -> Part:
+    if part.kind == "image":
+        return part
+    name = redaction.text(part.name) if part.name is not None else None
+    return replace(part, content=redaction.text(part.content), name=name)
+
+
+def _thread(new: NewThread | None, message: UserInput) -> NewThread | None:
+    if new is None or TITLE not in new.metadata:
+        return new
+    title = _title(str(new.metadata[TITLE]), message)
+    return replace(new, metadata={**new.metadata, TITLE: title})
+
+
+def _title(title: str, message: UserInput) -> str:
+    """Cut again from the message: the first cut may have left half a secret."""
+    return " ".join(message.text.split())[: len(title)].strip()

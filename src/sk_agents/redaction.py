@@ -1,0 +1,210 @@
+"""Secrets taken out of text: values that are known, and what looks like one.
+
+Whole texts, and streams of pieces: a secret that is spread over several pieces is found, too,
+because a stream holds back what may be the beginning of one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import SecretStr
+
+from sk_agents.config.settings import Settings
+
+HIDDEN = "[redacted]"
+# Shorter ones would hide ordinary words.
+SHORTEST = 6
+# A text without a gap may be long; a stream holds back no more of it than this.
+MOST_HELD = 16 * 1024
+# An operator's own pattern is looked for in a line, of which a stream holds back so much.
+MOST_OF_A_LINE = 1024
+
+_SECRET_VARIABLE = re.compile(
+    r"(?:.*_)?(?:API_?KEY|KEYS?|TOKEN|SECRET|PASSWORD|OTLP(?:_[A-Z]+)?_HEADERS)$|.+_PWD$"
+)
+_SECRET_NAME = re.compile(
+    r"(?i)(?:.*[_.-])?(?:authorization|cookie|api[_-]?key|token|secret|password|headers?)$|.+[_.-]pwd$"
+)
+_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{4,}")
+# In what people say, "a basic idea" is no token.
+_BEARER_IN_PROSE = re.compile(
+    r"\b((?i:bearer|basic))\s+(?=\S*(?:[0-9_=+/]|[a-z][A-Z]|\.\S))[A-Za-z0-9._~+/=-]{8,}"
+)
+_OPEN_BEARER = re.compile(r"(?i)\b(?:bearer|basic)\s*\Z")
+
+_BEGIN = "-----BEGIN "
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|\Z)",
+    re.DOTALL,
+)
+_MAYBE_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,40}(?:-{0,5}\Z|PRIVATE KEY-----(?!.*-----END [A-Z0-9 ]{0,40}-----))",
+    re.DOTALL,
+)
+_PROVIDER_KEY = re.compile(
+    r"(?<![A-Za-z0-9_-])(?:"
+    r"sk-[A-Za-z0-9_-]{20,}"  # OpenAI, Anthropic and those who do as they do
+    r"|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"  # Stripe
+    r"|(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])"  # AWS
+    r"|AIza[0-9A-Za-z_-]{35}"  # Google
+    r"|gh[opsur]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,}"
+    r"|glpat-[A-Za-z0-9_-]{20,}"
+    r"|xox[abeprs]-[A-Za-z0-9-]{10,}"  # Slack
+    r"|hf_[A-Za-z0-9]{30,}"
+    r"|eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"  # signed tokens
+    r")"
+)
+_CARD = re.compile(r"(?<![0-9])[2-6](?:[ -]?[0-9]){12,18}(?![0-9])")
+# What a key, a token or a known value is made of, mostly: a stream waits for the end of it.
+_WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.~+/=-")
+_CARD_TAIL = re.compile(r"[0-9][0-9 -]{0,40}\Z")
+
+KINDS = ("private_keys", "provider_keys", "cards")
+
+
+def secret_values(settings: Settings, environ: Mapping[str, str]) -> set[str]:
+    """The settings that are secrets, and whatever the environment keeps under a secret's name."""
+    given = [getattr(settings, name) for name in Settings.model_fields]
+    secrets = {value.get_secret_value() for value in given if isinstance(value, SecretStr)}
+    secrets |= {value for name, value in environ.items() if _SECRET_VARIABLE.match(name)}
+    # Several keys may be in one variable.
+    return secrets | {part.strip() for value in secrets for part in value.split(",")}
+
+
+@dataclass(frozen=True, slots=True)
+class Redactor:
+    """Replaces secrets in text: known values, tokens after `Bearer`, and what looks like a secret
+    of one of the `kinds` or matches one of the `patterns`."""
+
+    known: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = KINDS
+    patterns: tuple[re.Pattern[str], ...] = ()
+    bearer: re.Pattern[str] = _BEARER
+
+    @classmethod
+    def of(cls, secrets: Iterable[str] = ()) -> Redactor:
+        # The longest first: one may be the beginning of another.
+        return cls(tuple(sorted({s for s in secrets if len(s) >= SHORTEST}, key=len, reverse=True)))
+
+    def for_prose(self, kinds: Sequence[str] = KINDS, patterns: Sequence[str] = ()) -> Redactor:
+        """For what people, models and tools say. Raises re.error."""
+        compiled = tuple(map(re.compile, patterns))
+        return replace(self, kinds=tuple(kinds), patterns=compiled, bearer=_BEARER_IN_PROSE)
+
+    def text(self, text: str) -> str:
+        if "private_keys" in self.kinds and _BEGIN in text:
+            text = _PRIVATE_KEY.sub(HIDDEN, text)
+        for value in self.known:
+            text = text.replace(value, HIDDEN)
+        text = self.bearer.sub(rf"\1 {HIDDEN}", text)
+        if "provider_keys" in self.kinds:
+            text = _PROVIDER_KEY.sub(HIDDEN, text)
+        if "cards" in self.kinds:
+            text = _CARD.sub(_hidden_card, text)
+        for pattern in self.patterns:
+            text = pattern.sub(HIDDEN, text)
+        return text
+
+    def value(self, value: Any) -> Any:
+        """A JSON value, with every text in it redacted, also the names of its fields."""
+        match value:
+            case str():
+                return self.text(value)
+            case Mapping():
+                return {self.text(str(name)): self.value(item) for name, item in value.items()}
+            case list() | tuple():
+                return [self.value(item) for item in value]
+            case _:
+                return value
+
+    def fact(self, name: str, value: object) -> str | bool | int | float | None:
+        """A value under its name; what is neither number nor truth value becomes text."""
+        if _SECRET_NAME.match(name):
+            return HIDDEN
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        return self.text(value if isinstance(value, str) else repr(value))
+
+    def stream(self) -> RedactedStream:
+        return RedactedStream(self)
+
+
+class RedactedStream:
+    """One text that comes in pieces. Joined, what it lets through is the redacted text."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._held = ""
+        # Only these may begin outside a word.
+        self._spaced = [value for value in redactor.known if not _WORD.issuperset(value)]
+
+    def feed(self, piece: str) -> str:
+        """What can be shown now."""
+        self._held += piece
+        end = self._open_end(self._held)
+        if len(self._held) - end > MOST_HELD:
+            # Too much to hold back for what may not be a secret; it is not shown if it looks so.
+            end = len(self._held)
+        shown, self._held = self._held[:end], self._held[end:]
+        return self._redactor.text(shown) if shown else ""
+
+    def end(self) -> str:
+        """The rest."""
+        rest, self._held = self._held, ""
+        return self._redactor.text(rest)
+
+    def _open_end(self, text: str) -> int:
+        """Where the first secret may begin that has not ended yet."""
+        end = len(text)
+        while end and text[end - 1] in _WORD:
+            end -= 1
+        card = _CARD_TAIL.search(text, max(0, len(text) - 42))
+        if card is not None:
+            end = min(end, _first_digit(text, card.start()))
+        bearer = _OPEN_BEARER.search(text, max(0, end - 64), end)
+        if bearer is not None:
+            end = min(end, bearer.start())
+        begin = text.find(_BEGIN)
+        if begin >= 0 and (open_key := _MAYBE_PRIVATE_KEY.search(text, begin)) is not None:
+            end = min(end, open_key.start())
+        for value in self._spaced:
+            end = min(end, len(text) - _overlap(text, value))
+        if self._redactor.patterns:
+            end = min(end, max(text.rfind("\n") + 1, len(text) - MOST_OF_A_LINE))
+        return self._before_secret(text, end)
+
+    def _before_secret(self, text: str, end: int) -> int:
+        """No later than `end`, and not in the middle of a secret."""
+        for value in self._redactor.known:
+            at = text.find(value, max(0, end - len(value) + 1), end + len(value) - 1)
+            end = at if 0 <= at < end else end
+        looked_for = (_PRIVATE_KEY, self._redactor.bearer, _PROVIDER_KEY, _CARD)
+        for pattern in (*looked_for, *self._redactor.patterns):
+            for found in pattern.finditer(text):
+                if found.start() < end < found.end():
+                    end = found.start()
+        return end
+
+
+def _overlap(text: str, value: str) -> int:
+    """How many characters at the end of the text may be the beginning of the value."""
+    for size in range(min(len(value) - 1, len(text)), 0, -1):
+        if text.endswith(value[:size]):
+            return size
+    return 0
+
+
+def _first_digit(text: str, at: int) -> int:
+    while at and text[at - 1] in "0123456789 -":
+        at -= 1
+    return at
+
+
+def _hidden_card(found: re.Match[str]) -> str:
+    digits = [int(digit) for digit in found[0] if digit.isdecimal()]
+    doubled = (sum(divmod(2 * digit, 10)) for digit in digits[-2::-2])
+    return HIDDEN if (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0 else found[0]

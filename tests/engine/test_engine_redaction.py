@@ -1,0 +1,94 @@
+"""An agent that redacts: secrets reach neither the log nor the model nor a reader."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from sk_agents.engine.events import Answered, ApprovalRequested
+from sk_agents.engine.log.state import fold
+from sk_agents.engine.models import Part, RunStatus, UserInput
+from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
+from sk_agents.redaction import HIDDEN, Redactor
+from sk_agents.testing.scripted_model import calls, says
+from tests.engine.fake_tools import LOOK, SEND, FakeTools, tool
+from tests.engine.kit import Talk, talking, waiting
+from tests.requirements import requirement
+
+CANARY = "hunter2canary"
+REDACTION = Redactor.of([CANARY])
+
+
+async def everything(talk: Talk) -> str:
+    """All that is stored, and all that the model was asked."""
+    log = [event.model_dump_json() for event in await talk.log()]
+    return "\n".join([*log, str(talk.prompts), str(await talk.store.thread("t"))])
+
+
+@requirement("S004-10.2-redaction")
+async def test_message_is_redacted_before_it_is_stored_and_before_the_model_sees_it(
+    tmp_path: Path,
+) -> None:
+    script = [says("hello"), says("again"), says("edited")]
+    async with talking(tmp_path, script=script, redaction=REDACTION) as talk:
+        await talk.ask(f"my password is {CANARY}", title=f"my password is {CANARY[:9]}")
+        await talk.ask(f"again {CANARY}")
+        await talk.result(await talk.edit("r2", f"or {CANARY}"))
+        assert CANARY not in await everything(talk)
+        assert CANARY[:9] not in await everything(talk), "nor the part that fits into a title"
+        assert fold(await talk.log()).run("r1").message == UserInput(
+            parts=(Part(content=f"my password is {HIDDEN}"),)
+        )
+
+
+@requirement("S004-10.2-redaction")
+async def test_answer_is_redacted_wherever_its_pieces_are_cut(tmp_path: Path) -> None:
+    text = f"the password is {CANARY}, yes"
+    script = [says(text, pieces=pieces) for pieces in range(1, len(text) + 1)]
+    async with talking(tmp_path, script=script, redaction=REDACTION) as talk:
+        for _ in script:
+            seen = await talk.items(await talk.say())
+            assert CANARY not in "".join(str(item) for item in seen)
+            assert CANARY not in "".join(getattr(item, "text", "") for item in seen)
+        assert CANARY not in await everything(talk)
+        answers = [event.content for event in await talk.log() if isinstance(event, Answered)]
+        assert answers == [f"the password is {HIDDEN}, yes"] * len(script)
+
+
+async def leak(arguments: dict[str, Any], context: ToolContext) -> AsyncIterator[object]:
+    for piece in (f"reading {CANARY[:5]}", CANARY[5:], " done\n"):
+        yield ToolChunk(piece)
+    yield ToolResult(f"found {CANARY}", {"token": CANARY})
+
+
+@requirement("S004-10.2-redaction")
+async def test_tool_result_and_its_output_are_redacted(tmp_path: Path) -> None:
+    script = [calls(("Web-leak", {})), says("done")]
+    tools = FakeTools(LOOK, SEND, tool("Web-leak", leak))
+    async with talking(tmp_path, script=script, tools=tools, redaction=REDACTION) as talk:
+        seen = await talk.items(await talk.say())
+        assert CANARY not in "".join(str(item) for item in seen)
+        assert CANARY not in await everything(talk)
+        assert await talk.results("r1") == [f"found {HIDDEN}"]
+
+
+@requirement("S004-10.2-redaction")
+async def test_approval_says_that_it_was_redacted_and_the_tool_gets_the_true_arguments(
+    tmp_path: Path,
+) -> None:
+    script = [calls(("Mail-send", {"text": f"it is {CANARY}"})), says("sent")]
+    async with talking(tmp_path, script=script, redaction=REDACTION) as talk:
+        approval_id = await waiting(talk)
+        (request,) = (e for e in await talk.log() if isinstance(e, ApprovalRequested))
+        assert request.shown["arguments"] == {"text": f"it is {HIDDEN}"}
+        assert request.shown["redacted"] is True
+        await talk.decide(approval_id, digest=request.digest)
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        assert talk.tools.started == [("Mail-send", {"text": f"it is {CANARY}"})]
+
+
+async def test_approval_without_secrets_says_nothing_of_it(tmp_path: Path) -> None:
+    script = [calls(("Mail-send", {"text": "x"})), says("sent")]
+    async with talking(tmp_path, script=script, redaction=REDACTION) as talk:
+        await waiting(talk)
+        (request,) = (e for e in await talk.log() if isinstance(e, ApprovalRequested))
+        assert "redacted" not in request.shown

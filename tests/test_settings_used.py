@@ -1,0 +1,57 @@
+"""No setting without effect: each one is read by the code, or is known to be read by none."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from sk_agents.config.settings import PAIRS, PREFIX, UNUSED, Settings, variable
+
+SOURCE = Path(__file__).parents[1] / "src" / "sk_agents"
+DOCUMENTED = Path(__file__).parents[1] / "docs" / "settings.md"
+OWN = SOURCE / "config" / "settings.py"
+# A pair of module and class is handed on as a whole, by name.
+BY_NAME = {field for pair in PAIRS for field in pair}
+HOLDERS = {"settings", "_settings"}
+
+
+def read_fields(tree: ast.AST) -> Iterator[str]:
+    """Attributes that are read of something called `settings`, and variables that are looked up by
+    their own name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and str(node.value).startswith(PREFIX):
+            yield str(node.value).removeprefix(PREFIX).lower()
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            holder = node.value
+            name = holder.id if isinstance(holder, ast.Name) else getattr(holder, "attr", None)
+            if name in HOLDERS:
+                yield node.attr
+
+
+def fields_read_by_the_code() -> set[str]:
+    files = (file for file in SOURCE.rglob("*.py") if file != OWN)
+    trees = (ast.parse(file.read_text(encoding="utf-8")) for file in files)
+    return {field for tree in trees for field in read_fields(tree)}
+
+
+def test_every_setting_is_read_by_the_code_or_is_named_as_unused() -> None:
+    read = fields_read_by_the_code() | BY_NAME
+    idle = {variable(field) for field in Settings.model_fields.keys() - read}
+    assert idle == {variable(field) for field in UNUSED}
+
+
+def test_setting_that_nothing_uses_says_so_where_it_is_documented() -> None:
+    lines = DOCUMENTED.read_text(encoding="utf-8").splitlines()
+    for field in UNUSED:
+        (line,) = (line for line in lines if line.startswith(f"| `{variable(field)}` |"))
+        assert "nothing uses it yet" in line
+
+
+def test_every_documented_variable_is_a_setting() -> None:
+    rows = [line.split("`")[1] for line in DOCUMENTED.read_text().splitlines() if "| `TA_" in line]
+    fields = {variable(field) for field in Settings.model_fields}
+    assert [name for name in rows if name.startswith("TA_") and name not in fields] == []
+
+
+def test_a_field_that_is_only_set_is_not_read() -> None:
+    tree = ast.parse("settings.one = 1\nother.two\nself.settings.three\nsettings.four\n'TA_FIVE'")
+    assert set(read_fields(tree)) == {"three", "four", "five"}
