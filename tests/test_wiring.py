@@ -82,6 +82,15 @@ def test_agents_of_several_files_are_found_by_their_names(tmp_path: Path) -> Non
     [
         ({"model": "nobody/knows"}, "spec.agent.model: "),
         ({"model": "anthropic/claude-x"}, "spec.agent.model: "),
+        (
+            {"headers": {"Authorization": "Bearer x"}},
+            "Authorization: a secret does not belong here",
+        ),
+        ({"extra_body": {"api_key": "x"}}, "api_key: a secret does not belong here"),
+        ({"headers": {"X-Key": "${NO_SUCH_VARIABLE}"}}, "NO_SUCH_VARIABLE is not set"),
+        ({"client_key": "key.pem"}, "client_cert is missing"),
+        ({"model": "m", "base_url": "http://h", "client_cert": "no.pem"}, "no such file"),
+        ({"api": "graphql"}, "spec.agent.api"),
         ({"plugins": ["Missing"]}, "Missing"),
         ({"approvals": {"defualt": "allow"}}, "spec.agent.approvals.defualt"),
         (

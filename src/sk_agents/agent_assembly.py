@@ -6,6 +6,7 @@ Nothing is opened here. What cannot be used stops start-up with the file and the
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,7 +31,9 @@ from sk_agents.llm.custom_factory import custom_models
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.providers import ModelSpec, build_model
 from sk_agents.llm.scripted import ScriptPlayer
+from sk_agents.llm.streamed_chat import RequestOptions
 from sk_agents.llm.tokens import context_window
+from sk_agents.outbound.certificates import ClientCertificate
 from sk_agents.redaction import Redactor, secret_values
 from sk_agents.spending.budgets import TOKENS, Limit, limits_of, strictest
 from sk_agents.tools.agents_sdk import filled_block, load_sdk_tools
@@ -39,6 +42,7 @@ from sk_agents.tools.catalog import configured_catalog
 from sk_agents.tools.mcp.servers import McpServers
 from sk_agents.tools.openapi.services import load_remote_tools
 from sk_agents.tools.openapi.tool import RemoteClients
+from sk_agents.tools.operator_config import filled_headers, filled_value
 from sk_agents.tools.plugins import load_plugin_tools
 from sk_agents.tools.semantic_kernel_stub import install_kernel_stub
 from sk_agents.tools.toolbox import AgentToolbox
@@ -49,6 +53,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# What a header or field is called that holds one.
+SECRET_NAME = re.compile(r"authorization|api-?_?key|secret|password|cookie|token$", re.IGNORECASE)
 # So many calls of tools may hang, abandoned, before no further one starts.
 MOST_ABANDONED_CALLS = 16
 
@@ -246,17 +252,21 @@ class _AgentBuilder:
         return self._builtin.load(spec.builtin, path=file.path, field=f"{field}.builtin")
 
     def model(self, file: AgentFile, field: str, spec: AgentSpec) -> Model:
-        named = ModelSpec(
-            spec.model,
-            base_url=spec.base_url,
-            api_key_env=spec.api_key_env,
-            folder=file.path.parent,
-        )
+        environ = environment([file.path])
         try:
+            named = ModelSpec(
+                spec.model,
+                base_url=spec.base_url,
+                api_key_env=spec.api_key_env,
+                folder=file.path.parent,
+                api=spec.api,
+                api_version=spec.api_version,
+                options=request_options(spec, file.path.parent, environ),
+            )
             custom = self._custom.model(spec.model, spec.name) if self._custom else None
             if custom is not None:
                 return custom
-            model = build_model(named, self._clients.models, environment([file.path]))
+            model = build_model(named, self._clients.models, environ)
         except ConfigurationError as error:
             raise ConfigurationError(f"{file.path}: {field}.model: {error}") from error
         if isinstance(model, ScriptPlayer):
@@ -274,6 +284,55 @@ class _AgentBuilder:
             return next((spec for spec in toolbox.specs() if spec.name == name), None)
 
         return HitlManager(ApprovalPolicy(approvals, **rules), find_spec)
+
+
+def request_options(spec: AgentSpec, folder: Path, environ: Mapping[str, str]) -> RequestOptions:
+    """What the file says about every request to its model, references filled in.
+
+    Raises:
+        ConfigurationError: a variable is not set, or a secret stands in the file itself.
+    """
+    for block in (spec.headers, spec.query, spec.extra_body):
+        _refuse_secrets(block)
+    headers = {name.strip(): value for name, value in spec.headers.items()}
+    certificate = None
+    if spec.client_cert is not None:
+        key = _path(spec.client_key, folder, environ) if spec.client_key is not None else None
+        certificate = ClientCertificate(_path(spec.client_cert, folder, environ), key)
+    elif spec.client_key is not None:
+        raise ConfigurationError("client_cert is missing, which client_key needs")
+    return RequestOptions(
+        headers=filled_headers(headers, "", environ),
+        query={
+            name: filled_value(value, f"query.{name}", environ)
+            for name, value in spec.query.items()
+        },
+        extra_body=_filled(spec.extra_body, environ),
+        top_p=spec.top_p,
+        stop=spec.stop,
+        seed=spec.seed,
+        certificate=certificate,
+    )
+
+
+def _refuse_secrets(block: Mapping[str, Any]) -> None:
+    for name, value in block.items():
+        if isinstance(value, str) and SECRET_NAME.search(name) and "${" not in value:
+            raise ConfigurationError(f"{name}: a secret does not belong here; write ${{VARIABLE}}")
+
+
+def _path(text: str, folder: Path, environ: Mapping[str, str]) -> Path:
+    return folder / Path(filled_value(text, "client_cert", environ)).expanduser()
+
+
+def _filled(value: Any, environ: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return filled_value(value, "extra_body", environ)
+    if isinstance(value, Mapping):
+        return {name: _filled(inner, environ) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_filled(inner, environ) for inner in value]
+    return value
 
 
 def _own_files(settings: Settings) -> list[Path]:

@@ -25,6 +25,7 @@ from sk_agents.wire.events import (
     ThinkingEvent,
     ToolCallEvent,
     ToolResultEvent,
+    cut_reason,
 )
 from sk_agents.wire.views import AgentState, ChatMessage, Interaction
 
@@ -81,7 +82,9 @@ def agent_events(run: Run) -> list[AgentEvent]:
     for call in run.calls.values():
         dated.extend(_call_events(call))
     if run.answer is not None:
-        dated.append((run.answer.seq, AnswerEvent(content=run.answer.content)))
+        reason = cut_reason(run.answer.finish_reason)
+        answer = AnswerEvent(content=run.answer.content, finish_reason=reason)
+        dated.append((run.answer.seq, answer))
     return [event for _, event in sorted(dated, key=lambda pair: pair[0])]
 
 

@@ -27,7 +27,7 @@ from sk_agents.engine.ports import Clock, PortableStore, Store
 from sk_agents.exceptions import ConfigurationError, StoreEncrypted
 from sk_agents.llm.default_model import NoModel, choose_model
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_chat import OpenAIChat
+from sk_agents.llm.streamed_chat import StreamedChat
 from sk_agents.outbound.certificates import ClientCertificate
 from sk_agents.outbound.network import configured_network
 from sk_agents.persistence.liveness import new_owner
@@ -269,10 +269,10 @@ def outbound_addresses(parts: ServerParts, settings: Settings) -> list[OutboundA
     """
     found = []
     for served in parts.agents.values():
-        if isinstance(served.agent.model, OpenAIChat):
+        if isinstance(served.agent.model, StreamedChat):
             endpoint = served.agent.model.endpoint
             purpose = f"model {served.model}"
-            found.append(OutboundAddress(purpose, endpoint.base_url, endpoint.certificate))
+            found.append(OutboundAddress(purpose, endpoint.base_url, endpoint.options.certificate))
     for name, url in parts.clients.mcp.addresses():
         found.append(OutboundAddress(f"mcp server {name}", url))
     for name, url in parts.clients.remote.addresses.items():

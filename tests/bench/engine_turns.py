@@ -26,7 +26,8 @@ from sk_agents.engine.engine import Engine
 from sk_agents.engine.models import NewThread, Part, UserInput
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
+from sk_agents.llm.openai_chat import OpenAIChat
+from sk_agents.llm.streamed_chat import Endpoint
 from sk_agents.persistence.codec import PLAIN
 from sk_agents.persistence.liveness import new_owner
 from sk_agents.persistence.sqlite.store import SqliteStore

@@ -21,7 +21,8 @@ import uvloop
 from sk_agents.engine.models import Message
 from sk_agents.engine.turns import Prompt, TextDelta
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
+from sk_agents.llm.openai_chat import OpenAIChat
+from sk_agents.llm.streamed_chat import Endpoint
 from tests.bench.report import Ratio, Report
 
 TOKENS = 32

@@ -35,7 +35,8 @@ from sk_agents.engine.ports import Store, Toolbox
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.exceptions import TealError
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
+from sk_agents.llm.openai_chat import OpenAIChat
+from sk_agents.llm.streamed_chat import Endpoint
 from sk_agents.persistence.liveness import new_owner
 from sk_agents.signals.local import LocalSignals
 from sk_agents.spending.budgets import AgentBudget, StoreBudget, limits_of

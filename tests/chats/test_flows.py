@@ -6,8 +6,10 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from sk_agents.engine.turns import ReasoningDelta, TextDelta, TurnFinished
-from sk_agents.testing.scripted_model import calls, says
+from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.chats.serving import first, names, serving
 
 SEND = calls(("Mail-send", {"to": "ada", "text": "hi"}))
@@ -104,3 +106,20 @@ async def test_an_edit_answers_anew_from_the_state_before_it(tmp_path: Path) -> 
     assert [entry["superseded"] for entry in whole["interactions"]] == [False, True, False]
     sent = [message["content"] for message in served.model.requests[-1]["messages"]]
     assert sent == ["You help.", "first", "one", "other"]
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+async def test_answer_that_was_cut_says_so_live_and_later(tmp_path: Path, reason: str) -> None:
+    script: list[Turn] = [[TextDelta("Half of"), TurnFinished(reason)], says("Whole.")]
+    async with serving(tmp_path, script) as served:
+        frames = await served.say("one")
+        whole = await served.say("two")
+        chat = await served.get("/chats/c")
+    assert first(frames, "answer") == {
+        "type": "ANSWER",
+        "content": "Half of",
+        "finish_reason": reason,
+    }
+    assert "finish_reason" not in first(whole, "answer")
+    kept = [entry["agent_events"][-1] for entry in chat["interactions"]]
+    assert [event.get("finish_reason") for event in kept] == [reason, None]

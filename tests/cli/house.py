@@ -87,6 +87,9 @@ rules:
       - thinking: Let me see what is known.
         calls: [{tool: Mail-look, arguments: {what: Oslo}}]
       - text: "Found: {result}"
+  - match: '^cut'
+    turns:
+      - {text: Half of, finish: length}
   - match: '^count'
     turns:
       - calls: [{tool: Mail-count, arguments: {to: 3}}]

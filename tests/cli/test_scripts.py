@@ -310,3 +310,15 @@ def test_reader_that_leaves_early_is_no_error(served: Served) -> None:
         process.stdout.readline()
         process.stdout.close()
         assert "Traceback" not in process.stderr.read()
+
+
+def test_answer_that_was_cut_is_never_taken_for_complete(served: Served) -> None:
+    done = served.run("chat", "-m", "cut it")
+    assert (done.returncode, done.stdout) == (0, "Half of\n")
+    assert done.stderr == "teal: cut short: the model reached its bound on tokens\n"
+    _, document = reply(served, "cut", "-m", "cut it")
+    assert document["finish_reason"] == "length"
+    with served.terminal("cutting") as terminal:
+        terminal.read_until("you> ")
+        terminal.type("cut it")
+        terminal.read_until("Half of", "cut short", "you> ")

@@ -35,8 +35,8 @@ from sk_agents.engine.turns import ToolSpec
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.hitl.rules import read_approvals
 from sk_agents.http.strict_json import check_json
-from sk_agents.llm.openai_chat import SseReader
 from sk_agents.llm.replies import StreamedReply
+from sk_agents.llm.streamed_chat import SseReader
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.redaction import Redactor
 from sk_agents.tealagents.v1alpha1.agent import Progress

@@ -23,8 +23,9 @@ from sk_agents.engine.run.context_window import ContextWindow
 from sk_agents.engine.turns import CallRequested, Prompt, TurnFinished
 from sk_agents.llm.failures import RetryPolicy
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
+from sk_agents.llm.openai_chat import OpenAIChat
 from sk_agents.llm.openai_wire import wire_message
+from sk_agents.llm.streamed_chat import Endpoint
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import ScriptedModel, ScriptedModelServer, SequentialIds

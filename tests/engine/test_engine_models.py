@@ -8,7 +8,7 @@ import pytest
 
 from sk_agents.engine.events import Failed
 from sk_agents.engine.models import RunStatus
-from sk_agents.engine.turns import ModelPiece, Prompt, TextDelta, TurnFinished
+from sk_agents.engine.turns import ModelPiece, Prompt, ReasoningState, TextDelta, TurnFinished
 from sk_agents.exceptions import (
     ContextTooLong,
     ModelError,
@@ -18,7 +18,7 @@ from sk_agents.exceptions import (
     ModelRefused,
     ModelUnavailable,
 )
-from sk_agents.testing.scripted_model import calls, says
+from sk_agents.testing.scripted_model import ScriptedModel, calls, says
 from tests.engine.kit import Script, Setup, kinds, talking
 from tests.engine.openai_rules import problems
 from tests.requirements import requirement
@@ -121,3 +121,24 @@ async def test_stream_is_closed_once_the_reply_is_whole(tmp_path: Path) -> None:
     async with talking(tmp_path, model=Model()) as talk:
         assert (await talk.ask()).status is RunStatus.COMPLETED
     assert stream.is_closed
+
+
+async def test_state_of_the_reasoning_is_sent_back_until_the_answer_also_by_another_instance(
+    tmp_path: Path,
+) -> None:
+    state = {"kind": "some", "blocks": [{"signature": "s1"}]}
+    *asked, end = calls(("Mail-send", {"text": "x"}))
+    script = [[*asked, ReasoningState(state), end], says("sent"), says("again")]
+    model = ScriptedModel(script)
+    async with talking(tmp_path, Setup(model=model)) as talk:
+        accepted = await talk.say()
+        assert (await talk.result(accepted)).status is RunStatus.WAITING
+    async with talking(tmp_path, Setup(model=model), owner="b") as talk:
+        await talk.decide(*await talk.approvals("r1"))
+        assert (await talk.result(accepted)).status is RunStatus.COMPLETED
+        await talk.ask(run_id="r2")
+    states = [
+        [message.reasoning_state for message in prompt.messages if message.tool_calls]
+        for prompt in model.prompts
+    ]
+    assert states == [[], [state], [None]]

@@ -17,7 +17,8 @@ from sk_agents.engine.turns import (
 )
 from sk_agents.exceptions import ConfigurationError, ModelUnavailable
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
+from sk_agents.llm.openai_chat import OpenAIChat
+from sk_agents.llm.streamed_chat import Endpoint
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import calls, says
 from tests.llm.loopback import (

@@ -19,7 +19,8 @@ from sk_agents.exceptions import (
 from sk_agents.llm.failures import RetryPolicy
 from sk_agents.llm.http_client import Timeouts
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
+from sk_agents.llm.openai_chat import OpenAIChat
+from sk_agents.llm.streamed_chat import Endpoint
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import says
 from tests.llm.loopback import (

@@ -9,14 +9,15 @@ from sk_agents.exceptions import ConfigurationError
 from sk_agents.llm import default_model, providers
 from sk_agents.llm.default_model import AvailableModel, detect_models, installed_in_ollama
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
+from sk_agents.llm.openai_chat import OpenAIChat
 from sk_agents.llm.providers import PROVIDERS, ModelSpec, build_model, endpoint_of
 from sk_agents.llm.scripted import ScriptPlayer
+from sk_agents.llm.streamed_chat import Endpoint, RequestOptions
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import says
 from tests.llm.loopback import RawServer, head, text_of
 
-KEYS = {p.key_variable: f"key of {name}" for name, p in PROVIDERS.items() if p.key_variable}
+KEYS = {p.key_variable: f"{p.key_variable}'s" for p in PROVIDERS.values() if p.key_variable}
 
 
 def resolved(name: str, base_url: str | None = None, **environ: str) -> Endpoint:
@@ -31,12 +32,13 @@ def test_bare_name_is_openais() -> None:
     assert resolved("openai/gpt-4o", OPENAI_API_KEY="k") == endpoint
 
 
-@pytest.mark.parametrize("name", [n for n, p in PROVIDERS.items() if p.client == "openai_chat"])
+@pytest.mark.parametrize("name", [n for n, p in PROVIDERS.items() if p.client == "chat"])
 def test_every_compatible_provider_has_its_address_and_key(name: str) -> None:
     endpoint = endpoint_of(ModelSpec(f"{name}/some/model:8b"), KEYS)
     assert endpoint.base_url == PROVIDERS[name].base_url
     assert endpoint.model == "some/model:8b"
-    assert endpoint.key == (f"key of {name}" if PROVIDERS[name].key_variable else None)
+    variable = PROVIDERS[name].key_variable
+    assert endpoint.key == (KEYS[variable] if variable else None)
 
 
 def test_own_key_serves_every_provider_whose_key_is_not_set() -> None:
@@ -122,7 +124,7 @@ def test_unusable_name_stops_the_start(name: str, clients: ModelClients) -> None
 
 @pytest.mark.parametrize(
     ("name", "extra"),
-    [("anthropic/claude-x", "litellm"), ("bedrock/x", "litellm"), ("local/smollm2", "local")],
+    [("cohere/command-x", "litellm"), ("bedrock/x", "litellm"), ("local/smollm2", "local")],
 )
 def test_missing_package_is_named_with_its_extra(
     name: str, extra: str, clients: ModelClients, monkeypatch: pytest.MonkeyPatch
@@ -190,3 +192,26 @@ async def test_ollamas_models_are_listed(body: bytes, names: list[str]) -> None:
 async def test_no_ollama_is_no_error() -> None:
     async with RawServer([]) as server:
         assert await installed_in_ollama(server.base_url) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "field"),
+    [
+        ("gpt-5", "https://api.openai.com/v1", "max_completion_tokens"),
+        ("some/name", "https://api.openai.com/v1/", "max_completion_tokens"),
+        ("gpt-5", "https://gateway.example/v1", "max_tokens"),
+    ],
+)
+def test_dialect_follows_the_host_however_it_was_named(name: str, url: str, field: str) -> None:
+    assert resolved(name, url).dialect.max_tokens_field == field
+    if name == "gpt-5":
+        assert resolved(name, OPENAI_BASE_URL=url).dialect.max_tokens_field == field
+
+
+@pytest.mark.parametrize("name", ["scripted/echo", "local/smollm2"])
+def test_options_of_requests_are_refused_where_there_are_none(
+    name: str, clients: ModelClients
+) -> None:
+    spec = ModelSpec(name, options=RequestOptions(seed=1))
+    with pytest.raises(ConfigurationError, match="not asked over a network"):
+        build_model(spec, clients, {})

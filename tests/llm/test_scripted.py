@@ -11,6 +11,7 @@ from sk_agents.engine.turns import (
     Prompt,
     ReasoningDelta,
     TextDelta,
+    TurnFinished,
 )
 from sk_agents.exceptions import ConfigurationError, ModelRateLimited
 from sk_agents.llm.scripted import BUILT_IN, ScriptPlayer, load_script
@@ -60,7 +61,7 @@ async def test_rule_plays_its_turns_round_by_round(tmp_path: Path) -> None:
 
 async def test_finish_reason_and_estimated_usage_are_reported(tmp_path: Path) -> None:
     *_, end = await pieces_of(script(tmp_path), asked("a", "first", "b"))
-    assert not isinstance(end, TextDelta | ReasoningDelta | CallRequested)
+    assert isinstance(end, TurnFinished)
     assert end.finish_reason == "length"
     assert end.usage.prompt_tokens > 0 < end.usage.completion_tokens
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sk_agents.exceptions import ModelProtocolError
-from sk_agents.llm.openai_chat import SseReader
+from sk_agents.llm.streamed_chat import SseReader
 
 STREAM = 'data: {"a": "é"}\n\n: alive\n\nevent: x\ndata: one\ndata:two\n\ndata: 😀\n\n'.encode()
 DATA = ['{"a": "é"}'.encode(), b"one\ntwo", "😀".encode()]

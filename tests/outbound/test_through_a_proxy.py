@@ -18,7 +18,8 @@ from sk_agents.engine.ports import Model
 from sk_agents.exceptions import ModelError, ModelUnavailable, ToolError
 from sk_agents.llm.failures import RetryPolicy
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
+from sk_agents.llm.openai_chat import OpenAIChat
+from sk_agents.llm.streamed_chat import Endpoint, RequestOptions
 from sk_agents.outbound.certificates import ClientCertificate
 from sk_agents.outbound.network import Network, read_network
 from sk_agents.tools.builtin.loader import WebLimits
@@ -216,10 +217,11 @@ async def test_server_that_wants_a_client_certificate_gets_it(
     services = Services("127.0.0.1")
     async with services.serving(authority.server_side("127.0.0.1", wants_certificate=True)):
         network = read_network(trusted, shown)
+        own = RequestOptions(certificate=shown)
         assert await model_says(services.url, network) == "hello"
         assert await mcp_says(services.url, network, tmp_path) == "good day"
         assert await plugin_says(services.url, network, tmp_path) == "sunny"
-        assert await model_says(services.url, read_network(trusted), certificate=shown) == "hello"
+        assert await model_says(services.url, read_network(trusted), options=own) == "hello"
         with pytest.raises(ModelUnavailable, match="cannot be reached"):
             await model_says(services.url, read_network(trusted))
 

@@ -29,6 +29,14 @@ describe("a run", () => {
     expect(run.moments.map((moment) => moment.what)).toEqual(["queued", "started"]);
   });
 
+  test.each(["length", "content_filter"] as const)("that was cut by %s says so", (reason) => {
+    const [step] = told(started, frame("answer", { content: "half", finish_reason: reason })).steps;
+    expect(step).toMatchObject({ kind: "answer", text: "half", isCut: true });
+    expect(step?.kind === "answer" && step.cutNote).toContain("Cut short");
+    const whole = told(started, frame("answer", { content: "whole" }));
+    expect(whole.steps).toEqual([{ kind: "answer", text: "whole", isCut: false }]);
+  });
+
   test("that is told a second time from its start shows nothing twice", () => {
     const once = told(started, frame("answer", { content: "done" }));
     const again = [started, frame("answer", { content: "done" })].reduce(folded, once);

@@ -50,7 +50,7 @@ from sk_agents.interactions import (
     review_payload,
     spelled_time,
 )
-from sk_agents.wire.events import CostView, EventType, UsageView
+from sk_agents.wire.events import CostView, EventType, UsageView, cut_reason
 from sk_agents.wire.requests import EditInteraction, Item, StartInteraction
 from sk_agents.wire.views import (
     ApprovalView,
@@ -276,7 +276,10 @@ class ChatRenderer:
         }
 
     def _answered(self, event: Answered) -> Named:
-        return "answer", {"type": EventType.ANSWER, "content": event.content}
+        payload: Payload = {"type": EventType.ANSWER, "content": event.content}
+        if (reason := cut_reason(event.finish_reason)) is not None:
+            payload["finish_reason"] = reason
+        return "answer", payload
 
     def _ended(self, event: RunEnded) -> Named:
         payload = {

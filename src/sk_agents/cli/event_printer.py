@@ -35,10 +35,15 @@ from sk_agents.client import (
     VoteCast,
     VoteWithdrawn,
 )
-from sk_agents.wire.events import AudienceView, ReviewView
+from sk_agents.wire.events import AudienceView, CutReason, ReviewView
 
 Kind = Literal["answer", "thinking"]
 
+# Why an answer is not complete.
+CUT_NOTES: dict[CutReason, str] = {
+    "length": "cut short: the model reached its bound on tokens",
+    "content_filter": "cut short: the provider's content filter stopped it",
+}
 STYLES: dict[Kind, str] = {"answer": "", "thinking": DIM}
 MAX_RESULT_LINES = 20
 MAX_RESULT_CHARS = 4000
@@ -79,6 +84,8 @@ class EventPrinter:
                 self._print_thought(event.content)
             case Answer():
                 self._complete("answer", event.content)
+                if event.finish_reason is not None:
+                    self._screen.line(f"✂ {CUT_NOTES[event.finish_reason]}", WARN)
             case ToolCall() | ToolOutput() | ToolResult():
                 self._print_tool(event)
             case ApprovalRequired():

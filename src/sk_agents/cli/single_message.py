@@ -10,6 +10,7 @@ import typer
 
 from sk_agents.cli.chat_session import new_chat_id
 from sk_agents.cli.chats import Answers, Output
+from sk_agents.cli.event_printer import CUT_NOTES
 from sk_agents.cli.interaction_reader import InteractionReader, UserLeft
 from sk_agents.cli.options import Exit, ServerAccess
 from sk_agents.cli.safe_text import one_line
@@ -114,6 +115,8 @@ def _report(chat: Chat, reader: InteractionReader, output: Output) -> Exit:
                 Screen().line(reply.text.rstrip("\n"))
         case "events":
             pass
+    if reply.finish_reason is not None and output != "events":
+        typer.echo(f"teal: {CUT_NOTES[reply.finish_reason]}", err=True)
     if code == Exit.WAITING:
         for approval in reply.approvals:
             waits = "a decision" if approval.review is None else "the approval of others"
@@ -148,6 +151,7 @@ def _document(chat: Chat, reply: Reply) -> dict[str, object]:
         "interaction_id": reply.interaction_id,
         "status": reply.status,
         "text": reply.text,
+        "finish_reason": reply.finish_reason,
         "tool_calls": [asdict(use) for use in reply.tool_calls],
         "approvals": [a.model_dump(mode="json", by_alias=True) for a in reply.approvals],
         "usage": reply.usage.model_dump() if reply.usage else None,

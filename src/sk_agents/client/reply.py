@@ -14,6 +14,7 @@ from sk_agents.wire.events import (
     AnswerEvent,
     ApprovalRequired,
     Approved,
+    CutReason,
     Event,
     InteractionComplete,
     InteractionError,
@@ -127,6 +128,8 @@ class Reply:
     usage: UsageView | None = None
     approvals: tuple[ApprovalRequired, ...] = ()
     error: InteractionError | None = None
+    finish_reason: CutReason | None = None
+    """Why the answer is not complete, if it is not."""
     last_seq: int | None = None
     last_event_id: str | None = None
 
@@ -156,6 +159,8 @@ class ReplySoFar:
         match event:
             case InteractionStarted() | InteractionQueued():
                 self._reply = replace(self._reply, interaction_id=event.interaction_id)
+            case AnswerEvent():
+                self._reply = replace(self._reply, finish_reason=event.finish_reason)
             case ToolCallEvent():
                 self._uses[event.id] = ToolUse(event.id, event.tool_name, event.tool_input)
             case ToolResultEvent():

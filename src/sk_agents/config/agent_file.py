@@ -149,6 +149,10 @@ class RedactSpec(BaseModel):
     patterns: tuple[Annotated[str, AfterValidator(_pattern)], ...] = ()
 
 
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
 class AgentSpec(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
 
@@ -165,6 +169,16 @@ class AgentSpec(BaseModel):
     mcp_servers: tuple[dict[str, Any], ...] = ()
     base_url: str | None = None
     api_key_env: str | None = None
+    api: Literal["chat", "responses", "azure", "anthropic", "gemini"] | None = None
+    api_version: Annotated[str, Field(min_length=1)] | None = None
+    headers: dict[str, str] = {}
+    query: dict[str, str] = {}
+    extra_body: dict[str, Any] = {}
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    stop: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
+    seed: int | None = None
+    client_cert: str | None = None
+    client_key: str | None = None
     builtin: dict[str, Any] | None = None
     approvals: dict[str, Any] | None = None
     limits: LimitsSpec = LimitsSpec()

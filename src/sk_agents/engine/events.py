@@ -101,6 +101,8 @@ class ToolProposed(LogEvent):
     problem: str | None = None
     budget: str | None = None
     usage: Usage | None = None
+    # With the first call of a round: what its model wants back with the results.
+    reasoning_state: dict[str, Any] | None = None
 
 
 class ApprovalRequested(LogEvent):

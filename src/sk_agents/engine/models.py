@@ -304,6 +304,7 @@ class Message:
     parts: tuple[Part, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+    reasoning_state: Mapping[str, Any] | None = None
     # About how many tokens it has; 0 until they were counted.
     tokens: int = field(default=0, init=False, compare=False, repr=False)
 

@@ -71,6 +71,16 @@ class CallRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class ReasoningState:
+    """What the model wants to get back with the results of its calls, such as signed thoughts.
+
+    Only the client that made it understands it; `data` is kept with the round as it is.
+    """
+
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class TurnFinished:
     """The last piece of every complete stream; a stream without it broke off."""
 
@@ -78,7 +88,7 @@ class TurnFinished:
     usage: Usage = field(default_factory=Usage)
 
 
-ModelPiece = TextDelta | ReasoningDelta | CallRequested | TurnFinished
+ModelPiece = TextDelta | ReasoningDelta | CallRequested | ReasoningState | TurnFinished
 
 
 class ModelStream(Protocol):

@@ -51,11 +51,6 @@ USUAL_MODELS: Mapping[str, str] = {
     "gemini": "gemini/gemini-flash-latest",
     "cohere": "cohere/command-a-03-2025",
 }
-# Providers that our own client reaches too, where litellm is not installed.
-COMPATIBLE_URLS: Mapping[str, str] = {
-    "anthropic": "https://api.anthropic.com/v1",
-    "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +80,10 @@ def _with_keys(environ: Mapping[str, str]) -> list[AvailableModel]:
     found = [
         AvailableModel(f"{name}/", f"{provider.key_variable} is set")
         for name, provider in PROVIDERS.items()
-        if provider.key_variable and environ.get(provider.key_variable, "").strip()
+        # Another way to the same provider needs the same key.
+        if provider.key_variable
+        and environ.get(provider.key_variable, "").strip()
+        and name != "openai_responses"
     ]
     for variable in (OWN_KEY, OPENAI_BASE_URL):
         if environ.get(variable, "").strip() and not any(m.name == "openai/" for m in found):
@@ -133,14 +131,10 @@ class DefaultModel:
 
     name: str
     because: str
-    base_url: str | None = None
-    api_key_env: str | None = None
 
     def agent_fields(self) -> dict[str, Any]:
         """How an agent's `spec.agent` names it."""
         fields: dict[str, Any] = {"model": self.name}
-        if self.base_url is not None:
-            fields |= {"base_url": self.base_url, "api_key_env": self.api_key_env}
         if self.name.startswith("local/"):
             # Too small to know when a tool is wanted, and worse at answering once it may call one.
             fields["plugins"] = []
@@ -210,17 +204,12 @@ def _candidates(found: AvailableModel) -> Iterator[DefaultModel]:
         return
     provider = found.name.removesuffix("/")
     if provider in USUAL_MODELS:
-        name = USUAL_MODELS[provider]
-        yield DefaultModel(name, found.because)
-        if url := COMPATIBLE_URLS.get(provider):
-            key_variable = PROVIDERS[provider].key_variable
-            yield DefaultModel(name.partition("/")[2], found.because, url, key_variable)
+        yield DefaultModel(USUAL_MODELS[provider], found.because)
 
 
 def _problem(model: DefaultModel, environ: Mapping[str, str]) -> str | None:
-    spec = ModelSpec(model.name, model.base_url, model.api_key_env)
     try:
-        build_model(spec, ModelClients(), environ)
+        build_model(ModelSpec(model.name), ModelClients(), environ)
     except ConfigurationError as error:
         return str(error)
     return None

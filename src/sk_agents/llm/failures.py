@@ -35,6 +35,17 @@ from sk_agents.exceptions import (
 logger = logging.getLogger(__name__)
 
 CODE = re.compile(r"[A-Za-z][\w.-]{0,63}", re.ASCII)
+PARAM = re.compile(r"[A-Za-z][\w.\[\]-]{0,63}", re.ASCII)
+UNSUPPORTED_CODES = {"unsupported_parameter", "unsupported_value", "unknown_parameter"}
+UNSUPPORTED_WORDS = re.compile(
+    r"unsupported (parameter|value|field)|unrecognized request argument|unknown (parameter|field)"
+    r"|(not|no longer) (supported|permitted|allowed)|does not support|is deprecated",
+    re.IGNORECASE,
+)
+# The first name in quotes, or what follows a colon.
+NAMED_PARAMETER = re.compile(
+    r"[`'\"]([a-z_]{3,40})[`'\"]|(?:supplied|parameter|field): ?([a-z_]{3,40})"
+)
 CONTEXT_CODES = {"context_length_exceeded", "exceed_context_size_error", "request_too_large"}
 CONTEXT_WORDS = re.compile(
     r"context.{0,10}(length|window|size)|prompt is too long|too many (input )?tokens"
@@ -63,7 +74,9 @@ def refusal(
     error = error_object(body)
     _log(status, error, key)
     code = error_code(error)
-    name = f"the provider answered {status}" + (f" ({code})" if code else "")
+    param = error_param(error)
+    about = ": ".join(filter(None, (code, param)))
+    name = f"the provider answered {status}" + (f" ({about})" if about else "")
     wait = {} if retry_after is None else {"retry_after": math.ceil(retry_after)}
     if status == 429:
         return ModelRateLimited(name, status=status, is_final=code in SPENT_CODES, **wait)
@@ -74,7 +87,9 @@ def refusal(
     if status == 413 or (status in {400, 422} and is_about_context(error)):
         return ContextTooLong(status=status)
     hint = HINTS.get(status)
-    return ModelRefused(f"{name}: {hint}" if hint else name, status=status)
+    unsupported = unsupported_parameter(error) if status in {400, 422} else None
+    more = {} if unsupported is None else {"unsupported": unsupported}
+    return ModelRefused(f"{name}: {hint}" if hint else name, status=status, **more)
 
 
 def error_in_stream(error: Any, key: str | None) -> ModelError:
@@ -111,6 +126,37 @@ def error_code(error: Mapping[str, Any]) -> str | None:
     for value in (error.get("code"), error.get("type"), error.get("status")):
         if isinstance(value, str) and CODE.fullmatch(value):
             return value
+    return None
+
+
+def error_param(error: Mapping[str, Any]) -> str | None:
+    """Which parameter the provider complains of."""
+    param = error.get("param")
+    return param if isinstance(param, str) and PARAM.fullmatch(param) else None
+
+
+def unsupported_parameter(error: Mapping[str, Any]) -> str | None:
+    """The parameter that the provider does not know or take, if that is what the error says."""
+    message = error.get("message", error.get("detail"))
+    said = message[:2000] if isinstance(message, str) else ""
+    if isinstance(message, list):
+        return _extra_field(message)
+    is_unsupported = error.get("code") in UNSUPPORTED_CODES or UNSUPPORTED_WORDS.search(said)
+    if not is_unsupported:
+        return None
+    param = error_param(error)
+    if param is None and (named := NAMED_PARAMETER.search(said)):
+        param = named[1] or named[2]
+    return param.split(".")[0] if param else None
+
+
+def _extra_field(problems: list[Any]) -> str | None:
+    """As servers made with pydantic say it: where, and that nothing may be there."""
+    for problem in problems:
+        if isinstance(problem, Mapping) and problem.get("type") == "extra_forbidden":
+            place = problem.get("loc")
+            if isinstance(place, list) and len(place) > 1 and isinstance(place[1], str):
+                return place[1]
     return None
 
 

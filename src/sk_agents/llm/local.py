@@ -37,8 +37,9 @@ from sk_agents.exceptions import ConfigurationError, ModelProtocolError, ModelUn
 from sk_agents.llm.failures import Timing
 from sk_agents.llm.http_client import Timeouts
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
+from sk_agents.llm.openai_chat import OpenAIChat
 from sk_agents.llm.openai_wire import encoded, part_text
+from sk_agents.llm.streamed_chat import Endpoint
 
 logger = logging.getLogger(__name__)
 

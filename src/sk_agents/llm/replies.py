@@ -16,6 +16,7 @@ from sk_agents.engine.turns import (
     CallRequested,
     ModelPiece,
     ReasoningDelta,
+    ReasoningState,
     ReplyLimits,
     TextDelta,
     TurnFinished,
@@ -34,6 +35,10 @@ LESSONS = 8
 NO_CHUNK = b"\0"
 # As numbers: looking for a byte is four times as fast as looking for bytes.
 BACKSLASH, QUOTE = b'\\"'
+# How models that think aloud mark it, if their server does not take it out.
+THINK, THOUGHT = "<think>", "</think>"
+# What other providers call the reasons that clients are shown.
+FINISH_REASONS = {"function_call": "tool_calls", "max_tokens": "length"}
 
 
 class StreamedReply:
@@ -48,7 +53,8 @@ class StreamedReply:
         self._limits = limits
         self._argument_bytes = 0
         self.finish_reason: str | None = None
-        self._usage = NO_USAGE
+        self.usage = NO_USAGE
+        self.state: dict[str, Any] | None = None
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
         self._texts: list[str] = []
@@ -56,6 +62,8 @@ class StreamedReply:
         self._pieces: list[ModelPiece] = []
         self._split = ""
         self._given_out = False
+        # `None` once it is known that no thought is written into the text, or no more.
+        self._aloud: _ThinkingAloud | None = _ThinkingAloud()
 
     @property
     def begun(self) -> bool:
@@ -64,10 +72,26 @@ class StreamedReply:
 
     def take_text(self, text: str) -> None:
         """Take a chunk that is this piece of text and nothing else."""
-        if self._thoughts:
+        if self._aloud is not None:
+            text = self._without_thought(self._aloud, text)
+        if self._thoughts and text:
             self._flush()
         if text:
             self._texts.append(text)
+
+    def take_thought(self, thought: str) -> None:
+        if self._texts:
+            self._flush()
+        if thought:
+            self._thoughts.append(thought)
+
+    def _without_thought(self, aloud: _ThinkingAloud, text: str) -> str:
+        thought, text = aloud.split(text)
+        if thought:
+            self.take_thought(thought)
+        if aloud.is_over:
+            self._aloud = None
+        return text
 
     def take(self, chunk: Any) -> None:
         """Understand one chunk.
@@ -84,7 +108,7 @@ class StreamedReply:
         except (TypeError, KeyError, AttributeError):
             raise ModelProtocolError("a chunk of the reply has an unknown form") from None
         if usage:
-            self._usage = usage_of(usage)
+            self.usage = usage_of(usage)
         elif choices is None:
             raise ModelProtocolError("a chunk of the reply has no choices")
 
@@ -105,12 +129,19 @@ class StreamedReply:
         """
         if self.finished:
             return
+        if self._aloud is not None:
+            held, self._aloud = self._aloud.rest(), None
+            self.take_text(held)
         if self.finish_reason is None and not (self.begun or self._calls):
             raise ModelProtocolError("the reply has no choices")
         self._flush(last=True)
         self._pieces.extend(call.whole(number) for number, call in enumerate(self._calls))
+        if self.state is not None and self._calls:
+            if len(orjson.dumps(self.state)) > self._limits.text_bytes:
+                raise ReplyTooLarge("The model's reasoning is larger than a reply may be.")
+            self._pieces.append(ReasoningState(self.state))
         reason = self.finish_reason or ("tool_calls" if self._calls else "stop")
-        self._pieces.append(TurnFinished(reason, self._usage))
+        self._pieces.append(TurnFinished(FINISH_REASONS.get(reason, reason), self.usage))
         self.finished = True
 
     def end(self) -> None:
@@ -131,28 +162,46 @@ class StreamedReply:
             if len(delta) > 1 or "content" not in delta:
                 self._take_rest(delta)
             content = delta.get("content")
-            if content:
-                self.take_text(content if type(content) is str else _text(content))
+            if type(content) is str:
+                if content:
+                    self.take_text(content)
+            elif content:
+                self._take_parts(content)
         reason = choice.get("finish_reason")
         if reason:
             self.finish_reason = _text(reason)[:64]
 
+    def _take_parts(self, content: Any) -> None:
+        """Content as a list: some providers stream thoughts as parts of it."""
+        if not isinstance(content, list):
+            raise ModelProtocolError("a chunk of the reply holds something that is not text")
+        for part in content:
+            if isinstance(part, Mapping) and part.get("type") == "thinking":
+                self.take_thought(_text(part.get("thinking") or ""))
+            else:
+                self.take_text(_text([part]))
+
     def _take_rest(self, delta: Mapping[str, Any]) -> None:
         thought = next(filter(None, map(delta.get, REASONING_FIELDS)), None)
         if thought:
-            if self._texts:
-                self._flush()
-            self._thoughts.append(_text(thought))
+            self.take_thought(_text(thought))
         for entry in delta.get("tool_calls") or ():
-            self._take_call(entry)
+            self.take_call(entry.get("index"), entry.get("id"), entry.get("function") or {})
+        function = delta.get("function_call")
+        if function:
+            # From before a reply could hold more than one.
+            self.take_call(0, None, function)
         refusal = delta.get("refusal")
         if refusal:
             # What the model says instead of an answer.
             self.take_text(_text(refusal))
 
-    def _take_call(self, entry: Mapping[str, Any]) -> None:
-        index = entry.get("index")
-        identity = entry.get("id")
+    def take_call(self, index: Any, identity: Any, function: Mapping[str, Any]) -> None:
+        """A part of a call: its `name`, or more of its `arguments`.
+
+        Raises:
+            ReplyTooLarge: there are more calls, or larger ones, than a reply may hold.
+        """
         call = self._by_index.get(index) if isinstance(index, int) else self._last_call(identity)
         # Some servers number every call 0; a new id then means a new call.
         if call is None or (identity and call.identity and identity != call.identity):
@@ -163,7 +212,7 @@ class StreamedReply:
             self._calls.append(call)
             if isinstance(index, int):
                 self._by_index[index] = call
-        self._argument_bytes += call.take(identity, entry.get("function") or {})
+        self._argument_bytes += call.take(identity, function)
         if self._argument_bytes > self._limits.argument_bytes:
             most = self._limits.argument_bytes
             raise ReplyTooLarge(f"The arguments of the model's calls are larger than {most} bytes.")
@@ -194,6 +243,45 @@ class StreamedReply:
             # The other half of this character comes with the next chunk.
             text, self._split = text[:-1], text[-1]
         return without_surrogates(text)
+
+
+class _ThinkingAloud:
+    """Tells a thought that a text begins with, between `<think>` and `</think>`, from the rest."""
+
+    __slots__ = ("_held", "_is_inside", "is_over")
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._is_inside = False
+        self.is_over = False
+
+    def split(self, text: str) -> tuple[str, str]:
+        """What is known to be thought, and what is known to be text. An unfinished mark is held."""
+        text = self._held + text
+        self._held = ""
+        if not self._is_inside:
+            begins = text.lstrip()
+            if not begins.startswith(THINK):
+                if THINK.startswith(begins):
+                    self._held = text
+                    return "", ""
+                self.is_over = True
+                return "", text
+            self._is_inside = True
+            text = begins.removeprefix(THINK)
+        thought, mark, rest = text.partition(THOUGHT)
+        if mark:
+            self.is_over = True
+            return thought, rest.lstrip()
+        kept = next((size for size in range(7, 0, -1) if text.endswith(THOUGHT[:size])), 0)
+        thought, self._held = text[: len(text) - kept], text[len(text) - kept :]
+        return thought, ""
+
+    def rest(self) -> str:
+        """What was held back when the text ends; nothing more can complete a mark."""
+        self.is_over = True
+        held, self._held = self._held, ""
+        return held
 
 
 class _Call:
@@ -238,8 +326,8 @@ def usage_of(usage: Any) -> Usage:
     if not isinstance(usage, Mapping):
         return NO_USAGE
     return Usage(
-        prompt_tokens=_count(usage.get("prompt_tokens")),
-        completion_tokens=_count(usage.get("completion_tokens")),
+        prompt_tokens=token_count(usage.get("prompt_tokens")),
+        completion_tokens=token_count(usage.get("completion_tokens")),
     )
 
 
@@ -252,7 +340,8 @@ def without_surrogates(text: str) -> str:
     return text
 
 
-def _count(value: Any) -> int:
+def token_count(value: Any) -> int:
+    """Zero for what is missing or makes no sense."""
     return value if isinstance(value, int) and 0 < value < 1 << 53 else 0
 
 

@@ -258,7 +258,8 @@ def _steps(interaction: Interaction) -> Iterator[Event]:
             case AnswerEvent():
                 if event is not interaction.agent_events[-1]:
                     raise errors.InvalidInput("An answer is the last thing said.")
-                yield Answered(round=number, content=event.content)
+                reason = event.finish_reason or "stop"
+                yield Answered(round=number, content=event.content, finish_reason=reason)
     if open_calls:
         raise errors.InvalidInput("Every tool call needs its result.")
 

@@ -207,11 +207,25 @@ class ToolResultEvent(_Unaddressed):
     tool_output: str
 
 
+CutReason = Literal["length", "content_filter"]
+
+
 class AnswerEvent(_Unaddressed):
-    """The whole answer; it replaces all previews."""
+    """The whole answer; it replaces all previews. `finish_reason` says why it is not complete: the
+    bound on tokens was reached, or a content filter stopped it."""
 
     type: Literal[EventType.ANSWER] = EventType.ANSWER
     content: str
+    finish_reason: Sometimes[CutReason] = None
+
+
+def cut_reason(finish_reason: str) -> CutReason | None:
+    """`None` for an answer that came to its own end."""
+    match finish_reason:
+        case "length" | "content_filter":
+            return finish_reason
+        case _:
+            return None
 
 
 # What an interaction consists of. The fixed `type` alone tells a thought from an answer.

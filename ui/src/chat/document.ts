@@ -1,6 +1,6 @@
 /** The visible conversation as a Markdown document. */
 import { formattedJson } from "../text/json";
-import type { CallStep, Run } from "./run";
+import { STOPPED, type CallStep, type Run } from "./run";
 import type { ChatSession } from "./session";
 
 export function asMarkdown(session: ChatSession): string {
@@ -16,7 +16,7 @@ function section(run: Run): string {
   for (const step of run.steps) {
     if (step.kind === "thought") parts.push(quoted(`*Thinking:* ${step.text}`));
     else if (step.kind === "call") parts.push(call(step));
-    else parts.push(step.text + (step.isCut ? "\n\n*Stopped here.*" : ""));
+    else parts.push(step.text + (step.isCut ? `\n\n*${step.cutNote ?? STOPPED}*` : ""));
   }
   if (run.error) parts.push(`**Failed:** ${run.error.message} (\`${run.error.code}\`)`);
   return parts.join("\n\n");

@@ -5,6 +5,7 @@ import {
   newCall,
   NO_TEXT,
   type ApprovalRequest,
+  wholeAnswer,
   type CallStep,
   type PartialText,
   type Moment,
@@ -37,7 +38,7 @@ export function folded(run: Run, frame: RunFrame): Run {
     case "answer":
       return {
         ...withMoment(run, moment("model", frame)),
-        steps: [...run.steps, { kind: "answer", text: frame.content, isCut: false }],
+        steps: [...run.steps, wholeAnswer(frame)],
         preview: null,
       };
     case "answer_delta":

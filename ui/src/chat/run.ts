@@ -1,5 +1,6 @@
 /** One interaction as the page knows it. Immutable: each change makes a new one. */
 import type {
+  AnswerEvent,
   ApprovalView,
   CostView,
   DecisionView,
@@ -60,6 +61,21 @@ export interface AnswerStep {
   kind: "answer";
   text: string;
   isCut: boolean;
+  /** Why, if it was not a person who stopped it. */
+  cutNote?: string;
+}
+
+export const STOPPED = "Stopped here.";
+const CUT_NOTES = {
+  length: "Cut short: the model reached its bound on tokens.",
+  content_filter: "Cut short: the provider's content filter stopped it.",
+};
+
+/** The step of an answer that is stored; it may still not be complete. */
+export function wholeAnswer(event: Pick<AnswerEvent, "content" | "finish_reason">): AnswerStep {
+  const step = { kind: "answer" as const, text: event.content };
+  const reason = event.finish_reason;
+  return reason ? { ...step, isCut: true, cutNote: CUT_NOTES[reason] } : { ...step, isCut: false };
 }
 
 export type Step = ThoughtStep | CallStep | AnswerStep;
@@ -192,7 +208,7 @@ function stepsOf(view: InteractionView): Step[] {
     } else if (event.type === "THINKING") {
       steps.push({ kind: "thought", text: event.content });
     } else if (event.type === "ANSWER") {
-      steps.push({ kind: "answer", text: event.content, isCut: false });
+      steps.push(wholeAnswer(event));
     }
   }
   if (view.partial) steps.push({ kind: "answer", text: view.partial, isCut: true });

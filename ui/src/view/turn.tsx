@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 
 import { runTime } from "../chat/moments";
-import { answerOf, type Run, type Step } from "../chat/run";
+import { answerOf, STOPPED, type Run, type Step } from "../chat/run";
 import type { OpenChat } from "../page/openchat";
 import { shownTimeline } from "../page/dialogs";
 import { money } from "../text/money";
@@ -67,7 +67,7 @@ function StepView({ chat, run, step }: { chat: string; run: Run; step: Step }) {
       return (
         <div class="answer">
           <Markdown text={step.text} />
-          {step.isCut && <p class="cut">Stopped here.</p>}
+          {step.isCut && <p class="cut">{step.cutNote ?? STOPPED}</p>}
         </div>
       );
   }

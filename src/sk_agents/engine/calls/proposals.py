@@ -62,7 +62,12 @@ def proposals(
             proposal = proposal.model_copy(update={"budget": question, "gated": True})
             question = None
         # The tokens of a round are counted with its first call.
-        yield proposal.model_copy(update={"usage": reply.usage}) if position == 0 else proposal
+        yield proposal.model_copy(update=_of_round(reply)) if position == 0 else proposal
+
+
+def _of_round(reply: Reply) -> dict[str, Any]:
+    state = None if reply.state is None else dict(reply.state)
+    return {"usage": reply.usage, "reasoning_state": state}
 
 
 def _proposal(

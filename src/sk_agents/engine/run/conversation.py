@@ -17,7 +17,7 @@ from typing import overload
 
 from sk_agents.engine.calls.call import proposed_call
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.models import Message, Part, RunStatus, UserInput
+from sk_agents.engine.models import TERMINAL, Message, Part, RunStatus, UserInput
 
 CUT_SHORT = "[cut short: the user cancelled this answer]"
 SUMMARY = "Summary of the conversation so far:\n"
@@ -199,6 +199,8 @@ def _new_rounds(run: Run) -> Iterator[Message]:
             role="assistant",
             content=spoken.get(number, ""),
             tool_calls=tuple(map(proposed_call, calls)),
+            # Models want their thoughts back until they have answered.
+            reasoning_state=None if run.phase in TERMINAL else calls[0].proposal.reasoning_state,
         )
         for call in calls:
             result = call.finished.result if call.finished is not None else ""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from sk_agents.engine.events import Answered, Event, ModelRestarted, Thinking
 from sk_agents.engine.failpoints import failpoint
@@ -20,6 +20,7 @@ from sk_agents.engine.turns import (
     ModelPiece,
     Prompt,
     ReasoningDelta,
+    ReasoningState,
     ReplyLimits,
     TextDelta,
     TurnFinished,
@@ -47,6 +48,7 @@ class Reply:
     text: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     calls: list[CallRequested] = field(default_factory=list)
+    state: Mapping[str, Any] | None = None
     usage: Usage = Usage()
     finish_reason: str = "stop"
     limits: ReplyLimits = ReplyLimits()
@@ -236,6 +238,8 @@ class ModelRound:
                     self._say(reply, piece)
                 case CallRequested():
                     reply.take_call(piece)
+                case ReasoningState():
+                    reply.state = piece.data
                 case TurnFinished():
                     for kind, stream in self._redacted.items():
                         self._say(reply, kind(stream.end()))
