@@ -171,9 +171,7 @@ async def serving(folder: Path) -> AsyncIterator[Served]:
         )
         stateless = folder / "sk.yaml"
         stateless.write_text(CHAT.replace(MODEL_URL, model.base_url))
-        settings = Settings(
-            store=f"sqlite:///{folder}/c.sqlite", metrics_enabled=True, open_monitoring=True
-        )
+        settings = Settings(store=f"sqlite:///{folder}/c.sqlite", metrics_enabled=True)
         app = create_app(settings, load_agent_files([teal, stateless]), authorizer=RoleAuthorizer())
         async with listening(app) as url:
             async with httpx.AsyncClient(base_url=url, timeout=seconds(20)) as client:
