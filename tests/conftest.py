@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import uuid
 from collections.abc import Iterator
 
@@ -19,6 +20,10 @@ from tests.postgres import shared_server
 settings.register_profile("house", deadline=None, print_blob=True)
 settings.load_profile("house")
 
+# It comes with the tool for bills of materials, not with the package. `jsonschema` would import it,
+# and it makes a parser for a second.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # as if it were not there
+
 use_memory()
 use_forks()
 
@@ -29,6 +34,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Where bounds are stretched, a whole test's is too.
 if os.environ.get(VARIABLE):
     os.environ.setdefault("PYTEST_TIMEOUT", str(seconds(TEST_SECONDS)))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that are given more time come first: none of them is to run alone at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
 
 
 def pytest_report_header() -> str | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 MEMORY = Path("/dev/shm")
 VARIABLE = "TMPDIR"
-# Four times what a whole run has been seen to need at once.
+# Several times what a whole run has been seen to need at once.
 LEAST_BYTES = 1 << 30
 
 

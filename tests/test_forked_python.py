@@ -48,7 +48,6 @@ async def test_program_can_be_killed(tmp_path: Path) -> None:
         assert await process.wait() == -signal.SIGKILL
 
 
-@pytest.mark.skipif(subprocess.Popen is not ForkingPopen, reason="every start is a plain one here")
 @pytest.mark.parametrize(
     ("given", "is_fork"),
     [({}, True), ({"PYTHONHASHSEED": "1"}, False), ({"TEAL_FAILPOINT": "committing"}, False)],
@@ -63,4 +62,5 @@ def test_variable_that_is_read_at_a_start_needs_one(given: dict[str, str], is_fo
         check=True,
         timeout=seconds(60),
     )
-    assert done.stdout == f"{is_fork}\n"
+    # Where coverage is measured, none is forked.
+    assert done.stdout == f"{is_fork and subprocess.Popen is ForkingPopen}\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from fastapi import FastAPI
 
@@ -29,7 +30,13 @@ from sk_agents.http.limits import Limits, Quotas, StreamSlots
 from sk_agents.http.page import page_operations
 from sk_agents.todo_chat.routes import todo_chat_operations
 from sk_agents.wire.views import AgentView, ToolView
-from sk_agents.wiring import ServerParts, build_authorizer, build_parts, open_engines
+from sk_agents.wiring import (
+    ServerParts,
+    build_authorizer,
+    build_parts,
+    open_engines,
+    stream_census,
+)
 
 # Those whose conversations outlive a request, by their name in the store.
 KEPT_SURFACES = ("chats", "tealagents")
@@ -61,6 +68,10 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             engines = app.state.engines = await open_engines(stack, parts)
+            slots: StreamSlots = app.state.limits.slots
+            if slots.is_limited:
+                counted = stream_census(parts, slots.by_user, partial(setattr, slots, "elsewhere"))
+                await stack.enter_async_context(counted)
             health.watch("store", engines.main.ping, kind=kind, durability=stores.main.durability)
             if stores.tasks is not stores.main:
                 health.watch("tasks", engines.tasks.ping, kind=str(settings.persistence_class))

@@ -8,7 +8,7 @@ cannot be opened.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -40,6 +40,7 @@ from sk_agents.persistence.tasks.bridge import TaskBridgeStore
 from sk_agents.signals.signals_factory import check_signals, open_exchange
 from sk_agents.spending.allowances import Allowance
 from sk_agents.spending.budgets import AgentBudget, StoreBudget
+from sk_agents.spending.streams import StreamCensus
 from sk_agents.spending.usage import UsageLedger
 from sk_agents.telemetry.spans import current_traceparent
 from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
@@ -280,6 +281,13 @@ def outbound_addresses(parts: ServerParts, settings: Settings) -> list[OutboundA
     authorizer = build_authorizer(settings)
     found.extend(OutboundAddress("token issuer", url) for url in authorizer.addresses())
     return list(dict.fromkeys(found))
+
+
+def stream_census(
+    parts: ServerParts, here: Mapping[str, int], told: Callable[[Mapping[str, int]], None]
+) -> StreamCensus:
+    """How many streams users hold open at other instances; to be entered once the store is."""
+    return StreamCensus(parts.stores.main, SystemClock(), here, told)
 
 
 def model_names(agents: Mapping[str, ServedAgent]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from tests.bench import (
     group_commit,
     long_thread,
     mcp,
+    postgres,
     readers,
     teal,
     telemetry,
@@ -108,3 +109,11 @@ def test_a_missed_bar_is_reported_as_missed() -> None:
     assert not missed.holds
     assert "MISSED" in str(Report("title", [], [missed]))
     assert Ratio("cost", 1.1, 1.2, at_least=False).holds
+
+
+@pytest.mark.bench
+def test_postgresql_is_measured_beside_sqlite() -> None:
+    report = postgres.measure(
+        conversations=4, turns=2, repetitions=1, threads=100, commits=128, events=50
+    )
+    assert all(ratio.value > 0 for ratio in report.ratios)

@@ -19,6 +19,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from sk_agents.config.amounts import read_amounts
 from sk_agents.engine.agent import Agent, RunLimits
 from sk_agents.engine.commands import (
     CancelRun,
@@ -29,8 +30,8 @@ from sk_agents.engine.commands import (
 )
 from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.engine import Engine
-from sk_agents.engine.models import NewThread, Part, UserInput
-from sk_agents.engine.ports import Toolbox
+from sk_agents.engine.models import NewThread, Part, Price, UserInput
+from sk_agents.engine.ports import Store, Toolbox
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.exceptions import TealError
 from sk_agents.llm.model_clients import ModelClients
@@ -38,6 +39,8 @@ from sk_agents.llm.openai_chat import OpenAIChat
 from sk_agents.llm.streamed_chat import Endpoint
 from sk_agents.persistence.liveness import new_owner
 from sk_agents.signals.local import LocalSignals
+from sk_agents.spending.budgets import AgentBudget, StoreBudget, limits_of
+from sk_agents.spending.usage import UsageLedger
 from sk_agents.tools.mcp.servers import McpServers
 from tests.chaos.broken_builds import ACK_BEFORE_COMMIT, break_engine, store_for
 from tests.chaos.ledger_tools import LedgerTools, SignaturesAsk
@@ -45,6 +48,8 @@ from tests.chaos.outage import Outage
 from tests.chaos.swapping import swapping_tools
 
 TTL = 0.5
+# Of a million tokens.
+PRICE = Price(10.0, 10.0, "USD")
 USER = "alice"
 FINANCE = frozenset({"group:finance"})
 
@@ -127,6 +132,14 @@ def _message(text: str) -> UserInput:
     return UserInput(parts=(Part(content=text),))
 
 
+def _budget(store: Store, amounts: str) -> StoreBudget:
+    """What all instances together may spend in a day."""
+    limits = tuple(limits_of("day", read_amounts(amounts)))
+    clock = SystemClock()
+    agents = {"clerk": AgentBudget("clerk", "obedient", limits)}
+    return StoreBudget(store, clock, agents, UsageLedger(store, clock, 0))
+
+
 async def commands() -> AsyncGenerator[dict[str, Any], None]:
     """What is asked on stdin, until it ends or SIGTERM comes."""
     loop = asyncio.get_running_loop()
@@ -154,7 +167,7 @@ async def run(store_url: str, model_url: str, ledger_port: str, *options: str) -
             store = Outage(store, Path(chosen["outage"]))
         model = OpenAIChat(clients, Endpoint(model_url, "obedient"))
         policy = SignaturesAsk(chosen.get("review_seconds"))
-        clerk = Agent("clerk", model, tools, policy, limits=limits)
+        clerk = Agent("clerk", model, tools, policy, limits=limits, price=PRICE, max_tokens=1_000)
         engine = Engine(
             store,
             {chosen.get("agent", "clerk"): clerk},
@@ -163,6 +176,7 @@ async def run(store_url: str, model_url: str, ledger_port: str, *options: str) -
             ids=RandomIds(),
             owner=new_owner(),
             lease_ttl=float(chosen.get("ttl", TTL)),
+            budget=_budget(store, chosen["budget"]) if "budget" in chosen else None,
         )
         tasks: set[asyncio.Task[None]] = set()
         # After the engine has left: what it still owes an answer gets it.

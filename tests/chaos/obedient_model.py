@@ -3,7 +3,8 @@
 It keeps no place in a script, so any process may ask it anything, any number of times:
 `pay`, `put`, `sign` and `die` are calls of that tool (`pay:hold` with the argument hold,
 `sign:rich` with arguments of every shape), `go` is one of an MCP server, each made once a run;
-`hold` speaks one word and goes on only once the gate is open; every other word is just answered.
+`hold` speaks one word and goes on only once the gate is open; `spend` is answered with many tokens;
+every other word is just answered.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
+from sk_agents.engine.models import Usage
 from sk_agents.engine.turns import TextDelta
 from sk_agents.testing.scripted_model import Turn, calls, says
 from sk_agents.testing.scripted_server import PATH, Chunks, send
@@ -24,6 +26,7 @@ TOOLS = {
     "die": "Ledger-die",
     "go": "mcp_swapping-go",
 }
+SPENT = Usage(prompt_tokens=1_000, completion_tokens=1_000)
 RICH: dict[str, Any] = {
     "hold": False,
     "to": "Zo\u00eb M\u00fcller \U0001f701",
@@ -85,7 +88,7 @@ class ObedientModel:
             return calls(*((TOOLS[tool], _arguments(tool, how)) for tool, _, how in wanted))
         if "hold" in words:
             return [TextDelta("well"), self.gate, *says(", done")]
-        return says("all done", pieces=4)
+        return says("all done", pieces=4, usage=SPENT if "spend" in words else None)
 
 
 def _arguments(tool: str, how: str) -> dict[str, Any]:

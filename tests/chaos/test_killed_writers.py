@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -20,6 +19,7 @@ from sk_agents.persistence.store_factory import open_store
 from tests.chaos.committer import content
 from tests.chaos.in_place_store import InPlaceStore
 from tests.chaos.scale import FULL, trials
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 from tests.requirements import requirement
 
@@ -75,7 +75,7 @@ async def kill_and_check(
     problems: list[str] = []
     for trial in range(KILLS):
         acknowledged = kill_while_committing(
-            [sys.executable, "-m", "tests.chaos.committer", url, f"t{trial}"],
+            [PYTHON, "-m", "tests.chaos.committer", url, f"t{trial}"],
             chance.randint(5, 60),
         )
         try:

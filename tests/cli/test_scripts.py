@@ -209,6 +209,17 @@ def test_standing_approval_is_listed_and_revoked(served: Served) -> None:
     waiting_approval(served, "granted")
 
 
+def test_usage_is_a_line_a_day_agent_and_model(served: Served) -> None:
+    served.answer("chat", "-m", "hello")
+    (line,) = served.answer("usage").splitlines()
+    cells = line.split("\t")
+    assert int(cells[3]) > 0
+    assert int(cells[4]) > 0
+    (row,) = json.loads(served.answer("usage", "--json", "--since", cells[0]))["rows"]
+    assert (row["day"], row["agent"], row["model"]) == tuple(cells[:3])
+    assert served.run("usage", "--since", "yesterday").returncode == 2
+
+
 def test_agents_are_listed(served: Served) -> None:
     assert served.answer("agents", "list").startswith("helper\tscripted/talk.yaml\tMail-look, ")
     (agent,) = json.loads(served.answer("agents", "list", "--json"))

@@ -294,8 +294,9 @@ class HeldAnswer(MemoryStore):
         try:
             return await super().thread(thread_id)
         except ThreadNotFound:
-            self.has_looked.set()
-            await self.may_answer.wait()
+            if not self.has_looked.is_set():
+                self.has_looked.set()
+                await self.may_answer.wait()
             raise
 
 

@@ -114,13 +114,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "schemes without a usual port are refused before",
     ),
     Equivalent(
-        "http.hosts",
-        'return values[0].decode("latin-1") if len(values) == 1 else None',
-        "shift constant",
-        "the only value is the first and the last",
-        "(-1)",
-    ),
-    Equivalent(
         "persistence.encoding",
         'or body.find(b"Infinity") >= 0',
         "shift constant",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.mutants.equivalent import EQUIVALENT, Equivalent
 from tests.mutants.modules import TESTS_OF
-from tests.mutants.operators import mutants
+from tests.mutants.operators import Mutant, mutants
 from tests.patience import seconds
 
 ROOT = Path(__file__).parent.parent.parent
@@ -20,9 +22,14 @@ def source_of(module: str) -> str:
     return (ROOT / "src" / "sk_agents" / (module.replace(".", "/") + ".py")).read_text()
 
 
+@cache
+def mutants_of(module: str) -> Sequence[Mutant]:
+    return mutants(module, source_of(module))
+
+
 @pytest.mark.parametrize("module", TESTS_OF)
 def test_module_and_its_tests_exist(module: str) -> None:
-    assert mutants(module, source_of(module))
+    assert mutants_of(module)
     assert [test for test in TESTS_OF[module] if not (ROOT / test).exists()] == []
 
 
@@ -31,7 +38,7 @@ def test_equivalent_mutant_can_still_be_made_and_has_a_reason(known: Equivalent)
     source = source_of(known.module)
     assert known.module in TESTS_OF
     assert known.reason
-    assert any(known.is_of(mutant, source) for mutant in mutants(known.module, source))
+    assert any(known.is_of(mutant, source) for mutant in mutants_of(known.module))
 
 
 def test_entry_of_a_line_that_is_gone_matches_nothing() -> None:

@@ -45,11 +45,11 @@ RESUMES = (f"{TEAL}/resume", f"{TEAL}/tealagents/v1alpha1/resume")
 # `open`: the same for everyone, nothing of a user's is in it. `callers`: about the caller alone.
 # `begins`: makes something of the caller's own, whatever others have of that name.
 # `chats`: to all but its owner it is as if it did not exist. `teal`: others are refused with 401.
-# `sessions`: each user has their own of any name.
-Kind = Literal["open", "callers", "begins", "chats", "teal", "sessions"]
+# `operators`: for them alone. `sessions`: each user has their own of any name.
+Kind = Literal["open", "callers", "begins", "chats", "teal", "sessions", "operators"]
 TABLE: Mapping[Kind, tuple[str, ...]] = {
     "open": (
-        *("GET /openapi.json", "GET /metrics", "GET /sign-in"),
+        *("GET /openapi.json", "GET /sign-in"),
         *("GET /", "HEAD /", "GET /docs", "HEAD /docs"),
         *("GET /assets/{name}", "HEAD /assets/{name}"),
         *("GET /health/live", "HEAD /health/live", "GET /health/ready", "HEAD /health/ready"),
@@ -60,6 +60,7 @@ TABLE: Mapping[Kind, tuple[str, ...]] = {
             for page in ("health", "health/live", "openapi.json", "docs")
         ),
     ),
+    "operators": ("GET /metrics",),
     "callers": (
         *("GET /agents", "GET /chats", "GET /approvals", "GET /grants", "GET /usage", "GET /me"),
         *("POST /chats", "POST /chats/import", "POST /chat"),
@@ -74,6 +75,7 @@ TABLE: Mapping[Kind, tuple[str, ...]] = {
         *(f"GET {INTERACTION}", f"GET {INTERACTION}/events"),
         *(f"POST {INTERACTION}/{do}" for do in ("approve", "cancel", "edit", "regenerate")),
         *("GET /approvals/{approval_id}", "POST /approvals/{approval_id}"),
+        "DELETE /approvals/{approval_id}/vote",
         "DELETE /grants/{grant_id}",
     ),
     "teal": (
@@ -90,7 +92,10 @@ KINDS: Mapping[str, Kind] = {route: kind for kind, routes in TABLE.items() for r
 OWNER = "ada_lovelace"
 OTHERS = {"user": "bob", "approver": "vera", "operator": "oscar"}
 SEND: Turn = calls(("Mail-send", {"to": "canary"}))
-SCRIPT: list[Turn] = [SEND, says("canary"), SEND, SEND, *[says("canary")] * 40]
+POST: Turn = calls(("Mail-post", {"to": "finance"}))
+SCRIPT: list[Turn] = [SEND, says("canary"), SEND, POST, SEND, *[says("canary")] * 40]
+# What waits for approvers, two of them: one alone changes nothing.
+RULE = {"tool": "Mail-post", "then": "ask", "approvers": {"roles": ["approver"]}, "quorum": 2}
 MALFORMED = quote("💥 ; drop", safe="")
 NO_UUID = "00000000-0000-4000-8000-000000000000"
 UNKNOWN = {
@@ -161,7 +166,9 @@ def routes_of(app: TealApp) -> dict[str, Operation | None]:
 async def serving(folder: Path) -> AsyncIterator[Served]:
     """A server of every API, for callers who prove who they are."""
     async with ScriptedModelServer(SCRIPT) as model:
-        teal = write_agent(folder / "teal", model.base_url, name="teal")
+        teal = write_agent(
+            folder / "teal", model.base_url, name="teal", approvals={"rules": [RULE]}
+        )
         stateless = folder / "sk.yaml"
         stateless.write_text(CHAT.replace(MODEL_URL, model.base_url))
         settings = Settings(store=f"sqlite:///{folder}/c.sqlite", metrics_enabled=True)
@@ -171,17 +178,19 @@ async def serving(folder: Path) -> AsyncIterator[Served]:
                 yield Served(url, client, app, model)
 
 
-async def owned_ids(served: Served) -> dict[str, str]:
-    """Of the owner: a chat with a standing approval, one that waits, a task that waits."""
+async def owned_ids(served: Served) -> tuple[dict[str, str], dict[str, str]]:
+    """Of the owner: a chat with a standing approval, one that waits, a task that waits; and what
+    is another in a chat that waits for approvers."""
     headers = {"Authorization": OWNER}
     asked = await served.say_until("approval_required", "canary", chat="had", headers=headers)
     await served.decide(asked[-1].data, chat="had", headers=headers, remember="thread")
     await served.follow(id_of(asked), chat="had", headers=headers)
     [grant] = (await served.get("/grants", headers=headers))["grants"]
     waits = await served.say_until("approval_required", "canary", chat="keep", headers=headers)
+    review = await served.say_until("approval_required", "canary", chat="paid", headers=headers)
     message = {"items": [{"content_type": "text", "content": "canary"}]}
     task = (await served.client.post(TEAL, json=message, headers=headers)).json()
-    return {
+    own = {
         "chat_id": "keep",
         "interaction_id": id_of(waits),
         "approval_id": waits[-1].data["approval_id"],
@@ -189,6 +198,9 @@ async def owned_ids(served: Served) -> dict[str, str]:
         "name": "none",
         **{name: task[name] for name in ("task_id", "session_id", "request_id")},
     }
+    approval_id = review[-1].data["approval_id"]
+    reviewed = {"chat_id": "paid", "interaction_id": id_of(review), "approval_id": approval_id}
+    return own, {**own, **reviewed}
 
 
 class Asker:
@@ -241,13 +253,17 @@ async def findings(folder: Path) -> Findings:
         app = served.app
         routes = routes_of(app) if isinstance(app, TealApp) else {}
         found.mistakes += unlisted(routes)
-        asker, ids = Asker(served, routes), await owned_ids(served)
+        asker = Asker(served, routes)
+        ids, reviewed = await owned_ids(served)
         # What makes something of the caller's own comes last: it would be found by the others.
         known = sorted(routes.keys() & KINDS.keys(), key=lambda route: KINDS[route] == "begins")
         before = await owners_view(asker, ids)
         for route in known:
             await as_others(found, asker, route, ids)
         found.expect(await owners_view(asker, ids) == before, "all", "the owner afterwards", 0)
+        for route in sorted(known, key=_harm):
+            if KINDS[route] == "chats":
+                await as_approver(found, asker, route, reviewed)
         for route in sorted(known, key=_harm):
             await as_owner(found, asker, route, ids)
     return found
@@ -276,6 +292,11 @@ async def as_others(found: Findings, asker: Asker, route: str, ids: Mapping[str,
         return
     nobody = await asker.ask(route, ids, None)
     found.expect(nobody.status == 401, route, "no user", nobody)
+    if kind == "operators":
+        for role, who in OTHERS.items():
+            answer = await asker.ask(route, ids, who)
+            found.expect(answer.status == (200 if role == "operator" else 403), route, role, answer)
+        return
     for role, who in OTHERS.items():
         theirs = await asker.ask(route, ids, who)
         is_clean = "canary" not in theirs.body and "lovelace" not in theirs.body
@@ -295,9 +316,23 @@ async def as_others(found: Findings, asker: Asker, route: str, ids: Mapping[str,
         found.expect(malformed.status in (404, 422), route, "user, malformed", malformed)
 
 
+async def as_approver(found: Findings, asker: Asker, route: str, ids: Mapping[str, str]) -> None:
+    """What waits for them is theirs to see and to decide, and nothing else of its chat."""
+    answer = await asker.ask(route, ids, OTHERS["approver"])
+    if "/approvals/" in route:
+        found.expect(_is_let_in(answer), route, "its approver", answer)
+        found.expect("canary" not in answer.body, route, "its approver", answer)
+        stranger = await asker.ask(route, ids, OTHERS["user"])
+        found.expect(stranger.status == 404, route, "no approver", stranger)
+    else:
+        unknown = await asker.ask(route, UNKNOWN, OTHERS["approver"])
+        found.expect(answer == unknown, route, "its approver", answer)
+
+
 async def as_owner(found: Findings, asker: Asker, route: str, ids: Mapping[str, str]) -> None:
     answer = await asker.ask(route, ids, OWNER)
-    found.expect(KINDS[route] == "open" or _is_let_in(answer), route, "its owner", answer)
+    is_own = KINDS[route] not in ("open", "operators")
+    found.expect(not is_own or _is_let_in(answer), route, "its owner", answer)
 
 
 def _is_let_in(answer: Answer) -> bool:

@@ -18,16 +18,13 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.simulation.defects import defects, red_after
+from tests.simulation.defects import HASHES, defects, red_after
 from tests.simulation.disk import SimulatedLocks, SimulatedOs, install_sqlite
 from tests.simulation.history import run_history
 from tests.simulation.plan import STORES, Plan, plan_of
 from tests.simulation.shrinking import shrunk
 from tests.simulation.substitution import substitute
 
-# Sets are walked through in the order of their members' hashes: a history is the same only in a
-# process whose hashes are.
-HASH_SEED = "0"
 SHM = Path("/dev/shm")
 # After how many histories it says how far it is.
 PROGRESS = 500
@@ -35,9 +32,9 @@ PROGRESS = 500
 
 def main() -> int:
     options = _options()
-    if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
+    if not HASHES.items() <= os.environ.items():
         again = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
-        return subprocess.run(again, env={**os.environ, "PYTHONHASHSEED": HASH_SEED}).returncode
+        return subprocess.run(again, env={**os.environ, **HASHES}).returncode
     if options.defects or options.defect:
         return _find(defects() if options.defects else [options.defect])
     if options.jobs > 1 and options.seed is None:

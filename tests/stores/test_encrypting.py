@@ -3,7 +3,6 @@
 import asyncio
 import random
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from sk_agents.persistence.store_encryption import encrypt_store, rekey_store
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.testing.commits import append, create, thought
 from tests.chaos.scale import trials
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 from tests.requirements import requirement
 from tests.stores.encrypted import add_thread, codec, contents, fill, hits, on_disk
@@ -157,7 +157,7 @@ async def test_killed_in_the_middle_of_encrypting_it_goes_on_and_loses_nothing(
         await fill(store, THREADS, records=2)
         before = await contents(store, THREADS)
     key = new_key()
-    command = [sys.executable, "-m", "tests.stores.encrypting_process", "encrypt", durable_url, key]
+    command = [PYTHON, "-m", "tests.stores.encrypting_process", "encrypt", durable_url, key]
     killed, last = await asyncio.to_thread(killed_and_repeated, command, random.Random(1), KILLS)
     assert last == "done"
     assert killed
@@ -176,7 +176,7 @@ async def test_killed_in_the_middle_of_a_change_of_keys_it_goes_on_and_loses_not
         await fill(store, THREADS, records=2)
         before = await contents(store, THREADS)
     work = ["rekey", durable_url, new, old]
-    command = [sys.executable, "-m", "tests.stores.encrypting_process", *work]
+    command = [PYTHON, "-m", "tests.stores.encrypting_process", *work]
     killed, last = await asyncio.to_thread(killed_and_repeated, command, random.Random(2), KILLS)
     assert last == "done"
     assert killed

@@ -17,6 +17,7 @@ from sk_agents.testing.store_contract import (
 )
 from sk_agents.testing.store_machine import SIZE, store_machine
 from tests.chaos.scale import FULL
+from tests.patience import seconds
 from tests.requirements import requirement
 
 OF_THREAD = "thread_no = (SELECT no FROM teal_thread WHERE thread_id = %s)"
@@ -57,7 +58,7 @@ class TestPostgresStore(PortableCases, SharedStoreContract):
         return damage
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(seconds(1800))
 def test_store_lives_a_random_life_like_the_model_of_the_contract(
     database: str, empty_tables: Callable[[], None]
 ) -> None:

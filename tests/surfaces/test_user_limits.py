@@ -18,7 +18,9 @@ from sk_agents.authorization.request_authorizer import Principal, RequestAuthori
 from sk_agents.config.agent_file import load_agent_files
 from sk_agents.config.settings import Settings
 from sk_agents.engine.models import Usage
+from sk_agents.engine.turns import TextDelta, TurnFinished
 from sk_agents.exceptions import ConfigurationError
+from sk_agents.spending import streams
 from sk_agents.testing import ScriptedModelServer, SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.chats.proven import ADA, BOB
@@ -172,6 +174,23 @@ async def test_approval_says_that_the_budget_is_why_it_is_asked(tmp_path: Path) 
         await client.post("/chat", json=CHATS_HELLO)
         (asked,) = (await client.get("/approvals")).json()["approvals"]
     assert asked["budget"] == "10 USD of the 15 USD of this turn are spent. May this turn go on?"
+
+
+async def test_streams_at_another_instance_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "PERIOD_SECONDS", 0.1)
+    gate = asyncio.Event()
+    script: list[Turn] = [[TextDelta("one "), gate, TurnFinished()]]
+    async with serving(tmp_path, script, instances=2, streams_per_user=1) as (one, other):
+        async with one.stream("POST", "/chats/c/interactions", json=CHATS_HELLO) as held:
+            await anext(held.aiter_lines())
+            status = 200
+            async with asyncio.timeout(seconds(20)):
+                while status != 429:
+                    async with other.stream("GET", "/chats/c/events") as refused:
+                        status = refused.status_code
+            gate.set()
 
 
 async def test_usage_shows_a_user_their_own_rows_and_an_operator_all(tmp_path: Path) -> None:

@@ -205,7 +205,13 @@ def chat_operations(resources: ChatResources) -> list[Operation]:
             status=204,
             roles=DECIDERS,
         ),
-        _usage("GET", "/usage", UsageEndpoints(resources.usage).report, ALWAYS),
+        _usage(
+            "GET",
+            "/usage",
+            UsageEndpoints(resources.usage).report,
+            ALWAYS,
+            roles=("user", "operator"),
+        ),
         _approvals("GET", "/grants", approvals.grants, ALWAYS),
         _approvals(
             "DELETE", "/grants/{grant_id}", approvals.revoke, (*ALWAYS, 404, 409), status=204

@@ -32,7 +32,7 @@ class UsageEndpoints:
         ] = False,
     ) -> UsageReport:
         """What models have used: a row a day, agent and model."""
-        if all_users and OPERATOR not in caller.principal.roles:
+        if all_users and OPERATOR not in caller.roles:
             raise Forbidden("Only an operator sees what other users have used.")
         since = since or datetime.now(UTC).date() - timedelta(days=DAYS)
         rows = await self._read(since, None if all_users else caller.user_id)

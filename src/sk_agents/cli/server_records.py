@@ -85,11 +85,10 @@ async def list_usage(
         ]
         for row in report.rows
     ]
-    total = ["", *([""] if all_users else []), "all", "", str(sum(r.calls for r in report.rows))]
-    total += [str(sum(r.prompt_tokens for r in report.rows))]
-    total += [str(sum(r.completion_tokens for r in report.rows))]
-    total += [_money([cost for row in report.rows for cost in row.cost])]
-    Screen().table(headings, [*rows, total] if rows else [])
+    screen = Screen()
+    screen.table(headings, rows)
+    if cost := _money([cost for row in report.rows for cost in row.cost]):
+        screen.note(f"{cost} since {report.since}")
 
 
 def _money(costs: Sequence[CostView]) -> str:

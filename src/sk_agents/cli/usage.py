@@ -17,7 +17,11 @@ def usage(
     access: ServerAccess,
     since: Annotated[
         datetime | None,
-        typer.Option(formats=["%Y-%m-%d"], help="The first day. Default: 30 days ago."),
+        typer.Option(
+            formats=["%Y-%m-%d"],
+            metavar="YYYY-MM-DD",
+            help="The first day. Default: 30 days ago.",
+        ),
     ] = None,
     all_users: Annotated[
         bool, typer.Option("--all", help="Of all users, not only yours: for operators.")

@@ -1,6 +1,6 @@
 """What one request, one user may take. Every surface asks here; `create_app` fills it in.
 
-How many event streams a user holds open on this instance, how many chats are kept, how many
+How many event streams a user holds open, how many chats are kept, how many
 approvals wait. Counts are remembered, so that an ordinary turn asks no store. They are taken again
 before they can be far off: after a while, for other instances write too, and before as many runs as
 could go past the limit have begun here. What is remembered is bounded; a forgotten user is counted
@@ -48,6 +48,12 @@ class StreamSlots:
     def __init__(self, per_user: int | None = PER_USER) -> None:
         self._per_user = per_user
         self._open: Counter[str] = Counter()
+        # Those at other instances, as far as they are known here.
+        self.elsewhere: Mapping[str, int] = {}
+
+    @property
+    def is_limited(self) -> bool:
+        return self._per_user is not None
 
     @property
     def by_user(self) -> Mapping[str, int]:
@@ -60,7 +66,8 @@ class StreamSlots:
         Raises:
             LimitExceeded: the user has as many already; nothing was sent yet.
         """
-        if self._per_user is not None and self._open[user_id] >= self._per_user:
+        is_open = self._open[user_id] + self.elsewhere.get(user_id, 0)
+        if self._per_user is not None and is_open >= self._per_user:
             raise LimitExceeded(
                 f"There are {self._per_user} open streams already.", retry_after=RETRY_SECONDS
             )

@@ -29,6 +29,8 @@ HOUR_SECONDS = 3600.0
 # A run may wait for a person; a budget of one run is remembered for so long after its first call.
 RUN_SECONDS = 30 * DAY_SECONDS
 SETTLE_SECONDS = 10.0
+SEEN_SECONDS = 10.0
+MAX_SEEN = 10_000
 _WHOSE: Mapping[Scope, str] = {
     "run": "of this turn",
     "user": "you have for a day",
@@ -142,12 +144,15 @@ class StoreBudget:
         self._ledger = ledger
         self._calls = calls
         self._settling: set[asyncio.Task[str | None]] = set()
+        # What this instance has last seen of each budget: how much was spent, and when.
+        self._seen: dict[str, tuple[int, float]] = {}
 
     async def admit(self, spender: Spender) -> None:
         limits = self._keys(spender, [one for one in self._limits(spender) if one.scope != "run"])
-        if not limits:
+        if all(self._has_much_left(limit, key) for limit, key in limits):
             return
         sums = await self._store.count([Count(key, 0, limit.ttl) for limit, key in limits])
+        self._remember([key for _, key in limits], sums)
         for (limit, _), spent in zip(limits, sums, strict=True):
             if spent >= limit.most:
                 raise self._exceeded(limit, spent)
@@ -161,10 +166,11 @@ class StoreBudget:
             return Reservation(spender)
         additions = [Count(key, amount, limit.ttl, limit.most) for limit, key, amount in held]
         try:
-            await self._store.count(additions)
+            sums = await self._store.count(additions)
         except CounterFull as full:
             limit, _, amount = next(one for one in held if one[1] == full.key)
             raise self._exceeded(limit, full.sum, amount) from None
+        self._remember([key for _, key, _ in held], sums)
         return Reservation(spender, _Held(held))
 
     async def settle(self, reservation: Reservation, usage: Usage) -> str | None:
@@ -198,6 +204,7 @@ class StoreBudget:
                 extra={"run_id": reservation.spender.run_id, "error": type(error).__name__},
             )
             return None
+        self._remember([key for _, key, _ in held], sums)
         soft = self._agent(reservation.spender).soft
         for (limit, _, _), spent in zip(held, sums, strict=True):
             if soft is not None and spent >= soft * limit.most:
@@ -206,6 +213,18 @@ class StoreBudget:
                     f"{_WHOSE[limit.scope]} are spent. May this turn go on?"
                 )
         return None
+
+    def _remember(self, keys: Sequence[str], sums: Sequence[int]) -> None:
+        now = self._clock.monotonic()
+        self._seen.update(zip(keys, ((spent, now) for spent in sums), strict=True))
+        while len(self._seen) > MAX_SEEN:
+            del self._seen[next(iter(self._seen))]
+
+    def _has_much_left(self, limit: Limit, key: str) -> bool:
+        """Less than half of it was spent a moment ago, so that the store need not be asked before
+        a run begins. Before each call of the model it is."""
+        spent, at = self._seen.get(key, (limit.most, 0.0))
+        return 2 * spent < limit.most and self._clock.monotonic() - at < SEEN_SECONDS
 
     def _agent(self, spender: Spender) -> AgentBudget:
         return self._agents.get(spender.agent) or AgentBudget(spender.agent, "")

@@ -417,9 +417,11 @@ class HeartbeatConnection:
         """Raises as `renew` does."""
         self._run(lambda db: rows.mark_watched(db, run_ids, now, ago))
 
-    def count(self, additions: Sequence[Count], now: float) -> list[int]:
-        """Raises CounterFull, and as `renew` does."""
-        return self._run(lambda db: rows.count(db, additions, now))
+    def count(
+        self, steps: Sequence[Sequence[Count]], now: float
+    ) -> list[list[int] | errors.CounterFull]:
+        """Raises as `renew` does."""
+        return self._run(lambda db: rows.count(db, steps, now))
 
     def close(self) -> None:
         with self._lock:

@@ -14,7 +14,13 @@ from sk_agents.engine.events import Event
 from sk_agents.engine.log.commits import entries_of, same_thread
 from sk_agents.engine.models import Entry, EntryKind, Thread
 from sk_agents.engine.ports import Count, StoredRecord, ThreadPage, ThreadQuery
-from sk_agents.exceptions import SchemaTooNew, StateCorrupt, ThreadExists, ThreadNotFound
+from sk_agents.exceptions import (
+    CounterFull,
+    SchemaTooNew,
+    StateCorrupt,
+    ThreadExists,
+    ThreadNotFound,
+)
 from sk_agents.persistence.codec import SEALED, RecordCodec
 from sk_agents.persistence.counters import Counter, counted
 from sk_agents.persistence.encoding import (
@@ -289,22 +295,32 @@ def watched_at(db: apsw.Connection, run_id: str) -> float | None:
     return _moment(db, "SELECT at FROM watched WHERE run_id = ?", run_id)
 
 
-def count(db: apsw.Connection, additions: Sequence[Count], now: float) -> list[int]:
-    """In a transaction of its own; drops the forgotten counters. Raises CounterFull."""
+def count(
+    db: apsw.Connection, steps: Sequence[Sequence[Count]], now: float
+) -> list[list[int] | CounterFull]:
+    """Each step's sums, or why it was refused, in one transaction; drops forgotten counters."""
+    results: list[list[int] | CounterFull] = []
     db.execute("BEGIN IMMEDIATE")
     try:
         db.execute("DELETE FROM counter WHERE forget_at <= ?", (now,))
-        sums, changed = counted(additions, lambda key: _counter(db, key), now)
-        db.executemany(
-            "INSERT OR REPLACE INTO counter (key, sum, forget_at) VALUES (?, ?, ?)",
-            [(key, *counter) for key, counter in changed.items()],
-        )
+        for additions in steps:
+            try:
+                sums, changed = counted(additions, lambda key: _counter(db, key), now)
+            except CounterFull as full:
+                results.append(full)
+                continue
+            db.executemany(
+                "INSERT INTO counter (key, sum, forget_at) VALUES (?, ?, ?)"
+                " ON CONFLICT (key) DO UPDATE SET sum = excluded.sum",
+                [(key, *counter) for key, counter in changed.items()],
+            )
+            results.append(sums)
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
-    return sums
+    return results
 
 
 def _counter(db: apsw.Connection, key: str) -> Counter | None:
