@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -165,11 +165,15 @@ def _waiting(folder: Path, runs: int, streams: int, idle_seconds: float) -> Wait
             with processes(agent, store, 1) as server:
                 empty = server.megabytes
                 await _begin(server.address, runs)
-                async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+                async with AsyncExitStack() as stack:
+                    connector = aiohttp.TCPConnector(limit=0)
+                    http = await stack.enter_async_context(
+                        aiohttp.ClientSession(connector=connector)
+                    )
                     for number in range(streams):
                         path = f"{server.address}/chats/w{number}/events"
-                        answer = await http.get(path, timeout=aiohttp.ClientTimeout(total=None))
-                        assert answer.status == 200
+                        reading = http.get(path, timeout=aiohttp.ClientTimeout(total=None))
+                        assert (await stack.enter_async_context(reading)).status == 200
                     await asyncio.sleep(1)
                     before, began = server.cpu, time.monotonic()
                     await asyncio.sleep(idle_seconds)

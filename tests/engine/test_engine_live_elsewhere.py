@@ -339,7 +339,8 @@ async def test_driver_that_falls_silent_is_asked_no_more(
         await reader.until_text("Hel")
         network.passes = lambda sender, message: sender != "a"
         asked = len(network.of_type("asked"))
-        await network.until(lambda: len(network.of_type("asked")) >= asked + live_relay.UNANSWERED)
+        # Some of them may have been asked before, and their answers be lost already.
+        await network.until(lambda: len(network.of_type("asked")) > asked)
         second.set()
         await reader.to_the_end()
         # Beside those on the timer: one or two when the reader next looked, none after that.
