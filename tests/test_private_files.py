@@ -22,9 +22,9 @@ def test_agreed_definitions_of_mcp_tools_are_the_users_alone(tmp_path: Path) -> 
     assert modes(tmp_path) == {"0o700", "0o600"}
 
 
-def test_todo_list_is_the_users_alone(tmp_path: Path) -> None:
-    with task_store(f"sqlite://{tmp_path / 'made' / 'todo.sqlite'}") as store:
-        store.add("ada", "milk", "", None)
+async def test_todo_list_is_the_users_alone(tmp_path: Path) -> None:
+    async with task_store(f"sqlite://{tmp_path / 'made' / 'todo.sqlite'}") as store:
+        await store.add("ada", "milk", "", None)
         assert modes(tmp_path) == {"0o700", "0o600"}
 
 

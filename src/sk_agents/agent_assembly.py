@@ -261,7 +261,7 @@ class _AgentBuilder:
                 folder=file.path.parent,
                 api=spec.api,
                 api_version=spec.api_version,
-                options=request_options(spec, file.path.parent, environ),
+                options=model_options(spec, file.path.parent, environ),
             )
             custom = self._custom.model(spec.model, spec.name) if self._custom else None
             if custom is not None:
@@ -286,7 +286,7 @@ class _AgentBuilder:
         return HitlManager(ApprovalPolicy(approvals, **rules), find_spec)
 
 
-def request_options(spec: AgentSpec, folder: Path, environ: Mapping[str, str]) -> RequestOptions:
+def model_options(spec: AgentSpec, folder: Path, environ: Mapping[str, str]) -> RequestOptions:
     """What the file says about every request to its model, references filled in.
 
     Raises:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import unquote
 
 from pydantic import SecretStr
 
@@ -26,6 +27,9 @@ MOST_OF_A_LINE = 1024
 _SECRET_VARIABLE = re.compile(
     r"(?:.*_)?(?:API_?KEY|KEYS?|TOKEN|SECRET|PASSWORD|OTLP(?:_[A-Z]+)?_HEADERS)$|.+_PWD$"
 )
+_PROXY_VARIABLE = re.compile(r"(?i)(?:https?|all)_proxy")
+# Between the user and the last @ of a proxy's URL.
+_PROXY_PASSWORD = re.compile(r"[^:/@]*(?:://)?[^:/@]*:(.+)@")
 _SECRET_NAME = re.compile(
     r"(?i)(?:.*[_.-])?(?:authorization|cookie|api[_-]?key|token|secret|password|headers?)$|.+[_.-]pwd$"
 )
@@ -71,6 +75,9 @@ def secret_values(settings: Settings, environ: Mapping[str, str]) -> set[str]:
     given = [getattr(settings, name) for name in Settings.model_fields]
     secrets = {value.get_secret_value() for value in given if isinstance(value, SecretStr)}
     secrets |= {value for name, value in environ.items() if _SECRET_VARIABLE.match(name)}
+    for name, value in environ.items():
+        if _PROXY_VARIABLE.fullmatch(name) and (found := _PROXY_PASSWORD.match(value)):
+            secrets |= {found[1], unquote(found[1])}
     # Several keys may be in one variable.
     return secrets | {part.strip() for value in secrets for part in value.split(",")}
 

@@ -80,6 +80,18 @@ def test_token_cannot_name_itself_one_of_our_roles() -> None:
     assert memberships(claims_it, frozenset({"user"})) == {"role:user", "user:eve"}
 
 
+def test_names_that_no_store_takes_are_left_out() -> None:
+    odd = frozenset({"\ud800", "a\x00b", "x" * 257, "", "fine name"})
+    found = memberships(Principal("eve", groups=odd, roles=odd), frozenset())
+    assert found == {"role:fine name", "group:fine name", "user:eve"}
+
+
+def test_name_of_a_caller_can_be_stored_and_shown() -> None:
+    odd = Caller(Principal("eve", name="E\ud800v\x1b[2Je\u202e " + "x" * 999))
+    assert odd.name is not None and odd.name.startswith("Ev[2Je x") and len(odd.name) == 256
+    assert Caller(Principal("eve", name="\x00 ")).name is None
+
+
 async def test_caller_who_proves_nothing_has_every_role_and_one_who_does_has_theirs() -> None:
     believed = await CallerCheck(HeaderAuthorizer()).identify([(b"authorization", b"ada")])
     proven = await CallerCheck(PeopleAuthorizer()).identify(

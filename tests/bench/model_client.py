@@ -1,4 +1,4 @@
-"""CPU of one streamed answer in our model client, beside the least code that could read it.
+"""CPU of one streamed answer in our model clients, beside the least code that could read it.
 
 The model is a subprocess that sends canned bytes, so that all CPU measured here is the client's.
 """
@@ -13,6 +13,8 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 import aiohttp
 import orjson
@@ -20,9 +22,12 @@ import uvloop
 
 from sk_agents.engine.models import Message
 from sk_agents.engine.turns import Prompt, TextDelta
+from sk_agents.llm.anthropic_messages import AnthropicMessages
+from sk_agents.llm.gemini import GeminiChat
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_chat import OpenAIChat
-from sk_agents.llm.streamed_chat import Endpoint
+from sk_agents.llm.openai_responses import OpenAIResponses
+from sk_agents.llm.streamed_chat import Endpoint, StreamedChat
 from tests.bench.report import Ratio, Report
 
 TOKENS = 32
@@ -36,6 +41,9 @@ PROMPT = Prompt(
 )
 ANSWER = "".join(f" word{number}" for number in range(TOKENS))
 BAR = 1.0
+# Of the clients of other providers, beside ours of chat completions.
+NATIVE_BAR = 1.5
+NATIVES = ("anthropic", "gemini", "responses")
 # Everything in one write, or a write for each token.
 PACES = ("burst", "steps")
 
@@ -52,6 +60,64 @@ def chunk(delta: dict[str, str], finish: str | None = None) -> bytes:
     return b"data: " + orjson.dumps(document) + b"\n\n"
 
 
+def named(document: dict[str, Any]) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (document["type"].encode(), orjson.dumps(document))
+
+
+def anthropic_events() -> list[bytes]:
+    usage = {"input_tokens": 20, "output_tokens": TOKENS}
+    block = {"type": "content_block_start", "index": 0}
+    delta = {"type": "content_block_delta", "index": 0}
+    deltas = [{"type": "text_delta", "text": f" word{number}"} for number in range(TOKENS)]
+    ended = {"stop_reason": "end_turn", "stop_sequence": None}
+    return [
+        named({"type": "message_start", "message": {"id": "msg_01", "usage": usage}}),
+        named({**block, "content_block": {"type": "text", "text": ""}}),
+        *(named({**delta, "delta": one}) for one in deltas),
+        named({"type": "content_block_stop", "index": 0}),
+        named({"type": "message_delta", "delta": ended, "usage": usage}),
+        named({"type": "message_stop"}),
+    ]
+
+
+def gemini_events() -> list[bytes]:
+    usage = {"promptTokenCount": 20, "candidatesTokenCount": TOKENS}
+    found = []
+    for number in range(TOKENS):
+        content = {"role": "model", "parts": [{"text": f" word{number}"}]}
+        reason = {"finishReason": "STOP"} if number == TOKENS - 1 else {}
+        event = {
+            "candidates": [{"content": content, "index": 0, **reason}],
+            "usageMetadata": usage,
+            "modelVersion": "bench",
+        }
+        found.append(b"data: " + orjson.dumps(event) + b"\n\n")
+    return found
+
+
+def responses_events() -> list[bytes]:
+    usage = {"input_tokens": 20, "output_tokens": TOKENS}
+    at = {"item_id": "msg_0123456789", "output_index": 0, "content_index": 0}
+    item = {"id": "msg_0123456789", "type": "message", "role": "assistant", "content": []}
+    words = [
+        named(
+            {
+                "type": "response.output_text.delta",
+                **at,
+                "delta": f" word{number}",
+                "sequence_number": number,
+            }
+        )
+        for number in range(TOKENS)
+    ]
+    return [
+        named({"type": "response.created", "response": {"id": "resp_1"}}),
+        named({"type": "response.output_item.added", "output_index": 0, "item": item}),
+        *words,
+        named({"type": "response.completed", "response": {"id": "resp_1", "usage": usage}}),
+    ]
+
+
 def answer_events() -> list[bytes]:
     words = [chunk({"content": f" word{number}"}) for number in range(TOKENS)]
     usage = {"prompt_tokens": 20, "completion_tokens": TOKENS}
@@ -61,11 +127,19 @@ def answer_events() -> list[bytes]:
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """HTTP as far as the bench needs it: a request with a length, a chunked answer."""
-    events = answer_events()
+    streams = {
+        b"messages": anthropic_events(),
+        b"models": gemini_events(),
+        b"responses": responses_events(),
+        b"chat": answer_events(),
+    }
     head = (
         b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
     )
-    frames = [b"%x\r\n%s\r\n" % (len(event), event) for event in events]
+    framed = {
+        name: [b"%x\r\n%s\r\n" % (len(event), event) for event in events]
+        for name, events in streams.items()
+    }
     while True:
         try:
             request = await reader.readuntil(b"\r\n\r\n")
@@ -73,6 +147,8 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
             break
         length = int(request.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
         await reader.readexactly(length)
+        path = request.partition(b" HTTP/1.1")[0]
+        frames = next(frames for name, frames in framed.items() if b"/" + name in path)
         if request.startswith(b"POST /burst/"):
             writer.write(b"".join([head, *frames, b"0\r\n\r\n"]))
         else:
@@ -126,7 +202,7 @@ async def bare(session: aiohttp.ClientSession, url: str) -> str:
     return "".join(texts)
 
 
-async def ours(model: OpenAIChat) -> str:
+async def ours(model: StreamedChat) -> str:
     return "".join(
         [
             piece.content
@@ -155,7 +231,19 @@ async def _round(base: str, calls: int) -> dict[str, float]:
             url = f"{base}/{pace}/chat/completions"
             found[f"{pace}, bare"] = await cpu_ms(lambda url=url: bare(session, url), calls)  # type: ignore[misc]
             found[f"{pace}, ours"] = await cpu_ms(lambda model=model: ours(model), calls)  # type: ignore[misc]
+            for name, native in natives(clients, f"{base}/{pace}").items():
+                found[f"{pace}, {name}"] = await cpu_ms(lambda model=native: ours(model), calls)  # type: ignore[misc]
     return found
+
+
+def natives(clients: ModelClients, base: str) -> dict[str, StreamedChat]:
+    """The clients of other providers; each adds its own path."""
+    endpoint = Endpoint(base, "bench")
+    return {
+        "anthropic": AnthropicMessages(clients, replace(endpoint, base_url=f"{base}/v1")),
+        "gemini": GeminiChat(clients, endpoint),
+        "responses": OpenAIResponses(clients, endpoint),
+    }
 
 
 def measure(calls: int = 500, repetitions: int = 7) -> Report:
@@ -175,6 +263,16 @@ def measure(calls: int = 500, repetitions: int = 7) -> Report:
                 at_least=False,
             )
             for pace in PACES
+        ]
+        + [
+            Ratio(
+                f"{name} / our chat completions, {pace}",
+                statistics.median(f[f"{pace}, {name}"] / f[f"{pace}, ours"] for f in rounds),
+                NATIVE_BAR,
+                at_least=False,
+            )
+            for pace in PACES
+            for name in NATIVES
         ],
     )
 

@@ -10,11 +10,13 @@ from tests.bench import (
     group_commit,
     long_thread,
     mcp,
+    postgres,
     readers,
     teal,
     telemetry,
     turns,
     waiting,
+    workers,
 )
 from tests.bench.report import Ratio, Report
 from tests.requirements import requirement
@@ -93,8 +95,25 @@ def test_waiting_runs_are_measured() -> None:
     assert report.ratios[1].value > 0
 
 
+@pytest.mark.bench
+def test_workers_are_measured_on_both_stores() -> None:
+    report = workers.measure(
+        conversations=4, turns=2, repetitions=1, runs=20, streams=5, idle_seconds=1.0
+    )
+    assert [line.split()[0] for line in report.lines] == ["sqlite", "postgresql", "20"]
+    assert all(ratio.value > 0 for ratio in report.ratios)
+
+
 def test_a_missed_bar_is_reported_as_missed() -> None:
     missed = Ratio("speed", 2.9, 3.0)
     assert not missed.holds
     assert "MISSED" in str(Report("title", [], [missed]))
     assert Ratio("cost", 1.1, 1.2, at_least=False).holds
+
+
+@pytest.mark.bench
+def test_postgresql_is_measured_beside_sqlite() -> None:
+    report = postgres.measure(
+        conversations=4, turns=2, repetitions=1, threads=100, commits=128, events=50
+    )
+    assert all(ratio.value > 0 for ratio in report.ratios)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Error, expect
 
 from sk_agents.authorization.access_keys import KeysFile
 from tests.authorization.provider import Provider, running_provider
 from tests.browser.server import Server, write_agent
 from tests.browser.tab import WAIT_MS, Tab
+from tests.browser.test_access import violations
 
 # Everything that a page could have kept about a user.
 LEFT = """async () => JSON.stringify([
@@ -84,7 +86,9 @@ async def test_token_is_asked_for_and_goes_with_every_request(
     tab.check()
 
 
-async def test_wrong_access_key_is_refused_in_words(browser: Browser, tmp_path: Path) -> None:
+async def test_wrong_access_key_is_refused_in_words_and_a_right_one_forgotten_at_the_end(
+    browser: Browser, tmp_path: Path
+) -> None:
     keys = KeysFile(tmp_path / "keys.json")
     server = Server(tmp_path, TA_AUTHORIZER="keys", TA_KEYS_FILE=str(keys.path))
     key, text = keys.add("alice")
@@ -95,10 +99,15 @@ async def test_wrong_access_key_is_refused_in_words(browser: Browser, tmp_path: 
         await tab.page.get_by_label("Access key").fill("teal_wrong")
         await tab.button("Sign in").click()
         await tab.sees(".problem", "This access key is unknown, revoked or expired.")
-        await tab.page.get_by_label("Access key").fill(text)
-        await tab.button("Sign in").click()
-        await tab.sees(".account", "alice")
-        await expect(tab.page.locator(".agent").first).to_be_visible(timeout=WAIT_MS)
+        for is_last in (False, True):
+            await tab.page.get_by_label("Access key").fill(text)
+            await tab.button("Sign in").click()
+            await tab.sees(".account", "alice")
+            await expect(tab.page.locator(".agent").first).to_be_visible(timeout=WAIT_MS)
+            if not is_last:
+                await tab.button("Sign out").click()
+                await expect(tab.page.get_by_label("Access key")).to_be_visible(timeout=WAIT_MS)
+                assert not re.search("alice|teal_", await tab.page.evaluate(LEFT))
         keys.revoke(key.key_id)
         await tab.sees("dialog", "unknown, revoked or expired")
     finally:
@@ -163,11 +172,38 @@ async def test_reload_and_second_tab_need_no_question_and_sign_out_closes_both(
     assert await tab.page.evaluate("location.href") == f"{bank.url}/#/some-chat"
     await tab.page.reload()
     await tab.sees(".account", "Ada")
+    # An issuer that is away must not catch the user in a circle: the way back leads to the button.
+    unanswered = re.compile(r"/auth\?")
+    await context.route(unanswered, lambda route: route.abort())
+    with suppress(Error):
+        await tab.page.reload()
+    await tab.page.goto(bank.url)
+    await expect(tab.button("Use another account")).to_be_visible(timeout=WAIT_MS)
+    await context.unroute(unanswered)
+    await tab.page.reload()
+    await tab.sees(".account", "Ada")
     second = Tab(await context.new_page(), bank.url)
     await second.page.goto(bank.url)
     await second.sees(".account", "Ada")
     await tab.button("Sign out").click()
     await expect(second.button("Sign in")).to_be_visible(timeout=WAIT_MS)
+
+
+async def test_next_user_finds_no_draft_of_one_who_did_not_sign_out(
+    browser: Browser, bank: Server
+) -> None:
+    context = await browser.new_context()
+    tab = Tab(await context.new_page(), bank.url)
+    await tab.page.goto(bank.url)
+    await sign_in(tab, "ada")
+    await tab.page.fill("#composer", "a secret draft")
+    await tab.page.wait_for_function("JSON.stringify({...localStorage}).includes('secret')")
+    # As after a night: the issuer's session is over.
+    await context.clear_cookies()
+    await tab.page.reload()
+    await sign_in(tab, "bob")
+    await expect(tab.page.locator("#composer")).to_have_value("", timeout=WAIT_MS)
+    assert not re.search(r"ada\b|secret", await tab.page.evaluate(LEFT), re.IGNORECASE)
 
 
 async def test_sign_in_that_was_not_begun_here_is_refused(
@@ -176,6 +212,7 @@ async def test_sign_in_that_was_not_begun_here_is_refused(
     tab = Tab(await browser.new_page(), bank.url)
     await tab.page.goto(f"{bank.url}/#code=stolen&state=other")
     await tab.sees(".problem", "This sign-in was not begun in this tab.")
+    assert await violations(tab.page) == []
     assert "stolen" not in await tab.page.evaluate("location.href")
     page = await tab.page.request.get(bank.url)
     assert f"connect-src 'self' {provider.url};" in page.headers["content-security-policy"]

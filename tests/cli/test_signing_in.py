@@ -86,7 +86,7 @@ def test_sign_in_is_kept_for_its_user_alone_and_used_by_all_commands(
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
     asked = run(tmp_path, "whoami", "--server", f"{office.url}/", "--json")
-    me = {"id": "ada", "name": "Ada", "roles": []}
+    me = {"id": "ada", "name": "Ada", "roles": ["user"]}
     assert json.loads(asked.stdout) == {**me, "tenant": office_issuer(path)}
     done = run(tmp_path, "logout", office.url)
     assert (done.returncode, list(path.parent.glob("*.json"))) == (0, [])
@@ -150,7 +150,7 @@ def test_access_key_is_asked_for_checked_and_stored_or_taken_from_the_environmen
         wrong = run(tmp_path, "login", served.url, stdin="teal_wrong\n")
         assert (wrong.returncode, "unknown, revoked or expired" in wrong.stderr) == (1, True)
         by_variable = run(tmp_path, "whoami", "--server", served.url, TEAL_KEY=text)
-        assert by_variable.stdout == "alice\n"
+        assert by_variable.stdout == "alice\nroles: user\n"
         right = run(tmp_path, "login", served.url, stdin=f"{text}\n")
         assert "You are signed in as alice." in right.stdout
         assert text not in right.stdout + right.stderr

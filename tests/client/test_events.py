@@ -21,6 +21,7 @@ from sk_agents.client import (
     ProtocolError,
     Queued,
     Rejected,
+    ReviewExtended,
     Started,
     Status,
     Thinking,
@@ -30,6 +31,8 @@ from sk_agents.client import (
     ToolResult,
     Unknown,
     Usage,
+    VoteCast,
+    VoteWithdrawn,
 )
 from sk_agents.client.event_stream import event_of
 from sk_agents.client.sse_parser import Frame
@@ -38,6 +41,19 @@ from tests.patience import seconds
 
 DELTA = {"interaction_id": "int_1", "round": 2, "attempt": 3, "offset": 4, "content": "hi"}
 CALL: dict[str, Any] = {"id": "call_1", "tool_name": "Mail-send", "tool_input": '{"to": "ada"}'}
+VOTING: dict[str, Any] = {
+    "approval_id": "approval_1",
+    "interaction_id": "int_1",
+    "call_id": "call_1",
+    "tool_name": "Mail-send",
+    "missing": 1,
+}
+VOTE: dict[str, Any] = {**VOTING, "voter": "bob", "voter_name": "Bob"}
+EXTENDED: dict[str, Any] = {
+    **VOTING,
+    "audience": {"roles": [], "groups": ["board"], "users": []},
+    "expires_at": None,
+}
 DECISION: dict[str, Any] = {
     "approval_id": "approval_1",
     "interaction_id": "int_1",
@@ -120,6 +136,9 @@ WIRE: list[tuple[str, dict[str, Any], Event]] = [
             schema={"type": "string"},
         ),
     ),
+    ("vote_cast", {**VOTE, "approved": True}, VoteCast(seq=5, **VOTE, approved=True)),
+    ("vote_withdrawn", VOTE, VoteWithdrawn(seq=5, **VOTE)),
+    ("review_extended", EXTENDED, ReviewExtended(seq=5, **EXTENDED)),
     ("approved", DECISION, Approved(seq=5, **DECISION)),
     (
         "rejected",

@@ -184,6 +184,12 @@ async def test_approval_of_the_requester_alone_does_not_exist_for_others(tmp_pat
             await vote(talk, approval_id, "bob")
 
 
+async def test_requester_has_no_vote_to_withdraw(tmp_path: Path) -> None:
+    async with talking(tmp_path, script=SEND_X) as talk:
+        with pytest.raises(NotApprover):
+            await talk.engine.withdraw_vote(WithdrawVote(await waiting(talk), USER))
+
+
 async def test_voter_who_lost_the_right_cannot_vote_again_and_the_vote_stays(
     tmp_path: Path,
 ) -> None:
@@ -465,6 +471,27 @@ async def test_log_that_runs_a_call_with_too_few_votes_is_damaged(tmp_path: Path
             fold([*log, forged(audience=asked.review.audience)])
         with pytest.raises(StateCorrupt, match="another audience"):
             fold([*log, forged()])
+
+
+async def test_log_that_leaves_a_call_in_an_inbox_is_damaged(tmp_path: Path) -> None:
+    async with talking(tmp_path, **reviewed()) as talk:
+        approval_id = await waiting(talk)
+        log = await talk.log()
+        asked = next(event for event in log if isinstance(event, ApprovalRequested))
+        board, finance = Audience(groups=("board",)), Audience(groups=("finance",))
+        extended = ReviewExtended(
+            seq=len(log) + 1,
+            run_id="r1",
+            approval_id=approval_id,
+            call_id=asked.call_id,
+            audience=board,
+            left=finance,
+        )
+        fold([*log, extended])
+        with pytest.raises(StateCorrupt, match="unnamed"):
+            fold([*log, extended.model_copy(update={"left": Audience()})])
+        with pytest.raises(StateCorrupt, match="twice"):
+            fold([*log, extended, extended.model_copy(update={"seq": extended.seq + 1})])
 
 
 async def test_inbox_holds_own_and_others_calls_the_oldest_first(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.events import LateResult, ModelRestarted, RunStarted
-from sk_agents.engine.models import Effect, RunStatus
+from sk_agents.engine.models import Effect, RunStatus, Thread
 from sk_agents.engine.run import drivers
 from sk_agents.engine.run.lease_keeper import LeaseKeeper
 from sk_agents.engine.turns import TextDelta, ToolContext
@@ -281,3 +281,34 @@ async def idle() -> None:
     """Long enough for everything that can go on to have gone on."""
     for _ in range(200):
         await asyncio.sleep(0)
+
+
+class HeldAnswer(MemoryStore):
+    """Holds back its first answer that a thread is not there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_looked, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def thread(self, thread_id: str) -> Thread:
+        try:
+            return await super().thread(thread_id)
+        except ThreadNotFound:
+            if not self.has_looked.is_set():
+                self.has_looked.set()
+                await self.may_answer.wait()
+            raise
+
+
+async def test_thread_made_while_it_was_looked_for_is_not_taken_for_deleted() -> None:
+    store, asked = HeldAnswer(), asyncio.Event()
+    async with talking(store, script=[[asked, *says("done")]]) as talk:
+        looking = asyncio.ensure_future(talk.engine.thread(THREAD, USER))
+        await store.has_looked.wait()
+        await talk.say()
+        store.may_answer.set()
+        with pytest.raises(ThreadNotFound):
+            await looking
+        asked.set()
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        assert not any(isinstance(event, ModelRestarted) for event in await talk.log())

@@ -207,10 +207,17 @@ def test_index_rows_follow_from_the_events() -> None:
         ("run", "r2", "r2", False, None),
         ("run", "r1", "r1", False, None),
         ("approval", "a1", "r1", True, moment(3600)),
+        ("approval", "a1", "r1", True, moment(7200)),
+        ("review", "a1@group:finance", "r1", False, None),
+        ("review", "a1@group:board", "r1", True, None),
         ("approval", "a1", "r1", False, None),
         ("grant", "g1", "r1", True, None),
     ]
-    assert {(row.thread_id, row.user_id) for row in admission.entries} == {("t", "ada")}
+    # A review is in the inbox of others.
+    own = [row for row in admission.entries if row.kind != "review"]
+    assert {(row.thread_id, row.user_id) for row in own} == {("t", "ada")}
+    others = [row for row in admission.entries if row.kind == "review"]
+    assert [row.user_id for row in others] == ["group:finance", "group:board"]
 
 
 def test_start_of_a_queued_run_adds_no_second_row_and_a_revoked_grant_closes_its_row() -> None:

@@ -115,7 +115,8 @@ def test_pattern_that_may_mean_tools_of_a_server_is_accepted_before_they_are_kno
 
 
 def test_pattern_for_every_tool_is_accepted_where_there_is_none() -> None:
-    refuse_strays(read_approvals(rule(tool="*"), path=FILE), [], path=FILE)
+    approvals = read_approvals({"rules": [{**RULE, "tool": "*"}]}, path=FILE)
+    refuse_strays(approvals, [], path=FILE)
 
 
 def test_pattern_for_another_server_stops_the_start() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -490,6 +490,12 @@ async def test_failure_has_its_class(
             await pieces_of(model)
 
 
+async def test_arguments_that_come_only_at_the_end_of_a_call_are_taken() -> None:
+    lines = [line for line in RESPONSES.split(b"\n\n") if b"arguments.delta" not in line]
+    async with asked("openai_responses/gpt-5.4", [head(), b"\n\n".join(lines)]) as (model, _):
+        assert whole(await pieces_of(model)) == expected("openai_responses/gpt-5.4")
+
+
 DONE = [head(), event({"choices": [{"delta": {"content": "hi"}, "finish_reason": "stop"}]})]
 
 
@@ -666,3 +672,37 @@ async def test_call_in_the_older_form_is_understood() -> None:
         call, end = await pieces_of(model)
     assert call == CallRequested("call_0", "weather-today", '{"city": "K"}')
     assert isinstance(end, TurnFinished) and end.finish_reason == "tool_calls"
+
+
+JUNK: tuple[Any, ...] = (None, 5, True, "x", [], ["x"], {}, {"x": 1})
+
+
+def spoilt(value: Any) -> Iterator[Any]:
+    """The value with each part of it, in turn, replaced by something else."""
+    yield from JUNK
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield {other: kept for other, kept in value.items() if other != name}
+            yield from ({**value, name: junk} for junk in spoilt(inner))
+    elif isinstance(value, list):
+        for at, inner in enumerate(value):
+            yield from ([*value[:at], junk, *value[at + 1 :]] for junk in spoilt(inner))
+
+
+@pytest.mark.parametrize("name", [*RECORDED, "some"])
+async def test_event_of_another_form_is_an_error_of_the_model_and_nothing_else(name: str) -> None:
+    recorded = RECORDED.get(name, chat_events({"content": "a"}, {"reasoning": "b"}))
+    documents = [
+        json.loads(line[6:]) for line in recorded.splitlines() if line.startswith(b"data: ")
+    ]
+    async with asked(name, DONE) as (model, _):
+        for at, document in enumerate(documents):
+            for bad in spoilt(document):
+                reading = model.reading(StreamedReply())
+                stream = [*documents[:at], bad, *documents[at + 1 :]]
+                data = b"".join(b"data: %s\n\n" % json.dumps(one).encode() for one in stream)
+                try:
+                    reading.feed(data)
+                    reading.end()
+                except ModelError:
+                    pass

@@ -7,6 +7,7 @@ import pytest
 from sk_agents.engine.ports import Model
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.llm import default_model, providers
+from sk_agents.llm.azure_openai import AzureOpenAI
 from sk_agents.llm.default_model import AvailableModel, detect_models, installed_in_ollama
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_chat import OpenAIChat
@@ -215,3 +216,54 @@ def test_options_of_requests_are_refused_where_there_are_none(
     spec = ModelSpec(name, options=RequestOptions(seed=1))
     with pytest.raises(ConfigurationError, match="not asked over a network"):
         build_model(spec, clients, {})
+
+
+@pytest.mark.parametrize(
+    ("spec", "model", "url", "key"),
+    [
+        (ModelSpec("claude-x", api="anthropic"), "claude-x", "https://api.anthropic.com/v1", "a"),
+        (ModelSpec("gpt-5", api="responses"), "gpt-5", "https://api.openai.com/v1", "o"),
+        (ModelSpec("openai/gpt-5", api="responses"), "gpt-5", "https://api.openai.com/v1", "o"),
+        (ModelSpec("groq/x", api="chat"), "x", "https://api.groq.com/openai/v1", "g"),
+        (ModelSpec("x/y", "http://h/v1", api="gemini"), "x/y", "http://h/v1", None),
+        (ModelSpec("anthropic/c", "http://h", api="anthropic"), "c", "http://h", None),
+    ],
+)
+def test_api_decides_what_is_spoken_and_whose_key_is_sent(
+    spec: ModelSpec, model: str, url: str, key: str | None, clients: ModelClients
+) -> None:
+    environ = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o", "GROQ_API_KEY": "g"}
+    endpoint = endpoint_of(spec, environ)
+    assert (endpoint.model, endpoint.base_url, endpoint.key) == (model, url, key)
+    build_model(spec, clients, environ)
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "expected"),
+    [
+        ("azure/dep", "https://r.openai.azure.com", AzureOpenAI),
+        ("azure/gpt-4o", "https://gateway.example/v1", OpenAIChat),
+        ("anthropic/claude-x", "https://gateway.example/v1", OpenAIChat),
+    ],
+)
+def test_makers_name_behind_a_gateway_is_the_models(
+    name: str, url: str, expected: type, clients: ModelClients
+) -> None:
+    built = build_model(ModelSpec(name, url), clients, {"TA_API_KEY": "k"})
+    assert type(built) is expected
+    assert isinstance(built, OpenAIChat)
+    assert built.endpoint.model == ("dep" if expected is AzureOpenAI else name)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("anthropic/claude-x", RequestOptions(seed=1)),
+        ("openai_responses/x", RequestOptions(stop=("END",))),
+    ],
+)
+def test_option_that_an_api_has_no_word_for_stops_the_start(
+    name: str, options: RequestOptions, clients: ModelClients
+) -> None:
+    with pytest.raises(ConfigurationError, match="its API has no"):
+        build_model(ModelSpec(name, options=options), clients, KEYS)

@@ -51,7 +51,10 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "engine.calls.call": ENGINE,
     "engine.run.context_window": PROMPTS,
     "engine.calls.decisions": ENGINE,
-    "engine.calls.reviews": ("tests/engine/test_engine_reviews.py",),
+    "engine.calls.reviews": (
+        "tests/engine/test_engine_reviews.py",
+        "tests/engine/test_engine_approvals.py",
+    ),
     "engine.run.driver": ENGINE,
     "engine.run.drivers": ENGINE,
     "engine.run.conversation": ENGINE,

@@ -82,7 +82,8 @@ async def test_thousand_notifications_of_one_moment_all_arrive_in_few_messages(
 ) -> None:
     async with members(postgres, 2) as each:
         here, there = [PostgresSignals(messages) for messages in each]
-        names = [f"{number:036}" for number in range(1_000)]
+        names = [f"{number:018}🧭🧭🧭🧭" for number in range(1_000)]
+        here.notify("x" * 10_000)  # no message is large enough for this one
         got: list[str] = []
         there.listen(got.append)
         async with there.subscribe(names[-1]) as last:

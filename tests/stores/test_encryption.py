@@ -98,12 +98,23 @@ class SqliteVandal:
         self._database.close()
 
     def swap_records(self, chance: random.Random) -> list[str]:
-        rows = list(self._database.execute("SELECT no, place, commit_id, body FROM record"))
-        (no, place, commit_id, body), (other_no, other_place, other_id, other) = chance.sample(
-            rows, 2
-        )
-        self._put_record(no, place, chance.choice([commit_id, other_id]), other)
-        self._put_record(other_no, other_place, chance.choice([commit_id, other_id]), body)
+        return self._swap(chance, self._records())
+
+    def swap_records_of_a_thread(self, chance: random.Random) -> list[str]:
+        """Two that hold as many events, so that only their places differ."""
+        thread = chance.choice(sorted(self._threads))
+        return self._swap(chance, [row for row in self._records() if row[1] >> 32 == thread][:-1])
+
+    def _records(self) -> list[tuple[int, int, str, bytes]]:
+        statement = "SELECT no, place, commit_id, body FROM record ORDER BY place"
+        return list(self._database.execute(statement))
+
+    def _swap(self, chance: random.Random, records: list[tuple[int, int, str, bytes]]) -> list[str]:
+        one, other = chance.sample(records, 2)
+        (no, place, commit_id, body), (other_no, other_place, other_id, other_body) = one, other
+        is_whole = chance.random() < 0.5
+        self._put_record(no, place, other_id if is_whole else commit_id, other_body)
+        self._put_record(other_no, other_place, commit_id if is_whole else other_id, body)
         return [self._threads[place >> 32], self._threads[other_place >> 32]]
 
     def swap_heads(self, chance: random.Random) -> list[str]:

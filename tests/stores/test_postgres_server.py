@@ -5,6 +5,7 @@ import logging
 import os
 import socket
 import subprocess
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from sk_agents.engine.log.commits import Commit, Release
+from sk_agents.engine.log.commits import Commit, Committed, Release
 from sk_agents.engine.models import Durability, RunStatus
 from sk_agents.engine.ports import Count, ThreadQuery
 from sk_agents.engine.turns import TextDelta
@@ -23,12 +24,14 @@ from sk_agents.exceptions import (
     ConfigurationError,
     InvalidInput,
     SchemaTooNew,
+    StateCorrupt,
     StoreEncrypted,
     StoreError,
     StoreUnavailable,
     ThreadNotFound,
     WrongEncryptionKey,
 )
+from sk_agents.persistence.encoding import encode_head, head_checksum
 from sk_agents.persistence.encryption import EncryptingCodec, new_key, read_keys
 from sk_agents.persistence.postgres import connections, statements
 from sk_agents.persistence.postgres.arrays import Int8Array, TextArray, register
@@ -41,11 +44,14 @@ from sk_agents.testing.scripted_model import says
 from sk_agents.testing.store_contract.case import every_event
 from tests.debian import PGBOUNCER, program
 from tests.engine.kit import Script, talking
+from tests.llm.test_http_tls import certificate
 from tests.missing import lacks
 from tests.patience import seconds
 from tests.postgres import NOBODY, PostgresServer
 
 BOUND = seconds(20)
+DOCUMENT = Path(__file__).parents[2] / "docs" / "postgresql.md"
+GRANT = DOCUMENT.read_text().partition("```sql\n")[2].partition("```")[0]
 
 
 @pytest.fixture(scope="module")
@@ -120,15 +126,33 @@ async def test_setting_that_may_lose_commits_is_named(
     assert "synchronous_commit is off" in caplog.text
 
 
-async def test_role_that_may_not_make_tables_is_told_what_to_do(postgres: str) -> None:
-    with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute("CREATE ROLE teal_reader LOGIN PASSWORD 'p'")
-        connection.execute("CREATE SCHEMA teal_reader_only")
-        connection.execute("GRANT USAGE ON SCHEMA teal_reader_only TO teal_reader")
-    place = urlsplit(postgres)
-    url = f"postgresql://teal_reader:p@{place.hostname}:{place.port}/postgres"
-    with pytest.raises(ConfigurationError, match="teal migrate"):
-        await PostgresStore(f"{url}?options=-csearch_path%3Dteal_reader_only").__aenter__()
+async def test_role_that_may_not_make_tables_needs_them_made_and_the_documented_rights(
+    schema: str,
+) -> None:
+    name = schema.partition("application_name=")[2]
+    place = urlsplit(schema)
+    role = f"role_of_{name}"
+    own = f"postgresql://{role}:p@{place.hostname}:{place.port}/postgres?{place.query}"
+    with psycopg.connect(schema, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'p'")
+        connection.execute(f"GRANT USAGE ON SCHEMA {name} TO {role}")
+        try:
+            with pytest.raises(ConfigurationError, match="teal migrate"):
+                await PostgresStore(own).__aenter__()
+            async with PostgresStore(schema):
+                pass
+            connection.execute(GRANT.replace("TO teal;", f"TO {role};"))
+            async with PostgresStore(own) as store:
+                head = (await store.commit(start_run("t", owner="o"))).thread
+                await asyncio.to_thread(store.renew, "o", 60)
+                await store.mark_watched(["r"])
+                assert await store.count([Count("k", 1, 60)]) == [1]
+                await store.retire("o")
+                await store.delete("t", next_seq=head.next_seq)
+                await store.ping()
+        finally:
+            connection.execute(f"DROP OWNED BY {role}")
+            connection.execute(f"DROP ROLE {role}")
 
 
 async def test_password_of_a_command_is_asked_for_at_each_connection(
@@ -163,12 +187,6 @@ async def test_database_that_is_not_there_is_unavailable_without_its_password() 
     assert "s3cret" not in str(refused.value)
 
 
-async def test_certificate_is_verified_if_the_url_says_so(database: str) -> None:
-    """The tests' server has none."""
-    with pytest.raises(StoreUnavailable, match="SSL"):
-        await PostgresStore(f"{database}&sslmode=verify-full").__aenter__()
-
-
 async def test_text_that_the_database_cannot_hold_is_refused_and_harms_no_other(
     database: str,
 ) -> None:
@@ -192,6 +210,29 @@ async def test_commits_that_wait_together_are_one_statement_of_a_bounded_size(
         await asyncio.gather(*(store.commit(create(f"t{n}")) for n in range(2 * MAX_GROUP)))
         counted = store.metrics()
         assert (counted["commits"], counted["commit_groups"]) == (2 * MAX_GROUP, 2)
+
+
+async def test_damaged_and_newer_heads_are_errors_of_their_own_threads_alone(
+    database: str,
+) -> None:
+    async with PostgresStore(database) as store:
+        heads = [
+            (await store.commit(start_run(name, f"run-{name}"))).thread
+            for name in ("damaged", "newer", "whole")
+        ]
+    newer = encode_head(heads[1]._replace(version=99))
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("UPDATE teal_thread SET checksum = 1 WHERE thread_id = 'damaged'")
+        connection.execute(
+            "UPDATE teal_thread SET head = %s, checksum = %s WHERE thread_id = 'newer'",
+            (newer, head_checksum("newer", newer)),
+        )
+    async with PostgresStore(database) as store:
+        results = await asyncio.gather(
+            *(store.commit(append(head, thought())) for head in heads), return_exceptions=True
+        )
+        assert [type(result) for result in results] == [StateCorrupt, SchemaTooNew, Committed]
+        assert [head.thread_id for head in await store.orphans()] == ["whole"]
 
 
 async def test_plain_turn_reads_nothing_before_it_commits(database: str) -> None:
@@ -461,8 +502,9 @@ async def test_every_statement_finds_its_rows_by_an_index(database: str) -> None
 
 
 @pytest.fixture
-def pooled(postgres: str, tables: tuple[Any, str], database: str, tmp_path: Path) -> Iterator[str]:
-    """The URL of the same store behind PgBouncer in transaction mode, with two sessions."""
+def pooled(postgres: str, database: str) -> Iterator[tuple[str, Path]]:
+    """The URL of the same store behind PgBouncer in transaction mode, with two sessions, and the
+    certificate that it shows to those who ask for TLS."""
     pgbouncer = program(PGBOUNCER)
     if pgbouncer is None:
         lacks("pooler", "PgBouncer is not installed")
@@ -471,42 +513,49 @@ def pooled(postgres: str, tables: tuple[Any, str], database: str, tmp_path: Path
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-    settings = tmp_path / "pgbouncer.ini"
-    settings.write_text(
-        "[databases]\n"
-        f"postgres = host={place.hostname} port={place.port} user={place.username}"
-        f" password={place.password} connect_query='SET search_path TO {name}'\n"
-        "[pgbouncer]\n"
-        f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
-        "auth_type = any\npool_mode = transaction\ndefault_pool_size = 2\n"
-    )
     user: dict[str, Any] = {}
-    if os.geteuid() == 0:
-        user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-    with (
-        settings.open() as content,
-        subprocess.Popen(
-            [pgbouncer, "/dev/stdin"],
-            stdin=content,
+    with tempfile.TemporaryDirectory() as folder:
+        signed = certificate(Path(folder), "127.0.0.1")
+        settings = Path(folder) / "pgbouncer.ini"
+        settings.write_text(
+            "[databases]\n"
+            f"postgres = host={place.hostname} port={place.port} user={place.username}"
+            f" password={place.password} connect_query='SET search_path TO {name}'\n"
+            "[pgbouncer]\n"
+            f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
+            "auth_type = any\npool_mode = transaction\ndefault_pool_size = 2\n"
+            f"client_tls_sslmode = allow\nclient_tls_key_file = {signed}\n"
+            f"client_tls_cert_file = {signed}\n"
+        )
+        if os.geteuid() == 0:
+            user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+            for path in (Path(folder), signed, settings):
+                os.chown(path, NOBODY, NOBODY)
+        with subprocess.Popen(
+            [pgbouncer, str(settings)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             **user,
-        ) as process,
-    ):
-        try:
-            yield f"postgresql://any@127.0.0.1:{port}/postgres"
-        finally:
-            process.terminate()
+        ) as process:
+            try:
+                yield f"postgresql://any@127.0.0.1:{port}/postgres", signed
+            finally:
+                process.terminate()
 
 
-async def test_store_works_through_a_pooler_in_transaction_mode(pooled: str) -> None:
+async def opened_soon(url: str) -> PostgresStore:
+    """Opened as soon as there is something that listens."""
     async with asyncio.timeout(BOUND):
         while True:
             try:
-                store = await PostgresStore(pooled).__aenter__()
-                break
+                return await PostgresStore(url).__aenter__()
             except StoreUnavailable:
                 await asyncio.sleep(0)
+
+
+async def test_store_works_through_a_pooler_in_transaction_mode(pooled: tuple[str, Path]) -> None:
+    url, _ = pooled
+    store = await opened_soon(url)
     try:
         async with asyncio.timeout(BOUND):
             heads = await asyncio.gather(
@@ -522,10 +571,28 @@ async def test_store_works_through_a_pooler_in_transaction_mode(pooled: str) -> 
             assert await store.orphans() == []
             assert await store.count([Count("k", 2, 60, at_most=3)]) == [2]
             await store.ping()
-        async with PostgresMessages(pooled) as messages:
+        async with PostgresMessages(url) as messages:
             assert not messages.is_heard
     finally:
         await store.__aexit__()
+
+
+async def test_certificate_is_verified_if_the_url_says_so(
+    pooled: tuple[str, Path], tmp_path: Path
+) -> None:
+    url, signed = pooled
+    await (await opened_soon(url)).__aexit__()
+    verified = f"{url}?sslmode=verify-full&sslrootcert="
+    async with PostgresStore(f"{verified}{signed}") as store:
+        await store.commit(start_run("t"))
+    other = certificate(tmp_path, "127.0.0.1")
+    with pytest.raises(StoreUnavailable, match="certificate"):
+        await PostgresStore(f"{verified}{other}").__aenter__()
+
+
+async def test_server_without_tls_is_refused_if_the_url_asks_for_it(database: str) -> None:
+    with pytest.raises(StoreUnavailable, match="SSL"):
+        await PostgresStore(f"{database}&sslmode=verify-full").__aenter__()
 
 
 def test_store_is_named_without_its_password() -> None:

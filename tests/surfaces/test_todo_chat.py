@@ -33,7 +33,7 @@ async def test_turn_calls_the_todo_tools_and_returns_the_assistant_s_message(
     script = [TWO, LIST, says("Milk and bread are on your list.")]
     async with chatting(tmp_path, script) as client:
         reply = await client.say("I need milk and bread", user_id="ada")
-        tasks = client.house.tasks("ada")
+        tasks = await client.house.tasks("ada")
         prompts = client.house.prompts
     assert reply["response"] == "Milk and bread are on your list."
     assert (reply["session_id"], reply["status"], reply["approvals"]) == ("s", "Completed", [])
@@ -66,11 +66,11 @@ async def test_message_is_stored_before_the_model_is_called_and_the_answer_befor
         stored = await at.events("ada", "s")
         assert [type(event) for event in stored] == [RunStarted]
         assert stored[0].message.text == "Remind me to buy milk"  # type: ignore[union-attr]
-        assert at.tasks("ada") == []
+        assert await at.tasks("ada") == []
         gate.set()
         await called(at.model.requests, 2)
         # Step 6: the tool has run, its result went back to the model.
-        assert [task.title for task in at.tasks("ada")] == ["buy milk"]
+        assert [task.title for task in await at.tasks("ada")] == ["buy milk"]
         assert any(isinstance(event, ToolStarted) for event in await at.events("ada", "s"))
         assert not any(isinstance(event, Answered) for event in await at.events("ada", "s"))
         assert not reply.done()
@@ -139,8 +139,8 @@ async def test_user_id_that_is_not_the_verified_caller_s_is_refused(tmp_path: Pa
 async def test_user_id_is_the_user_while_nobody_proves_theirs(tmp_path: Path) -> None:
     async with chatting(tmp_path, [ADD, says("Noted.")]) as client:
         await client.say("Remind me to buy milk", user="ada", user_id="bob")
-        assert client.house.tasks("ada") == []
-        assert [task.title for task in client.house.tasks("bob")] == ["buy milk"]
+        assert await client.house.tasks("ada") == []
+        assert [task.title for task in await client.house.tasks("bob")] == ["buy milk"]
         assert (await client.get("/chats/s?user_id=bob"))["id"] == "s"
 
 
@@ -167,13 +167,13 @@ async def test_deletion_waits_for_a_person_and_goes_on_when_it_is_approved(tmp_p
         (approval,) = reply["approvals"]
         assert approval["tool_name"] == "mcp_todo-delete_task"
         assert approval["arguments"] == {"task_id": 1}
-        assert len(client.house.tasks("ada")) == 1
+        assert len(await client.house.tasks("ada")) == 1
         assert (await client.decide(approval, digest=approval["digest"])).status_code == 200
         path = f"/chats/s/interactions/{reply['request_id']}"
         await ended(client, path)
         kept = await client.get(path)
         assert kept["agent_events"][-1]["content"] == "It is gone."
-        assert client.house.tasks("ada") == []
+        assert await client.house.tasks("ada") == []
 
 
 async def ended(client: Any, path: str) -> None:
@@ -191,7 +191,7 @@ async def test_refused_deletion_leaves_the_task(tmp_path: Path) -> None:
         reply = await client.say("Delete task 1")
         await client.decide(reply["approvals"][0], approved=False, message="keep it")
         await ended(client, f"/chats/s/interactions/{reply['request_id']}")
-        assert len(client.house.tasks("ada")) == 1
+        assert len(await client.house.tasks("ada")) == 1
 
 
 async def test_conversation_shows_among_the_chats(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ async def test_request_sent_again_with_its_key_gets_the_same_reply(tmp_path: Pat
         key: dict[str, Any] = {"headers": {"Idempotency-Key": "k"}}
         replies = [await client.say("Remind me", None, **key) for _ in range(3)]
         other = await client.post("Something else", None, **key)
-        assert len(client.house.tasks("ada")) == 1
+        assert len(await client.house.tasks("ada")) == 1
     assert replies[0] == replies[1] == replies[2]
     assert other.status_code == 422
 

@@ -81,7 +81,7 @@ async def test_rule_about_a_tool_that_is_not_there_yet_is_kept(tmp_path: Path) -
         async with served(at, document=document) as client:
             reply = await client.say("Remind me")
         assert "not allowed by policy" in reply["tool_calls"][0]["result"]
-        assert at.tasks("ada") == []
+        assert await at.tasks("ada") == []
 
 
 def test_server_s_tools_are_refused_where_nobody_can_be_asked(tmp_path: Path) -> None:

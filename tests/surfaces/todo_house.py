@@ -71,10 +71,10 @@ class House:
         async with SqliteStore(self.store) as store:
             return list(await store.events_after(chat_thread_id(user, session), 0))
 
-    def tasks(self, user: str) -> list[Task]:
+    async def tasks(self, user: str) -> list[Task]:
         """What the todo server keeps, read past everything else."""
-        with task_store(f"sqlite://{self.folder}/todo.sqlite") as store:
-            return store.list(user, "all", 100)
+        async with task_store(f"sqlite://{self.folder}/todo.sqlite") as store:
+            return await store.list(user, "all", 100)
 
     @property
     def prompts(self) -> list[list[Json]]:

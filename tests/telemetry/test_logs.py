@@ -135,6 +135,22 @@ def test_secrets_are_found_in_settings_and_environment() -> None:
     assert {"from-settings", "redis-secret", "from-groq", "x=collector", "a-token"} == found
 
 
+def test_password_of_a_proxy_is_a_secret_and_the_shells_folder_is_none() -> None:
+    environ = {
+        "PWD": "/srv/agents",
+        "DB_PWD": "hunter22",
+        "HTTPS_PROXY": "http://user:p%40ssword@proxy.example:3128",
+        "all_proxy": "user:secretive@proxy",
+        "HTTP_PROXY": "http://proxy.example:3128",
+    }
+    assert secret_values(Settings(), environ) == {
+        "hunter22",
+        "p%40ssword",
+        "p@ssword",
+        "secretive",
+    }
+
+
 def test_longer_secret_is_hidden_whole() -> None:
     assert Redactor.of(["abcdef", "abcdefghi"]).text("<abcdefghi>") == f"<{HIDDEN}>"
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
@@ -21,12 +22,13 @@ from sk_agents.exceptions import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from tests.instances.tcp_proxy import TcpProxy
 from tests.patience import seconds
 from tests.postgres import PostgresServer
 from todo_server.__main__ import main
 from todo_server.postgres_tasks import PostgresTasks
 
-OPERATIONS: dict[str, Callable[[PostgresTasks], object]] = {
+OPERATIONS: dict[str, Callable[[PostgresTasks], Awaitable[object]]] = {
     "add": lambda store: store.add("ada", "b", "", None),
     "list": lambda store: store.list("ada", "all", 9),
     "complete": lambda store: store.complete("ada", 1),
@@ -66,68 +68,94 @@ def holding(schema: str, statement: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_connection_dropped_between_calls_goes_unnoticed(schema: str, operation: str) -> None:
-    with PostgresTasks(schema) as store:
-        store.add("ada", "a", "", None)
+async def test_connection_dropped_between_calls_goes_unnoticed(schema: str, operation: str) -> None:
+    async with PostgresTasks(schema) as store:
+        await store.add("ada", "a", "", None)
         assert cut_off(schema) == 1
-        OPERATIONS[operation](store)
+        await OPERATIONS[operation](store)
         assert cut_off(schema) == 1
-        assert len(store.list("ada", "all", 9)) == {"add": 2, "delete": 0}.get(operation, 1)
+        assert len(await store.list("ada", "all", 9)) == {"add": 2, "delete": 0}.get(operation, 1)
 
 
-def test_call_says_that_the_database_is_away_and_works_when_it_is_back() -> None:
-    with PostgresServer() as server, PostgresTasks(server.url()) as store:
-        store.add("ada", "a", "", None)
-        server.stop(immediately=True)
-        for operation in OPERATIONS.values():
-            with pytest.raises(StoreUnavailable, match="cannot be reached now"):
-                operation(store)
-        with pytest.raises(StoreUnavailable, match="Connection refused"):
-            PostgresTasks(server.url()).__enter__()
-        server.start()
-        assert [task.title for task in store.list("ada", "all", 9)] == ["a"]
-        assert store.add("ada", "b", "", None).id == 2
+async def test_call_says_that_the_database_is_away_and_works_when_it_is_back() -> None:
+    with PostgresServer() as server:
+        async with PostgresTasks(server.url()) as store:
+            await away_and_back(server, store)
 
 
-def test_change_whose_commit_is_cut_off_is_neither_claimed_nor_denied(schema: str) -> None:
-    with PostgresTasks(schema) as store:
+async def away_and_back(server: PostgresServer, store: PostgresTasks) -> None:
+    await store.add("ada", "a", "", None)
+    server.stop(immediately=True)
+    for operation in OPERATIONS.values():
+        with pytest.raises(StoreUnavailable, match="cannot be reached now"):
+            await operation(store)
+    with pytest.raises(StoreUnavailable, match="Connection refused"):
+        await PostgresTasks(server.url()).__aenter__()
+    server.start()
+    assert [task.title for task in await store.list("ada", "all", 9)] == ["a"]
+    assert (await store.add("ada", "b", "", None)).id == 2
+
+
+async def test_change_whose_commit_is_cut_off_is_neither_claimed_nor_denied(schema: str) -> None:
+    async with PostgresTasks(schema) as store:
         with psycopg.connect(schema) as connection:
             connection.execute(DIES_AT_COMMIT)
         with pytest.raises(CommitOutcomeUnknown, match="whether the change was made"):
-            store.add("ada", "a", "", None)
-        assert store.list("ada", "all", 9) == []
+            await store.add("ada", "a", "", None)
+        assert await store.list("ada", "all", 9) == []
 
 
-def test_change_that_waits_too_long_is_given_up(schema: str) -> None:
+async def test_database_that_hangs_holds_up_its_own_callers_for_a_bounded_time_and_no_one_else(
+    schema: str,
+) -> None:
+    place = conninfo_to_dict(schema)
+    host, port = str(place["host"]), int(str(place["port"]))
+    async with TcpProxy(host, port) as proxy:
+        url = schema.replace(f":{port}/", f":{proxy.port}/")
+        async with PostgresTasks(url, operation_seconds=0.3) as store:
+            await store.add("ada", "a", "", None)
+            proxy.black_hole()
+            calls = [asyncio.create_task(store.add("ada", "b", "", None)) for _ in range(6)]
+            async with PostgresTasks(schema) as other:
+                # The loop goes on, also where more calls hang than there are connections.
+                assert len(await other.list("ada", "all", 9)) == 1
+            async with asyncio.timeout(seconds(30)):
+                ends = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(end) for end in ends} <= {StoreBusy, CommitOutcomeUnknown}
+            proxy.heal()
+            async with asyncio.timeout(seconds(30)):
+                assert [task.title for task in await store.list("ada", "all", 9)] == ["a"]
+
+
+async def test_change_that_waits_too_long_is_given_up(schema: str) -> None:
     hurried = with_option(schema, "lock_timeout", "50ms")
-    with PostgresTasks(hurried) as store:
-        store.add("ada", "a", "", None)
+    async with PostgresTasks(hurried) as store:
+        await store.add("ada", "a", "", None)
         with (
             holding(schema, "SELECT FROM todo_task FOR UPDATE"),
             pytest.raises(StoreBusy, match="nothing was changed"),
         ):
-            store.complete("ada", 1)
-        assert store.complete("ada", 1).completed_at is not None
+            await store.complete("ada", 1)
+        assert (await store.complete("ada", 1)).completed_at is not None
 
 
-def test_database_that_cannot_be_written_still_shows_its_tasks(schema: str) -> None:
-    with PostgresTasks(schema) as store:
-        added = store.add("ada", "a", "", None)
-    with PostgresTasks(with_option(schema, "default_transaction_read_only", "on")) as store:
+async def test_database_that_cannot_be_written_still_shows_its_tasks(schema: str) -> None:
+    async with PostgresTasks(schema) as store:
+        added = await store.add("ada", "a", "", None)
+    async with PostgresTasks(with_option(schema, "default_transaction_read_only", "on")) as store:
         with pytest.raises(StoreReadOnly):
-            store.delete("ada", 1)
-        assert store.list("ada", "all", 9) == [added]
+            await store.delete("ada", 1)
+        assert await store.list("ada", "all", 9) == [added]
 
 
-def test_stricter_default_of_the_database_makes_no_change_fail(schema: str) -> None:
+async def test_stricter_default_of_the_database_makes_no_change_fail(schema: str) -> None:
     strict = with_option(schema, "default_transaction_isolation", "serializable")
 
-    def write(_: int) -> list[int]:
-        with PostgresTasks(strict) as store:
-            return [store.add("ada", "a", "", None).id for _ in range(10)]
+    async def write() -> list[int]:
+        async with PostgresTasks(strict) as store:
+            return [(await store.add("ada", "a", "", None)).id for _ in range(10)]
 
-    with ThreadPoolExecutor(4) as threads:
-        numbers = [id for ids in threads.map(write, range(4)) for id in ids]
+    numbers = [id for ids in await asyncio.gather(*(write() for _ in range(4))) for id in ids]
     assert sorted(numbers) == list(range(1, 41))
 
 
@@ -144,19 +172,23 @@ def clerk(schema: str) -> Iterator[str]:
         connection.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
-def test_user_who_may_not_make_tables_uses_those_that_are_there(schema: str, clerk: str) -> None:
+async def test_user_who_may_not_make_tables_uses_those_that_are_there(
+    schema: str, clerk: str
+) -> None:
     with pytest.raises(ConfigurationError, match="permission denied"):
-        PostgresTasks(clerk).__enter__()
+        await PostgresTasks(clerk).__aenter__()
     name = clerk.partition("//")[2].partition(":")[0]
-    with PostgresTasks(schema) as owner, psycopg.connect(schema, autocommit=True) as connection:
-        owner.add("ada", "a", "", None)
+    async with AsyncExitStack() as stack:
+        owner = await stack.enter_async_context(PostgresTasks(schema))
+        connection = stack.enter_context(psycopg.connect(schema, autocommit=True))
+        await owner.add("ada", "a", "", None)
         connection.execute(f"GRANT SELECT ON todo_schema, todo_task, todo_last_id TO {name}")
-        with PostgresTasks(clerk) as store:
-            assert len(store.list("ada", "all", 9)) == 1
+        async with PostgresTasks(clerk) as store:
+            assert len(await store.list("ada", "all", 9)) == 1
             with pytest.raises(StoreError, match="refused; nothing was changed"):
-                store.delete("ada", 1)
+                await store.delete("ada", 1)
             connection.execute(f"GRANT DELETE ON todo_task TO {name}")
-            store.delete("ada", 1)
+            await store.delete("ada", 1)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +201,9 @@ def test_user_who_may_not_make_tables_uses_those_that_are_there(schema: str, cle
         ("CREATE TABLE todo_schema AS SELECT 2 AS version", "newer version"),
     ],
 )
-def test_tables_of_somebody_else_are_not_touched(schema: str, statement: str, message: str) -> None:
+async def test_tables_of_somebody_else_are_not_touched(
+    schema: str, statement: str, message: str
+) -> None:
     def columns() -> list[tuple[str, ...]]:
         return connection.execute(
             "SELECT table_name, column_name, data_type FROM information_schema.columns"
@@ -180,17 +214,17 @@ def test_tables_of_somebody_else_are_not_touched(schema: str, statement: str, me
         connection.execute(statement)
         before = columns()
         with pytest.raises(ConfigurationError, match=message):
-            PostgresTasks(schema).__enter__()
+            await PostgresTasks(schema).__aenter__()
         assert columns() == before
 
 
-def test_database_that_cannot_hold_every_text_is_refused(postgres: str) -> None:
+async def test_database_that_cannot_hold_every_text_is_refused(postgres: str) -> None:
     name = f"test_{uuid.uuid4().hex}"
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING LATIN1")
         try:
             with pytest.raises(ConfigurationError, match="UTF8, not LATIN1"):
-                PostgresTasks(f"{postgres.rpartition('/')[0]}/{name}").__enter__()
+                await PostgresTasks(f"{postgres.rpartition('/')[0]}/{name}").__aenter__()
         finally:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from datetime import UTC, date, datetime, timedelta
 from threading import Barrier
 
 import pytest
+import pytest_asyncio
 
 from sk_agents.exceptions import ConfigurationError, InvalidInput
 from tests.patience import seconds
@@ -19,9 +20,9 @@ DAY = date(2030, 1, 2)
 WRITERS = 4
 
 
-@pytest.fixture
-def store(url: str) -> Iterator[TaskStore]:
-    with task_store(url) as store:
+@pytest_asyncio.fixture
+async def store(url: str) -> AsyncIterator[TaskStore]:
+    async with task_store(url) as store:
         yield store
 
 
@@ -29,16 +30,16 @@ def titles(tasks: list[Task]) -> list[str]:
     return [task.title for task in tasks]
 
 
-def test_task_is_listed_as_it_was_added(store: TaskStore) -> None:
-    added = store.add("ada", "buy 'milk'; %s ? \\ --", "zwölf 🥛\n\ttwo", DAY)
-    assert store.list("ada", "open", 9) == [added]
+async def test_task_is_listed_as_it_was_added(store: TaskStore) -> None:
+    added = await store.add("ada", "buy 'milk'; %s ? \\ --", "zwölf 🥛\n\ttwo", DAY)
+    assert await store.list("ada", "open", 9) == [added]
     assert (added.id, added.title, added.notes) == (1, "buy 'milk'; %s ? \\ --", "zwölf 🥛\n\ttwo")
     assert (added.due, added.completed_at) == (DAY, None)
 
 
-def test_times_are_utc_to_the_second(store: TaskStore) -> None:
-    store.add("ada", "a", "", None)
-    done = store.complete("ada", 1)
+async def test_times_are_utc_to_the_second(store: TaskStore) -> None:
+    await store.add("ada", "a", "", None)
+    done = await store.complete("ada", 1)
     for text in (done.created_at, done.completed_at):
         assert text is not None and text.endswith("+00:00")
         moment = datetime.fromisoformat(text)
@@ -47,48 +48,50 @@ def test_times_are_utc_to_the_second(store: TaskStore) -> None:
 
 
 @pytest.mark.parametrize("day", [date.min, date.max])
-def test_any_day_can_be_the_last(store: TaskStore, day: date) -> None:
-    assert store.add("ada", "a", "", day).due == day
+async def test_any_day_can_be_the_last(store: TaskStore, day: date) -> None:
+    assert (await store.add("ada", "a", "", day)).due == day
 
 
-def test_most_urgent_comes_first_then_the_oldest_then_those_without_a_day(store: TaskStore) -> None:
+async def test_most_urgent_comes_first_then_the_oldest_then_those_without_a_day(
+    store: TaskStore,
+) -> None:
     days = [None, DAY, DAY - timedelta(1), None, DAY]
     for number, day in enumerate(days, 1):
-        store.add("ada", f"t{number}", "", day)
-    store.update("ada", 2, notes="changed")
-    assert titles(store.list("ada", "all", 9)) == ["t3", "t2", "t5", "t1", "t4"]
-    assert titles(store.list("ada", "all", 2)) == ["t3", "t2"]
+        await store.add("ada", f"t{number}", "", day)
+    await store.update("ada", 2, notes="changed")
+    assert titles(await store.list("ada", "all", 9)) == ["t3", "t2", "t5", "t1", "t4"]
+    assert titles(await store.list("ada", "all", 2)) == ["t3", "t2"]
 
 
-def test_list_shows_what_is_open_what_is_done_or_both(store: TaskStore) -> None:
-    store.add("ada", "a", "", None)
-    store.add("ada", "b", "", None)
-    store.complete("ada", 1)
-    assert titles(store.list("ada", "open", 9)) == ["b"]
-    assert titles(store.list("ada", "done", 9)) == ["a"]
-    assert titles(store.list("ada", "all", 9)) == ["a", "b"]
+async def test_list_shows_what_is_open_what_is_done_or_both(store: TaskStore) -> None:
+    await store.add("ada", "a", "", None)
+    await store.add("ada", "b", "", None)
+    await store.complete("ada", 1)
+    assert titles(await store.list("ada", "open", 9)) == ["b"]
+    assert titles(await store.list("ada", "done", 9)) == ["a"]
+    assert titles(await store.list("ada", "all", 9)) == ["a", "b"]
 
 
-def test_done_twice_is_done_once(store: TaskStore) -> None:
-    store.add("ada", "a", "", None)
-    assert store.complete("ada", 1) == store.complete("ada", 1)
+async def test_done_twice_is_done_once(store: TaskStore) -> None:
+    await store.add("ada", "a", "", None)
+    assert await store.complete("ada", 1) == await store.complete("ada", 1)
 
 
-def test_update_changes_only_what_is_given(store: TaskStore) -> None:
-    added = store.add("ada", "a", "n", DAY)
+async def test_update_changes_only_what_is_given(store: TaskStore) -> None:
+    added = await store.add("ada", "a", "n", DAY)
     later = DAY + timedelta(1)
-    assert store.update("ada", 1, title="b") == added.model_copy(update={"title": "b"})
-    changed = store.update("ada", 1, notes="", due=later)
+    assert await store.update("ada", 1, title="b") == added.model_copy(update={"title": "b"})
+    changed = await store.update("ada", 1, notes="", due=later)
     assert (changed.title, changed.notes, changed.due) == ("b", "", later)
-    assert store.list("ada", "all", 9) == [changed]
+    assert await store.list("ada", "all", 9) == [changed]
 
 
-def test_deleted_task_is_gone_and_its_number_is_not_used_again(store: TaskStore) -> None:
-    store.add("ada", "a", "", None)
-    last = store.add("ada", "b", "", None)
-    assert store.delete("ada", 2) == last
-    assert titles(store.list("ada", "all", 9)) == ["a"]
-    assert store.add("ada", "c", "", None).id == 3
+async def test_deleted_task_is_gone_and_its_number_is_not_used_again(store: TaskStore) -> None:
+    await store.add("ada", "a", "", None)
+    last = await store.add("ada", "b", "", None)
+    assert await store.delete("ada", 2) == last
+    assert titles(await store.list("ada", "all", 9)) == ["a"]
+    assert (await store.add("ada", "c", "", None)).id == 3
 
 
 @pytest.mark.parametrize(
@@ -100,30 +103,34 @@ def test_deleted_task_is_gone_and_its_number_is_not_used_again(store: TaskStore)
     ],
     ids=["complete", "update", "delete"],
 )
-def test_change_of_a_task_that_is_not_there_changes_nothing(
-    store: TaskStore, change: Callable[[TaskStore, str, int], Task]
+async def test_change_of_a_task_that_is_not_there_changes_nothing(
+    store: TaskStore, change: Callable[[TaskStore, str, int], Awaitable[Task]]
 ) -> None:
-    added = store.add("ada", "a", "", None)
+    added = await store.add("ada", "a", "", None)
     for id in (2, 2**31, 2**63, 2**70):
         with pytest.raises(TaskNotFound, match=f"no task {id}"):
-            change(store, "ada", id)
+            await change(store, "ada", id)
     with pytest.raises(TaskNotFound, match="no task 1"):
-        change(store, "bob", 1)
-    assert store.list("ada", "all", 9) == [added]
-    assert store.list("bob", "all", 9) == []
+        await change(store, "bob", 1)
+    assert await store.list("ada", "all", 9) == [added]
+    assert await store.list("bob", "all", 9) == []
 
 
-def test_users_have_numbers_and_tasks_of_their_own(store: TaskStore) -> None:
+async def test_users_have_numbers_and_tasks_of_their_own(store: TaskStore) -> None:
     names = ["ada", "Ada", "ada ", "ad%", "zoë", "zoe\u0308", "x' OR '1'='1"]
     for name in names:
-        assert store.add(name, name, "", None).id == 1
-    assert [titles(store.list(name, "all", 9)) for name in names] == [[name] for name in names]
+        assert (await store.add(name, name, "", None)).id == 1
+    assert [titles(await store.list(name, "all", 9)) for name in names] == [
+        [name] for name in names
+    ]
 
 
 @pytest.mark.parametrize("text", ["a\0b", "a\ud800b"], ids=["null", "surrogate"])
-def test_text_that_not_every_database_keeps_is_refused_by_each(store: TaskStore, text: str) -> None:
-    store.add("ada", "a", "n", None)
-    changes: list[Callable[[], object]] = [
+async def test_text_that_not_every_database_keeps_is_refused_by_each(
+    store: TaskStore, text: str
+) -> None:
+    await store.add("ada", "a", "n", None)
+    changes: list[Callable[[], Awaitable[object]]] = [
         lambda: store.add("ada", text, "", None),
         lambda: store.add("ada", "b", text, None),
         lambda: store.add(text, "b", "", None),
@@ -135,48 +142,47 @@ def test_text_that_not_every_database_keeps_is_refused_by_each(store: TaskStore,
     ]
     for change in changes:
         with pytest.raises(InvalidInput):
-            change()
-    assert titles(store.list("ada", "all", 9)) == ["a"]
-    assert store.add("ada", "b", "", None).id == 2
+            await change()
+    assert titles(await store.list("ada", "all", 9)) == ["a"]
+    assert (await store.add("ada", "b", "", None)).id == 2
 
 
-def test_tasks_outlive_the_store_that_took_them(url: str) -> None:
-    with task_store(url) as store:
-        added = store.add("ada", "a", "", DAY)
-    with task_store(url) as store:
-        assert store.list("ada", "all", 9) == [added]
+async def test_tasks_outlive_the_store_that_took_them(url: str) -> None:
+    async with task_store(url) as store:
+        added = await store.add("ada", "a", "", DAY)
+    async with task_store(url) as store:
+        assert await store.list("ada", "all", 9) == [added]
 
 
-def test_several_may_start_at_once_and_write_at_once(url: str) -> None:
+async def test_several_may_start_at_once_and_write_at_once(url: str) -> None:
     """On an empty database: each finds tables or makes them, and no number is given twice."""
     together = Barrier(WRITERS, timeout=seconds(30))
 
-    def write(writer: int) -> list[int]:
+    async def write(writer: int) -> list[int]:
         together.wait()
-        with task_store(url) as store:
+        async with task_store(url) as store:
             together.wait()
-            return [store.add("ada", f"{writer}-{n}", "", None).id for n in range(10)]
+            return [(await store.add("ada", f"{writer}-{n}", "", None)).id for n in range(10)]
 
     with ThreadPoolExecutor(WRITERS) as threads:
-        numbers = [id for ids in threads.map(write, range(WRITERS)) for id in ids]
+        writing = [threads.submit(asyncio.run, write(writer)) for writer in range(WRITERS)]
+        numbers = [id for ids in map(asyncio.wrap_future, writing) for id in await ids]
     assert sorted(numbers) == list(range(1, WRITERS * 10 + 1))
-    with task_store(url) as store:
-        assert [task.id for task in store.list("ada", "all", 99)] == sorted(numbers)
+    async with task_store(url) as store:
+        assert [task.id for task in await store.list("ada", "all", 99)] == sorted(numbers)
 
 
-def test_threads_may_share_a_store(store: TaskStore) -> None:
-    with ThreadPoolExecutor(WRITERS) as threads:
-        list(threads.map(lambda n: store.add("ada", str(n), "", None), range(20)))
-        list(threads.map(lambda id: store.complete("ada", id), range(1, 21)))
-    assert len(store.list("ada", "done", 99)) == 20
+async def test_many_may_use_a_store_at_once(store: TaskStore) -> None:
+    await asyncio.gather(*(store.add("ada", str(n), "", None) for n in range(20)))
+    await asyncio.gather(*(store.complete("ada", id) for id in range(1, 21)))
+    assert len(await store.list("ada", "done", 99)) == 20
 
 
-def test_open_stores_see_each_other_s_changes(url: str) -> None:
-    with ExitStack() as stack:
-        one, other = (stack.enter_context(task_store(url)) for _ in range(2))
-        one.add("ada", "a", "", None)
-        other.update("ada", 1, title="b")
-        assert titles(one.list("ada", "all", 9)) == ["b"]
+async def test_open_stores_see_each_other_s_changes(url: str) -> None:
+    async with task_store(url) as one, task_store(url) as other:
+        await one.add("ada", "a", "", None)
+        await other.update("ada", 1, title="b")
+        assert titles(await one.list("ada", "all", 9)) == ["b"]
 
 
 @pytest.mark.parametrize(

@@ -69,10 +69,10 @@ def file(tmp_path: Path) -> str:
     return f"sqlite://{tmp_path}/todo.sqlite"
 
 
-def kept(url: str, user: str) -> list[Task]:
+async def kept(url: str, user: str) -> list[Task]:
     """What the server keeps, read past everything else."""
-    with task_store(url) as store:
-        return store.list(user, "all", 9)
+    async with task_store(url) as store:
+        return await store.list(user, "all", 9)
 
 
 async def told(box: AgentToolbox, tool: str, context: Any = ADA, **arguments: Any) -> Any:
@@ -129,7 +129,7 @@ async def test_call_that_does_not_say_whose_is_refused_unless_the_process_is_one
     entry = stdio(file, user_id_source=None, env={"TODO_USER_ID": "ada"})
     async with running(tmp_path, entry) as at:
         await told(at.box, "add_task", BOB, title="x")
-    assert len(kept(file, "ada")) == 1
+    assert len(await kept(file, "ada")) == 1
 
 
 async def test_over_http_each_call_names_its_user_in_a_header(tmp_path: Path, url: str) -> None:
@@ -141,7 +141,7 @@ async def test_over_http_each_call_names_its_user_in_a_header(tmp_path: Path, ur
             await asyncio.gather(
                 *(told(at.box, "add_task", user, title=user.user_id) for user in users)
             )
-    assert [[task.title for task in kept(url, n)] for n in names] == [[n] for n in names]
+    assert [[task.title for task in await kept(url, n)] for n in names] == [[n] for n in names]
 
 
 async def test_server_with_a_token_lets_nobody_else_in(tmp_path: Path, file: str) -> None:
@@ -171,36 +171,36 @@ def test_configuration_that_cannot_be_used_stops_the_start(
     assert message in said and "secret" not in said
 
 
-def test_file_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
+async def test_file_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "other.sqlite"
     other = apsw.Connection(str(path))
     other.execute("CREATE TABLE precious (x)")
     other.close()
     before = path.read_bytes()
-    with pytest.raises(ConfigurationError, match="not a todo list"), SqliteTasks(path):
-        pass
+    with pytest.raises(ConfigurationError, match="not a todo list"):
+        await SqliteTasks(path).__aenter__()
     assert path.read_bytes() == before
 
 
-def test_file_that_another_process_keeps_locked_is_given_up(tmp_path: Path) -> None:
+async def test_file_that_another_process_keeps_locked_is_given_up(tmp_path: Path) -> None:
     path = tmp_path / "todo.sqlite"
-    with SqliteTasks(path, busy_ms=50) as store:
+    async with SqliteTasks(path, busy_ms=50) as store:
         other = apsw.Connection(str(path))
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreBusy, match="nothing was changed"):
-            store.add("ada", "a", "", None)
+            await store.add("ada", "a", "", None)
         other.execute("ROLLBACK")
         other.close()
-        assert store.add("ada", "a", "", None).id == 1
+        assert (await store.add("ada", "a", "", None)).id == 1
 
 
-def test_file_that_is_damaged_says_so_in_our_words(file: str) -> None:
-    with task_store(file) as store:
+async def test_file_that_is_damaged_says_so_in_our_words(file: str) -> None:
+    async with task_store(file) as store:
         other = apsw.Connection(file.removeprefix("sqlite://"))
         other.execute("DROP TABLE task")
         other.close()
         with pytest.raises(StoreError, match="cannot be used now"):
-            store.list("ada", "all", 9)
+            await store.list("ada", "all", 9)
 
 
 async def test_model_is_told_what_the_database_could_not_do(tmp_path: Path, schema: str) -> None:

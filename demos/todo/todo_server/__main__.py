@@ -10,7 +10,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,14 @@ EX_CONFIG = 78
 
 def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
     options = _parser().parse_args(arguments)
-    with ExitStack() as stack:
+    try:
+        return asyncio.run(_run(options, environ))
+    except KeyboardInterrupt:
+        return 0
+
+
+async def _run(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    async with AsyncExitStack() as stack:
         try:
             token = environ.get(TOKEN_VARIABLE) or None
             if options.http and token is None and not _is_loopback(options.host):
@@ -43,18 +50,15 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
                     f"{options.host} is not this machine alone: set {TOKEN_VARIABLE}"
                 )
             url = options.store or environ.get(STORE_VARIABLE) or _usual_store(environ)
-            store = stack.enter_context(task_store(url))
+            store = await stack.enter_async_context(task_store(url))
         except (ConfigurationError, StoreError) as error:
             sys.stderr.write(f"{error}\n")
             return EX_CONFIG
         server = todo_server(store)
-        try:
-            if options.http:
-                asyncio.run(_serve(server, options.host, options.port, token))
-            else:
-                server.run("stdio")
-        except KeyboardInterrupt:
-            pass
+        if options.http:
+            await _serve(server, options.host, options.port, token)
+        else:
+            await server.run_stdio_async()
     return 0
 
 

@@ -1,14 +1,18 @@
 """Tasks in PostgreSQL, in tables of their own beside whatever else the database holds.
 
 How long an acknowledged task is kept is as the database is set: `fsync`, `synchronous_commit`.
+
+A database that hangs holds up the operations that wait for it, for a bounded time, and nothing
+else: each has a connection of its own, of a few.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import date
-from threading import Lock
 from typing import Any, LiteralString, Self
 
 from sk_agents.exceptions import (
@@ -86,64 +90,65 @@ WHERE user_id = %s AND id = %s RETURNING {COLUMNS}
 """
 DELETE: LiteralString = f"DELETE FROM todo_task WHERE user_id = %s AND id = %s RETURNING {COLUMNS}"
 
-Connection = psycopg.Connection[tuple[Any, ...]]
+CONNECTIONS = 4
+# An operation with all its waiting; a connection that is silent for so long is given up.
+OPERATION_SECONDS = 15.0
+
+Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
 
 class PostgresTasks:
-    """A `TaskStore` over one connection, made again when it was lost."""
+    """A `TaskStore` over a few connections, each made when it is needed."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, operation_seconds: float = OPERATION_SECONDS) -> None:
         """Raises ConfigurationError: the URL makes no sense. Its message repeats nothing of it."""
         self._options = {**OPTIONS, **_options(url)}
-        self._lock = Lock()
-        self._connection: Connection | None = None
+        self._seconds = operation_seconds
+        self._idle: list[Connection] = []
+        self._slots = asyncio.Semaphore(CONNECTIONS)
 
-    def __enter__(self) -> Self:
-        with self._lock:
-            try:
-                self._connection = self._connected()
-                with self._connection.transaction():
-                    _prepare(self._connection)
-            except errors.OperationalError as error:
-                self._close()
-                raise StoreUnavailable(f"PostgreSQL cannot be reached: {_line(error)}") from error
-            except psycopg.Error as error:
-                self._close()
-                message = f"this database cannot be used for a todo list: {_line(error)}"
-                raise ConfigurationError(message) from error
-            except ConfigurationError:
-                self._close()
-                raise
+    async def __aenter__(self) -> Self:
+        connection = None
+        try:
+            async with asyncio.timeout(self._seconds):
+                connection = await self._connected()
+                async with connection.transaction():
+                    await _prepare(connection)
+        except (errors.OperationalError, TimeoutError) as error:
+            await _close(connection)
+            said = _line(error) or "it does not answer"
+            raise StoreUnavailable(f"PostgreSQL cannot be reached: {said}") from error
+        except psycopg.Error as error:
+            await _close(connection)
+            message = f"this database cannot be used for a todo list: {_line(error)}"
+            raise ConfigurationError(message) from error
+        except ConfigurationError:
+            await _close(connection)
+            raise
+        self._idle.append(connection)
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        with self._lock:
-            self._close()
+    async def __aexit__(self, *exc_info: object) -> None:
+        while self._idle:
+            await _close(self._idle.pop())
 
-    def add(self, user_id: str, title: str, notes: str, due: date | None) -> Task:
+    async def add(self, user_id: str, title: str, notes: str, due: date | None) -> Task:
         check_texts(user_id, title, notes)
-        return self._changed(ADD, user_id, title, notes, due)[0]
+        return (await self._changed(ADD, user_id, title, notes, due))[0]
 
-    def list(self, user_id: str, state: State, limit: int) -> list[Task]:
+    async def list(self, user_id: str, state: State, limit: int) -> list[Task]:
         check_texts(user_id)
         statement: LiteralString = (
             f"SELECT {COLUMNS} FROM todo_task WHERE user_id = %s {CONDITIONS[state]}"
             " ORDER BY due IS NULL, due, id LIMIT %s"
         )
-        with self._lock:
-            connection = self._begun()
-            try:
-                rows = connection.execute(statement, (user_id, limit)).fetchall()
-                connection.rollback()
-            except psycopg.Error as error:
-                raise self._failed(error) from error
-        return [_task(row) for row in rows]
+        return [*await self._changed(statement, user_id, limit, is_change=False)]
 
-    def complete(self, user_id: str, id: int) -> Task:
+    async def complete(self, user_id: str, id: int) -> Task:
         check_texts(user_id)
-        return _only(id, self._changed(COMPLETE, user_id, id))
+        return _only(id, await self._changed(COMPLETE, user_id, id))
 
-    def update(
+    async def update(
         self,
         user_id: str,
         id: int,
@@ -153,57 +158,75 @@ class PostgresTasks:
         due: date | None = None,
     ) -> Task:
         check_texts(user_id, title, notes)
-        return _only(id, self._changed(UPDATE, title, notes, due, user_id, id))
+        return _only(id, await self._changed(UPDATE, title, notes, due, user_id, id))
 
-    def delete(self, user_id: str, id: int) -> Task:
+    async def delete(self, user_id: str, id: int) -> Task:
         check_texts(user_id)
-        return _only(id, self._changed(DELETE, user_id, id))
+        return _only(id, await self._changed(DELETE, user_id, id))
 
-    def _changed(
-        self, statement: LiteralString, *values: str | int | date | None
+    async def _changed(
+        self, statement: LiteralString, *values: str | int | date | None, is_change: bool = True
     ) -> Sequence[Task]:
-        with self._lock:
-            connection = self._begun()
-            try:
-                rows = connection.execute(statement, values).fetchall()
-            except psycopg.Error as error:
-                raise self._failed(error) from error
-            try:
-                connection.commit()
-            except psycopg.Error as error:
-                self._failed(error)
-                raise CommitOutcomeUnknown(
-                    "The todo list's database went away; whether the change was made is not known."
-                ) from error
+        """The tasks that one transaction returns."""
+        is_committing = False
+        try:
+            async with asyncio.timeout(self._seconds), self._slots:
+                async with self._begun() as connection:
+                    rows = await (await connection.execute(statement, values)).fetchall()
+                    is_committing = is_change
+                    await connection.commit()
+        except TimeoutError as error:
+            if is_committing:
+                raise self._unknown() from error
+            raise StoreBusy(
+                "The todo list's database does not answer; nothing was changed."
+            ) from error
+        except psycopg.Error as error:
+            failure = self._failed(error)
+            raise self._unknown() if is_committing else failure from error
         return [_task(row) for row in rows]
 
-    def _begun(self) -> Connection:
-        """A connection in a transaction. Nothing was asked of it yet, so one that was dropped while
-        it was idle can be replaced without an error for the caller.
-        """
-        if self._connection is not None:
-            try:
-                self._connection.execute(BEGUN)
-                return self._connection
-            except psycopg.Error:
-                self._close()
-        try:
-            self._connection = self._connected()
-            self._connection.execute(BEGUN)
-        except psycopg.Error as error:
-            raise self._failed(error) from error
-        return self._connection
+    @asynccontextmanager
+    async def _begun(self) -> AsyncIterator[Connection]:
+        """A connection in a transaction, kept for the next one unless something goes wrong.
 
-    def _connected(self) -> Connection:
+        Nothing was asked of it yet, so one that was dropped while it was idle can be replaced
+        without an error for the caller.
+        """
+        connection = None
+        try:
+            while self._idle and connection is None:
+                connection = self._idle.pop()
+                try:
+                    await connection.execute(BEGUN)
+                except psycopg.Error:
+                    await _close(connection)
+                    connection = None
+            if connection is None:
+                connection = await self._connected()
+                await connection.execute(BEGUN)
+            yield connection
+        except BaseException:
+            await _close(connection)
+            raise
+        self._idle.append(connection)
+
+    async def _connected(self) -> Connection:
         # Prepared statements would not survive a pooler.
-        connection = psycopg.connect("", prepare_threshold=None, **self._options)
+        connection = await psycopg.AsyncConnection.connect(
+            "", prepare_threshold=None, **self._options
+        )
         # Whatever the database's default is: more would only make changes fail that need not.
-        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         return connection
 
+    def _unknown(self) -> CommitOutcomeUnknown:
+        return CommitOutcomeUnknown(
+            "The todo list's database went away; whether the change was made is not known."
+        )
+
     def _failed(self, error: psycopg.Error) -> StoreError:
-        """Give the connection up; the error in our words. PostgreSQL's own go to the log."""
-        self._close()
+        """The error in our words. PostgreSQL's own go to the log."""
         # Not the details: they may quote a row.
         logger.warning("PostgreSQL failed: %s", error.diag.message_primary or _line(error))
         match error:
@@ -218,10 +241,10 @@ class PostgresTasks:
             case _:
                 return StoreError("The todo list's database refused; nothing was changed.")
 
-    def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+
+async def _close(connection: Connection | None) -> None:
+    if connection is not None:
+        await connection.close()
 
 
 def _options(url: str) -> dict[str, Any]:
@@ -240,18 +263,20 @@ def _options(url: str) -> dict[str, Any]:
     return dict(options)
 
 
-def _prepare(connection: Connection) -> None:
+async def _prepare(connection: Connection) -> None:
     """Raises ConfigurationError."""
-    connection.execute(BEGUN)
-    connection.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
-    [(encoding, exists)] = connection.execute(
+    await connection.execute(BEGUN)
+    await connection.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
+    found = await connection.execute(
         "SELECT current_setting('server_encoding'), to_regclass('todo_schema') IS NOT NULL"
-    ).fetchall()
+    )
+    [(encoding, exists)] = await found.fetchall()
     if encoding != "UTF8":
         raise ConfigurationError(f"the database must be in UTF8, not {encoding}")
     if not exists:
-        connection.execute(SCHEMA)
-    [(version,)] = connection.execute("SELECT max(version) FROM todo_schema").fetchall()
+        await connection.execute(SCHEMA)
+    found = await connection.execute("SELECT max(version) FROM todo_schema")
+    [(version,)] = await found.fetchall()
     if not isinstance(version, int):
         raise ConfigurationError("the table todo_schema of this database is not a todo list's")
     if version > VERSION:

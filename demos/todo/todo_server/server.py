@@ -8,12 +8,11 @@ HTTP believes every client, so it asks for a token, or listens to this machine o
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable
 from datetime import date
 from typing import Annotated, Any, TypeVar
 from urllib.parse import unquote
 
-import anyio.to_thread
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
@@ -58,7 +57,7 @@ def todo_server(store: TaskStore) -> MCPServer[Any]:
     @server.tool(annotations=ADDS)
     async def add_task(ctx: Context, title: Title, notes: Notes = "", due: Due = None) -> Task:
         """Put a new task on the user's todo list."""
-        return await _done(lambda: store.add(user_of(ctx), title, notes, due))
+        return await _done(store.add(user_of(ctx), title, notes, due))
 
     @server.tool(annotations=READS)
     async def list_tasks(
@@ -66,13 +65,13 @@ def todo_server(store: TaskStore) -> MCPServer[Any]:
         status: Annotated[State, Field(description="Which ones: open, done or all.")] = "open",
     ) -> TaskList:
         """The tasks on the user's todo list, the most urgent first."""
-        found = await _done(lambda: store.list(user_of(ctx), status, MOST_TASKS))
+        found = await _done(store.list(user_of(ctx), status, MOST_TASKS))
         return TaskList(tasks=found)
 
     @server.tool(annotations=SETS)
     async def complete_task(ctx: Context, task_id: TaskId) -> Task:
         """Mark a task as done."""
-        return await _done(lambda: store.complete(user_of(ctx), task_id))
+        return await _done(store.complete(user_of(ctx), task_id))
 
     @server.tool(annotations=SETS)
     async def update_task(
@@ -85,14 +84,13 @@ def todo_server(store: TaskStore) -> MCPServer[Any]:
         """Change a task's title, notes or due date; what is left out stays as it is."""
         if title is None and notes is None and due is None:
             raise ToolError("Say what to change: title, notes or due.")
-        return await _done(
-            lambda: store.update(user_of(ctx), task_id, title=title, notes=notes, due=due)
-        )
+        changed = store.update(user_of(ctx), task_id, title=title, notes=notes, due=due)
+        return await _done(changed)
 
     @server.tool(annotations=REMOVES)
     async def delete_task(ctx: Context, task_id: TaskId) -> Task:
         """Remove a task for good. To mark one as done, use complete_task."""
-        return await _done(lambda: store.delete(user_of(ctx), task_id))
+        return await _done(store.delete(user_of(ctx), task_id))
 
     return server
 
@@ -126,8 +124,8 @@ def _from_header(ctx: Context) -> str | None:
     return unquote(value) if value else None
 
 
-async def _done(operation: Callable[[], T]) -> T:
+async def _done(operation: Awaitable[T]) -> T:
     try:
-        return await anyio.to_thread.run_sync(operation)
+        return await operation
     except (InvalidInput, NotFound, StoreError) as error:
         raise ToolError(str(error)) from None

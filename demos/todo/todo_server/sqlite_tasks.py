@@ -1,7 +1,12 @@
-"""Tasks in a SQLite file."""
+"""Tasks in a SQLite file.
+
+SQLite waits for nothing but the disk and other processes' locks, those for a few seconds; it does
+so in a thread, one operation after the other.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -61,7 +66,14 @@ class SqliteTasks:
         assert self._opened is not None, "not entered"
         return self._opened
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self._open)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await asyncio.to_thread(self._close)
+
+    def _open(self) -> None:
         try:
             make_private_folder(self._path.parent)
             make_private_file(self._path)
@@ -75,10 +87,6 @@ class SqliteTasks:
         except ConfigurationError:
             self._close()
             raise
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._close()
 
     def _close(self) -> None:
         if self._opened is not None:
@@ -121,8 +129,45 @@ class SqliteTasks:
             raise ConfigurationError(f"{self._path}: written by a newer version")
         return int(version)
 
-    def add(self, user_id: str, title: str, notes: str, due: date | None) -> Task:
+    async def add(self, user_id: str, title: str, notes: str, due: date | None) -> Task:
         check_texts(user_id, title, notes)
+        return await asyncio.to_thread(self._add, user_id, title, notes, due)
+
+    async def list(self, user_id: str, state: State, limit: int) -> list[Task]:
+        check_texts(user_id)
+        return [*await asyncio.to_thread(self._list, user_id, state, limit)]
+
+    async def complete(self, user_id: str, id: int) -> Task:
+        check_texts(user_id)
+        statement = (
+            "UPDATE task SET completed_at = coalesce(completed_at, ?)"
+            f" WHERE user_id = ? AND id = ? RETURNING {COLUMNS}"
+        )
+        return await asyncio.to_thread(self._changed, id, statement, (_now(), user_id, id))
+
+    async def update(
+        self,
+        user_id: str,
+        id: int,
+        *,
+        title: str | None = None,
+        notes: str | None = None,
+        due: date | None = None,
+    ) -> Task:
+        check_texts(user_id, title, notes)
+        statement = (
+            "UPDATE task SET title = coalesce(?, title), notes = coalesce(?, notes),"
+            f" due = coalesce(?, due) WHERE user_id = ? AND id = ? RETURNING {COLUMNS}"
+        )
+        values = (title, notes, _day(due), user_id, id)
+        return await asyncio.to_thread(self._changed, id, statement, values)
+
+    async def delete(self, user_id: str, id: int) -> Task:
+        check_texts(user_id)
+        statement = f"DELETE FROM task WHERE user_id = ? AND id = ? RETURNING {COLUMNS}"
+        return await asyncio.to_thread(self._changed, id, statement, (user_id, id))
+
+    def _add(self, user_id: str, title: str, notes: str, due: date | None) -> Task:
         with self._changing() as connection:
             [(id,)] = connection.execute(
                 "INSERT INTO last_id VALUES (?, 1)"
@@ -135,8 +180,7 @@ class SqliteTasks:
                 (user_id, id, title, notes, _day(due), _now()),
             )
 
-    def list(self, user_id: str, state: State, limit: int) -> list[Task]:
-        check_texts(user_id)
+    def _list(self, user_id: str, state: State, limit: int) -> Sequence[Task]:
         with self._lock, _explained():
             rows = self._connection.execute(
                 f"SELECT {COLUMNS} FROM task WHERE user_id = ? {CONDITIONS[state]}"
@@ -145,42 +189,9 @@ class SqliteTasks:
             )
             return [_task(row) for row in rows]
 
-    def complete(self, user_id: str, id: int) -> Task:
-        check_texts(user_id)
+    def _changed(self, id: int, statement: str, values: Sequence[str | int | None]) -> Task:
         with self._changing():
-            return self._one(
-                id,
-                "UPDATE task SET completed_at = coalesce(completed_at, ?)"
-                f" WHERE user_id = ? AND id = ? RETURNING {COLUMNS}",
-                (_now(), user_id, id),
-            )
-
-    def update(
-        self,
-        user_id: str,
-        id: int,
-        *,
-        title: str | None = None,
-        notes: str | None = None,
-        due: date | None = None,
-    ) -> Task:
-        check_texts(user_id, title, notes)
-        with self._changing():
-            return self._one(
-                id,
-                "UPDATE task SET title = coalesce(?, title), notes = coalesce(?, notes),"
-                f" due = coalesce(?, due) WHERE user_id = ? AND id = ? RETURNING {COLUMNS}",
-                (title, notes, _day(due), user_id, id),
-            )
-
-    def delete(self, user_id: str, id: int) -> Task:
-        check_texts(user_id)
-        with self._changing():
-            return self._one(
-                id,
-                f"DELETE FROM task WHERE user_id = ? AND id = ? RETURNING {COLUMNS}",
-                (user_id, id),
-            )
+            return self._one(id, statement, values)
 
     def _one(self, id: int, statement: str, values: Sequence[str | int | None]) -> Task:
         """The task that a statement is about. Raises TaskNotFound."""

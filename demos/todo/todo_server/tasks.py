@@ -30,15 +30,15 @@ class TaskNotFound(NotFound):
 
 
 class TaskStore(Protocol):
-    """Opened by entering it. Threads may share one, and several processes the same database: each
-    operation is one transaction.
+    """Opened by entering it, on one event loop. Several processes may share the same database:
+    each operation is one transaction, and ends within a bounded time also if the database hangs.
 
     Any operation raises InvalidInput for a text or a user's name that not every database can keep,
     and StoreError when the database cannot serve it; nothing was changed then, unless it is
     CommitOutcomeUnknown. The next one tries again.
     """
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
         """Make the tables if there are none; any number of processes may do so at once.
 
         Raises:
@@ -47,24 +47,24 @@ class TaskStore(Protocol):
             StoreUnavailable: the database cannot be reached.
         """
 
-    def __exit__(self, *exc_info: object) -> None: ...
+    async def __aexit__(self, *exc_info: object) -> None: ...
 
-    def add(self, user_id: str, title: str, notes: str, due: date | None) -> Task:
+    async def add(self, user_id: str, title: str, notes: str, due: date | None) -> Task:
         """The new task. Its number is the user's next one, and no number is used again: an old
         message must not mean a new task.
         """
 
-    def list(self, user_id: str, state: State, limit: int) -> list[Task]:
+    async def list(self, user_id: str, state: State, limit: int) -> list[Task]:
         """Those with a due date first, the most urgent one first, then by number."""
 
-    def complete(self, user_id: str, id: int) -> Task:
+    async def complete(self, user_id: str, id: int) -> Task:
         """Done twice is done once.
 
         Raises:
             TaskNotFound: this user has no such task.
         """
 
-    def update(
+    async def update(
         self,
         user_id: str,
         id: int,
@@ -79,7 +79,7 @@ class TaskStore(Protocol):
             TaskNotFound: this user has no such task.
         """
 
-    def delete(self, user_id: str, id: int) -> Task:
+    async def delete(self, user_id: str, id: int) -> Task:
         """The task as it was.
 
         Raises:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
+from unicodedata import category
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -20,10 +21,13 @@ from sk_agents.engine.models import audience_key
 from sk_agents.exceptions import ConfigurationError
 
 Role = Literal["user", "approver", "operator"]
+MAX_NAME = 256
+# Control characters and lone surrogates.
+UNSTORABLE = {"Cc", "Cs"}
 EVERY_ROLE: frozenset[Role] = frozenset(get_args(Role))
 
 _Names = Annotated[
-    frozenset[Annotated[str, Field(min_length=1, max_length=256)]], Field(strict=False)
+    frozenset[Annotated[str, Field(min_length=1, max_length=MAX_NAME)]], Field(strict=False)
 ]
 
 
@@ -66,14 +70,20 @@ def memberships(principal: Principal, roles: frozenset[Role]) -> frozenset[str]:
 
     Of our own roles only those that the mapping gives count: a token cannot name itself one.
     """
-    foreign = principal.roles - EVERY_ROLE
+    foreign = filter(_can_be_looked_up, principal.roles - EVERY_ROLE)
+    groups = filter(_can_be_looked_up, principal.groups)
     return frozenset(
         (
             *(audience_key("role", role) for role in (*roles, *foreign)),
-            *(audience_key("group", group) for group in principal.groups),
+            *(audience_key("group", group) for group in groups),
             audience_key("user", principal.user_id),
         )
     )
+
+
+def _can_be_looked_up(name: str) -> bool:
+    """No rule can name another one, and a store refuses some of them."""
+    return 0 < len(name) <= MAX_NAME and UNSTORABLE.isdisjoint(map(category, name))
 
 
 def read_role_map(setting: str | None) -> RoleMap:

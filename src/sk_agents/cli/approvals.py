@@ -140,6 +140,7 @@ def withdraw(access: ServerAccess, approval_id: ApprovalId) -> None:
 
     async def work(client: TealClient) -> None:
         await client.withdraw_vote(approval_id)
+        typer.echo(f"vote withdrawn: {approval_id}")
 
     access.run(work)
 

@@ -15,7 +15,6 @@ from sk_agents.cli.options import Exit, StoreUrl
 from sk_agents.exceptions import ConfigurationError, StoreBusy, StoreError
 
 if TYPE_CHECKING:
-    from sk_agents.persistence.encryption import EncryptingCodec
     from sk_agents.persistence.store_encryption import Outcome, Told
 
 EXITS = (
@@ -83,7 +82,7 @@ def rekey(config: Config = None, store: StoreUrl = None) -> None:
 
 
 def _run(
-    work: Callable[[str, EncryptingCodec, Told], Outcome],
+    work: Callable[..., Outcome],
     config: list[Path],
     store: str | None,
     done: str,
@@ -96,7 +95,7 @@ def _run(
         settings = load_settings(config, store=store)
         url, codec = store_url(settings), configured_codec(settings)
         with shown_progress() as told:
-            outcome = work(url, codec, told)
+            outcome = work(url, codec, told, password_command=settings.postgres_password_command)
     except StoreBusy as error:
         return _fail(Exit.TRY_AGAIN, error)
     except (ConfigurationError, StoreError) as error:

@@ -24,6 +24,9 @@ from sk_agents.telemetry.logs import COUNTS, LineWriter, extras, log_ids
 
 logger = logging.getLogger(__name__)
 
+# They log every request that they send, and MCP's every message.
+TALKATIVE = ("httpx", "httpx2", "httpcore", "mcp")
+
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
@@ -183,6 +186,8 @@ def configure_logs(
     if root.level > logging.DEBUG:
         # Its start and stop messages repeat the ready line.
         logging.getLogger("uvicorn").setLevel(max(root.level, logging.WARNING))
+        for name in TALKATIVE:
+            logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
     return handler
 
 

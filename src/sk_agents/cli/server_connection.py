@@ -29,7 +29,8 @@ from sk_agents.client.connection import (
     ServerRequest,
 )
 from sk_agents.client.issuer_requests import IssuerUnreachable
-from sk_agents.client.stored_sign_in import SignInFile
+from sk_agents.client.stored_sign_in import stored_sign_in
+from sk_agents.exceptions import ConfigurationError
 
 # A single question is not worth a long wait for a server that is not there.
 SHORT_RETRY_SECONDS = 1.0
@@ -44,7 +45,7 @@ class _TextLink(ServerConnection):
     def __init__(self, access: ServerAccess, give_up_after: float) -> None:
         super().__init__(
             access.server,
-            token=SignInFile(access.server) if access.token is None else access.token,
+            token=stored_sign_in(access.server) if access.token is None else access.token,
             user=access.user,
             give_up_after=give_up_after,
             silence=SILENCE_SECONDS,
@@ -103,7 +104,7 @@ def silence_client_log() -> None:
     logging.getLogger("sk_agents.client").addHandler(logging.NullHandler())
 
 
-def print_error(error: ClientError | ValueError, server: str) -> Exit:
+def print_error(error: ClientError | ConfigurationError | ValueError, server: str) -> Exit:
     typer.echo(f"teal: {one_line(str(error))}", err=True)
     match error:
         case IssuerUnreachable():
@@ -127,7 +128,7 @@ def print_error(error: ClientError | ValueError, server: str) -> Exit:
             hint = f"Sign in with `teal login {server}`, or set TEAL_KEY or TA_TOKEN."
             typer.echo(hint, err=True)
             return Exit.FAILED
-        case ClientError():
+        case ClientError() | ConfigurationError():
             return Exit.FAILED
         case _:
             return Exit.USAGE

@@ -25,6 +25,7 @@ from sk_agents.client.signing_in import (
     sign_in_by_device,
 )
 from sk_agents.client.stored_sign_in import SignIn, SignInFile
+from sk_agents.exceptions import ConfigurationError
 from sk_agents.wire.views import SignInView
 
 Way = Literal["browser", "device"]
@@ -33,7 +34,7 @@ Way = Literal["browser", "device"]
 def sign_in(server: str, way: Way | None) -> Exit:
     try:
         return asyncio.run(_sign_in(server, way))
-    except (ClientError, ValueError) as error:
+    except (ClientError, ConfigurationError, ValueError) as error:
         return print_error(error, server)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
@@ -42,7 +43,7 @@ def sign_in(server: str, way: Way | None) -> Exit:
 def sign_out(server: str) -> Exit:
     try:
         return asyncio.run(_sign_out(SignInFile(server)))
-    except (ClientError, ValueError) as error:
+    except (ClientError, ConfigurationError, ValueError) as error:
         return print_error(error, server)
 
 

@@ -119,7 +119,7 @@ def _report(chat: Chat, reader: InteractionReader, output: Output) -> Exit:
         typer.echo(f"teal: {CUT_NOTES[reply.finish_reason]}", err=True)
     if code == Exit.WAITING:
         for approval in reply.approvals:
-            waits = "a decision" if approval.review is None else "the approval of others"
+            waits = "a decision" if approval.review is None else "others, who decide with"
             typer.echo(
                 f"teal: {one_line(approval.tool_name)} waits for {waits}: "
                 f"teal approvals approve {approval.approval_id}",

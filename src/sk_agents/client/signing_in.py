@@ -11,6 +11,7 @@ import asyncio
 import base64
 import hashlib
 import logging
+import re
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,6 +26,7 @@ from jwt.exceptions import PyJWTError
 from sk_agents.client.errors import SignInFailed
 from sk_agents.client.issuer_requests import (
     IssuerRefused,
+    IssuerUnreachable,
     access_token,
     ask_issuer,
     check_address,
@@ -37,6 +39,7 @@ BROWSER_SECONDS = 600.0
 CALLBACK = "/signed-in"
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 SLOWER_SECONDS = 5.0
+_GUID = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 MAX_HEAD_BYTES = 16 * 1024
 REQUEST_SECONDS = 10.0
 _PAGE = """<!doctype html>
@@ -139,6 +142,8 @@ async def sign_in_by_device(
                         pause += SLOWER_SECONDS
                     elif error.code != "authorization_pending":
                         raise
+                except IssuerUnreachable:
+                    pause += SLOWER_SECONDS
                 else:
                     return _sign_in(server, how, answer)
     except TimeoutError:
@@ -261,10 +266,10 @@ def _check_identity(answer: Mapping[str, Any], how: SignInView, nonce: str) -> N
 
 def _is_issuer(name: object, issuer: str | None) -> bool:
     """Entra ID names the issuer of several directories by a pattern."""
-    before, _, after = (issuer or "").partition("{tenantid}")
-    if not isinstance(name, str) or not after:
+    before, pattern, after = (issuer or "").partition("{tenantid}")
+    if not pattern or not isinstance(name, str):
         return name == issuer
-    return name.startswith(before) and name.endswith(after)
+    return re.fullmatch(f"{re.escape(before)}{_GUID}{re.escape(after)}", name) is not None
 
 
 def _challenge(verifier: str) -> str:

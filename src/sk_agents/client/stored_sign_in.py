@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sk_agents.client.connection import Token
 from sk_agents.client.errors import ServerUnreachable, SignInFailed
 from sk_agents.client.issuer_requests import IssuerRefused, access_token, ask_issuer, expiry
+from sk_agents.exceptions import ConfigurationError
 from sk_agents.private_files import (
     data_folder,
     make_private_folder,
@@ -64,11 +65,21 @@ def stored_sign_in(base_url: str) -> Token:
 
     It is renewed when it is needed. Give it to a client as its `token`.
     """
-    return os.environ.get(KEY_VARIABLE) or SignInFile(base_url)
+    if key := os.environ.get(KEY_VARIABLE):
+        return key
+    try:
+        return SignInFile(base_url)
+    except ConfigurationError:
+        # Without a home folder nothing can have been stored.
+        return None
 
 
 class SignInFile:
-    """The sign-in at one server, as the source of a client's tokens."""
+    """The sign-in at one server, as the source of a client's tokens.
+
+    Raises:
+        ConfigurationError: the user has no home folder.
+    """
 
     def __init__(self, base_url: str) -> None:
         self.server = _normal(base_url)

@@ -139,12 +139,18 @@ ApprovalKind = Literal["tool", "outcome_unknown", "question", "auth"]
 DecidedBy = Literal["human", "policy", "timeout", "cancel", "failure"]
 
 
+# Each is a row of the index: a log from elsewhere must not make any number of them.
+AudienceNames = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=256)], ...], Field(max_length=100)
+]
+
+
 class Audience(StoredModel):
     """The people who may decide: those with one of the roles, in one of the groups, or named."""
 
-    roles: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-    users: tuple[str, ...] = ()
+    roles: AudienceNames = ()
+    groups: AudienceNames = ()
+    users: AudienceNames = ()
 
     @property
     def keys(self) -> tuple[str, ...]:

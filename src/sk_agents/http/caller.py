@@ -62,7 +62,8 @@ class Caller:
     @property
     def name(self) -> str | None:
         """What people call this user; to be shown, never compared."""
-        return self.principal.name
+        shown = "".join(filter(str.isprintable, self.principal.name or ""))
+        return shown[:MAX_USER_ID_LENGTH].strip() or None
 
     @property
     def memberships(self) -> frozenset[str]:

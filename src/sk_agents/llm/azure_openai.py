@@ -17,8 +17,8 @@ V1 = "/openai/v1"
 
 
 class AzureOpenAI(OpenAIChat):
-    """`token` is one of Entra ID's and is sent instead of a key; without `api_version` the address
-    is one like OpenAI's."""
+    """With `is_token` the key is a token of Entra ID; without `api_version` the address is one like
+    OpenAI's."""
 
     def __init__(
         self,
@@ -27,13 +27,11 @@ class AzureOpenAI(OpenAIChat):
         timing: Timing | None = None,
         *,
         api_version: str | None = None,
-        token: str | None = None,
+        is_token: bool = False,
     ) -> None:
-        headers = {}
-        if token is not None:
-            headers["Authorization"] = f"Bearer {token}"
-        elif endpoint.key is not None:
-            headers["api-key"] = endpoint.key
+        headers = {} if endpoint.key is None or is_token else {"api-key": endpoint.key}
+        if is_token:
+            headers["Authorization"] = f"Bearer {endpoint.key}"
         path = azure_path(endpoint.base_url, endpoint.model, api_version)
         super().__init__(clients, endpoint, timing, path=path, headers=headers)
 

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 import orjson
 
 from sk_agents.engine.models import Message, Part, Usage
-from sk_agents.engine.turns import Prompt, ToolSpec
+from sk_agents.engine.turns import ModelPiece, Prompt, ToolSpec
 from sk_agents.exceptions import ModelProtocolError
 from sk_agents.llm.failures import Timing
 from sk_agents.llm.model_clients import ModelClients
@@ -154,6 +154,16 @@ class GeminiReading(EventReading):
     def __init__(self, reply: StreamedReply, endpoint: Endpoint) -> None:
         super().__init__(reply, endpoint)
         self._signatures: list[str | None] = []
+        self._usage: Mapping[str, Any] = {}
+
+    def end(self) -> list[ModelPiece]:
+        usage = self._usage
+        thought = token_count(usage.get("thoughtsTokenCount"))
+        self.reply.usage = Usage(
+            prompt_tokens=token_count(usage.get("promptTokenCount")),
+            completion_tokens=token_count(usage.get("candidatesTokenCount")) + thought,
+        )
+        return super().end()
 
     def take(self, data: bytes) -> None:
         event = parsed(data)
@@ -166,12 +176,9 @@ class GeminiReading(EventReading):
         if event.get("error"):
             raise self.failure(event["error"])
         usage = event.get("usageMetadata")
-        if usage:
-            thought = token_count(usage.get("thoughtsTokenCount"))
-            self.reply.usage = Usage(
-                prompt_tokens=token_count(usage.get("promptTokenCount")),
-                completion_tokens=token_count(usage.get("candidatesTokenCount")) + thought,
-            )
+        if isinstance(usage, Mapping):
+            # Every event counts; the last one counts all.
+            self._usage = usage
         for candidate in (event.get("candidates") or ())[:1]:
             for part in (candidate.get("content") or {}).get("parts") or ():
                 self._take_part(part)

@@ -112,6 +112,8 @@ class ResponsesReading(EventReading):
         super().__init__(reply, endpoint)
         self._items: list[dict[str, Any]] = []
         self._has_calls = False
+        # The calls whose arguments came in pieces; some servers send them only at the end.
+        self._streamed: set[int] = set()
 
     def take(self, data: bytes) -> None:
         if data == b"[DONE]":
@@ -136,15 +138,22 @@ class ResponsesReading(EventReading):
                 function = {"name": item["name"], "arguments": item.get("arguments") or None}
                 self.reply.take_call(event["output_index"], item["call_id"], function)
             case "response.function_call_arguments.delta":
+                self._streamed.add(event["output_index"])
                 self.reply.take_call(event["output_index"], None, {"arguments": event["delta"]})
-            case "response.output_item.done" if event["item"]["type"] == "reasoning":
-                self._items.append(_kept(event["item"]))
+            case "response.output_item.done":
+                self._take_item(event["output_index"], event["item"])
             case "response.completed" | "response.incomplete":
                 self._end(event["response"])
             case "response.failed":
                 raise self.failure((event["response"].get("error")) or {"message": "it failed"})
             case "error":
                 raise self.failure(event.get("error") or event)
+
+    def _take_item(self, index: int, item: Mapping[str, Any]) -> None:
+        if item["type"] == "reasoning":
+            self._items.append(_kept(item))
+        elif item["type"] == "function_call" and index not in self._streamed:
+            self.reply.take_call(index, item["call_id"], {"arguments": item["arguments"]})
 
     def _end(self, response: Mapping[str, Any]) -> None:
         usage = response.get("usage") or {}

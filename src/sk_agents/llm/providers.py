@@ -121,6 +121,11 @@ PROVIDERS: Mapping[str, Provider] = {
 
 
 OPENAIS = {"chat", "responses", "local", "scripted"}
+# What an API has no word for.
+UNKNOWN_OPTIONS: Mapping[Client, tuple[str, ...]] = {
+    "responses": ("stop", "seed"),
+    "anthropic": ("seed",),
+}
 NETWORKED = {*get_args(Api), "litellm"}
 
 
@@ -154,6 +159,9 @@ def build_model(
     provider, model = provider_of(spec)
     if provider.client in {"local", "scripted"} and spec.options != NO_OPTIONS:
         raise ConfigurationError(f"model '{spec.name}' is not asked over a network: no options")
+    for option in UNKNOWN_OPTIONS.get(provider.client, ()):
+        if getattr(spec.options, option) not in (None, ()):
+            raise ConfigurationError(f"model '{spec.name}': its API has no {option}")
     match provider.client:
         case "scripted":
             return ScriptPlayer(load_script(model, spec.folder or Path.cwd()), timing)
@@ -218,7 +226,10 @@ def _azure(
     version = spec.api_version
     if version is None and not endpoint.base_url.endswith(V1):
         version = _first(AZURE_VERSIONS, environ)
-    return AzureOpenAI(clients, endpoint, timing, api_version=version, token=token)
+    if token is not None:
+        # So that it is taken out of what is logged, as a key is.
+        endpoint = replace(endpoint, key=token)
+    return AzureOpenAI(clients, endpoint, timing, api_version=version, is_token=token is not None)
 
 
 def provider_of(spec: ModelSpec) -> tuple[Provider, str]:
@@ -232,8 +243,11 @@ def provider_of(spec: ModelSpec) -> tuple[Provider, str]:
     model = rest if slash else spec.name
     if spec.api is not None:
         if provider is None or provider.client not in NETWORKED:
-            provider, model = Provider(spec.api), spec.name
-        return replace(provider, client=spec.api), model
+            model = spec.name
+        if provider is None or provider.client != spec.api:
+            # Another one's name, address and key are not for this API.
+            provider = next(row for row in PROVIDERS.values() if row.client == spec.api)
+        return provider, model
     names_a_maker = provider is None or (provider.client not in OPENAIS and prefix != "litellm")
     if spec.base_url is not None and names_a_maker and not _is_azure(prefix, spec.base_url):
         # A gateway names models after their makers: the whole name is the model's.

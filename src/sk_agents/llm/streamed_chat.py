@@ -93,7 +93,7 @@ class EventReading(ABC):
         self._count(read)
         for data in self._events.feed(read):
             self.take(data)
-        return self.reply.drain()
+        return self._drained()
 
     def end(self) -> list[ModelPiece]:
         for data in self._events.end():
@@ -102,8 +102,15 @@ class EventReading(ABC):
             except ModelProtocolError:
                 # Cut in the middle of an event.
                 break
-        self.reply.end()
-        return self.reply.drain()
+        return self._drained(is_over=True)
+
+    def _drained(self, *, is_over: bool = False) -> list[ModelPiece]:
+        try:
+            if is_over:
+                self.reply.end()
+            return self.reply.drain()
+        except TypeError:
+            raise ModelProtocolError("a part of the reply is not text") from None
 
     @abstractmethod
     def take(self, data: bytes) -> None:

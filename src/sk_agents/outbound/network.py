@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sk_agents.config.settings import Settings, environment
-from sk_agents.exceptions import ConfigurationError
 from sk_agents.outbound.certificates import (
     Authorities,
     ClientCertificate,
@@ -97,9 +96,5 @@ def configured_network(settings: Settings, config_paths: Sequence[Path] = ()) ->
     if not config_paths and settings.service_config is not None:
         config_paths = [settings.service_config]
     network = read_network(environment(config_paths), certificate)
-    try:
-        network.check()
-    except ConfigurationError as error:
-        prefix = "TA_CLIENT_CERT: " if "client certificate" in str(error) else ""
-        raise ConfigurationError(f"{prefix}{error}") from None
+    network.check()
     return network

@@ -96,8 +96,10 @@ def is_lasting(error: BaseException) -> bool:
 
 def _tls_problem(error: ssl.SSLError) -> str:
     reason = error.reason or ""
-    if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
+    if "CERTIFICATE_REQUIRED" in reason:
         return "it wants a client certificate: set TA_CLIENT_CERT"
+    if "HANDSHAKE_FAILURE" in reason:
+        return "it refused the handshake; if it wants a client certificate, set TA_CLIENT_CERT"
     if "WRONG_VERSION_NUMBER" in reason or "HTTP_REQUEST" in reason:
         return "it does not speak TLS: is the address http, not https?"
     if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason:

@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.persistence.encryption import EncryptingCodec
@@ -27,32 +27,45 @@ class Outcome:
     damaged: tuple[str, ...] = ()
 
 
-class Encrypting(Protocol):
-    """Both go on where a killed one stopped, and change nothing that is done already."""
+@dataclass(frozen=True, slots=True)
+class ServerPlace:
+    """Where a database server is, and the command that prints its password, if there is one."""
 
-    def encrypt(self, path: Path, codec: EncryptingCodec, told: Told) -> Outcome:
+    url: str
+    password_command: str | None = None
+
+
+class Encrypting(Protocol):
+    """`place` is a path, or a `ServerPlace`. Both go on where a killed one stopped, and change
+    nothing that is done already."""
+
+    def encrypt(self, place: Any, codec: EncryptingCodec, told: Told) -> Outcome:
         """Encrypt every thread of a store that no process has open."""
 
-    def rekey(self, path: Path, codec: EncryptingCodec, told: Told) -> Outcome:
+    def rekey(self, place: Any, codec: EncryptingCodec, told: Told) -> Outcome:
         """Have the first of the codec's keys wrap every thread's, while servers use the store."""
 
 
-def encrypt_store(url: str, codec: EncryptingCodec, told: Told) -> Outcome:
+def encrypt_store(
+    url: str, codec: EncryptingCodec, told: Told, *, password_command: str | None = None
+) -> Outcome:
     """Raises StoreBusy: a process has the store open; ConfigurationError, StoreError."""
-    encrypting, path = _encrypting(url)
-    return encrypting.encrypt(path, codec, told)
+    encrypting, place = _encrypting(url, password_command)
+    return encrypting.encrypt(place, codec, told)
 
 
-def rekey_store(url: str, codec: EncryptingCodec, told: Told) -> Outcome:
+def rekey_store(
+    url: str, codec: EncryptingCodec, told: Told, *, password_command: str | None = None
+) -> Outcome:
     """Raises StoreNotEncrypted, WrongEncryptionKey; ConfigurationError, StoreError."""
-    encrypting, path = _encrypting(url)
-    return encrypting.rekey(path, codec, told)
+    encrypting, place = _encrypting(url, password_command)
+    return encrypting.rekey(place, codec, told)
 
 
-def _encrypting(url: str) -> tuple[Encrypting, Path]:
+def _encrypting(url: str, password_command: str | None) -> tuple[Encrypting, Path | ServerPlace]:
     scheme, path = place_of(url)
-    name = STORES[scheme].encrypting
-    if path is None or name is None:
-        raise ConfigurationError(f"A store {STORES[scheme].form} cannot be encrypted")
-    module: Encrypting = importlib.import_module(name)
-    return module, path
+    kind = STORES[scheme]
+    if kind.encrypting is None:
+        raise ConfigurationError(f"A store {kind.form} cannot be encrypted")
+    module: Encrypting = importlib.import_module(kind.encrypting)
+    return module, path or ServerPlace(url, password_command)

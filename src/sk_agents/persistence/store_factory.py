@@ -53,6 +53,7 @@ STORES = {
         "PostgresStore",
         "postgresql://user@host/database",
         is_server=True,
+        encrypting="sk_agents.persistence.postgres.encrypting",
     ),
 }
 SUPPORTED = ", ".join(kind.form for kind in STORES.values())

@@ -145,7 +145,7 @@ class PostgresMessages:
         while True:
             self._probe = secrets.token_hex(8)
             self.send("?", self._probe, to=self.address)
-            await self._take(connection, min(PROBE_WAIT, self._probe_seconds))
+            await self._take(connection, PROBE_WAIT)
             if self._probe:
                 self._note_heard(False, "a probe did not come back")
                 return
@@ -206,13 +206,18 @@ class PostgresSignals:
     def _send(self) -> None:
         """The ids of one step of the event loop, in as few messages as they fit into."""
         changed, self._changed = self._changed, {}
-        text = ""
+        together: list[str] = []
+        room = PAYLOAD_BYTES
         for thread_id in changed:
-            if text and len(text) + len(thread_id.encode()) >= PAYLOAD_BYTES:
-                self._messages.send(self.KIND, text)
-                text = ""
-            text = f"{text}\n{thread_id}" if text else thread_id
-        self._messages.send(self.KIND, text)
+            size = len(thread_id.encode()) + 1
+            if size > room and together:
+                self._messages.send(self.KIND, "\n".join(together))
+                together, room = [], PAYLOAD_BYTES
+            if size <= room:
+                together.append(thread_id)
+                room -= size
+        if together:
+            self._messages.send(self.KIND, "\n".join(together))
 
     def _received(self, _sender: str, text: str) -> None:
         for thread_id in text.split("\n"):

@@ -4,7 +4,13 @@ import { signal } from "@preact/signals";
 import * as server from "../api/endpoints";
 import { errorText } from "../api/request";
 import type { MeView, SignInView } from "../api/schema";
-import { leaveForIssuer, redirectUri, SignInRefused, takeGrant } from "./authorization";
+import {
+  leaveForIssuer,
+  redirectUri,
+  SignInRefused,
+  takeGrant,
+  wasLeftBehind,
+} from "./authorization";
 import { needsSignIn, pasted, useCredentials } from "./credentials";
 import { IssuedTokens } from "./tokens";
 
@@ -41,8 +47,8 @@ export async function begin(): Promise<boolean> {
       useCredentials(tokens);
       const grant = takeGrant(known);
       if (grant) await tokens.exchange(grant);
-      else if (localStorage.getItem(STAYS) === null) return stayOut("");
-      else return await leaveForIssuer(known, true).then(() => false);
+      else if (wasLeftBehind() || localStorage.getItem(STAYS) === null) return stayOut("");
+      else return await leaveForIssuer(known, "none").then(() => false);
     } else if (known.method !== "none" && !pasted.isKnown()) {
       return stayOut("");
     }
@@ -70,11 +76,11 @@ export async function signInWith(token: string): Promise<void> {
   }
 }
 
-export async function signInAtIssuer(): Promise<void> {
+export async function signInAtIssuer(prompt?: "login"): Promise<void> {
   const known = how.peek();
   if (known === null) return location.reload();
   try {
-    await leaveForIssuer(known, false);
+    await leaveForIssuer(known, prompt);
   } catch (error) {
     problem.value = errorText(error);
   }

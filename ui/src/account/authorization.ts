@@ -31,13 +31,14 @@ export class SignInRefused extends Error {
 }
 
 const ATTEMPT = "teal.signing-in";
+const GUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 const ASKS_USER = /^(login|consent|interaction|account_selection)_required$/;
 
 /** Exactly what the issuer has registered. */
 export const redirectUri = (): string => `${location.origin}/`;
 
-/** Leave for the issuer. */
-export async function leaveForIssuer(how: SignInView, isSilent: boolean): Promise<void> {
+/** Leave for the issuer: `none` must not ask the user anything, `login` must ask for an account. */
+export async function leaveForIssuer(how: SignInView, prompt?: "none" | "login"): Promise<void> {
   if (!window.isSecureContext) {
     throw new SignInRefused("Signing in needs https: open this page by its https address.");
   }
@@ -46,7 +47,7 @@ export async function leaveForIssuer(how: SignInView, isSilent: boolean): Promis
     nonce: randomId(),
     verifier: randomId() + randomId(),
     back: location.hash,
-    isSilent,
+    isSilent: prompt === "none",
   };
   sessionStorage.setItem(ATTEMPT, JSON.stringify(attempt));
   const asked = new URL(how.authorization_endpoint ?? "");
@@ -62,7 +63,7 @@ export async function leaveForIssuer(how: SignInView, isSilent: boolean): Promis
     nonce: attempt.nonce,
     code_challenge: await challengeOf(attempt.verifier),
     code_challenge_method: "S256",
-    ...(isSilent ? { prompt: "none" } : {}),
+    ...(prompt ? { prompt } : {}),
   };
   for (const [name, value] of Object.entries(parameters)) asked.searchParams.set(name, value);
   location.assign(asked);
@@ -99,10 +100,15 @@ export function takeGrant(how: SignInView): Grant | null {
 /** Entra ID names the issuer of several directories by a pattern. */
 export function isIssuer(name: unknown, issuer: string): boolean {
   if (typeof name !== "string") return false;
-  const [before, after] = issuer.split("{tenantid}");
+  const [before = "", after] = issuer.split("{tenantid}");
   if (after === undefined) return name === issuer;
-  return name.startsWith(before ?? "") && name.endsWith(after);
+  const tenant = name.slice(before.length, name.length - after.length);
+  return name === before + tenant + after && GUID.test(tenant);
 }
+
+/** Whether the window has left for the issuer and came back without an answer: the user pressed
+ * "back", or the issuer was away. */
+export const wasLeftBehind = (): boolean => takeAttempt() !== null;
 
 function takeAttempt(): Attempt | null {
   const stored = sessionStorage.getItem(ATTEMPT);

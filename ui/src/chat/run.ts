@@ -25,6 +25,7 @@ export type ApprovalRequest = Pick<
   | "late_result"
   | "budget"
   | "preview"
+  | "redacted"
   | "review"
 >;
 

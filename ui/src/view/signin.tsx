@@ -11,7 +11,9 @@ export function SignInPage() {
     <main class="sign-in" aria-busy={isBusy}>
       {!isBusy && (
         <section aria-labelledby="sign-in">
-          <h1 id="sign-in">Teal Agents</h1>
+          <h1 id="sign-in" class="brand">
+            Teal Agents
+          </h1>
           <SignInForm />
         </section>
       )}
@@ -60,6 +62,9 @@ function AtIssuer() {
       </p>
       <button type="button" class="primary" onClick={() => void signInAtIssuer()}>
         Sign in
+      </button>
+      <button type="button" class="quiet" onClick={() => void signInAtIssuer("login")}>
+        Use another account
       </button>
     </>
   );

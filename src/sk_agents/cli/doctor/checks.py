@@ -193,7 +193,9 @@ async def _check_store(settings: Settings, parts: ServerParts) -> Finding:
         hint = "use sqlite:///path or file:///folder to keep conversations"
         return Finding("store", "warn", f"{place} loses everything when the server stops", hint)
     durability = parts.stores.main.durability
-    return Finding("store", "ok", f"{place} can be opened and written, durability {durability}")
+    how = "encrypted" if settings.encrypts else "in plain text"
+    said = f"{place} can be opened and written, durability {durability}, {how}"
+    return Finding("store", "ok", said)
 
 
 def check_disk(store: str) -> Finding:

@@ -236,7 +236,9 @@ async def _check_agents(access: ServerAccess) -> Finding:
         try:
             agents = await client.agents()
         except ClientError as error:
-            return Finding(check, "fail", str(error), "is --token (TA_TOKEN) right?")
+            return Finding(
+                check, "fail", str(error), "sign in with teal login, or is --token right?"
+            )
     names = ", ".join(agent.name for agent in agents)
     return Finding(check, "ok" if agents else "warn", names or "none")
 

@@ -103,6 +103,9 @@ class Approval:
                 if self.votes.pop(event.voter, None) is None:
                     raise StateCorrupt("a vote is withdrawn that was never cast")
             case ReviewExtended():
+                listed = {*event.left.keys, *event.audience.keys}
+                if self.extension is not None or not listed.issuperset(self.audience.keys):
+                    raise StateCorrupt("a review is extended twice, or leaves an inbox unnamed")
                 self.extension = event
 
     def decide(self, event: ApprovalDecided) -> None:

@@ -149,6 +149,9 @@ class Drivers:
             # It lost the thread and only waits for its last tools; the thread has come back to us.
         if head.owner != self._services.owner or head.active_run is None or self.draining:
             return
+        if known.is_deleted:
+            # Its driver would end at once.
+            return
         kept = self._kept_headers.pop(thread_id, None)
         lent = authorization or self._lent.get(thread_id) or kept
         driver = Driver(

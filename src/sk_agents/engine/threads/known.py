@@ -100,11 +100,7 @@ class KnownThreads:
         Raises:
             ThreadNotFound, StateCorrupt: as the store says.
         """
-        try:
-            head = await self._store.thread(thread_id)
-        except ThreadNotFound:
-            self._forget_deleted(thread_id)
-            raise
+        head = await self._present_head(thread_id)
         known = self._known_as(head) or KnownThread(head)
         await self.catch_up(known, head)
         kept = self._known_as(head)
@@ -114,6 +110,21 @@ class KnownThreads:
             await self.catch_up(known, head)
         self.keep(known)
         return known
+
+    async def _present_head(self, thread_id: str) -> Thread:
+        """As the store has it. A thread that was made here while the store was asked is newer than
+        the answer, which says nothing about it."""
+        while True:
+            before = self._known.get(thread_id)
+            try:
+                head = await self._store.thread(thread_id)
+            except ThreadNotFound:
+                if self._known.get(thread_id) is before:
+                    self._forget_deleted(thread_id)
+                raise
+            now = self._known.get(thread_id)
+            if now is before or now is None or now.incarnation == head.incarnation:
+                return head
 
     async def catch_up(self, known: KnownThread, head: Thread) -> None:
         """Read what `known` lacks up to `head`.

@@ -37,6 +37,7 @@ from sk_agents.engine.ports import StoredRecord
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     InvalidInput,
+    SchemaTooNew,
     StateCorrupt,
     StoreBusy,
     StoreError,
@@ -82,6 +83,10 @@ MAX_TRIES = 200
 _TRY_AGAIN = (errors.DeadlockDetected, errors.SerializationFailure)
 # What a text or a size in a commit may be refused with.
 _INVALID = (errors.DataError, errors.ProgramLimitExceeded, UnicodeEncodeError)
+
+
+# One thread's own trouble, which must not become that of the others in its group.
+Unreadable = StateCorrupt | SchemaTooNew
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +148,7 @@ class Chain:
     known: KnownHead | None
     codec: RecordCodec
     is_read: bool
-    damage: StateCorrupt | None = None
+    damage: Unreadable | None = None
     head: Thread | None = None
     records: list[tuple[int, str, bytes]] = field(default_factory=list)
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
@@ -207,9 +212,9 @@ class Chain:
 class Facts:
     """What was read for a group: heads by thread, approvals by key, records by their job."""
 
-    heads: dict[str, KnownHead | StateCorrupt | None]
+    heads: dict[str, KnownHead | Unreadable | None]
     approvals: dict[str, Entry]
-    sent_before: dict[Job, Record | StateCorrupt]
+    sent_before: dict[Job, Record | Unreadable]
 
 
 class CommitWriter:
@@ -414,12 +419,12 @@ class CommitWriter:
 
     async def _read_heads(
         self, connection: AsyncConnection, group: list[Job]
-    ) -> dict[str, KnownHead | StateCorrupt | None]:
+    ) -> dict[str, KnownHead | Unreadable | None]:
         wanted = {job.thread_id for job in group if self._must_read(job)}
         if not wanted:
             return {}
         self.reads += 1
-        heads: dict[str, KnownHead | StateCorrupt | None] = dict.fromkeys(wanted)
+        heads: dict[str, KnownHead | Unreadable | None] = dict.fromkeys(wanted)
         for thread_id, no, version, body, check, alive in await fetch(
             connection,
             statements.HEADS_TO_CHANGE,
@@ -438,10 +443,10 @@ class CommitWriter:
 
     def _read_head(
         self, thread_id: str, no: int, version: int, body: bytes, check: int, alive: bool
-    ) -> KnownHead | StateCorrupt:
+    ) -> KnownHead | Unreadable:
         try:
             thread, written = self._codec.decode_head(thread_id, body, check)
-        except StateCorrupt as damage:
+        except (StateCorrupt, SchemaTooNew) as damage:
             return damage
         before = self._known.get(thread_id)
         is_same = before is not None and (before.no, before.version) == (no, version)
@@ -462,8 +467,8 @@ class CommitWriter:
         self,
         connection: AsyncConnection,
         group: list[Job],
-        heads: Mapping[str, KnownHead | StateCorrupt | None],
-    ) -> dict[Job, Record | StateCorrupt]:
+        heads: Mapping[str, KnownHead | Unreadable | None],
+    ) -> dict[Job, Record | Unreadable]:
         """The records of those commits that may have been stored after what their sender read."""
         wanted: list[tuple[Job, KnownHead]] = []
         for job in group:
@@ -478,7 +483,7 @@ class CommitWriter:
             "first_seq": Int8Array([max(job.first_seq or 0, 0) for job, _ in wanted]),
             "commit_id": TextArray([job.commit.commit_id for job, _ in wanted if job.commit]),
         }
-        found: dict[Job, Record | StateCorrupt] = {}
+        found: dict[Job, Record | Unreadable] = {}
         for number, first_seq, body, check in await fetch(
             connection, statements.SENT_BEFORE, values
         ):
@@ -490,7 +495,7 @@ class CommitWriter:
                 found[job] = decode_record(
                     *identity, known.thread.incarnation, written=known.written
                 )
-            except StateCorrupt as damage:
+            except (StateCorrupt, SchemaTooNew) as damage:
                 found[job] = damage
         return found
 
@@ -527,7 +532,7 @@ class CommitWriter:
         if thread_id not in facts.heads:
             return Chain(self._known.get(thread_id), self._codec, is_read=False)
         found = facts.heads[thread_id]
-        if isinstance(found, StateCorrupt):
+        if isinstance(found, StateCorrupt | SchemaTooNew):
             return Chain(None, self._codec, is_read=True, damage=found)
         return Chain(found, self._codec, is_read=True)
 
@@ -575,7 +580,7 @@ def _outcome(
         return Committed(thread, ()), Admission(thread, (), ())
     commit = job.commit
     before = facts.sent_before.get(job) or chain.record_of(commit.commit_id)
-    if isinstance(before, StateCorrupt):
+    if isinstance(before, StateCorrupt | SchemaTooNew):
         raise before
     if head is not None and before is not None:
         return Committed(head, check_replay(before, commit.events)), None
