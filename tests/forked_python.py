@@ -17,11 +17,9 @@ import inspect
 import json
 import os
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -41,13 +39,14 @@ READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "TEAL_FAILPOINT")
 
 
 def _interpreter() -> str:
-    """A program that is the interpreter under another name."""
-    folder = Path(tempfile.mkdtemp(prefix="teal-python-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = folder / "python"
-    path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
-    path.chmod(0o755)
-    folder.chmod(0o755)
+    """A program beside the interpreter that is the interpreter under another name."""
+    path = Path(sys.executable).with_name("teal-test-python")
+    text = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
+    if not path.exists() or path.read_text() != text:
+        new = path.with_name(f"{path.name}.{os.getpid()}")
+        new.write_text(text)
+        new.chmod(0o755)
+        new.replace(path)
     return str(path)
 
 
