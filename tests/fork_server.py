@@ -28,6 +28,7 @@ IMPORTS: Mapping[str, Sequence[str]] = {
     "todo_server": ("mcp.server.mcpserver", "sk_agents.exceptions", "uvicorn"),
     "friendly.py": ("mcp.server.mcpserver", "uvicorn"),
     "hostile.py": (),
+    "sk_agents.testing.store_worker": ("sk_agents.wiring", "apsw"),
     "tests.chaos.committer": ("sk_agents.persistence.store_factory", "apsw"),
     "tests.stores.encrypting_process": ("sk_agents.persistence.store_encryption", "apsw"),
     "tests.chaos.engine_process": ("sk_agents.tools.mcp.servers", "sk_agents.wiring"),

@@ -17,11 +17,9 @@ import inspect
 import json
 import os
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -29,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
+# The store contract is for everybody, so it knows no `PYTHON`.
+KIT_COMMAND = (sys.executable, "-m", "sk_agents.testing.store_worker")
 PR_SET_CHILD_SUBREAPER = 36
 # Options of `Popen` that are met, and the values of others that may be left alone.
 _MET = {"args", "executable", "cwd", "env", "start_new_session", "close_fds", "restore_signals"}
@@ -39,13 +39,14 @@ READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "TEAL_FAILPOINT")
 
 
 def _interpreter() -> str:
-    """A program that is the interpreter under another name."""
-    folder = Path(tempfile.mkdtemp(prefix="teal-python-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = folder / "python"
-    path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
-    path.chmod(0o755)
-    folder.chmod(0o755)
+    """A program beside the interpreter that is the interpreter under another name."""
+    path = Path(sys.executable).with_name("teal-test-python")
+    text = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
+    if not path.exists() or path.read_text() != text:
+        new = path.with_name(f"{path.name}.{os.getpid()}")
+        new.write_text(text)
+        new.chmod(0o755)
+        new.replace(path)
     return str(path)
 
 
@@ -59,8 +60,7 @@ class ForkingPopen(subprocess.Popen[Any]):
         plain = super()._execute_child  # type: ignore[misc]  # not in its stub
         given = inspect.signature(plain).bind(args, *rest).arguments
         environment = os.environ if given["env"] is None else given["env"]
-        is_ours = not isinstance(args, str | bytes | os.PathLike) and args[0] == PYTHON
-        if not is_ours or not _can_fork(given, environment):
+        if not _may_be_forked(args) or not _can_fork(given, environment):
             plain(args, *rest)
             return
         files = [
@@ -81,6 +81,12 @@ class ForkingPopen(subprocess.Popen[Any]):
         self._child_created = True
         pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         self._close_pipe_fds(*(given[pipe] for pipe in pipes))  # type: ignore[attr-defined]  # as well
+
+
+def _may_be_forked(command: Any) -> bool:
+    if isinstance(command, str | bytes | os.PathLike):
+        return False
+    return command[0] == PYTHON or tuple(command[:3]) == KIT_COMMAND
 
 
 def _can_fork(given: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
