@@ -2,8 +2,9 @@
 
 import asyncio
 import random
+import signal
 import subprocess
-import time
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -29,6 +30,8 @@ from tests.requirements import requirement
 from tests.stores.encrypted import add_thread, codec, contents, fill, hits, on_disk
 
 THREADS = 12
+# Enough that each kill leaves something to do.
+MANY = trials(full=120, small=THREADS)
 KILLS = trials(full=50, small=2)
 
 
@@ -128,22 +131,18 @@ async def test_a_store_in_plain_text_gets_no_other_key(durable_url: str) -> None
 
 
 def killed_and_repeated(command: list[str], chance: random.Random, kills: int) -> tuple[int, str]:
-    """Kill the process so often, each time a random moment after its first line; then let it end.
-    How often a kill came in time, and what it said last."""
+    """Kill the process so often, each time a random moment after a few of its lines; then let it
+    end. How often a kill came in time, and what it said last."""
     came_in_time = 0
-    took = 0.2
     for _ in range(kills):
-        began = time.monotonic()
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            process.stdout.readline()
-            began = time.monotonic()
-            try:
-                process.wait(chance.uniform(0, took))
-                took = min(took, time.monotonic() - began)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                came_in_time += 1
+            for _ in range(1 + chance.randrange(3)):
+                process.stdout.readline()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(chance.choice([0, 0.001, 0.005, 0.02]))
+            process.kill()
+        came_in_time += process.returncode == -signal.SIGKILL
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds(60))
     return came_in_time, done.stdout.splitlines()[-1]
 
@@ -154,8 +153,8 @@ async def test_killed_in_the_middle_of_encrypting_it_goes_on_and_loses_nothing(
     durable_url: str, tmp_path: Path
 ) -> None:
     async with open_store(durable_url) as store:
-        await fill(store, THREADS, records=2)
-        before = await contents(store, THREADS)
+        await fill(store, MANY, records=2)
+        before = await contents(store, MANY)
     key = new_key()
     command = [PYTHON, "-m", "tests.stores.encrypting_process", "encrypt", durable_url, key]
     killed, last = await asyncio.to_thread(killed_and_repeated, command, random.Random(1), KILLS)
@@ -163,7 +162,7 @@ async def test_killed_in_the_middle_of_encrypting_it_goes_on_and_loses_nothing(
     assert killed
     assert hits(tmp_path) == []
     async with open_store(durable_url, codec=codec(key)) as store:
-        assert await contents(store, THREADS) == before
+        assert await contents(store, MANY) == before
 
 
 @requirement("S004-10.2-encryption")
@@ -173,15 +172,15 @@ async def test_killed_in_the_middle_of_a_change_of_keys_it_goes_on_and_loses_not
 ) -> None:
     old, new = new_key(), new_key()
     async with open_store(durable_url, codec=codec(old)) as store:
-        await fill(store, THREADS, records=2)
-        before = await contents(store, THREADS)
+        await fill(store, MANY, records=2)
+        before = await contents(store, MANY)
     work = ["rekey", durable_url, new, old]
     command = [PYTHON, "-m", "tests.stores.encrypting_process", *work]
     killed, last = await asyncio.to_thread(killed_and_repeated, command, random.Random(2), KILLS)
     assert last == "done"
     assert killed
     async with open_store(durable_url, codec=codec(new)) as store:
-        assert await contents(store, THREADS) == before
+        assert await contents(store, MANY) == before
 
 
 async def write_until(store: Store, name: str, stop: asyncio.Event) -> int:

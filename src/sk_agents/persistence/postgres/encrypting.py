@@ -42,7 +42,7 @@ def encrypt(place: ServerPlace, codec: EncryptingCodec, told: Told) -> Outcome:
     write-ahead log."""
     raise ConfigurationError(
         "A PostgreSQL database cannot be encrypted in place: the server keeps old rows. Copy its "
-        "conversations into an empty one that is used with encryption keys from the start"
+        "conversations into an empty one with `teal migrate-store`, while the keys are set"
     )
 
 
