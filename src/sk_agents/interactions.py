@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from sk_agents.engine.calls.call import Approval, Call, effective_call
-from sk_agents.engine.events import Answered, ImportedItem, VoteCast
+from sk_agents.engine.events import ImportedItem, VoteCast
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import TERMINAL, Audience, Message, Part, RunStatus, ToolCall
 from sk_agents.engine.run.conversation import run_messages
@@ -82,14 +82,10 @@ def agent_events(run: Run) -> list[AgentEvent]:
     for call in run.calls.values():
         dated.extend(_call_events(call))
     if run.answer is not None:
-        dated.append((run.answer.seq, _answer_event(run.answer)))
+        reason = cut_reason(run.answer.finish_reason)
+        answer = AnswerEvent(content=run.answer.content, finish_reason=reason)
+        dated.append((run.answer.seq, answer))
     return [event for _, event in sorted(dated, key=lambda pair: pair[0])]
-
-
-def _answer_event(answer: Answered) -> AnswerEvent:
-    if (reason := cut_reason(answer.finish_reason)) is None:
-        return AnswerEvent(content=answer.content)
-    return AnswerEvent(content=answer.content, finish_reason=reason)
 
 
 def agent_state(state: ThreadState, run_id: str) -> AgentState:

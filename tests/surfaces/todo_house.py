@@ -129,7 +129,9 @@ async def served(
     **settings: Any,
 ) -> AsyncIterator[Client]:
     """A server in this process, for the demo's agent unless `document` describes another."""
-    configured = Settings(store=f"sqlite://{at.store}", service_config=None, **settings)
+    configured = Settings(
+        store=f"sqlite://{at.store}", service_config=None, open_monitoring=True, **settings
+    )
     files = load_agent_files([at.agent_file(document)])
     app = create_app(configured, files, authorizer=authorizer or HeaderAuthorizer())
     async with AsyncExitStack() as stack:

@@ -216,7 +216,9 @@ class AnswerEvent(_Unaddressed):
 
     type: Literal[EventType.ANSWER] = EventType.ANSWER
     content: str
-    finish_reason: Sometimes[CutReason] = None
+    finish_reason: Annotated[
+        CutReason | None, SOMETIMES, Field(exclude_if=lambda reason: reason is None)
+    ] = None
 
 
 def cut_reason(finish_reason: str) -> CutReason | None:
