@@ -64,8 +64,9 @@ POST /approvals/{approval_id}
 DELETE /approvals/{approval_id}/vote
 GET /grants
 DELETE /grants/{grant_id}
+GET /usage
 """.strip().splitlines()
-OURS = ("/chats", "/approvals", "/grants", "/agents")
+OURS = ("/chats", "/approvals", "/grants", "/agents", "/usage")
 
 
 @contextmanager
