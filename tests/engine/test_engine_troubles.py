@@ -312,3 +312,14 @@ async def test_thread_made_while_it_was_looked_for_is_not_taken_for_deleted() ->
         asked.set()
         assert (await talk.ended("r1")).status is RunStatus.COMPLETED
         assert not any(isinstance(event, ModelRestarted) for event in await talk.log())
+
+
+@pytest.mark.parametrize("number", [1, 4])
+async def test_turn_whose_tools_may_run_takes_four_commits(number: int) -> None:
+    store = TroubledStore()
+    script = [calls(*[("Mail-send", {"text": str(one)}) for one in range(number)]), says("done")]
+    policy = FakePolicy(lambda call: "allow")
+    async with talking(store, script=script, policy=policy) as talk:
+        assert (await talk.ask()).status is RunStatus.COMPLETED
+        assert len(talk.tools.started) == number
+        assert len(store.commits) == 4
