@@ -91,9 +91,9 @@ class Server:
 
     def _copy(self, source: Path, target: Path) -> None:
         target.mkdir(exist_ok=True)
-        for old in target.glob("chats.sqlite*"):
+        for old in filter(Path.is_file, target.glob("chats.sqlite*")):
             old.unlink()
-        for kept in source.glob("chats.sqlite*"):
+        for kept in filter(Path.is_file, source.glob("chats.sqlite*")):
             shutil.copy(kept, target)
 
     async def _ask(self, method: str, path: str, **request: Any) -> Any:

@@ -17,8 +17,14 @@ from tests.requirements import requirement
 
 TRIALS = trials(full=20, small=1)
 ASKING = {"approval_requested", "approval_decided"}
-# Between these and the stored result nobody can know what became of the effect.
-AROUND_THE_EFFECT = {"tool_started": 0, "tool_dispatched": 0, "tool_effect_done": 1}
+# Between these and the stored result nobody can know what became of the effect. The commit that
+# proposes a call which may run has started it, too.
+AROUND_THE_EFFECT = {
+    "calls_proposed": 0,
+    "tool_started": 0,
+    "tool_dispatched": 0,
+    "tool_effect_done": 1,
+}
 
 
 async def killed_at(site: Site, point: str, text: str, name: str) -> None:

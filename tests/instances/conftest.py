@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -34,8 +35,10 @@ def store_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         return f"sqlite://{tmp_path_factory.mktemp('shared')}/teal.sqlite"
     server: str = request.getfixturevalue("postgres")
     with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute("CREATE DATABASE instances")
-    return f"{server.rpartition('/')[0]}/instances"
+        # Every worker of the test session has the same server.
+        name = f"instances_{uuid4().hex}"
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    return f"{server.rpartition('/')[0]}/{name}"
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -23,6 +23,7 @@ from sk_agents.exceptions import (
     SequenceConflict,
     StoreError,
 )
+from sk_agents.persistence.file.encryption import IN_USE
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.testing.commits import (
     answered,
@@ -208,7 +209,9 @@ def all_locks_of(url: str) -> Iterator[None]:
             database.execute("BEGIN IMMEDIATE")
             stack.callback(database.execute, "ROLLBACK")
         else:
-            for file in filter(Path.is_file, path.rglob("*")):
+            # A process that has the store open holds this one all the time, shared.
+            own = path.joinpath(*IN_USE)
+            for file in (file for file in path.rglob("*") if file.is_file() and file != own):
                 held = stack.enter_context(file.open("rb"))
                 fcntl.flock(held, fcntl.LOCK_EX)
         yield

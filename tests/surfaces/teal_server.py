@@ -116,7 +116,8 @@ class Place:
     @property
     def kept(self) -> bytes:
         """Everything in the store's files."""
-        return b"".join(path.read_bytes() for path in self.folder.glob("teal.sqlite*"))
+        files = filter(Path.is_file, self.folder.glob("teal.sqlite*"))
+        return b"".join(path.read_bytes() for path in files)
 
     def app(self) -> TealApp:
         for name in self.names:
