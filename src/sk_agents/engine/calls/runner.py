@@ -59,35 +59,36 @@ class CallRunner:
         context, seen = self._context, self._context.known.state.next_seq
         events = await self._proposed(reply)
         checked = context.services.clock.monotonic()
-        starting = [] if context.must_stop() else self._free_to_start(events)
-        if starting and await self._holds_lease(checked):
-            starts = [self._started(call, steps.Start(), spec) for call, spec in starting]
+        starts = [] if context.must_stop() else await self._free_starts(events)
+        if starts and await self._holds_lease(checked):
             try:
                 # As seen: after a cancel no tool starts.
-                await context.commit(*events, *starts, as_of=seen)
+                await context.commit(*events, *(start for start, _ in starts), as_of=seen)
             except SequenceConflict:
                 pass
             else:
                 failpoint("calls_proposed")
-                for call, spec in starting:
-                    self._dispatch(context.run.calls[call.proposal.call_id], spec, checked)
+                for start, spec in starts:
+                    self._dispatch(context.run.calls[start.call_id], spec, checked)
                 return
         await context.commit(*events)
         failpoint("calls_proposed")
 
-    def _free_to_start(self, events: Sequence[Event]) -> list[tuple[Call, ToolSpec]]:
-        """The proposed calls with their tools, if each may run without anyone being asked."""
+    async def _free_starts(self, events: Sequence[Event]) -> list[tuple[ToolStarted, ToolSpec]]:
+        """The starts of the proposed calls, if each may run without anyone being asked."""
         calls = [Call(event) for event in events if isinstance(event, ToolProposed)]
         if any(call.proposal.problem is not None for call in calls):
             return []
         specs = {spec.name: spec for spec in self._context.agent.toolbox.specs()}
-        found = [(call, specs.get(effective_call(call).name)) for call in calls]
-        free = [
-            (call, spec)
-            for call, spec in found
-            if spec is not None and self._step(call, spec) == steps.Start()
-        ]
-        return free if len(free) == len(calls) else []
+        starts: list[tuple[ToolStarted, ToolSpec]] = []
+        loop_slice = _LoopSlice()
+        for call in calls:
+            spec = specs.get(effective_call(call).name)
+            if spec is None or self._step(call, spec) != steps.Start():
+                return []
+            starts.append((self._started(call, steps.Start(), spec), spec))
+            await loop_slice.yield_if_used_up()
+        return starts
 
     async def _proposed(self, reply: Reply) -> list[Event]:
         events: list[Event] = [*reply.thoughts()]
