@@ -107,6 +107,10 @@ async def test_a_waiting_run_is_not_cancelled_by_a_disconnect(tmp_path: Path) ->
         asked = (await served.say_until("approval_required"))[-1].data
         for _ in range(3):
             await served.get("/chats/c")
-        assert (await served.decide(asked)).status_code == 200
-        frames = await served.follow(asked["interaction_id"])
+        url = f"/chats/c/interactions/{asked['interaction_id']}/events"
+        async with served.stream("GET", url) as again:
+            # Once it goes on, it needs a reader again.
+            await anext(again)
+            assert (await served.decide(asked)).status_code == 200
+            frames = [frame async for frame in again]
     assert first(frames, "interaction_complete")["status"] == "COMPLETED"
