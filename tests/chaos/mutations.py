@@ -226,7 +226,7 @@ MUTATIONS: dict[str, Mutation] = {
     "another approval": Mutation(asked(approval_id="approval_other"), (NOT_FOUND,)),
     "another approval in the index": Mutation(row(key="approval_indexed"), (NOT_FOUND,)),
     "never asked": Mutation(never_asked, (NOT_FOUND,)),
-    "another user of the thread": Mutation(head(user_id=MALLORY), (NOT_FOUND, CORRUPT)),
+    "another user of the thread": Mutation(head(user_id=MALLORY), (CORRUPT,)),
     "another user of the approval": Mutation(row(user_id=MALLORY), (NOT_FOUND,)),
     "another user of the approval, who decides": Mutation(
         row(user_id=MALLORY), (NOT_FOUND,), decided_by=MALLORY

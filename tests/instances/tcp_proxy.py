@@ -6,21 +6,24 @@ import asyncio
 from contextlib import suppress
 from typing import Literal, Self
 
-Fault = Literal["none", "cut", "black_hole"]
+Fault = Literal["none", "cut", "black_hole", "lost_answers"]
 
 
 class TcpProxy:
     """Passes bytes on to `target`, `delay` seconds late each way, unless there is a `fault`.
 
     While connections are cut, those that are open end and new ones are closed at once. In a black
-    hole they stay open and nothing passes; what was sent then is lost with its connection.
+    hole they stay open and nothing passes; what was sent then is lost with its connection. While
+    answers are lost, requests reach the target.
     `requests` counts what clients have sent in one piece: the round trips of a client that waits.
+    `lost` is set once bytes were lost.
     """
 
     def __init__(self, host: str, port: int) -> None:
         self.target = (host, port)
         self.delay = 0.0
         self.requests = 0
+        self.lost = asyncio.Event()
         self.port = 0
         self._fault: Fault = "none"
         self._server: asyncio.Server | None = None
@@ -51,8 +54,11 @@ class TcpProxy:
     def black_hole(self) -> None:
         self._fault = "black_hole"
 
+    def lose_answers(self) -> None:
+        self._fault = "lost_answers"
+
     def heal(self) -> None:
-        """New connections pass; those that lost bytes in a black hole end."""
+        """New connections pass; those that lost bytes end."""
         if self._fault != "none":
             self._drop_all()
         self._fault = "none"
@@ -67,8 +73,9 @@ class TcpProxy:
         self._tasks.add(task)
         self._writers.add(writer)
         try:
+            # A cancelled handler would be reported as an error by asyncio's streams.
             if self._fault != "cut":
-                with suppress(OSError):
+                with suppress(OSError, asyncio.CancelledError):
                     await self._join(reader, writer)
         finally:
             self._writers.discard(writer)
@@ -101,7 +108,8 @@ class TcpProxy:
                 self.requests += is_request
                 if self.delay:
                     await asyncio.sleep(self.delay)
-                if self._fault == "black_hole":
+                if self._fault == "black_hole" or self._fault == "lost_answers" and not is_request:
+                    self.lost.set()
                     continue
                 writer.write(data)
                 await writer.drain()

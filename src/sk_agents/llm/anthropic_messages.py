@@ -11,7 +11,7 @@ from sk_agents.engine.turns import Prompt, ToolSpec
 from sk_agents.exceptions import ModelProtocolError
 from sk_agents.llm.failures import Timing
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_wire import encoded, image_data, part_text
+from sk_agents.llm.openai_wire import image_data, part_text
 from sk_agents.llm.replies import StreamedReply, token_count
 from sk_agents.llm.streamed_chat import Endpoint, EventReading, StreamedChat, parsed
 
@@ -35,6 +35,8 @@ FINISH_REASONS = {
 
 
 class AnthropicMessages(StreamedChat):
+    dispensable = frozenset({"temperature", "top_p", "thinking"})
+
     def __init__(
         self, clients: ModelClients, endpoint: Endpoint, timing: Timing | None = None
     ) -> None:
@@ -43,20 +45,12 @@ class AnthropicMessages(StreamedChat):
             headers["x-api-key"] = endpoint.key
         path = "/messages" if endpoint.base_url.endswith("/v1") else "/v1/messages"
         super().__init__(clients, endpoint, timing, path, headers)
-        self._left_out: frozenset[str] = frozenset()
 
     def encode(self, prompt: Prompt) -> bytes:
-        body = request_body(self.endpoint, prompt)
-        return encoded({name: body[name] for name in body if name not in self._left_out})
+        return self.encoded_body(request_body(self.endpoint, prompt))
 
     def reading(self, reply: StreamedReply) -> MessagesReading:
         return MessagesReading(reply, self.endpoint)
-
-    def leave_out(self, parameter: str) -> bool:
-        if parameter in self._left_out or parameter not in {"temperature", "top_p", "thinking"}:
-            return False
-        self._left_out |= {parameter}
-        return True
 
 
 def request_body(endpoint: Endpoint, prompt: Prompt) -> dict[str, Any]:

@@ -17,29 +17,22 @@ from sk_agents.llm.streamed_chat import Endpoint, EventReading, StreamedChat, pa
 
 KIND = "openai_responses"
 INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"}
-DISPENSABLE = {"temperature", "top_p", "reasoning"}
 
 
 class OpenAIResponses(StreamedChat):
+    dispensable = frozenset({"temperature", "top_p", "reasoning"})
+
     def __init__(
         self, clients: ModelClients, endpoint: Endpoint, timing: Timing | None = None
     ) -> None:
         headers = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
         super().__init__(clients, endpoint, timing, "/responses", headers)
-        self._left_out: frozenset[str] = frozenset()
 
     def encode(self, prompt: Prompt) -> bytes:
-        body = request_body(self.endpoint, prompt)
-        return encoded({name: body[name] for name in body if name not in self._left_out})
+        return self.encoded_body(request_body(self.endpoint, prompt))
 
     def reading(self, reply: StreamedReply) -> ResponsesReading:
         return ResponsesReading(reply, self.endpoint)
-
-    def leave_out(self, parameter: str) -> bool:
-        if parameter in self._left_out or parameter not in DISPENSABLE:
-            return False
-        self._left_out |= {parameter}
-        return True
 
 
 def request_body(endpoint: Endpoint, prompt: Prompt) -> dict[str, Any]:

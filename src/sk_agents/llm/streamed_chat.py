@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from urllib.parse import urlencode
 
 import orjson
@@ -30,7 +30,7 @@ from sk_agents.llm.failures import (
 )
 from sk_agents.llm.http_client import HttpConnection, Timeouts
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_wire import Dialect
+from sk_agents.llm.openai_wire import Dialect, encoded
 from sk_agents.llm.replies import StreamedReply
 from sk_agents.outbound.certificates import ClientCertificate
 from sk_agents.outbound.problems import connection_problem, is_lasting
@@ -155,6 +155,9 @@ class StreamedChat(ABC):
         ConfigurationError: the key cannot be sent as a header.
     """
 
+    # Parameters without which a model can be asked as well.
+    dispensable: ClassVar[frozenset[str]] = frozenset()
+
     def __init__(
         self,
         clients: ModelClients,
@@ -166,6 +169,7 @@ class StreamedChat(ABC):
         self._clients = clients
         self.endpoint = endpoint
         self._timing = timing or Timing()
+        self._left_out: frozenset[str] = frozenset()
         options = endpoint.options
         given = {name.lower() for name in options.headers}
         kept = {name: value for name, value in headers.items() if name.lower() not in given}
@@ -195,7 +199,14 @@ class StreamedChat(ABC):
 
     def leave_out(self, parameter: str) -> bool:
         """Ask without this parameter from now on, if that can be; the provider does not know it."""
-        return False
+        if parameter in self._left_out or parameter not in self.dispensable:
+            return False
+        self._left_out |= {parameter}
+        return True
+
+    def encoded_body(self, body: Mapping[str, Any]) -> bytes:
+        """The body without what was left out."""
+        return encoded({name: body[name] for name in body if name not in self._left_out})
 
     async def ask(self, body: bytes) -> HttpConnection:
         """The response to this request, whose stream follows. The caller must `release` it.
