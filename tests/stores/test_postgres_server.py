@@ -31,11 +31,12 @@ from sk_agents.exceptions import (
     ThreadNotFound,
     WrongEncryptionKey,
 )
+from sk_agents.persistence.commit_writer import MAX_GROUP
 from sk_agents.persistence.encoding import encode_head, head_checksum
 from sk_agents.persistence.encryption import EncryptingCodec, new_key, read_keys
 from sk_agents.persistence.postgres import connections, statements
 from sk_agents.persistence.postgres.arrays import Int8Array, TextArray, register
-from sk_agents.persistence.postgres.commit_writer import MAX_GROUP, _columns
+from sk_agents.persistence.postgres.commit_writer import _columns
 from sk_agents.persistence.postgres.store import PostgresStore
 from sk_agents.postgres_access import PostgresAccess
 from sk_agents.signals.postgres import PostgresMessages
