@@ -240,11 +240,15 @@ class StoreBudget:
         return [(limit, limit.key(spender, agent.label, now)) for limit in limits]
 
     def _exceeded(self, limit: Limit, spent: int, wanted: int = 0) -> BudgetExceeded:
-        text = (
-            f"The budget is used up: {limit.shown(spent)} of the {limit.shown(limit.most)} "
-            f"{_WHOSE[limit.scope]} are spent"
-        )
-        if spent < limit.most:
+        most, whose = limit.shown(limit.most), _WHOSE[limit.scope]
+        text = f"The budget is used up: {limit.shown(spent)} of the {most} {whose} are spent"
+        if wanted > limit.most:
+            text = (
+                f"The budget is too small: one call of this model may take {limit.shown(wanted)}, "
+                f"more than all of the {most} {whose}, so that no call can be made. Raise the "
+                "budget, or bound the answer with the agent's max_tokens"
+            )
+        elif spent < limit.most:
             text += f", and the next step may take {limit.shown(wanted)}"
         return BudgetExceeded(f"{text}.", retry_after=self._seconds_left(limit))
 
