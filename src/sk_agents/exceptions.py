@@ -11,7 +11,8 @@
     ├── Forbidden                      known, but not allowed
     │   └── InsufficientScope, MissingRole, NotApprover
     ├── NotFound
-    │   └── ThreadNotFound, RunNotFound, ApprovalNotFound, GrantNotFound, VoteNotFound
+    │   └── ThreadNotFound, RunNotFound, ApprovalNotFound, GrantNotFound, VoteNotFound,
+    │       AttachmentNotFound
     ├── InvalidInput                   understood, but not acceptable
     ├── MalformedRequest               not understood
     │   └── CursorAhead, InvalidCursor
@@ -175,6 +176,10 @@ class ApprovalNotFound(NotFound):
 
 class GrantNotFound(NotFound):
     """There is no such standing approval."""
+
+
+class AttachmentNotFound(NotFound):
+    """There is no such attachment."""
 
 
 class VoteNotFound(NotFound):

@@ -171,6 +171,14 @@ def chat_operations(resources: ChatResources) -> list[Operation]:
             depends=(cursor_parameters,),
         ),
         _interactions(
+            "GET",
+            f"{INTERACTION}/attachments/{{call_id}}/{{number}}",
+            interactions.attachment,
+            (*ALWAYS, 404),
+            outcome="The attachment, as it is.",
+            media_type="application/octet-stream",
+        ),
+        _interactions(
             "POST",
             f"{INTERACTION}/approve",
             interactions.approve,

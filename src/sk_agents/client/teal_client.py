@@ -221,6 +221,13 @@ class Chat:
         path = path_of("chats", self.id, "interactions", interaction_id)
         return await self._connection.read(ReadInteraction, ServerRequest("GET", path))
 
+    async def attachment(self, interaction_id: str, call_id: str, number: int = 0) -> bytes:
+        """What a tool returned beside its text: the `number`th of the attachments that its
+        `tool_result` names."""
+        place = ("interactions", interaction_id, "attachments", call_id, str(number))
+        request = ServerRequest("GET", path_of("chats", self.id, *place), is_json=False)
+        return bytes(await self._connection.call(request) or b"")
+
     async def branches(self) -> BranchList:
         path = path_of("chats", self.id, "branches")
         return await self._connection.read(BranchList, ServerRequest("GET", path))

@@ -1,6 +1,7 @@
 """A well-behaved MCP server with a tool for each thing a tool can do: a program of its own."""
 
 import asyncio
+import base64
 import os
 import socket
 import sys
@@ -13,6 +14,8 @@ from mcp.server.elicitation import ElicitationResult
 from mcp.server.mcpserver import Context, Elicit, Resolve
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
     EmbeddedResource,
     ImageContent,
     ResourceLink,
@@ -70,6 +73,25 @@ async def parts() -> list[TextContent | ImageContent | EmbeddedResource | Resour
             type="resource", resource=TextResourceContents(uri="note://1", text="a note")
         ),
         ResourceLink(type="resource_link", name="page", uri="https://example.com/x"),
+    ]
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + b"\0\0\0\x01" * 2 + b"a picture of one pixel"
+
+
+@server.tool()
+async def media() -> list[ImageContent | AudioContent | EmbeddedResource]:
+    """A picture, a sound and a file."""
+    data = base64.b64encode(PICTURE).decode()
+    return [
+        ImageContent(type="image", data=data, mime_type="image/png"),
+        AudioContent(type="audio", data="AAAA", mime_type="audio/wav"),
+        EmbeddedResource(
+            type="resource",
+            resource=BlobResourceContents(
+                uri="file:///plots/a.png", mime_type="image/png", blob=data
+            ),
+        ),
     ]
 
 
