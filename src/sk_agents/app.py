@@ -33,6 +33,7 @@ from sk_agents.wire.views import AgentView, ToolView
 from sk_agents.wiring import (
     ServerParts,
     build_authorizer,
+    build_context,
     build_parts,
     open_engines,
     stream_census,
@@ -108,7 +109,7 @@ def create_app(
         app.state.limits,
         parts.spending.ledger.rows,
     )
-    app.add_operations(chat_operations(chats))
+    app.add_operations(chat_operations(chats, build_context(parts.agents)))
     app.add_operations(todo_chat_operations(list(parts.agents)))
     for file in agents:
         _add_agent_routes(app, file, settings)
