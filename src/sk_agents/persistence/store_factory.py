@@ -31,6 +31,8 @@ class Kind:
     encrypting: str | None = None
 
 
+REDIS_GROUPS = ("redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
+
 STORES = {
     "memory": Kind("sk_agents.persistence.memory.store", "MemoryStore", "memory:"),
     "ephemeral": Kind("sk_agents.persistence.memory.store", "EphemeralStore", "ephemeral:"),
@@ -55,8 +57,19 @@ STORES = {
         is_server=True,
         encrypting="sk_agents.persistence.postgres.encrypting",
     ),
+    **dict.fromkeys(
+        # With TLS; by sentinels; a cluster.
+        ("redis", "rediss", *REDIS_GROUPS),
+        Kind(
+            "sk_agents.persistence.redis.store",
+            "RedisStore",
+            "redis://host:6379/0",
+            is_server=True,
+            encrypting="sk_agents.persistence.redis.encrypting",
+        ),
+    ),
 }
-SUPPORTED = ", ".join(kind.form for kind in STORES.values())
+SUPPORTED = ", ".join(dict.fromkeys(kind.form for kind in STORES.values()))
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
