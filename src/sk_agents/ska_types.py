@@ -23,6 +23,8 @@ from pydantic import (
 from sk_agents.exceptions import ToolError
 
 MAX_EXTRA_DATA = 64 * 1024
+# Where a task's version lies in its metadata.
+VERSION_KEY = "_version"
 
 
 def _in_utc(moment: datetime) -> datetime:
@@ -145,6 +147,12 @@ class AgentTask(BaseModel):
     expires_at: Moment | None = None
 
     _mark: _Mark = PrivateAttr(default=_Mark())
+
+    @property
+    def version(self) -> str | None:
+        """Another one for each write of this server; `None` for a task of another program."""
+        version = self.metadata.get(VERSION_KEY)
+        return version if isinstance(version, str) else None
 
     @property
     def stored(self) -> StoredState | None:
