@@ -43,6 +43,7 @@ COMMANDS = [
     ["import"],
     ["migrate"],
     ["migrate-store"],
+    ["prune"],
     ["encrypt"],
     ["rekey"],
     ["encryption-key"],

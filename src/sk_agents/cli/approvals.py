@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from sk_agents.client import TealClient
 
 ApprovalId = Annotated[str, typer.Argument(metavar="APPROVAL_ID", help="The approval.")]
+ApprovalIds = Annotated[
+    list[str], typer.Argument(metavar="APPROVAL_ID...", help="One approval, or several.")
+]
 APPROVAL_EXITS = (
     "Exit codes: 0 done, 1 refused (unknown, expired, already decided, bad arguments), "
     "2 bad usage, 69 no server."
@@ -37,38 +40,53 @@ grants_app = command_group(
 
 @approvals_app.command("list", epilog=APPROVAL_EXITS)
 @server_command
-def list_approvals(access: ServerAccess, limit: Limit = 100, as_json: Json = False) -> None:
-    """List every call that waits in your chats, or for you as an approver.
+def list_approvals(
+    access: ServerAccess,
+    limit: Limit = 100,
+    chat_id: Annotated[
+        str | None, typer.Option("--chat", metavar="CHAT_ID", help="Only those of this chat.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List every call that waits in your chats, or for you as an approver; the oldest first.
 
     \b
     Examples:
       teal approvals list
-      teal approvals list --json
+      teal approvals list --chat chat_123 --json
     """
     from sk_agents.cli.server_records import list_approvals  # noqa: PLC0415
 
-    access.run(lambda client: list_approvals(client, limit, as_json=as_json))
+    access.run(lambda client: list_approvals(client, limit, chat_id, as_json=as_json))
 
 
 @approvals_app.command(epilog=APPROVAL_EXITS)
 @server_command
-def show(access: ServerAccess, approval_id: ApprovalId, as_json: Json = False) -> None:
-    """Show exactly what a call would run.
+def show(
+    access: ServerAccess,
+    approval_ids: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[APPROVAL_ID...]", help="Without one, all that wait."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show exactly what calls would run.
 
     \b
     Examples:
+      teal approvals show
       teal approvals show approval_1f
     """
-    from sk_agents.cli.server_records import show_approval  # noqa: PLC0415
+    from sk_agents.cli.server_records import show_approvals  # noqa: PLC0415
 
-    access.run(lambda client: show_approval(client, approval_id, as_json=as_json))
+    access.run(lambda client: show_approvals(client, approval_ids or [], as_json=as_json))
 
 
 @approvals_app.command(epilog=APPROVAL_EXITS)
 @server_command
 def approve(
     access: ServerAccess,
-    approval_id: ApprovalId,
+    approval_ids: ApprovalIds,
     edit: Annotated[
         str | None, typer.Option(metavar="JSON", help="Run the call with these arguments instead.")
     ] = None,
@@ -87,34 +105,36 @@ def approve(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Let a call run, exactly as it is shown or with other arguments.
+    """Let calls run, exactly as they are shown, or one of them with other arguments.
 
     Where several people decide about it, this is your vote.
 
     \b
     Examples:
-      teal approvals approve approval_1f
+      teal approvals approve approval_1f approval_20
       teal approvals approve approval_1f --edit '{"to": "Bob", "text": "Hello"}'
       teal approvals approve approval_1f --choice retry
       teal approvals approve approval_1f --remember thread
     """
     from sk_agents.cli.server_records import decide, verdict_of  # noqa: PLC0415
 
+    if len(approval_ids) > 1 and not edit is choice is answer is None:
+        raise typer.BadParameter("--edit, --choice and --answer are for one approval")
     verdict = verdict_of(edit=edit, choice=choice, answer=answer, remember=remember)
-    access.run(lambda client: decide(client, approval_id, True, verdict, as_json=as_json))
+    access.run(lambda client: decide(client, approval_ids, True, verdict, as_json=as_json))
 
 
 @approvals_app.command(epilog=APPROVAL_EXITS)
 @server_command
 def reject(
     access: ServerAccess,
-    approval_id: ApprovalId,
+    approval_ids: ApprovalIds,
     reason: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The reason; the model reads it.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Refuse a call: it does not run, whoever else has approved it.
+    """Refuse calls: they do not run, also if others have approved them.
 
     \b
     Examples:
@@ -124,7 +144,7 @@ def reject(
     from sk_agents.cli.server_records import decide  # noqa: PLC0415
 
     access.run(
-        lambda client: decide(client, approval_id, False, {"message": reason}, as_json=as_json)
+        lambda client: decide(client, approval_ids, False, {"reason": reason}, as_json=as_json)
     )
 
 

@@ -278,6 +278,10 @@ def import_(
     chat_id: Annotated[
         str | None, typer.Option("--chat-id", metavar="ID", help="The new chat's id.")
     ] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Its agent, if this server lacks the one it had."),
+    ] = None,
     as_json: Json = False,
     passphrase_file: PassphraseFile = None,
 ) -> None:
@@ -288,6 +292,7 @@ def import_(
     \b
     Examples:
       teal import chat_123.json
+      teal import chat_123.json --agent assistant
       teal export chat_123 | teal import - --chat-id copy --server http://127.0.0.1:8001
     """
     from sk_agents.cli.server_records import import_document, read_document  # noqa: PLC0415
@@ -295,7 +300,7 @@ def import_(
     document = read_document(file, passphrase_file)
     if document is None:
         raise typer.Exit(Exit.FAILED)
-    access.run(lambda client: import_document(client, document, chat_id, as_json=as_json))
+    access.run(lambda client: import_document(client, document, chat_id, agent, as_json=as_json))
 
 
 @agents_app.callback()

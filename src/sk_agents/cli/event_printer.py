@@ -185,6 +185,13 @@ def print_past(screen: Screen, interaction: Interaction) -> None:
     screen.line(f"> {interaction.user_message}", STRONG)
     if interaction.answer is not None:
         screen.line(interaction.answer)
+    print_end(screen, interaction)
+
+
+def print_end(screen: Screen, interaction: Interaction) -> None:
+    """What was said before it stopped short of an answer, and why it did."""
+    if interaction.partial:
+        screen.line(interaction.partial)
     if interaction.status != "COMPLETED":
         reason = f": {one_line(interaction.error.message)}" if interaction.error else ""
         screen.note(f"{interaction.status.lower()}{reason}")

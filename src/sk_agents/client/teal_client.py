@@ -85,10 +85,12 @@ class MessageOptions(EditOptions, total=False):
 
 
 class DecisionOptions(TypedDict, total=False):
-    """Beside yes or no: a word to the model, other arguments for the call, a standing approval for
-    the tool; a `choice` for a call whose outcome is unknown, an `answer` to a question."""
+    """Beside yes or no: a word to the model (`message`, or `reason`, which is the same), other
+    arguments for the call, a standing approval for the tool; a `choice` for a call whose outcome is
+    unknown, an `answer` to a question."""
 
     message: str | None
+    reason: str | None
     edited_arguments: dict[str, Any] | None
     remember: Remember | None
     choice: Choice | None
@@ -174,7 +176,7 @@ class Chat:
     async def reject(
         self, approval: ApprovalRequired, **options: Unpack[DecisionOptions]
     ) -> Processed:
-        """Do not let the call run; `message` tells the model why."""
+        """Do not let the call run; `reason` tells the model why."""
         return await self._decide(approval, False, options)
 
     async def cancel(self, interaction_id: str) -> bool:
@@ -285,21 +287,24 @@ class TealClient:
     seconds have gone by without a sign of life; 0 tries once. A connection that says nothing for
     `silence` seconds counts as lost.
 
+    A `connection` of your own is used instead of all this; the client opens and closes it.
+
     Raises:
         ValueError: `base_url` is not the address of a server.
     """
 
     def __init__(
         self,
-        base_url: str,
+        base_url: str = "",
         *,
         token: Token = None,
         user: str | None = None,
         give_up_after: float = GIVE_UP_AFTER,
         silence: float = SILENCE_SECONDS,
         pace: RetryTiming | None = None,
+        connection: ServerConnection | None = None,
     ) -> None:
-        self._connection = ServerConnection(
+        self._connection = connection or ServerConnection(
             base_url,
             token=token,
             user=user,
@@ -307,13 +312,6 @@ class TealClient:
             silence=silence,
             pace=pace or RetryTiming(),
         )
-
-    @classmethod
-    def over(cls, connection: ServerConnection) -> Self:
-        """A client that speaks over this connection, which it opens and closes."""
-        client = cls.__new__(cls)
-        client._connection = connection
-        return client
 
     async def __aenter__(self) -> Self:
         self._connection.open()
@@ -351,9 +349,12 @@ class TealClient:
         return await self._connection.read(ChatSummary, request)
 
     async def import_chat(
-        self, document: dict[str, Any], *, chat_id: str | None = None
+        self, document: dict[str, Any], *, chat_id: str | None = None, agent: str | None = None
     ) -> ChatSummary:
-        """Make a chat out of what `Chat.export` gave, here or elsewhere."""
+        """Make a chat out of what `Chat.export` gave, here or elsewhere; `agent` is its agent
+        instead of the one it had, which this server may not have."""
+        if agent is not None:
+            document = {**document, "agent": agent}
         query = {} if chat_id is None else {"chat_id": chat_id}
         path = path_of("chats", "import")
         request = ServerRequest("POST", path, document, query=query, is_repeatable=False)
@@ -460,9 +461,19 @@ def decision_request(
     approval: ApprovalRequired | ApprovalView | str,
     options: DecisionOptions,
 ) -> ServerRequest:
-    """Names the approval in the body, and what was shown of it: nothing else can be approved."""
+    """Names the approval in the body, and what was shown of it: nothing else can be approved.
+
+    Raises:
+        TypeError: there is no such option.
+    """
+    unknown = options.keys() - DecisionOptions.__annotations__.keys()
+    if unknown:
+        known = ", ".join(DecisionOptions.__annotations__)
+        raise TypeError(f"a decision has no {', '.join(sorted(unknown))}; it has {known}")
     body: dict[str, Any] = {"approved": approved}
     body.update({name: value for name, value in options.items() if value is not None})
+    if (reason := body.pop("reason", None)) is not None:
+        body.setdefault("message", reason)
     if not isinstance(approval, str) and approval.digest:
         body["digest"] = approval.digest
     if isinstance(approval, ApprovalRequired):

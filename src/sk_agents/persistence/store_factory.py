@@ -110,7 +110,9 @@ def _split(url: str) -> tuple[str, str]:
 
 
 def _path(rest: str, kind: Kind) -> Path:
-    """The path, taken literally: nothing is unescaped, three slashes or four mean the same."""
+    """The path, taken literally: it is absolute and nothing is unescaped. Three slashes or four
+    mean the same, except in the root folder: where only three precede a name, the person may have
+    meant a path from the current folder, which other programs write in this way."""
     if not rest.startswith("///"):
         raise ConfigurationError(
             f"{SOURCE} must be {kind.form}: three slashes, an absolute path, no host and no user"
@@ -119,7 +121,14 @@ def _path(rest: str, kind: Kind) -> Path:
         raise ConfigurationError(f"{SOURCE} must be {kind.form}, without options")
     if not rest.strip("/"):
         raise ConfigurationError(f"{SOURCE} names no path; it must be {kind.form}")
-    return Path("/" + rest.lstrip("/"))
+    path = Path("/" + rest.lstrip("/"))
+    if path.parent == Path("/") and not rest.startswith("////"):
+        raise ConfigurationError(
+            f"{SOURCE} names a place in the root folder, {path}: {kind.form} is absolute. For the "
+            f"current folder write {kind.form.partition(':')[0]}://$PWD{path}, for the root "
+            f"folder four slashes"
+        )
+    return path
 
 
 def _store_class(kind: Kind) -> Callable[..., Store]:
