@@ -37,7 +37,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "llm/custom_factory.py": "the operator's factory of model clients",
     "tools/catalog.py": "the constructor of the operator's catalog class",
     "tools/mcp/servers.py": "an MCP server, its network and its library",
-    "persistence/tasks/bridge.py": "the operator's persistence class",
+    "persistence/tasks/user_tasks.py": "the operator's persistence class",
 }
 
 # Written in parts, or this file would break its own rule.
