@@ -55,11 +55,7 @@
     │   ├── ReplyTooLarge              more than a reply may hold; it was not read to its end
     │   ├── ModelRefused               the provider will not serve this request at all
     │   └── ContextTooLong             the prompt does not fit the model's window
-<<<<<<< HEAD
     ├── UpstreamFailed                 a server that a user reads from is of no use now
-    └── ToolError                      a tool's own words for the model
-        └── ToolInterrupted            it broke off, and nobody knows what it did
-=======
     ├── ToolError                      a tool's own words for the model
     │   └── ToolInterrupted            it broke off, and nobody knows what it did
     └── AgentsException                what classes of the public project's users raise; each is
@@ -71,7 +67,6 @@
         ├── AuthenticationException    an `Unauthenticated`
         ├── InvalidInputException      an `InvalidInput`
         └── AgentInvokeException
->>>>>>> h-MOVE
 
 The docstring of a class is its default message, its name in snake case its code unless it sets
 another; attributes carry the ids. HTTP is not known here: `http/errors.py` holds the one table
