@@ -41,6 +41,7 @@ COMMANDS = [
     ["usage"],
     ["export"],
     ["import"],
+    ["export-test"],
     ["migrate"],
     ["migrate-store"],
     ["encrypt"],

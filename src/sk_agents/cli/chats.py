@@ -303,6 +303,44 @@ def import_(
     access.run(lambda client: import_document(client, document, chat_id, agent, as_json=as_json))
 
 
+@server_command
+def export_test(
+    access: ServerAccess,
+    run_id: Annotated[
+        str, typer.Argument(metavar="RUN", help="The run: the id of an interaction.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write to this file, not to standard output."
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The agent's file: the test then uses its rules, tools and limits.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+) -> None:
+    """Write a pytest file that replays a completed run, without its model and its tools.
+
+    The model says what it said, tools return what they returned, and people decide as they decided.
+    With the agent's file the test fails when its rules or its tools' parameters change what
+    happens. An existing file is not overwritten.
+
+    \b
+    Examples:
+      teal export-test int_1f
+      teal export-test int_1f -o tests/test_postcard.py --config agents/config.yaml
+    """
+    from sk_agents.cli.export_test import export_test  # noqa: PLC0415
+
+    access.run(lambda client: export_test(client, run_id, output, config))
+
+
 @agents_app.callback()
 def agents() -> None:
     """Makes `list` a command of its own: more may come."""
