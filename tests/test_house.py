@@ -29,7 +29,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "http/front.py": "our own mistake, answered and logged",
     "http/health.py": "the ping of an operator's store",
     "worker_threads.py": "carries what a function raised to its caller",
-    "persistence/postgres/commit_writer.py": "the writer must outlive what a commit raises",
+    "persistence/commit_writer.py": "the writer must outlive what a commit raises",
     "persistence/sqlite/group_writer.py": "the writer must outlive every job",
     "skagents/outputs.py": "the operator's types and templates; a stream must say how it ended",
     "llm/kernel_chat.py": "a model client of the operator's own",

@@ -23,7 +23,9 @@ from sk_agents.config.store_url import own_class_url, store_url
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
+from sk_agents.engine.models import ThreadStatus
 from sk_agents.engine.ports import Clock, PortableStore, Store
+from sk_agents.engine.threads.retention import EXPIRED, Pruned, Pruner, RetentionRules
 from sk_agents.exceptions import ConfigurationError, StoreEncrypted
 from sk_agents.llm.default_model import NoModel, choose_model
 from sk_agents.llm.model_clients import ModelClients
@@ -85,6 +87,7 @@ class ServerParts:
     disconnect_grace: float
     telemetry: Telemetry | None
     spending: Spending
+    retention: RetentionRules | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +225,44 @@ def build_parts(settings: Settings, files: Sequence[AgentFile]) -> ServerParts:
         settings.disconnect_grace,
         telemetry,
         build_spending(settings, agents, stores.main),
+        retention_rules(settings.retention) if settings.retention else None,
     )
+
+
+def retention_rules(ages: Mapping[str, float]) -> RetentionRules:
+    """For how many seconds threads are kept, by status or `expired`, as rules."""
+    by_status = {ThreadStatus(name): age for name, age in ages.items() if name != EXPIRED}
+    return RetentionRules(by_status, ages.get(EXPIRED))
+
+
+async def prune_store(
+    settings: Settings,
+    ages: Mapping[str, float],
+    told: Callable[[int, int], None],
+    *,
+    dry_run: bool = False,
+) -> Pruned:
+    """Remove what has become too old, or only count it.
+
+    Raises:
+        ConfigurationError: the store keeps nothing.
+        StoreError: it cannot be opened.
+    """
+    store = open_store(
+        store_url(settings),
+        codec=store_codec(settings),
+        password_command=settings.postgres_password_command,
+    )
+    if not isinstance(store, PortableStore):
+        raise ConfigurationError(f"{store} keeps nothing that could be removed")
+    pruner = Pruner(store, retention_rules(ages), SystemClock())
+    done = Pruned()
+    async with store:
+        after: str | None = ""
+        while after is not None:
+            after = await pruner.page(after, done, dry_run=dry_run)
+            told(done.seen, done.removed.total())
+    return done
 
 
 def build_spending(
@@ -359,5 +399,6 @@ async def _open_engine(
         disconnect_grace=parts.disconnect_grace,
         observer=parts.telemetry.observer if parts.telemetry is not None else None,
         budget=parts.spending.budget,
+        retention=parts.retention if shared else None,
     )
     return await stack.enter_async_context(engine)

@@ -44,6 +44,7 @@ COMMANDS = [
     ["export-test"],
     ["migrate"],
     ["migrate-store"],
+    ["prune"],
     ["encrypt"],
     ["rekey"],
     ["encryption-key"],

@@ -23,6 +23,8 @@ from sk_agents.cli.chats import (
 from sk_agents.cli.doctor import doctor
 from sk_agents.cli.garbage_collection import paused_collection
 from sk_agents.cli.options import EXITS, StoreUrl
+from sk_agents.cli.retention import EXITS as PRUNE_EXITS
+from sk_agents.cli.retention import prune
 from sk_agents.cli.stores import MIGRATE_EXITS, MOVE_EXITS, migrate, migrate_store
 from sk_agents.cli.usage import USAGE_EXITS, usage
 
@@ -154,6 +156,7 @@ app.command("export-test", epilog=ARCHIVE_EXITS)(export_test)
 app.command(epilog=USAGE_EXITS)(usage)
 app.command(epilog=MIGRATE_EXITS)(migrate)
 app.command("migrate-store", epilog=MOVE_EXITS)(migrate_store)
+app.command(epilog=PRUNE_EXITS)(prune)
 app.command(epilog=encryption.EXITS)(encryption.encrypt)
 app.command(epilog=encryption.EXITS)(encryption.rekey)
 app.command("encryption-key")(encryption.encryption_key)

@@ -25,7 +25,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from sk_agents.config.amounts import Amounts, read_amounts
+from sk_agents.config.amounts import Amounts, read_amounts, read_span
 from sk_agents.config.public_paths import own_modules
 from sk_agents.exceptions import ConfigurationError
 
@@ -130,6 +130,23 @@ Origins = Annotated[
 ]
 
 
+KEPT_UNTIL_OLD = ("completed", "failed", "cancelled", "idle", "expired")
+
+
+def _retention(value: object) -> object:
+    pairs = _pairs(value)
+    if not isinstance(value, str) or not isinstance(pairs, dict):
+        return value
+    if unknown := sorted(pairs.keys() - set(KEPT_UNTIL_OLD)):
+        known = ", ".join(KEPT_UNTIL_OLD)
+        raise ValueError(f"{unknown[0]} is none of {known}")
+    ages = {name: read_span(text) for name, text in pairs.items()}
+    if any(not age and name != "expired" for name, age in ages.items()):
+        raise ValueError("only `expired` may be 0: everything else would go at once")
+    return ages
+
+
+Retention = Annotated[dict[str, float] | None, NoDecode, BeforeValidator(_retention)]
 Budget = Annotated[
     Amounts | None,
     NoDecode,
@@ -379,6 +396,13 @@ class Settings(BaseSettings):
         None, description="Dotted name or file path of a `TaskPersistenceManager`'s module."
     )
     persistence_class: str | None = Field(None, description="Its class.")
+    retention: Retention = Field(
+        None,
+        description="How long conversations are kept in which nothing runs or waits, by status, "
+        "as `completed=90d,failed=30d`: `completed`, `failed`, `cancelled` and `idle` count from "
+        "the last change, `expired` from the time at which a task was to expire. "
+        "Unset: nothing is removed.",
+    )
     encryption_keys: SecretStr | None = Field(
         None,
         description="Keys that encrypt what is stored, with commas between them: the first "

@@ -33,7 +33,7 @@ from sk_agents.persistence.listing import cursor, mentions, read_cursor
 from sk_agents.persistence.liveness import MARK_SECONDS, check_deletable, local_process_is_gone
 from sk_agents.persistence.postgres import schema, statements
 from sk_agents.persistence.postgres.arrays import Int8Array, TextArray
-from sk_agents.persistence.postgres.commit_writer import CommitWriter, restoring
+from sk_agents.persistence.postgres.commit_writer import PostgresCommitWriter, restoring
 from sk_agents.persistence.postgres.connections import (
     LeaseConnection,
     ReaderPool,
@@ -81,7 +81,7 @@ class PostgresStore:
         self._codec = codec
         self._given_clock = clock
         self._clock = clock or SystemClock()
-        self._writer: CommitWriter | None = None
+        self._writer: PostgresCommitWriter | None = None
         self._readers: ReaderPool | None = None
         self._leases = LeaseConnection(self._access)
         self._forget_counters_at = 0.0
@@ -100,8 +100,8 @@ class PostgresStore:
             await connection.close()
             raise
         self._readers = ReaderPool(self._access)
-        self._writer = CommitWriter(self._access, self._codec, self._lease_time)
-        self._writer.start(connection)
+        self._writer = PostgresCommitWriter(self._access, self._codec, self._lease_time, connection)
+        self._writer.start()
         await self._read(statements.FORGET_OWNERS, seconds=OWNER_SECONDS)
         return self
 
@@ -309,7 +309,7 @@ class PostgresStore:
                 return []
         return await self._readers.fetch(statement, **values, clock=self._lease_time())
 
-    def _live_writer(self) -> CommitWriter:
+    def _live_writer(self) -> PostgresCommitWriter:
         if self._writer is None:
             raise StoreUnavailable(f"{self._access}: the store is not open")
         return self._writer
