@@ -19,6 +19,8 @@ from sk_agents.cli.chats import (
     export,
     export_test,
     import_,
+    logs,
+    top,
 )
 from sk_agents.cli.doctor import doctor
 from sk_agents.cli.garbage_collection import paused_collection
@@ -153,6 +155,8 @@ app.add_typer(agents_app)
 app.command(epilog=ARCHIVE_EXITS)(export)
 app.command("import", epilog=ARCHIVE_EXITS)(import_)
 app.command("export-test", epilog=ARCHIVE_EXITS)(export_test)
+app.command(epilog=EXITS)(logs)
+app.command(epilog=EXITS)(top)
 app.command(epilog=USAGE_EXITS)(usage)
 app.command(epilog=MIGRATE_EXITS)(migrate)
 app.command("migrate-store", epilog=MOVE_EXITS)(migrate_store)
