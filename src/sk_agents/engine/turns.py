@@ -9,6 +9,16 @@ from typing import Any, Protocol
 from sk_agents.engine.models import Effect, Message, Usage
 
 
+def printable(text: str) -> str:
+    """What can be stored and sent: halves of a surrogate pair that found each other are joined,
+    the others become the replacement character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
     """A tool as the model sees it. `parameters` is a JSON schema of an object.

@@ -43,7 +43,7 @@ from sk_agents.engine.models import (
 from sk_agents.engine.run.redacting import redacted_shown
 from sk_agents.engine.run.run_context import RunContext
 from sk_agents.engine.services import STORE_TROUBLE, Services
-from sk_agents.engine.turns import Question, ToolChunk, ToolContext, ToolResult, ToolSpec
+from sk_agents.engine.turns import Question, ToolChunk, ToolContext, ToolResult, ToolSpec, printable
 from sk_agents.exceptions import Conflict, NotFound, StateCorrupt, ToolError, ToolInterrupted
 
 logger = logging.getLogger(__name__)
@@ -204,15 +204,6 @@ def approval_request(
         if review is not None and kind == "tool"
         else None,
     )
-
-
-def printable(text: str) -> str:
-    """Half of a surrogate pair cannot be stored or sent; it becomes the replacement character."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
-    return text
 
 
 def _capped(text: str, limit: int) -> tuple[str, int | None]:
