@@ -193,6 +193,7 @@ def chat_operations(resources: ChatResources, context: ContextSource) -> list[Op
             example=_PROCESSED,
         ),
         _interactions("POST", f"{INTERACTION}/cancel", interactions.cancel, (*ALWAYS, 404, 409)),
+        _interactions("GET", "/interactions/{interaction_id}", interactions.find, (*ALWAYS, 404)),
         _approvals("GET", "/approvals", approvals.inbox, ALWAYS, roles=DECIDERS),
         _approvals(
             "GET", "/approvals/{approval_id}", approvals.read, (*ALWAYS, 404), roles=DECIDERS

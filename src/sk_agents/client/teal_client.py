@@ -32,6 +32,7 @@ from sk_agents.wire.views import (
     ChatSummary,
     ChatView,
     FilledPrompt,
+    FoundInteraction,
     GrantView,
     InteractionView,
     MeView,
@@ -374,6 +375,11 @@ class TealClient:
     def chats(self, text: str | None = None) -> AsyncGenerator[ChatSummary, None]:
         """All chats, those changed last first; with `text`, those in which it was said."""
         return self._all("chats", ChatSummary, {} if text is None else {"q": text})
+
+    async def find(self, interaction_id: str) -> FoundInteraction:
+        """One of your interactions, in whichever chat it is: `chat_id` says in which."""
+        path = path_of("interactions", interaction_id)
+        return await self._connection.read(FoundInteraction, ServerRequest("GET", path))
 
     def approvals(self) -> AsyncGenerator[ApprovalView, None]:
         """Every call that waits for a decision, in your chats or by you as an approver; of one

@@ -117,6 +117,12 @@ class InteractionView(Interaction):
     """Those that wait for a decision."""
 
 
+class FoundInteraction(InteractionView):
+    """An interaction that was asked for by its id alone, and the chat it is in."""
+
+    chat_id: str
+
+
 class StoredChat(WireModel):
     """A chat as an `InteractionStore` keeps it."""
 
