@@ -324,14 +324,16 @@ class CommitWriter(ABC, Generic[Mark]):
                 self._wake = asyncio.get_running_loop().create_future()
                 await self._wake
                 continue
-            group = self._next_group()
-            self.groups += 1
-            try:
-                await self._write(group)
-            except Exception as error:  # the writer must outlive what a commit raises
-                _refuse(group, error if isinstance(error, TealError) else StoreError(str(error)))
-                if not isinstance(error, TealError):
-                    logger.exception("commits failed")
+            await self._attempt(self._next_group())
+
+    async def _attempt(self, group: list[Job[Mark]]) -> None:
+        self.groups += 1
+        try:
+            await self._write(group)
+        except Exception as error:  # the writer must outlive what a commit raises
+            _refuse(group, error if isinstance(error, TealError) else StoreError(str(error)))
+            if not isinstance(error, TealError):
+                logger.exception("commits failed")
 
     def _next_group(self) -> list[Job[Mark]]:
         room, size = MAX_GROUP_BYTES, 0

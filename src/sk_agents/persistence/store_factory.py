@@ -28,6 +28,7 @@ class Kind:
     form: str
     has_path: bool = False
     is_server: bool = False
+    has_password: bool = True
     encrypting: str | None = None
 
 
@@ -68,6 +69,13 @@ STORES = {
             encrypting="sk_agents.persistence.redis.encrypting",
         ),
     ),
+    "dynamodb": Kind(
+        "sk_agents.persistence.dynamodb.store",
+        "DynamoStore",
+        "dynamodb://table?region=...",
+        is_server=True,
+        has_password=False,
+    ),
 }
 SUPPORTED = ", ".join(dict.fromkeys(kind.form for kind in STORES.values()))
 
@@ -91,6 +99,8 @@ def open_store(
     scheme, path = place_of(url)
     kind = STORES[scheme]
     options = {} if codec is None else {"codec": codec}
+    if kind.is_server and not kind.has_password:
+        return _store_class(kind)(url, clock=clock, **options)
     if kind.is_server:
         return _store_class(kind)(url, clock=clock, password_command=password_command, **options)
     if path is not None:
