@@ -25,7 +25,17 @@ from sk_agents.engine.commands import (
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL, RunStatus
-from sk_agents.engine.ports import Budget, Clock, Ids, Observer, Peers, Redaction, Signals, Store
+from sk_agents.engine.ports import (
+    Audit,
+    Budget,
+    Clock,
+    Ids,
+    Observer,
+    Peers,
+    Redaction,
+    Signals,
+    Store,
+)
 from sk_agents.engine.reading.readers import GRACE_SECONDS, PERIOD_SECONDS, Readers
 from sk_agents.engine.reading.watch import Outlet, Watch, wait_until_settled
 from sk_agents.engine.run import lifecycle
@@ -74,6 +84,7 @@ class Engine:
         observer: Observer | None = None,
         peers: Peers | None = None,
         budget: Budget | None = None,
+        audit: Audit | None = None,
     ) -> None:
         lease = LeaseKeeper(store, clock, owner, ttl=lease_ttl)
         self._services = Services(
@@ -83,6 +94,8 @@ class Engine:
             self._services.observer = observer
         if budget is not None:
             self._services.budget = budget
+        if audit is not None:
+            self._services.audit = audit
         self.catalog = ThreadCatalog(self._services)
         self._drivers = Drivers(self._services, agents)
         self._services.redactions = _redactions(agents, self._drivers.default_agent)

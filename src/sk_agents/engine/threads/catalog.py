@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from sk_agents.engine.calls import reviews
 from sk_agents.engine.calls.call import Approval, Call
-from sk_agents.engine.events import BranchChanged, Event, GrantChanged, ThreadChanged
+from sk_agents.engine.events import BranchChanged, Event, GrantChanged, Noted, ThreadChanged
 from sk_agents.engine.log.commits import Absent, Commit, Committed, Unchanged
 from sk_agents.engine.log.state import Run, ThreadState, fold
 from sk_agents.engine.models import (
@@ -154,6 +154,7 @@ class ThreadCatalog:
                 if run_id is not None:
                     await stop(run_id)
             known = await self._owned(thread_id, user_id)
+            await self._services.audit.note(deletion(known.head, who=user_id))
             try:
                 await self._services.store.delete(
                     thread_id, next_seq=known.state.next_seq, incarnation=known.incarnation
@@ -327,6 +328,24 @@ class ThreadCatalog:
         with suppress(NotFound):
             return await self._services.threads.load(entry.thread_id)
         return None
+
+
+def deletion(thread: Thread, *, who: str | None, reason: str = "asked for") -> Noted:
+    """What stays of a thread that is about to be deleted, for the audit: noted before it is."""
+    return Noted(
+        what="deleting",
+        who=who,
+        subject=thread.thread_id,
+        user_id=thread.user_id,
+        agent=thread.agent or None,
+        outcome=reason,
+        digest=thread.chain or None,
+        details={
+            "incarnation": thread.incarnation,
+            "next_seq": thread.next_seq,
+            "surface": thread.surface,
+        },
+    )
 
 
 def _whole_past(events: Sequence[Event]) -> tuple[Event, ...]:
