@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from sk_agents.audit.trail import kept_calls
+from sk_agents.audit.reading import thread_trail
+from sk_agents.audit.trail import ThreadTrail, kept_call
 from sk_agents.engine.events import Event, Noted, ThreadChanged
 from sk_agents.engine.log.commits import Absent, Commit, Committed, Unchanged
-from sk_agents.engine.models import SERVER_LOG, NewThread, Thread
-from sk_agents.engine.ports import Ids, Store
+from sk_agents.engine.models import NewThread, Thread, server_log_part
+from sk_agents.engine.ports import Ids, PortableStore, Store
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     SequenceConflict,
@@ -28,6 +29,7 @@ from sk_agents.exceptions import (
     ThreadExists,
     ThreadNotFound,
 )
+from sk_agents.wire.views import AuditEntry
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +39,9 @@ SURFACE = "audit"
 # Of one part of the log; the commit that passes it is its last one.
 PART_EVENTS = 50_000
 CONTINUED = "continued"
+DELETING = "deleting"
 # Of one commit.
-MOST_NOTES = 500
+MOST_NOTES = 200
 RACES = 100
 RESENDS = 3
 # Counted notes wait so long, and longer the more of them come: an outsider who is refused a
@@ -63,7 +66,7 @@ class ServerLog:
     """Implements `Audit`. `async with` it: entered after the store and left before it."""
 
     def __init__(self, store: Store, ids: Ids) -> None:
-        self._store = store
+        self.store = store
         self._ids = ids
         # The head of the part that is written to, and its number from 1 on.
         self._head: Thread | None = None
@@ -96,9 +99,33 @@ class ServerLog:
         await self.append(lambda head: notes)
 
     async def keep_calls(self, thread: Thread, events: Sequence[Event]) -> None:
-        notes = kept_calls(thread, events)
-        if notes:
-            await self.note(*notes)
+        await self._keep(ThreadTrail(thread).entries(events))
+
+    async def deleting(self, thread: Thread, *, who: str | None, reason: str) -> None:
+        if isinstance(self.store, PortableStore):
+            found = [entry async for entry in thread_trail(self.store, thread)]
+            await self._keep(found)
+        await self.note(
+            Noted(
+                what=DELETING,
+                who=who,
+                subject=thread.thread_id,
+                user_id=thread.user_id,
+                agent=thread.agent or None,
+                outcome=reason,
+                digest=thread.chain or None,
+                details={
+                    "incarnation": thread.incarnation,
+                    "next_seq": thread.next_seq,
+                    "surface": thread.surface,
+                },
+            )
+        )
+
+    async def _keep(self, entries: Iterable[AuditEntry]) -> None:
+        notes = [kept_call(entry) for entry in entries]
+        for start in range(0, len(notes), MOST_NOTES):
+            await self.note(*notes[start : start + MOST_NOTES])
 
     def count(self, note: Noted) -> None:
         key = (note.what, note.subject or "", note.outcome or "")
@@ -181,7 +208,7 @@ class ServerLog:
             guard = Unchanged(head.next_seq)
             return Commit(head.thread_id, commit_id, guard, events, incarnation=head.incarnation)
         if head is None:
-            return Commit(part_id(1), commit_id, Absent(_NEW), events)
+            return Commit(server_log_part(1), commit_id, Absent(_NEW), events)
         follows = Noted(
             what=CONTINUED,
             subject=head.thread_id,
@@ -190,7 +217,7 @@ class ServerLog:
         )
         state = ThreadChanged(metadata=dict(head.metadata))
         new = replace(_NEW, metadata=head.metadata)
-        following = part_id(self._part + 1)
+        following = server_log_part(self._part + 1)
         return Commit(following, commit_id, Absent(new), (follows, state, *events))
 
     async def _read_on(self) -> None:
@@ -206,17 +233,17 @@ class ServerLog:
 
     async def _find(self, part: int) -> Thread | None:
         try:
-            return await self._store.thread(part_id(part))
+            return await self.store.thread(server_log_part(part))
         except ThreadNotFound:
             return None
 
     async def _send(self, commit: Commit) -> Committed:
         for _ in range(RESENDS):
             try:
-                return await self._store.commit(commit)
+                return await self.store.commit(commit)
             except CommitOutcomeUnknown:
                 continue
-        return await self._store.commit(commit)
+        return await self.store.commit(commit)
 
     async def _write_counted_regularly(self) -> None:
         pause = COUNT_SECONDS
@@ -236,15 +263,10 @@ class ServerLog:
 _NEW = NewThread(user_id=_USER_ID, surface=SURFACE)
 
 
-def part_id(part: int) -> str:
-    """The thread that holds this part of the log; the first one has number 1."""
-    return SERVER_LOG if part == 1 else f"{SERVER_LOG}-{part}"
-
-
-def remembered(name: str, value: Mapping[str, str], note: Callable[[str, str], Noted]) -> Build:
+def remembered(name: str, value: Mapping[str, str]) -> Build:
     """Notes of how a table differs from what the log says it was, and what it is from now on.
 
-    `note` is called with each key and with what became of it: added, changed or removed.
+    A note is called `<name>_changed`, is about one key, and says what became of it.
     """
 
     def build(head: Thread | None) -> list[Event]:
@@ -252,11 +274,16 @@ def remembered(name: str, value: Mapping[str, str], note: Callable[[str, str], N
         before: Mapping[str, str] = known if isinstance(known, dict) else {}
         if before == value:
             return []
-        changed = [
-            note(key, "removed" if key not in value else "changed" if key in before else "added")
-            for key in sorted(before.keys() | value.keys())
-            if before.get(key) != value.get(key)
-        ]
-        return [*changed, ThreadChanged(metadata={name: dict(value)})]
+        keys = sorted(
+            key for key in before.keys() | value.keys() if before.get(key) != value.get(key)
+        )
+        notes = [_change(name, key, before.get(key), value.get(key)) for key in keys]
+        return [*notes, ThreadChanged(metadata={name: dict(value)})]
 
     return build
+
+
+def _change(name: str, key: str, before: str | None, after: str | None) -> Noted:
+    outcome = "removed" if after is None else "added" if before is None else "changed"
+    details = {key: text for key, text in (("before", before), ("after", after)) if text}
+    return Noted(what=f"{name}_changed", subject=key, outcome=outcome, details=details)

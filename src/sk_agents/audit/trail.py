@@ -7,7 +7,7 @@ arguments of a call, not its result, but digests of them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -35,21 +35,13 @@ from sk_agents.engine.models import Thread
 from sk_agents.wire.views import AuditEntry
 
 SERVER = "server"
+# Notes of the server's log: a signed checkpoint, and the chains of threads before one.
+CHECKPOINT = "checkpoint"
+COVERED = "covered"
+# The label of the server's log that holds the last checkpoint.
+LAST = "last_checkpoint"
 # A note of it holds an entry of a thread that its store does not keep.
 CALL = "call"
-_KEPT = (
-    ToolProposed
-    | ApprovalRequested
-    | VoteCast
-    | VoteWithdrawn
-    | ApprovalDecided
-    | ToolStarted
-    | ToolFinished
-    | ToolOutcomeUnknown
-    | LateResult
-    | GrantChanged
-    | CancelRequested
-)
 
 
 class ThreadTrail:
@@ -221,7 +213,7 @@ class ServerTrail:
                 yield entry
 
     def _kept_call(self, event: Noted) -> AuditEntry | None:
-        """What a thread that is kept nowhere else went through; `seq` is its place in this log."""
+        """What happened in a thread that is kept no more, as its own log would say it."""
         try:
             entry = AuditEntry.model_validate(event.details)
         except ValidationError:
@@ -229,19 +221,13 @@ class ServerTrail:
         place = (entry.log, entry.call_id or "")
         if entry.tool is not None:
             self._tools[place] = entry.tool
-        details = entry.details | {"thread_id": entry.log}
-        tool = self._tools.get(place)
-        changes = {"tool": tool, "log": SERVER, "seq": event.seq, "details": details}
-        return entry.model_copy(update=changes)
+        details = entry.details | {"kept_at": event.seq}
+        return entry.model_copy(update={"tool": self._tools.get(place), "details": details})
 
 
-def kept_calls(thread: Thread, events: Sequence[Event]) -> list[Noted]:
-    """Notes of what happened to calls in a thread that its store does not keep."""
-    kept = [event for event in events if isinstance(event, RunStarted | _KEPT)]
-    return [
-        Noted(what=CALL, subject=thread.thread_id, details=entry.model_dump(exclude_none=True))
-        for entry in ThreadTrail(thread).entries(kept)
-    ]
+def kept_call(entry: AuditEntry) -> Noted:
+    """A note of what happened in a thread that its store does not keep, or that is deleted."""
+    return Noted(what=CALL, subject=entry.log, details=entry.model_dump(exclude_none=True))
 
 
 def _noted(event: Noted) -> AuditEntry:

@@ -45,7 +45,7 @@ def migrate(store: StoreUrl = None) -> None:
             typer.echo(f"{opened}: ready, durability {opened.durability}")
         return Exit.DONE
 
-    _leave_with(work())
+    leave_with(work())
 
 
 def migrate_store(
@@ -80,7 +80,7 @@ def migrate_store(
         progress.end()
         return _report(done)
 
-    _leave_with(work())
+    leave_with(work())
 
 
 class Progress:
@@ -118,7 +118,7 @@ def _report(done: Migration) -> Exit:
     return Exit.DONE if done.is_complete else Exit.FAILED
 
 
-def _leave_with(work: Coroutine[Any, Any, Exit]) -> None:
+def leave_with(work: Coroutine[Any, Any, Exit]) -> None:
     """Run it; leave with its exit code, or with the one of what it raised."""
     import asyncio  # noqa: PLC0415
 

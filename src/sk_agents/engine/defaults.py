@@ -83,6 +83,9 @@ class NoAudit:
     async def keep_calls(self, thread: Thread, events: Sequence[Event]) -> None:
         pass
 
+    async def deleting(self, thread: Thread, *, who: str | None, reason: str) -> None:
+        pass
+
 
 class NoBudget:
     async def admit(self, spender: Spender) -> None:

@@ -117,6 +117,10 @@ class Engine:
         await self._stack.aclose()
 
     @property
+    def audit(self) -> Audit:
+        return self._services.audit
+
+    @property
     def parts(self) -> EngineParts:
         """What it is made of, for a test that has one part work at once, or no more."""
         return EngineParts(

@@ -391,6 +391,11 @@ class Entry:
     due_at: datetime | None = None
 
 
+def server_log_part(number: int) -> str:
+    """The thread that holds this part of the server's log; the first one has number 1."""
+    return SERVER_LOG if number == 1 else f"{SERVER_LOG}-{number}"
+
+
 def review_key(approval_id: str, audience_key: str) -> str:
     """Sorts as the approvals do; `approval_of` is the way back."""
     return f"{approval_id}@{audience_key}"

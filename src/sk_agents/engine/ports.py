@@ -432,6 +432,10 @@ class Audit(Protocol):
         """Keep what these events say of calls, approvals and grants: the thread's own store does
         not keep them, or cannot list its threads. Raises as `note`."""
 
+    async def deleting(self, thread: Thread, *, who: str | None, reason: str) -> None:
+        """Keep of this thread what must outlive it: that it is deleted, by whom, its chain, and
+        what happened to calls in it. To be called before it is. Raises as `note`."""
+
 
 class Quota(Protocol):
     """How much one user may pile up; a surface sends it along with a command that begins a run."""

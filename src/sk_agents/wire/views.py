@@ -295,7 +295,7 @@ class AuditEntry(WireModel):
 class AuditReport(WireModel):
     """Newest first. `is_cut` says that there are more than were asked for."""
 
-    since: str
+    since: str | None
     entries: list[AuditEntry]
     is_cut: bool = False
 

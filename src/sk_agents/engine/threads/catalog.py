@@ -120,6 +120,17 @@ class ThreadCatalog:
         """
         # A long past takes a while to look at, and is not kept in memory until it is asked for.
         past = await asyncio.to_thread(_whole_past, events)
+        # What they say of calls happened elsewhere, if it did.
+        await self._services.audit.note(
+            Noted(
+                what="importing",
+                who=new.user_id,
+                subject=thread_id,
+                user_id=new.user_id,
+                agent=new.agent or None,
+                details={"events": len(past)},
+            )
+        )
         return (await self._made(thread_id, new, past)).thread
 
     async def label(self, thread_id: str, user_id: str, metadata: Mapping[str, Any]) -> Thread:
@@ -154,7 +165,7 @@ class ThreadCatalog:
                 if run_id is not None:
                     await stop(run_id)
             known = await self._owned(thread_id, user_id)
-            await self._services.audit.note(deletion(known.head, who=user_id))
+            await self._services.audit.deleting(known.head, who=user_id, reason="asked for")
             try:
                 await self._services.store.delete(
                     thread_id, next_seq=known.state.next_seq, incarnation=known.incarnation
@@ -328,24 +339,6 @@ class ThreadCatalog:
         with suppress(NotFound):
             return await self._services.threads.load(entry.thread_id)
         return None
-
-
-def deletion(thread: Thread, *, who: str | None, reason: str = "asked for") -> Noted:
-    """What stays of a thread that is about to be deleted, for the audit: noted before it is."""
-    return Noted(
-        what="deleting",
-        who=who,
-        subject=thread.thread_id,
-        user_id=thread.user_id,
-        agent=thread.agent or None,
-        outcome=reason,
-        digest=thread.chain or None,
-        details={
-            "incarnation": thread.incarnation,
-            "next_seq": thread.next_seq,
-            "surface": thread.surface,
-        },
-    )
 
 
 def _whole_past(events: Sequence[Event]) -> tuple[Event, ...]:
