@@ -53,12 +53,12 @@ class Checkpointer:
             OSError: it is in the log, and not in the file.
         """
         began = self._clock.now()
-        head = await self._log.append(lambda head: [])
+        head = await self._log.append(lambda labels: [])
         since = None if everything or head is None else _time(head.metadata.get(_STATE))
         async for page in _chained_threads(self._store, since - SKEW if since else None):
             await self._log.note(_covered(page))
         covered: list[Event] = [ThreadChanged(metadata={_STATE: began.isoformat()})]
-        head = await self._log.append(lambda head: covered)
+        head = await self._log.append(lambda labels: covered)
         assert head is not None  # something was appended
         signed = self._signer.signed(
             Checkpoint(
@@ -69,7 +69,9 @@ class Checkpointer:
             )
         )
         noted = Noted(what=CHECKPOINT, details=signed.model_dump())
-        await self._log.append(lambda head: [noted, ThreadChanged(metadata={LAST: noted.details})])
+        await self._log.append(
+            lambda labels: [noted, ThreadChanged(metadata={LAST: noted.details})]
+        )
         if self._path is not None:
             await asyncio.to_thread(_append_line, self._path, signed.model_dump_json())
         return signed

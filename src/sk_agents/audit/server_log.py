@@ -18,6 +18,7 @@ from sk_agents.audit.reading import thread_trail
 from sk_agents.audit.trail import ThreadTrail, kept_call
 from sk_agents.engine.events import Event, Noted, ThreadChanged
 from sk_agents.engine.log.commits import Absent, Commit, Committed, Unchanged
+from sk_agents.engine.log.state import merge_metadata
 from sk_agents.engine.models import NewThread, Thread, server_log_part
 from sk_agents.engine.ports import Ids, PortableStore, Store
 from sk_agents.exceptions import (
@@ -52,8 +53,9 @@ MOST_COUNTED = 20
 OTHERS = "others"
 
 
-# What to append, given the head as it is now; nothing if there is nothing to say any more.
-Build = Callable[[Thread | None], Sequence[Event]]
+# What to append, given the log's labels as they are then; nothing if there is nothing to say any
+# more. May be called several times.
+Build = Callable[[Mapping[str, Any]], Sequence[Event]]
 
 
 @dataclass(slots=True)
@@ -96,7 +98,7 @@ class ServerLog:
             await asyncio.gather(self._writer, return_exceptions=True)
 
     async def note(self, *notes: Noted) -> None:
-        await self.append(lambda head: notes)
+        await self.append(lambda labels: notes)
 
     async def keep_calls(self, thread: Thread, events: Sequence[Event]) -> None:
         await self._keep(ThreadTrail(thread).entries(events))
@@ -187,7 +189,7 @@ class ServerLog:
             if not self._is_read:
                 await self._read_on()
             head = self._head
-            events = tuple(event for job in jobs for event in job.build(head))
+            events = _built(jobs, head.metadata if head is not None else {})
             if not events:
                 return head
             try:
@@ -263,14 +265,26 @@ class ServerLog:
 _NEW = NewThread(user_id=_USER_ID, surface=SURFACE)
 
 
+def _built(jobs: Sequence[Job], labels: Mapping[str, Any]) -> tuple[Event, ...]:
+    """Each job sees what those before it have changed."""
+    events: list[Event] = []
+    labels = dict(labels)
+    for job in jobs:
+        for event in job.build(labels):
+            events.append(event)
+            if isinstance(event, ThreadChanged):
+                labels = merge_metadata(labels, event.metadata)
+    return tuple(events)
+
+
 def remembered(name: str, value: Mapping[str, str]) -> Build:
     """Notes of how a table differs from what the log says it was, and what it is from now on.
 
     A note is called `<name>_changed`, is about one key, and says what became of it.
     """
 
-    def build(head: Thread | None) -> list[Event]:
-        known: Any = head.metadata.get(name) if head is not None else None
+    def build(labels: Mapping[str, Any]) -> list[Event]:
+        known: Any = labels.get(name)
         before: Mapping[str, str] = known if isinstance(known, dict) else {}
         if before == value:
             return []

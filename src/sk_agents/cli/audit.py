@@ -7,8 +7,8 @@ import getpass
 import json
 import re
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -23,10 +23,8 @@ from sk_agents.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
     from sk_agents.audit.checkpoints import Verifier
-    from sk_agents.audit.server_log import ServerLog
     from sk_agents.audit.verification import Verification
     from sk_agents.config.settings import Settings
-    from sk_agents.engine.ports import PortableStore
     from sk_agents.wire.views import AuditEntry
 
 EXITS = (
@@ -96,19 +94,17 @@ def export(
       teal audit export --since 2026-11-01 > november.jsonl
       teal audit export --user alice --agent helper --format csv --output alice.csv
     """
-    from sk_agents.audit.reading import AuditQuery, trail  # noqa: PLC0415
-    from sk_agents.engine.events import Noted  # noqa: PLC0415
+    from sk_agents.audit.reading import AuditQuery  # noqa: PLC0415
+    from sk_agents.audit.store_audit import opened_audit  # noqa: PLC0415
+    from sk_agents.config.settings import load_settings  # noqa: PLC0415
+    from sk_agents.wiring import build_stores  # noqa: PLC0415
 
     async def work() -> Exit:
-        from sk_agents.config.settings import load_settings  # noqa: PLC0415
-
-        async with _opened(load_settings((), store=store)) as (opened, log):
-            asked = {"since": since.isoformat() if since else None, "user": user, "agent": agent}
-            details = {name: value for name, value in asked.items() if value is not None}
-            await log.note(Noted(what="audit_exporting", who=_operator(), details=details))
+        settings = load_settings((), store=store)
+        async with opened_audit(build_stores(settings).main) as opened:
             with _written_to(output) as file:
                 lines = Lines(file, form)
-                async for entry in trail(opened, AuditQuery(since, user, agent)):
+                async for entry in opened.exported(AuditQuery(since, user, agent), _operator()):
                     lines.write(entry)
         return Exit.DONE
 
@@ -145,8 +141,9 @@ def verify(
       teal audit verify --checkpoints /mnt/worm/teal.jsonl --public-key audit.key.pub
     """
     from sk_agents.audit.checkpoints import read_checkpoints  # noqa: PLC0415
-    from sk_agents.audit.verification import verify as verified  # noqa: PLC0415
+    from sk_agents.audit.store_audit import opened_audit  # noqa: PLC0415
     from sk_agents.config.settings import load_settings  # noqa: PLC0415
+    from sk_agents.wiring import build_stores  # noqa: PLC0415
 
     progress = Progress()
 
@@ -154,12 +151,9 @@ def verify(
         settings = load_settings((), store=store)
         kept = [one for path in checkpoints or () for one in read_checkpoints(path)]
         keys = _public_keys(settings, public_key or [])
-        async with _opened(settings) as (opened, _):
-            result = await verified(
-                opened,
-                kept=kept,
-                keys=keys,
-                told=lambda done, of: progress.told("verified", done, of),
+        async with opened_audit(build_stores(settings).main) as opened:
+            result = await opened.verified(
+                kept, keys, lambda done, of: progress.told("verified", done, of)
             )
         progress.end()
         if as_json:
@@ -187,20 +181,18 @@ def checkpoint(
     Examples:
       teal audit checkpoint >> /mnt/worm/teal.jsonl
     """
+    from sk_agents.audit.store_audit import opened_audit  # noqa: PLC0415
     from sk_agents.config.settings import load_settings  # noqa: PLC0415
+    from sk_agents.wiring import build_stores, checkpoint_plan  # noqa: PLC0415
 
     async def work() -> Exit:
-        from sk_agents.audit.checkpointing import Checkpointer  # noqa: PLC0415
-        from sk_agents.engine.defaults import SystemClock  # noqa: PLC0415
-        from sk_agents.wiring import build_stores, checkpoint_plan  # noqa: PLC0415
-
         settings = load_settings((), store=store)
-        plan = checkpoint_plan(settings, build_stores(settings).main)
+        main = build_stores(settings).main
+        plan = checkpoint_plan(settings, main)
         if plan is None:
             raise ConfigurationError("TA_AUDIT_KEY_FILE is not set; `teal audit key` makes a key")
-        async with _opened(settings) as (opened, log):
-            writer = Checkpointer(opened, log, plan.signer, SystemClock(), plan.path)
-            signed = await writer.write(everything=everything)
+        async with opened_audit(main) as opened:
+            signed = await opened.sign(plan.signer, plan.path, everything=everything)
         typer.echo(signed.model_dump_json())
         return Exit.DONE
 
@@ -254,21 +246,6 @@ def _cell(value: object) -> object:
     if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
         return f"'{value}"
     return value
-
-
-@asynccontextmanager
-async def _opened(settings: Settings) -> AsyncIterator[tuple[PortableStore, ServerLog]]:
-    """Raises ConfigurationError: the store keeps nothing that could be read here."""
-    from sk_agents.audit.server_log import ServerLog  # noqa: PLC0415
-    from sk_agents.engine.defaults import RandomIds  # noqa: PLC0415
-    from sk_agents.engine.ports import PortableStore  # noqa: PLC0415
-    from sk_agents.wiring import build_stores  # noqa: PLC0415
-
-    store = build_stores(settings).main
-    if not isinstance(store, PortableStore):
-        raise ConfigurationError(f"{store} keeps nothing that could be read here")
-    async with store as opened, ServerLog(opened, RandomIds()) as log:
-        yield opened, log
 
 
 @contextmanager
