@@ -178,6 +178,11 @@ class Chain(Generic[Mark]):
         assert self.mark is not None
         return self.mark
 
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether a caller is going to be told so."""
+        return any(isinstance(outcome, Committed) for _, outcome in self.outcomes)
+
     def add(self, job: Job[Mark], admission: Admission) -> None:
         self.head, self.is_changed = admission.thread, True
         if admission.events and job.commit is not None:
@@ -347,7 +352,8 @@ class CommitWriter(ABC, Generic[Mark]):
         changed = [chain for chain in chains.values() if chain.is_changed]
         try:
             won = await self._send(changed) if changed else {}
-            await self._secure(has_written=bool(won))
+            if any(chain.has_succeeded for chain in chains.values()):
+                await self._secure(has_written=bool(won))
         except NotStorable as error:
             await self._write_apart(group, error)
         except DecideAgain:

@@ -32,6 +32,8 @@ class Kind:
     encrypting: str | None = None
 
 
+REDIS_GROUPS = ("redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
+
 STORES = {
     "memory": Kind("sk_agents.persistence.memory.store", "MemoryStore", "memory:"),
     "ephemeral": Kind("sk_agents.persistence.memory.store", "EphemeralStore", "ephemeral:"),
@@ -56,6 +58,17 @@ STORES = {
         is_server=True,
         encrypting="sk_agents.persistence.postgres.encrypting",
     ),
+    **dict.fromkeys(
+        # With TLS; by sentinels; a cluster.
+        ("redis", "rediss", *REDIS_GROUPS),
+        Kind(
+            "sk_agents.persistence.redis.store",
+            "RedisStore",
+            "redis://host:6379/0",
+            is_server=True,
+            encrypting="sk_agents.persistence.redis.encrypting",
+        ),
+    ),
     "dynamodb": Kind(
         "sk_agents.persistence.dynamodb.store",
         "DynamoStore",
@@ -65,7 +78,7 @@ STORES = {
         encrypting="sk_agents.persistence.dynamodb.encrypting",
     ),
 }
-SUPPORTED = ", ".join(kind.form for kind in STORES.values())
+SUPPORTED = ", ".join(dict.fromkeys(kind.form for kind in STORES.values()))
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
