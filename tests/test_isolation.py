@@ -20,7 +20,16 @@ PACKAGE = "sk_agents"
 SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
 
 SURFACES = {"chats", "skagents", "tealagents", "todo_chat"}
-BACK_ROOMS = {"authorization", "hitl", "llm", "persistence", "signals", "spending", "tools"}
+BACK_ROOMS = {
+    "audit",
+    "authorization",
+    "hitl",
+    "llm",
+    "persistence",
+    "signals",
+    "spending",
+    "tools",
+}
 WORDS = {
     "exceptions",
     "interactions",
@@ -52,6 +61,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "__main__": {"cli"},
     "cli": {
         "app",
+        "audit",
         "authorization.access_keys",
         "authorization.issuer",
         "authorization.request_authorizer",
