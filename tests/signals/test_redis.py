@@ -30,7 +30,7 @@ async def test_server_that_was_killed_is_found_again(monkeypatch: pytest.MonkeyP
             async with here.subscribe("t") as near:
                 here.notify("t")
                 assert await near.wait(BOUND)
-            await asyncio.to_thread(server.start)
+            server.start()
             for messages in each:
                 await heard(messages)
             async with there.subscribe("t") as far:
