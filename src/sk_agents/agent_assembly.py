@@ -280,6 +280,7 @@ class _AgentBuilder:
                 api=spec.api,
                 api_version=spec.api_version,
                 options=model_options(spec, file.path.parent, environ),
+                sees_images=spec.sees_images,
             )
             custom = self._custom.model(spec.model, spec.name) if self._custom else None
             if custom is not None:

@@ -60,11 +60,26 @@ async def test_all_parts_of_a_result_become_text(way: Running) -> None:
     text = (await result(way.box, "mcp_friendly-parts")).content
     assert text.splitlines() == [
         "hello",
-        "[image: image/png, 3 bytes, not shown]",
+        "[file: application/octet-stream, 3 bytes]",
         "[resource note://1]",
         "a note",
         "[resource https://example.com/x (page)]",
     ]
+
+
+async def test_pictures_sounds_and_files_are_attachments(way: Running) -> None:
+    found = await result(way.box, "mcp_friendly-media")
+    assert found.content.splitlines() == [
+        "[picture: image/png, 46 bytes]",
+        "[audio: audio/wav, 3 bytes]",
+        "[resource file:///plots/a.png]",
+        "[picture a.png: image/png, 46 bytes]",
+    ]
+    picture, sound, file = found.attachments
+    assert picture.is_picture and file.is_picture and not sound.is_picture
+    assert (picture.uri, file.name) == (file.uri, "a.png")
+    (link,) = (await result(way.box, "mcp_friendly-parts")).attachments[1:]
+    assert (link.uri, link.name, link.is_link) == ("https://example.com/x", "page", True)
 
 
 async def test_structured_result_is_told_as_json(way: Running) -> None:

@@ -203,6 +203,14 @@ def chat_operations(resources: ChatResources, context: ContextSource) -> list[Op
             depends=(cursor_parameters,),
         ),
         _interactions(
+            "GET",
+            f"{INTERACTION}/attachments/{{call_id}}/{{number}}",
+            interactions.attachment,
+            (*ALWAYS, 404),
+            outcome="The attachment, as it is.",
+            media_type="application/octet-stream",
+        ),
+        _interactions(
             "POST",
             f"{INTERACTION}/approve",
             interactions.approve,
@@ -215,6 +223,7 @@ def chat_operations(resources: ChatResources, context: ContextSource) -> list[Op
             example=_PROCESSED,
         ),
         _interactions("POST", f"{INTERACTION}/cancel", interactions.cancel, (*ALWAYS, 404, 409)),
+        _interactions("GET", "/interactions/{interaction_id}", interactions.find, (*ALWAYS, 404)),
         _approvals("GET", "/approvals", approvals.inbox, ALWAYS, roles=DECIDERS),
         _approvals(
             "GET", "/approvals/{approval_id}", approvals.read, (*ALWAYS, 404), roles=DECIDERS

@@ -32,6 +32,7 @@ from sk_agents.wire.views import (
     ChatSummary,
     ChatView,
     FilledPrompt,
+    FoundInteraction,
     GrantView,
     InteractionView,
     McpSignInList,
@@ -227,6 +228,13 @@ class Chat:
         path = path_of("chats", self.id, "interactions", interaction_id)
         return await self._connection.read(ReadInteraction, ServerRequest("GET", path))
 
+    async def attachment(self, interaction_id: str, call_id: str, number: int = 0) -> bytes:
+        """What a tool returned beside its text: the `number`th of the attachments that its
+        `tool_result` names."""
+        place = ("interactions", interaction_id, "attachments", call_id, str(number))
+        request = ServerRequest("GET", path_of("chats", self.id, *place), is_json=False)
+        return bytes(await self._connection.call(request) or b"")
+
     async def branches(self) -> BranchList:
         path = path_of("chats", self.id, "branches")
         return await self._connection.read(BranchList, ServerRequest("GET", path))
@@ -369,6 +377,11 @@ class TealClient:
     def chats(self, text: str | None = None) -> AsyncGenerator[ChatSummary, None]:
         """All chats, those changed last first; with `text`, those in which it was said."""
         return self._all("chats", ChatSummary, {} if text is None else {"q": text})
+
+    async def find(self, interaction_id: str) -> FoundInteraction:
+        """One of your interactions, in whichever chat it is: `chat_id` says in which."""
+        path = path_of("interactions", interaction_id)
+        return await self._connection.read(FoundInteraction, ServerRequest("GET", path))
 
     def approvals(self) -> AsyncGenerator[ApprovalView, None]:
         """Every call that waits for a decision, in your chats or by you as an approver; of one

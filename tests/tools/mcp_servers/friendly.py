@@ -19,6 +19,8 @@ from mcp.server.mcpserver.prompts import Prompt
 from mcp.server.mcpserver.prompts.base import AssistantMessage, Message, UserMessage
 from mcp.server.mcpserver.resources import TextResource
 from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
     EmbeddedResource,
     ImageContent,
     LoggingLevel,
@@ -81,6 +83,25 @@ async def parts() -> list[TextContent | ImageContent | EmbeddedResource | Resour
             type="resource", resource=TextResourceContents(uri="note://1", text="a note")
         ),
         ResourceLink(type="resource_link", name="page", uri="https://example.com/x"),
+    ]
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + b"\0\0\0\x01" * 2 + b"a picture of one pixel"
+
+
+@server.tool()
+async def media() -> list[ImageContent | AudioContent | EmbeddedResource]:
+    """A picture, a sound and a file."""
+    data = base64.b64encode(PICTURE).decode()
+    return [
+        ImageContent(type="image", data=data, mime_type="image/png"),
+        AudioContent(type="audio", data="AAAA", mime_type="audio/wav"),
+        EmbeddedResource(
+            type="resource",
+            resource=BlobResourceContents(
+                uri="file:///plots/a.png", mime_type="image/png", blob=data
+            ),
+        ),
     ]
 
 
