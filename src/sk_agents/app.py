@@ -18,7 +18,8 @@ from sk_agents.agent_assembly import ServedAgent
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
 from sk_agents.authorization.roles import read_role_map
 from sk_agents.chats.requests import ChatResources
-from sk_agents.chats.routes import chat_operations
+from sk_agents.chats.routes import chat_operations, sign_in_operations
+from sk_agents.chats.sign_ins import SignInEndpoints
 from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
 from sk_agents.config.foreign_variables import check_foreign_variables
 from sk_agents.config.settings import Settings, environment, export_environment, load_settings
@@ -38,7 +39,9 @@ from sk_agents.wiring import (
     build_authorizer,
     build_context,
     build_parts,
+    build_sign_ins,
     open_engines,
+    sign_in_document,
     stream_census,
 )
 
@@ -116,6 +119,8 @@ def create_app(
         parts.spending.ledger.rows,
     )
     app.add_operations(chat_operations(chats, build_context(parts.agents)))
+    sign_ins = SignInEndpoints(chats, build_sign_ins(parts), settings.public_url, sign_in_document)
+    app.add_operations(sign_in_operations(sign_ins))
     app.add_operations(todo_chat_operations(list(parts.agents)))
     for file in agents:
         _add_agent_routes(app, file, settings)

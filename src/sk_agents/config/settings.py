@@ -97,6 +97,9 @@ def _host(value: str) -> str:
     return value.lower()
 
 
+_PUBLIC_URL = re.compile(r"https?://[A-Za-z0-9._-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
+
+
 def _origin(value: str) -> str:
     # There is no `*`: it would let every page on the web in.
     if not _ORIGIN.fullmatch(value.lower()):
@@ -135,6 +138,14 @@ Origins = Annotated[
     tuple[Annotated[str, AfterValidator(_origin)], ...] | None, NoDecode, BeforeValidator(_split)
 ]
 
+
+def _public_url(value: str | None) -> str | None:
+    if value is not None and not _PUBLIC_URL.fullmatch(value):
+        raise ValueError("must be like https://name or https://name:port/path")
+    return value.rstrip("/") if value is not None else None
+
+
+PublicUrl = Annotated[str | None, AfterValidator(_public_url)]
 
 KEPT_UNTIL_OLD = ("completed", "failed", "cancelled", "idle", "expired")
 
@@ -204,6 +215,11 @@ class Settings(BaseSettings):
         None,
         description="Names, without ports, by which clients may call this server; `*` for any. "
         "Unset: any, but only `localhost` and loopback addresses if it listens on loopback.",
+    )
+    public_url: PublicUrl = Field(
+        None,
+        description="How browsers reach this server, as `https://name`: users who sign in at an "
+        "MCP server come back to it. Unset: as the request that began it did.",
     )
     allowed_origins: Origins = Field(
         None, description="Other web sites whose pages may use this server, as `https://name:port`."

@@ -350,6 +350,10 @@ class Toolbox(Protocol):
             ToolError: it breaks the schema. The text names the field, for the person who answers.
         """
 
+    async def sign_ins(self, names: Collection[str], user_id: str) -> Mapping[str, str]:
+        """Of these tools, those that cannot run before this user has signed in somewhere, and where
+        that is, by a name that the user knows. A tool run all the same says so to the model."""
+
     async def preview(self, call: ToolCall, context: ToolContext) -> str | None:
         """For an approval: what the call would change now, or why it would fail; `None` if its
         arguments show it."""
