@@ -18,15 +18,18 @@ from sk_agents.engine.defaults import RandomIds
 from sk_agents.engine.events import (
     ApprovalDecided,
     ApprovalRequested,
+    Beginning,
     BranchChanged,
     Compacted,
     Event,
     GrantChanged,
     Imported,
+    LateResult,
     ReviewExtended,
     RunQueued,
     RunStarted,
     ThreadChanged,
+    ToolFinished,
     ToolStarted,
     Unrecognised,
     VoteCast,
@@ -121,7 +124,10 @@ def _events(document: Archive) -> Iterator[Event]:
 
 
 def _kept(event: Event) -> Event:
-    """Of a chat's labels only the title is its own."""
+    """Of a chat's labels only the title is its own; what placeholders stand for leaves with no
+    document, and comes with none."""
+    if isinstance(event, Beginning | ToolFinished | LateResult) and event.secrets:
+        return event.model_copy(update={"secrets": None})
     if not isinstance(event, ThreadChanged):
         return event
     title = event.metadata.get(TITLE)

@@ -45,6 +45,7 @@ from sk_agents.engine.models import (
 )
 from sk_agents.engine.run.redacting import redacted_attachment, redacted_shown
 from sk_agents.engine.run.run_context import RunContext
+from sk_agents.engine.run.vault import keeping, new_secrets, opened
 from sk_agents.engine.services import STORE_TROUBLE, Services
 from sk_agents.engine.turns import Question, ToolChunk, ToolContext, ToolResult, ToolSpec, printable
 from sk_agents.exceptions import Conflict, NotFound, StateCorrupt, ToolError, ToolInterrupted
@@ -99,7 +100,8 @@ async def execute(
     else:
         text = f"The tool did not finish within {spec.timeout:g} seconds."
         outcome, result = "error", ToolResult(text)
-    redaction = context.agent.redaction
+    services, secrets = context.services, context.known.state.secrets
+    redaction = keeping(context.agent.redaction, secrets, services.ids)
     text, extra_data = printable(result.content), _plain(result.extra_data)
     attachments, left_out = _kept(result.attachments, context.agent.limits)
     if redaction is not None:
@@ -122,6 +124,7 @@ async def execute(
         usage=result.usage,
         extra_data=extra_data,
         attachments=attachments or None,
+        secrets=new_secrets(redaction),
     )
 
 
@@ -166,10 +169,12 @@ async def _collect(
         ask=questions.ask,
     )
     result: ToolResult | None = None
-    redaction = context.agent.redaction
+    secrets = context.known.state.secrets
+    redaction = keeping(context.agent.redaction, secrets, context.services.ids)
     output = redaction.stream() if redaction is not None else None
+    true_call = opened(context.agent.redaction, wanted, secrets)
     failpoint("tool_dispatched")
-    async with aclosing(context.agent.toolbox.run(wanted, tool_context)) as pieces:
+    async with aclosing(context.agent.toolbox.run(true_call, tool_context)) as pieces:
         async for piece in pieces:
             if isinstance(piece, ToolChunk):
                 text = output.feed(piece.content) if output is not None else piece.content
@@ -355,6 +360,7 @@ async def _attached(services: Services, thread_id: str, finished: ToolFinished) 
         call_id=finished.call_id,
         result=finished.result,
         attachments=finished.attachments,
+        secrets=finished.secrets,
     )
     guard = Pending(call.approval.request.approval_id, next_seq=known.state.next_seq)
     await services.commit(known, guard, late)
