@@ -143,3 +143,37 @@ async def test_new_tool_is_withheld_until_the_operator_agrees(way: Running) -> N
         way.box.check(call("mcp_friendly-dance"))
     await way.servers.repin("friendly", "dance")
     assert (await result(way.box, "mcp_friendly-dance")).content == "I can dance"
+
+
+async def test_resources_are_listed_and_read_by_tools(way: Running) -> None:
+    listed = (await result(way.box, "mcp_friendly-list_resources")).content
+    assert "note://first (The first note, text/plain): What was noted first." in listed
+    templates = (await result(way.box, "mcp_friendly-list_resource_templates")).content
+    assert "note://{day}/{number} (daily_note" in templates
+    read = await result(way.box, "mcp_friendly-read_resource", {"uri": "note://monday/3"})
+    assert read.content == "[resource note://monday/3]\nnote 3 of monday"
+
+
+async def test_resource_that_is_not_there_is_an_error_for_the_model(way: Running) -> None:
+    with pytest.raises(ToolError, match="refused the call"):
+        await result(way.box, "mcp_friendly-read_resource", {"uri": "nothing://here"})
+
+
+async def test_new_resources_and_prompts_are_noticed(way: Running) -> None:
+    before = way.status["resources"], way.status["prompts"]
+    await result(way.box, "mcp_friendly-publish", {"name": "fresh"})
+    await until(lambda: (way.status["resources"], way.status["prompts"]) > before)
+    assert "note://fresh" in (await result(way.box, "mcp_friendly-list_resources")).content
+
+
+async def test_server_s_log_messages_are_in_our_log(
+    way: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    await result(way.box, "mcp_friendly-say", {"text": "running hot"})
+
+    def found() -> list[Any]:
+        return [record for record in caplog.records if record.message == "mcp server logs"]
+
+    await until(lambda: bool(found()))
+    (record,) = found()
+    assert (record.levelname, record.server, record.line) == ("WARNING", "friendly", "running hot")

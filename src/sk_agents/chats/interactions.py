@@ -25,6 +25,7 @@ from sk_agents.chats.requests import (
     InteractionId,
     Key,
     chat_request_of,
+    engine_of,
     new_interaction_id,
     request_digest,
 )
@@ -35,11 +36,12 @@ from sk_agents.engine.ports import Quota
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import AttachmentNotFound, RunNotFound
 from sk_agents.http.body import body_of
+from sk_agents.http.caller import RequestCaller
 from sk_agents.http.ids import idempotency_key
 from sk_agents.http.limits import HeldStream
 from sk_agents.http.sse import EventStream
 from sk_agents.wire.requests import EditInteraction, NamedDecision, Regenerate, StartInteraction
-from sk_agents.wire.views import Cancelling, InteractionView, Processed
+from sk_agents.wire.views import Cancelling, FoundInteraction, InteractionView, Processed
 
 TITLE_LENGTH = 80
 
@@ -134,6 +136,22 @@ class InteractionEndpoints:
         known, run = await _found(chat, interaction_id)
         visible = run in known.state.branch()
         return interaction_view(known.head, known.state, run, visible=visible)
+
+    async def find(
+        self, request: Request, caller: RequestCaller, interaction_id: str
+    ) -> FoundInteraction:
+        """One of the caller's interactions, in whichever chat it is."""
+        engine = engine_of(request.scope)
+        entry = await engine.catalog.run(interaction_id)
+        if entry is None or entry.user_id != caller.user_id:
+            raise RunNotFound(run_id=interaction_id)
+        known = await engine.thread(entry.thread_id, caller.user_id)
+        run = known.state.runs.get(interaction_id)
+        if run is None or known.head.surface != SURFACE:
+            raise RunNotFound(run_id=interaction_id)
+        visible = run in known.state.branch()
+        view = interaction_view(known.head, known.state, run, visible=visible, with_state=False)
+        return FoundInteraction(**dict(view), chat_id=known.head.wire_id)
 
     async def events(self, request: Request, chat: Chat, interaction_id: InteractionId) -> Response:
         """Its events from the beginning, or after `Last-Event-ID` or `after`; then as they come.

@@ -326,6 +326,26 @@ class RunEnded(ThreadEvent):
     usage: Usage = Usage()
 
 
+class Noted(ThreadEvent):
+    """What happened at the server and belongs to no other thread: in the server's own log alone.
+
+    `who` did it; it is about `subject`, a thread, a key, an address; `count` times in all.
+    """
+
+    type: Literal["noted"] = "noted"
+    what: str
+    who: str | None = None
+    who_name: str | None = None
+    role: str | None = None
+    subject: str | None = None
+    user_id: str | None = None
+    agent: str | None = None
+    outcome: str | None = None
+    digest: str | None = None
+    count: int = 1
+    details: dict[str, Any] = {}
+
+
 class Unrecognised(ThreadEvent):
     """An event of a newer version: kept in the log, skipped by this reader."""
 
@@ -357,6 +377,7 @@ KnownEvent = (
     | Imported
     | ThreadChanged
     | RunEnded
+    | Noted
 )
 Event = KnownEvent | Unrecognised
 

@@ -48,6 +48,7 @@ class ToolDefinition:
     is_read_only: bool = False
     is_idempotent: bool = False
     is_destructive: bool = False
+    runs_as_task_only: bool = False
 
     @classmethod
     def of(cls, tool: mcp_types.Tool) -> ToolDefinition:
@@ -60,6 +61,9 @@ class ToolDefinition:
             is_read_only=hints is not None and hints.read_only_hint is True,
             is_idempotent=hints is not None and hints.idempotent_hint is True,
             is_destructive=hints is not None and hints.destructive_hint is True,
+            runs_as_task_only=(
+                tool.execution is not None and tool.execution.task_support == "required"
+            ),
         )
 
     def digest(self, identity: str) -> str:
@@ -274,6 +278,9 @@ class OfferedTools:
     def _digests(self, seen: Sequence[ToolDefinition]) -> dict[str, str]:
         digests: dict[str, str] = {}
         for definition in seen:
+            if definition.runs_as_task_only:
+                self._skip(definition.name, "it runs as a task only, which is not done here")
+                continue
             try:
                 digests.setdefault(definition.name, definition.digest(self._spec.identity))
             except (InvalidInput, RecursionError):
