@@ -36,6 +36,7 @@ from sk_agents.engine.events import (
     VoteWithdrawn,
     event_from,
 )
+from sk_agents.engine.log.blobs import carried
 from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import TERMINAL, Thread
 from sk_agents.exceptions import InvalidInput
@@ -74,8 +75,11 @@ async def archive(
     }
     yield orjson.dumps(head)[:-1] + b',"events":['
     separator = b""
+    taken: set[str] = set()
     async for page in pages:
-        kept = [_kept(event) for event in page if _is_kept(event, ended)]
+        kept = [
+            carried(_kept(event), state.contents, taken) for event in page if _is_kept(event, ended)
+        ]
         if kept:
             yield separator + b",".join(
                 event.model_dump_json(exclude={"seq"}).encode() for event in kept

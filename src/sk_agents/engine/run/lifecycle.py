@@ -24,6 +24,7 @@ from sk_agents.engine.events import (
     ToolFinished,
 )
 from sk_agents.engine.failpoints import failpoint
+from sk_agents.engine.log.blobs import with_references
 from sk_agents.engine.log.commits import Absent, Claim, Commit, Quiet, Unchanged
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL, CallState, NewThread, RunStatus, Usage
@@ -117,7 +118,8 @@ async def create(services: Services, command: StartRun, new: NewThread) -> Known
     started = RunStarted(**_beginning(services, command, redaction), message=command.message)
     lease = Claim(services.owner)
     commit_id = services.next_commit_id()
-    done = await services.send(Commit(command.thread_id, commit_id, Absent(new), (started,), lease))
+    events = with_references((started,), {})
+    done = await services.send(Commit(command.thread_id, commit_id, Absent(new), events, lease))
     failpoint("run_committed")
     known = KnownThread(done.thread)
     await services.learn(known, done)
