@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -60,6 +61,8 @@ MAX_EXTRA = 64 * 1024
 # Of one result.
 MAX_ATTACHMENTS = 32
 MAX_NAME = 256
+# What a result is attached as that was too long for the model.
+WHOLE_OUTPUT = "output.txt"
 # How often a harmless tool is started that breaks off each time.
 MAX_ATTEMPTS = 2
 # An answer given to another instance is looked for this often.
@@ -103,12 +106,16 @@ async def execute(
     services, secrets = context.services, context.known.state.secrets
     redaction = keeping(context.agent.redaction, secrets, services.ids)
     text, extra_data = printable(result.content), _plain(result.extra_data)
-    attachments, left_out = _kept(result.attachments, context.agent.limits)
     if redaction is not None:
         # Before it is cut: the rest of a secret would not be known as one.
         text, extra_data = redaction.text(text), redaction.value(extra_data)
+    whole, limits = text, context.agent.limits
+    text, full_size = _capped(text, limits.tool_result_bytes)
+    attachments, left_out = _kept(result.attachments, limits)
+    if redaction is not None:
         attachments = tuple(redacted_attachment(redaction, one) for one in attachments)
-    text, full_size = _capped(text, context.agent.limits.tool_result_bytes)
+    if full_size is not None:
+        attachments, _ = _kept((*attachments, _as_file(whole, full_size)), limits)
     if wanted.arguments != call.proposal.arguments:
         changed = wanted.arguments if redaction is None else redaction.value(wanted.arguments)
         shown = canonical_json(changed).decode()
@@ -229,6 +236,12 @@ def _capped(text: str, limit: int) -> tuple[str, int | None]:
     kept = encoded[:limit].decode(errors="ignore")
     note = f"\n[cut: the first {limit} of {len(encoded)} bytes are shown]"
     return kept + note, len(encoded)
+
+
+def _as_file(text: str, size: int) -> Attachment:
+    """The whole output, for people: the model is sent a part of it."""
+    uri = f"data:text/plain;base64,{b2a_base64(text.encode(), newline=False).decode()}"
+    return Attachment(media_type="text/plain", uri=uri, size=size, name=WHOLE_OUTPUT)
 
 
 def _kept(
