@@ -389,8 +389,20 @@ class Redaction(Protocol):
     def value(self, value: Any) -> Any:
         """A JSON value with every text in it redacted."""
 
-    def stream(self) -> RedactionStream:
-        """For a text that comes in pieces: a secret may be spread over several."""
+    def stream(self, also: Collection[str] = ()) -> RedactionStream:
+        """For a text that comes in pieces: a secret may be spread over several. `also` are further
+        secrets."""
+
+    @property
+    def keeps_secrets(self) -> bool:
+        """Whether tools get back what was taken out; see `run.vault`."""
+
+    def marked(self, text: str, mark: Callable[[str], str]) -> str:
+        """The text, with `mark` of it in place of each secret that a tool may get back, and the
+        usual mark in place of all others."""
+
+    def opens_for(self, tool: str) -> bool:
+        """Whether a call of this tool gets the secrets that its arguments name."""
 
 
 class Observer(Protocol):
