@@ -24,7 +24,7 @@ from sk_agents.authorization.request_authorizer import RequestAuthorizer
 from sk_agents.config.agent_file import AgentFile
 from sk_agents.config.default_agents import AgentOffer, tour_alone, tour_and_assistant
 from sk_agents.config.settings import Settings, environment
-from sk_agents.config.store_url import own_class_url, store_url
+from sk_agents.config.store_url import completed_url, own_class_url, store_url
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
@@ -200,7 +200,9 @@ def build_stores(settings: Settings) -> Stores:
     codec = store_codec(settings)
     key_ids = codec.keys.ids if codec is not None else ()
     main = open_store(url, codec=codec, password_command=password_command)
-    signals_url = check_signals(settings.signals) if settings.signals is not None else url
+    signals_url = url
+    if settings.signals is not None:
+        signals_url = check_signals(completed_url(settings.signals, settings))
     if settings.persistence_module is None or own_class_url(settings) is not None:
         return Stores(main, main, signals_url, password_command, key_ids)
     if settings.encrypts:
@@ -237,7 +239,11 @@ async def copy_store(
 
 
 def _portable_store(settings: Settings, url: str, codec: EncryptingCodec | None) -> PortableStore:
-    store = open_store(url, codec=codec, password_command=settings.postgres_password_command)
+    store = open_store(
+        completed_url(url, settings),
+        codec=codec,
+        password_command=settings.postgres_password_command,
+    )
     if not isinstance(store, PortableStore):
         raise ConfigurationError(f"{store} keeps nothing that could be copied")
     return store

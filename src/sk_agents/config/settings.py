@@ -52,12 +52,7 @@ CATALOG_PATH = "TA_PLUGIN_CATALOG_PATH"
 
 # The public project's, which no part of this server uses yet.
 _UNUSED_YET = "Of the public project; accepted, and nothing uses it yet."
-UNUSED = frozenset(
-    (
-        *("agent_base_url", "provider_org", "provider_url"),
-        *("redis_host", "redis_port", "redis_db", "redis_ttl", "redis_pwd", "redis_ssl"),
-    )
-)
+UNUSED = frozenset(("agent_base_url", "provider_org", "provider_url"))
 
 _NAME = r"(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])"
 _HOST = re.compile(rf"\*|{_NAME}")
@@ -190,13 +185,15 @@ class Settings(BaseSettings):
         None,
         min_length=1,
         description="Where conversations are kept: `sqlite:///path`, `file:///dir`, `memory:`, "
-        "`postgresql://user@host/database`. Unset: a SQLite file in the user's data folder.",
+        "`postgresql://user@host/database`, `redis://host:6379/0`. "
+        "Unset: a SQLite file in the user's data folder.",
     )
     signals: str | None = Field(
         None,
         min_length=1,
         description="How instances notify each other: `local:` (not at all), or the URL of the "
-        "store or of the database itself, behind a pooler. Unset: the way of the store.",
+        "store, of the database itself, behind a pooler, or of a Redis. Unset: the way of the "
+        "store.",
     )
     postgres_password_command: str | None = Field(
         None,
@@ -505,12 +502,26 @@ class Settings(BaseSettings):
     structured_output_transformer_model: str = Field(
         "gpt-4o", description="Model that shapes answers for models without structured output."
     )
-    redis_host: str | None = Field(None, description=_UNUSED_YET)
-    redis_port: Port = Field(6379, description=_UNUSED_YET)
-    redis_db: int = Field(0, ge=0, description=_UNUSED_YET)
-    redis_ttl: int | None = Field(None, gt=0, description=_UNUSED_YET)
-    redis_pwd: SecretStr | None = Field(None, description=_UNUSED_YET)
-    redis_ssl: Flag = Field(True, description=_UNUSED_YET)
+    redis_host: str | None = Field(
+        None,
+        min_length=1,
+        description="Redis or Valkey server that keeps conversations, if `TA_STORE` is unset or "
+        "`redis:`.",
+    )
+    redis_port: Port = Field(6379, description="Its port.")
+    redis_db: int = Field(0, ge=0, description="The number of its database.")
+    redis_ttl: int | None = Field(
+        None,
+        gt=0,
+        description="Seconds after its last change at which a conversation in Redis is gone, "
+        "whatever still runs or waits in it. Unset: it is kept.",
+    )
+    redis_pwd: SecretStr | None = Field(
+        None, description="The password of a Redis whose URL holds none."
+    )
+    redis_ssl: Flag = Field(
+        True, description="Speak TLS with the server that `TA_REDIS_HOST` names."
+    )
     telemetry_enabled: Flag = Field(False, description="Send traces.")
     otel_endpoint: str | None = Field(None, description="Base URL of an OTLP/HTTP collector.")
     metrics_enabled: Flag | None = Field(
