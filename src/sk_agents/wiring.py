@@ -28,7 +28,9 @@ from sk_agents.config.store_url import own_class_url, store_url
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
+from sk_agents.engine.models import ThreadStatus
 from sk_agents.engine.ports import Clock, PortableStore, Store
+from sk_agents.engine.threads.retention import EXPIRED, Pruned, Pruner, RetentionRules
 from sk_agents.exceptions import ConfigurationError, StoreEncrypted
 from sk_agents.llm.default_model import NoModel, choose_model
 from sk_agents.llm.model_clients import ModelClients
@@ -49,6 +51,7 @@ from sk_agents.spending.streams import StreamCensus
 from sk_agents.spending.usage import UsageLedger
 from sk_agents.telemetry.spans import current_traceparent
 from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
+from sk_agents.tools.mcp.context import McpContext
 from sk_agents.tools.mcp.pins import Pins, pins_path
 from sk_agents.tools.mcp.servers import McpServers
 from sk_agents.tools.openapi.tool import RemoteClients
@@ -104,6 +107,7 @@ class ServerParts:
     telemetry: Telemetry | None
     spending: Spending
     checkpoints: CheckpointPlan | None = None
+    retention: RetentionRules | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,11 @@ class Engines:
 
 def build_authorizer(settings: Settings) -> RequestAuthorizer:
     return AuthorizerFactory(settings).get_authorizer()
+
+
+def build_context(agents: Mapping[str, ServedAgent]) -> McpContext:
+    """What users find at the MCP servers of each agent."""
+    return McpContext({name: served.mcp for name, served in agents.items()})
 
 
 def build_pins(settings: Settings) -> Pins:
@@ -258,6 +267,7 @@ def build_parts(settings: Settings, files: Sequence[AgentFile]) -> ServerParts:
         telemetry,
         build_spending(settings, agents, stores.main),
         checkpoint_plan(settings, stores.main),
+        retention_rules(settings.retention) if settings.retention else None,
     )
 
 
@@ -280,6 +290,42 @@ def checkpoint_plan(settings: Settings, store: Store) -> CheckpointPlan | None:
     return CheckpointPlan(
         signer, settings.audit_checkpoint_seconds, settings.audit_checkpoints_file
     )
+
+
+def retention_rules(ages: Mapping[str, float]) -> RetentionRules:
+    """For how many seconds threads are kept, by status or `expired`, as rules."""
+    by_status = {ThreadStatus(name): age for name, age in ages.items() if name != EXPIRED}
+    return RetentionRules(by_status, ages.get(EXPIRED))
+
+
+async def prune_store(
+    settings: Settings,
+    ages: Mapping[str, float],
+    told: Callable[[int, int], None],
+    *,
+    dry_run: bool = False,
+) -> Pruned:
+    """Remove what has become too old, or only count it.
+
+    Raises:
+        ConfigurationError: the store keeps nothing.
+        StoreError: it cannot be opened.
+    """
+    store = open_store(
+        store_url(settings),
+        codec=store_codec(settings),
+        password_command=settings.postgres_password_command,
+    )
+    if not isinstance(store, PortableStore):
+        raise ConfigurationError(f"{store} keeps nothing that could be removed")
+    done = Pruned()
+    async with store as opened, ServerLog(opened, RandomIds()) as audit:
+        pruner = Pruner(opened, retention_rules(ages), SystemClock(), audit)
+        after: str | None = ""
+        while after is not None:
+            after = await pruner.page(after, done, dry_run=dry_run)
+            told(done.seen, done.removed.total())
+    return done
 
 
 def build_spending(
@@ -446,5 +492,6 @@ async def _open_engine(
         observer=parts.telemetry.observer if parts.telemetry is not None else None,
         budget=parts.spending.budget,
         audit=audit,
+        retention=parts.retention if shared else None,
     )
     return await stack.enter_async_context(engine)

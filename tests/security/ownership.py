@@ -72,7 +72,7 @@ TABLE: Mapping[Kind, tuple[str, ...]] = {
         *(f"{method} {CHAT_ID}" for method in ("GET", "PATCH", "DELETE")),
         *(f"GET {CHAT_ID}/{page}" for page in ("events", "branches", "export")),
         f"POST {CHAT_ID}/branch",
-        *(f"GET {INTERACTION}", f"GET {INTERACTION}/events"),
+        *(f"GET {INTERACTION}", f"GET {INTERACTION}/events", "GET /interactions/{interaction_id}"),
         *(f"POST {INTERACTION}/{do}" for do in ("approve", "cancel", "edit", "regenerate")),
         *("GET /approvals/{approval_id}", "POST /approvals/{approval_id}"),
         "DELETE /approvals/{approval_id}/vote",

@@ -91,8 +91,11 @@ class Progress:
         self._is_open = False
 
     def told(self, what: str, done: int, all_of_them: int) -> None:
+        self.show(f"{what} {done} of {all_of_them}")
+
+    def show(self, line: str) -> None:
         if self._is_shown:
-            typer.echo(f"\r\033[K{what} {done} of {all_of_them}", err=True, nl=False)
+            typer.echo(f"\r\033[K{line}", err=True, nl=False)
             self._is_open = True
 
     def end(self) -> None:

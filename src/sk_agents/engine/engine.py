@@ -30,6 +30,7 @@ from sk_agents.engine.ports import (
     Budget,
     Clock,
     Ids,
+    ListedStore,
     Observer,
     Peers,
     Redaction,
@@ -45,6 +46,7 @@ from sk_agents.engine.run.recovery import Sweeper
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.catalog import RACES, ThreadCatalog
 from sk_agents.engine.threads.known import KnownThread, KnownThreads
+from sk_agents.engine.threads.retention import RetentionKeeper, RetentionRules
 from sk_agents.exceptions import (
     AlreadyTerminal,
     Conflict,
@@ -66,6 +68,7 @@ class EngineParts:
     sweeper: Sweeper
     follower: Follower
     readers: Readers
+    retention: RetentionKeeper | None
 
 
 class Engine:
@@ -85,6 +88,7 @@ class Engine:
         peers: Peers | None = None,
         budget: Budget | None = None,
         audit: Audit | None = None,
+        retention: RetentionRules | None = None,
     ) -> None:
         lease = LeaseKeeper(store, clock, owner, ttl=lease_ttl)
         self._services = Services(
@@ -104,6 +108,9 @@ class Engine:
         self._readers = Readers(
             self._services, self._drivers, self.cancel, disconnect_grace, reader_period
         )
+        self._retention: RetentionKeeper | None = None
+        if retention is not None and isinstance(store, ListedStore):
+            self._retention = RetentionKeeper(self._services, store, retention)
         self._services.on_broken = self.drain
         self._stack = AsyncExitStack()
 
@@ -111,6 +118,8 @@ class Engine:
         lease = self._services.lease
         for part in (lease, self._drivers, self._sweeper, self._follower, self._readers):
             await self._stack.enter_async_context(part)
+        if self._retention is not None:
+            await self._stack.enter_async_context(self._retention)
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -124,7 +133,12 @@ class Engine:
     def parts(self) -> EngineParts:
         """What it is made of, for a test that has one part work at once, or no more."""
         return EngineParts(
-            self._services, self._drivers, self._sweeper, self._follower, self._readers
+            self._services,
+            self._drivers,
+            self._sweeper,
+            self._follower,
+            self._readers,
+            self._retention,
         )
 
     def drain(self) -> None:

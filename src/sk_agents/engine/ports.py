@@ -242,11 +242,16 @@ class StoredRecord:
 
 
 @runtime_checkable
-class PortableStore(Store, Protocol):
-    """A store whose threads can be taken to another one, with every id and every byte."""
+class ListedStore(Store, Protocol):
+    """A store that can list its threads whoever they belong to."""
 
     async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
         """The ids of all threads of all users, damaged ones too, in order, after the id `after`."""
+
+
+@runtime_checkable
+class PortableStore(ListedStore, Protocol):
+    """A store whose threads can be taken to another one, with every id and every byte."""
 
     async def whole_thread(self, thread_id: str) -> tuple[Thread, Sequence[StoredRecord]]:
         """The head and the whole log, as of one moment.

@@ -352,19 +352,30 @@ def _advanced(
         status, runnable = ThreadStatus.WAITING, False
     elif epoch > head.epoch and owner is not None and active is not None:
         status = ThreadStatus.RUNNING
-    return head._replace(
-        owner=owner,
-        epoch=epoch,
-        status=status,
-        active_run=active,
-        head_run=tip,
-        queued=queued,
-        runnable=runnable,
-        recoveries=recoveries,
-        metadata=metadata,
-        next_seq=head.next_seq + len(events),
-        chain=chain,
-        updated_at=now,
+    # Not by `_replace`, which takes three times as long: this is in every commit.
+    return Thread(
+        head.thread_id,
+        head.user_id,
+        head.session_id,
+        head.wire_id,
+        head.surface,
+        head.agent,
+        status,
+        runnable,
+        epoch,
+        owner,
+        head.next_seq + len(events),
+        active,
+        tip,
+        queued,
+        recoveries,
+        metadata,
+        head.created_at,
+        now,
+        head.expires_at,
+        head.incarnation,
+        chain,
+        head.version,
     )
 
 

@@ -90,7 +90,7 @@ class HeadCache:
 
     def put(self, stored: StoredThread) -> None:
         head = unshared(stored.head)
-        self._threads[head.thread_id] = stored._replace(head=head)
+        self._threads[head.thread_id] = StoredThread(stored.no, head, stored.written)
         self._threads.move_to_end(head.thread_id)
         if len(self._threads) > MAX_CACHED_HEADS:
             self._threads.popitem(last=False)
@@ -332,7 +332,7 @@ class SqliteStore:
             written = self._codec.for_new(thread)
             stored = StoredThread(rows.insert_head(db, written, thread), thread, written)
         else:
-            stored = stored._replace(head=thread)
+            stored = StoredThread(stored.no, thread, stored.written)
             rows.update_head(self._cursor, stored)
         if events:
             rows.insert_record(self._cursor, stored, events[0].seq, commit.commit_id, body)
