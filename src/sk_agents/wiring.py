@@ -106,8 +106,8 @@ class ServerParts:
     disconnect_grace: float
     telemetry: Telemetry | None
     spending: Spending
-    checkpoints: CheckpointPlan | None = None
     retention: RetentionRules | None = None
+    checkpoints: CheckpointPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +266,8 @@ def build_parts(settings: Settings, files: Sequence[AgentFile]) -> ServerParts:
         settings.disconnect_grace,
         telemetry,
         build_spending(settings, agents, stores.main),
-        checkpoint_plan(settings, stores.main),
         retention_rules(settings.retention) if settings.retention else None,
+        checkpoint_plan(settings, stores.main),
     )
 
 
@@ -491,7 +491,7 @@ async def _open_engine(
         disconnect_grace=parts.disconnect_grace,
         observer=parts.telemetry.observer if parts.telemetry is not None else None,
         budget=parts.spending.budget,
-        audit=audit,
         retention=parts.retention if shared else None,
+        audit=audit,
     )
     return await stack.enter_async_context(engine)

@@ -87,8 +87,8 @@ class Engine:
         observer: Observer | None = None,
         peers: Peers | None = None,
         budget: Budget | None = None,
-        audit: Audit | None = None,
         retention: RetentionRules | None = None,
+        audit: Audit | None = None,
     ) -> None:
         lease = LeaseKeeper(store, clock, owner, ttl=lease_ttl)
         self._services = Services(
