@@ -353,9 +353,9 @@ async def prune_store(
     )
     if not isinstance(store, PortableStore):
         raise ConfigurationError(f"{store} keeps nothing that could be removed")
-    pruner = Pruner(store, retention_rules(ages), SystemClock())
     done = Pruned()
-    async with store:
+    async with store as opened, ServerLog(opened, RandomIds()) as audit:
+        pruner = Pruner(opened, retention_rules(ages), SystemClock(), audit)
         after: str | None = ""
         while after is not None:
             after = await pruner.page(after, done, dry_run=dry_run)
