@@ -53,10 +53,7 @@ CATALOG_PATH = "TA_PLUGIN_CATALOG_PATH"
 # The public project's, which no part of this server uses yet.
 _UNUSED_YET = "Of the public project; accepted, and nothing uses it yet."
 UNUSED = frozenset(
-    (
-        *("agent_base_url", "provider_org", "provider_url"),
-        *("redis_host", "redis_port", "redis_db", "redis_ttl", "redis_pwd", "redis_ssl"),
-    )
+    (*("redis_host", "redis_port", "redis_db", "redis_ttl", "redis_pwd", "redis_ssl"),)
 )
 
 _NAME = r"(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])"
@@ -442,14 +439,17 @@ class Settings(BaseSettings):
     script_pace: float = Field(
         1.0, ge=0, le=100, description="Factor on the pauses of `scripted/` models; 0 for none."
     )
-    agent_base_url: str = Field(
-        "http://localhost:8000",
-        description=_UNUSED_YET,
+    agent_base_url: str | None = Field(
+        None,
+        min_length=1,
+        description="Address by which clients reach this server, as its interface descriptions "
+        "(`openapi.json`) name it. Unset: the one they were fetched from.",
     )
-    provider_org: str = Field("My Organization", description=_UNUSED_YET)
-    provider_url: str = Field(
-        "http://localhost:8000",
-        description=_UNUSED_YET,
+    provider_org: str | None = Field(
+        None, min_length=1, description="Who provides the agents, for interface descriptions."
+    )
+    provider_url: str | None = Field(
+        None, min_length=1, description="The provider's address, for interface descriptions."
     )
     types_module: str | None = Field(
         None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from sk_agents.engine.commands import OnBusy
 from sk_agents.ska_types import (
@@ -49,8 +49,8 @@ MAX_DECISIONS = 256
 MAX_MESSAGE = 10_000
 
 # One spelling of one id: `uuid.UUID` also takes braces, prefixes, capitals and other digits.
-UUID_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
-Id = Annotated[str, Field(pattern=UUID_PATTERN)]
+UUID_PATTERN = r"^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"
+Id = Annotated[str, Field(pattern=UUID_PATTERN), AfterValidator(str.lower)]
 Action = Literal["approve", "reject"]
 NO_TOKENS = TokenUsage(completion_tokens=0, prompt_tokens=0, total_tokens=0)
 
