@@ -34,7 +34,6 @@ from sk_agents.http.sse import EventStream, Frames, LiveWriter
 from sk_agents.tealagents import handle
 from sk_agents.tealagents.models import (
     UUID_PATTERN,
-    AgentTask,
     HitlResponse,
     RejectedToolResponse,
     RequestFailure,
@@ -43,6 +42,7 @@ from sk_agents.tealagents.models import (
     Session,
     StateIds,
     StateResponse,
+    Task,
     TealAgentsPartialResponse,
     TealAgentsResponse,
     UserMessage,
@@ -254,7 +254,35 @@ class Endpoints(_Endpoint):
         handler, root = self._handler(request.scope), _root(request.scope)
         return _json(await handler.request(caller, request_id, task_id, root))
 
-    async def task(self, request: Request, caller: RequestCaller, task_id: Uuid) -> AgentTask:
+    async def request_stream(
+        self,
+        request: Request,
+        caller: RequestCaller,
+        request_id: Uuid,
+        task_id: TaskQuery = None,
+    ) -> Response:
+        """Read a request that is under way, or was, from its beginning: for a client that lost its
+        stream."""
+        handler = self._handler(request.scope)
+        accepted = await handler.attach(caller, request_id, task_id)
+        return self._attached(request, handler, caller, accepted)
+
+    async def task_stream(self, request: Request, caller: RequestCaller, task_id: Uuid) -> Response:
+        """The same for the request that a task works on, or its last one."""
+        handler = self._handler(request.scope)
+        return self._attached(request, handler, caller, await handler.attach_task(caller, task_id))
+
+    def _attached(
+        self,
+        request: Request,
+        handler: TealAgentsV1Alpha1Handler,
+        caller: RequestCaller,
+        accepted: AcceptedRequest,
+    ) -> Response:
+        stream = self._stream(request.scope, handler, accepted)
+        return HeldStream(limits_of(request).slots, caller.user_id, stream)
+
+    async def task(self, request: Request, caller: RequestCaller, task_id: Uuid) -> Task:
         """A task with everything that was said in it."""
         return await self._handler(request.scope).task(caller, task_id)
 
@@ -317,7 +345,21 @@ def teal_operations(
             "A request, at any time",
             {"answer": RequestState, **read},
         ),
+        (
+            "GET",
+            "/requests/{request_id}/sse",
+            do.request_stream,
+            "Read a request again as it appears",
+            {"events": _events, **read},
+        ),
         ("GET", "/tasks/{task_id}", do.task, "A task", read),
+        (
+            "GET",
+            "/tasks/{task_id}/sse",
+            do.task_stream,
+            "Read the present request of a task as it appears",
+            {"events": _events, **read},
+        ),
         (
             "DELETE",
             "/tasks/{task_id}",
