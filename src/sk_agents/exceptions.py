@@ -11,7 +11,8 @@
     ├── Forbidden                      known, but not allowed
     │   └── InsufficientScope, MissingRole, NotApprover
     ├── NotFound
-    │   └── ThreadNotFound, RunNotFound, ApprovalNotFound, GrantNotFound, VoteNotFound
+    │   └── ThreadNotFound, RunNotFound, ApprovalNotFound, GrantNotFound, VoteNotFound,
+    │       AttachmentNotFound
     ├── InvalidInput                   understood, but not acceptable
     ├── MalformedRequest               not understood
     │   └── CursorAhead, InvalidCursor
@@ -54,6 +55,7 @@
     │   ├── ReplyTooLarge              more than a reply may hold; it was not read to its end
     │   ├── ModelRefused               the provider will not serve this request at all
     │   └── ContextTooLong             the prompt does not fit the model's window
+    ├── UpstreamFailed                 a server that a user reads from is of no use now
     ├── ToolError                      a tool's own words for the model
     │   └── ToolInterrupted            it broke off, and nobody knows what it did
     └── AgentsException                what classes of the public project's users raise; each is
@@ -184,6 +186,10 @@ class ApprovalNotFound(NotFound):
 
 class GrantNotFound(NotFound):
     """There is no such standing approval."""
+
+
+class AttachmentNotFound(NotFound):
+    """There is no such attachment."""
 
 
 class VoteNotFound(NotFound):
@@ -380,6 +386,12 @@ class ContextTooLong(ModelError):
     """The conversation does not fit the model's window."""
 
     code = "llm_context"
+
+
+class UpstreamFailed(TealError):
+    """A server that this one asked for you did not answer as it should."""
+
+    # Users read its message: it names a server as the configuration does, and no host.
 
 
 class ToolError(TealError):

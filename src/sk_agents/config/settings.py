@@ -421,6 +421,19 @@ class Settings(BaseSettings):
         description="Command that prints these keys instead, one a line; it is run without a "
         "shell when the server starts.",
     )
+    audit_key_file: Path | None = Field(
+        None,
+        description="File with the Ed25519 private key that signs checkpoints of the audit log; "
+        "`teal audit key` makes one. Unset: there are no checkpoints.",
+    )
+    audit_checkpoint_seconds: float = Field(
+        3600.0, ge=1, le=7 * 86_400, description="Seconds between two checkpoints."
+    )
+    audit_checkpoints_file: Path | None = Field(
+        None,
+        description="File that gets a line for each checkpoint, to be kept where the server's own "
+        "user cannot change it.",
+    )
     api_key: SecretStr | None = Field(None, description="API key for the model provider.")
     client_cert: Path | None = Field(
         None,
