@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -99,6 +100,8 @@ def create_app(
         title="Teal Agents",
         version=__version__,
         lifespan=lifespan,
+        servers=[{"url": settings.agent_base_url or "/"}],
+        contact=_contact(settings),
         hosts=accepted_hosts(settings.allowed_hosts, settings.host),
         origins=settings.allowed_origins,
         requests=telemetry.requests if telemetry is not None else None,
@@ -181,6 +184,12 @@ def _add_agent_routes(app: TealApp, file: AgentFile, settings: Settings) -> None
             AppV3.run(app, file, settings)
         case other:
             raise AssertionError(f"no API serves {other}")
+
+
+def _contact(settings: Settings) -> dict[str, Any] | None:
+    """Who provides the agents, as far as the operator says."""
+    named = {"name": settings.provider_org, "url": settings.provider_url}
+    return {key: value for key, value in named.items() if value} or None
 
 
 def _agent_view(name: str, served: ServedAgent) -> AgentView:
