@@ -27,6 +27,7 @@ WORDS = {
     "postgres_access",
     "private_files",
     "redaction",
+    "redis_access",
     "ska_types",
     "wire",
     "worker_threads",
@@ -94,6 +95,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "postgres_access": {"exceptions"},
     "private_files": {"exceptions"},
     "redaction": {"config.settings"},
+    "redis_access": {"exceptions"},
     "worker_threads": {"exceptions"},
     "__init__": set(),
 }

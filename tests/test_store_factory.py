@@ -89,5 +89,5 @@ def test_postgresql_url_that_makes_no_sense_is_refused_without_its_words(url: st
 
 
 def test_unknown_scheme_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="'redis'"):
-        open_store("redis://host")
+    with pytest.raises(ConfigurationError, match="'mysql'"):
+        open_store("mysql://host")

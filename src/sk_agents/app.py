@@ -20,7 +20,8 @@ from sk_agents.authorization.roles import read_role_map
 from sk_agents.chats.requests import ChatResources
 from sk_agents.chats.routes import chat_operations
 from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
-from sk_agents.config.settings import Settings, load_settings
+from sk_agents.config.foreign_variables import check_foreign_variables
+from sk_agents.config.settings import Settings, environment, export_environment, load_settings
 from sk_agents.http.account import account_operations
 from sk_agents.http.caller import CallerCheck
 from sk_agents.http.front import TealApp
@@ -33,6 +34,7 @@ from sk_agents.wire.views import AgentView, ToolView
 from sk_agents.wiring import (
     ServerParts,
     build_authorizer,
+    build_context,
     build_parts,
     open_engines,
     stream_census,
@@ -108,7 +110,7 @@ def create_app(
         app.state.limits,
         parts.spending.ledger.rows,
     )
-    app.add_operations(chat_operations(chats))
+    app.add_operations(chat_operations(chats, build_context(parts.agents)))
     app.add_operations(todo_chat_operations(list(parts.agents)))
     for file in agents:
         _add_agent_routes(app, file, settings)
@@ -192,7 +194,10 @@ def __getattr__(name: str) -> FastAPI:
     with _lock:
         if "app" not in globals():
             settings = load_settings()
-            agents = load_agent_files(configured_paths(settings.service_config))
+            configured = configured_paths(settings.service_config)
+            check_foreign_variables(environment(configured))
+            export_environment(configured)
+            agents = load_agent_files(configured)
             globals()["app"] = create_app(settings, agents)
         app: FastAPI = globals()["app"]
         return app

@@ -46,6 +46,7 @@ from sk_agents.spending.streams import StreamCensus
 from sk_agents.spending.usage import UsageLedger
 from sk_agents.telemetry.spans import current_traceparent
 from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
+from sk_agents.tools.mcp.context import McpContext
 from sk_agents.tools.mcp.pins import Pins, pins_path
 from sk_agents.tools.mcp.servers import McpServers
 from sk_agents.tools.openapi.tool import RemoteClients
@@ -118,6 +119,11 @@ class Engines:
 
 def build_authorizer(settings: Settings) -> RequestAuthorizer:
     return AuthorizerFactory(settings).get_authorizer()
+
+
+def build_context(agents: Mapping[str, ServedAgent]) -> McpContext:
+    """What users find at the MCP servers of each agent."""
+    return McpContext({name: served.mcp for name, served in agents.items()})
 
 
 def build_pins(settings: Settings) -> Pins:

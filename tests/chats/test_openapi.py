@@ -51,6 +51,7 @@ GET /chats/{chat_id}/events
 GET /chats/{chat_id}/branches
 POST /chats/{chat_id}/branch
 GET /chats/{chat_id}/export
+GET /chats/{chat_id}/interactions/{interaction_id}/attachments/{call_id}/{number}
 POST /chats/{chat_id}/interactions
 GET /chats/{chat_id}/interactions/{interaction_id}
 GET /chats/{chat_id}/interactions/{interaction_id}/events

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.cli.house import Served, serving, write_agent
 from tests.cli.terminal import Terminal
+from tests.tools.mcp_servers.running import friendly
 
 PROMPT = "you> "
 ASK = "in this chat: "
@@ -432,3 +434,30 @@ def test_tab_completes_commands_and_files(served: Served) -> None:
         terminal.read_until("@zebra.txt")
         terminal.press("\n")
         terminal.read_until("(with zebra.txt)", PROMPT)
+
+
+def test_prompts_are_said_and_resources_attached(tmp_path: Path) -> None:
+    config = write_agent(tmp_path)
+    document = yaml.safe_load(config.read_text())
+    document["spec"]["agent"]["mcp_servers"] = [friendly(tmp_path)]
+    config.write_text(yaml.safe_dump(document))
+    with (
+        serving(tmp_path, str(config), "--store", "memory:") as served,
+        served.terminal("prompted") as terminal,
+    ):
+        begin(terminal, "/prompt")
+        terminal.read_until("friendly", "review", "code tone?", "/prompt SERVER PROMPT")
+        begin(terminal, "/prompt friendly review tone='very kind'")
+        terminal.read_until("code: ")
+        terminal.type("x = 1")
+        terminal.read_until("> Review this in a very kind way:", "You said Review this")
+        begin(terminal, "/prompt friendly nothing")
+        terminal.read_until("no such prompt")
+        begin(terminal, "/resource")
+        terminal.read_until("note://first", "The first note", "note://{day}/{number}")
+        begin(terminal, "/resource friendly note://first")
+        terminal.read_until("attached to your next message: note://first")
+        begin(terminal, "what is it")
+        terminal.read_until("You said what is it", PROMPT)
+        (_, last) = interactions(served, "prompted")
+    assert [item["content"] for item in last["items"]] == ["buy milk"]

@@ -5,7 +5,9 @@ Starting, editing and repeating run all the time: plain ASGI endpoints that read
 
 from __future__ import annotations
 
+import binascii
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from pydantic import TypeAdapter
 from starlette.requests import Request
@@ -29,10 +31,10 @@ from sk_agents.chats.requests import (
 )
 from sk_agents.engine.commands import Accepted, CancelRun, EditRun, StartRun
 from sk_agents.engine.log.state import Run
-from sk_agents.engine.models import NewThread
+from sk_agents.engine.models import Attachment, NewThread
 from sk_agents.engine.ports import Quota
 from sk_agents.engine.threads.known import KnownThread
-from sk_agents.exceptions import RunNotFound
+from sk_agents.exceptions import AttachmentNotFound, RunNotFound
 from sk_agents.http.body import body_of
 from sk_agents.http.caller import RequestCaller
 from sk_agents.http.ids import idempotency_key
@@ -168,6 +170,24 @@ class InteractionEndpoints:
         )
         return HeldStream(self.resources.slots, chat.caller.user_id, stream)
 
+    async def attachment(
+        self, chat: Chat, interaction_id: InteractionId, call_id: str, number: int
+    ) -> Response:
+        """What a tool returned beside its text, as it is.
+
+        A link is not fetched: its address is in the event.
+        """
+        _, run = await _found(chat, interaction_id)
+        call = run.calls.get(call_id)
+        found = (call.finished.attachments if call and call.finished else None) or ()
+        if not 0 <= number < len(found) or found[number].is_link:
+            raise AttachmentNotFound(call_id=call_id)
+        try:
+            return _file_response(found[number])
+        except binascii.Error:
+            # Imported from elsewhere.
+            raise AttachmentNotFound(call_id=call_id) from None
+
     async def approve(
         self, chat: Chat, interaction_id: InteractionId, key: Key, body: NamedDecision
     ) -> Processed:
@@ -194,6 +214,20 @@ async def _found(chat: ChatRequest, interaction_id: str) -> tuple[KnownThread, R
     if run is None:
         raise RunNotFound(run_id=interaction_id)
     return known, run
+
+
+def _file_response(attachment: Attachment) -> Response:
+    """What comes from a tool is no page of ours: it is saved, and runs nothing if it is opened."""
+    name = quote(attachment.name or "attachment", safe="")
+    headers = {
+        "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+        "X-Content-Type-Options": "nosniff",
+        # It never changes.
+        "Cache-Control": "private, max-age=31536000, immutable",
+    }
+    data = binascii.a2b_base64(attachment.uri.partition(",")[2].encode())
+    return Response(data, media_type=attachment.media_type, headers=headers)
 
 
 def _edit(

@@ -8,6 +8,7 @@ from typing import Any
 from sk_agents.chats.approvals import ApprovalEndpoints
 from sk_agents.chats.archive import Archive
 from sk_agents.chats.collection import ChatEndpoints, ImportChat, import_parameter
+from sk_agents.chats.context import ContextEndpoints, ContextSource
 from sk_agents.chats.interactions import (
     EditEndpoint,
     InteractionEndpoints,
@@ -67,10 +68,11 @@ def _chat_events() -> Events:
     return CHAT_FRAMES
 
 
-def chat_operations(resources: ChatResources) -> list[Operation]:
+def chat_operations(resources: ChatResources, context: ContextSource) -> list[Operation]:
     chats = ChatEndpoints(resources)
     interactions = InteractionEndpoints(resources)
     approvals = ApprovalEndpoints()
+    servers = ContextEndpoints(resources, context)
     return [
         # The ones that run all the time come first: routes are tried in their order.
         _starting(
@@ -171,6 +173,14 @@ def chat_operations(resources: ChatResources) -> list[Operation]:
             depends=(cursor_parameters,),
         ),
         _interactions(
+            "GET",
+            f"{INTERACTION}/attachments/{{call_id}}/{{number}}",
+            interactions.attachment,
+            (*ALWAYS, 404),
+            outcome="The attachment, as it is.",
+            media_type="application/octet-stream",
+        ),
+        _interactions(
             "POST",
             f"{INTERACTION}/approve",
             interactions.approve,
@@ -213,6 +223,22 @@ def chat_operations(resources: ChatResources) -> list[Operation]:
             ALWAYS,
             roles=("user", "operator"),
         ),
+        _context("GET", "/prompts", servers.prompts, ALWAYS),
+        _context(
+            "POST",
+            "/prompts/fill",
+            servers.fill,
+            (*BODY, 404, 502),
+            examples={"plain": {"server": "docs", "name": "review", "arguments": {"code": "x"}}},
+        ),
+        _context("GET", "/resources", servers.listing, ALWAYS),
+        _context(
+            "POST",
+            "/resources/read",
+            servers.read,
+            (*BODY, 404, 502),
+            examples={"plain": {"server": "docs", "uri": "file:///handbook.md"}},
+        ),
         _approvals("GET", "/grants", approvals.grants, ALWAYS),
         _approvals(
             "DELETE", "/grants/{grant_id}", approvals.revoke, (*ALWAYS, 404, 409), status=204
@@ -253,4 +279,4 @@ def _of(tag: str) -> Callable[..., Operation]:
 
 
 _chats, _interactions, _approvals = _of("chats"), _of("interactions"), _of("approvals")
-_usage = _of("usage")
+_usage, _context = _of("usage"), _of("context")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import shlex
 import subprocess
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
@@ -40,6 +41,7 @@ from sk_agents.client import (
 )
 from sk_agents.client.teal_client import DecisionOptions, MessageOptions
 from sk_agents.wire.events import Choice, UsageView
+from sk_agents.wire.views import UnavailableServer
 
 T = TypeVar("T")
 
@@ -221,6 +223,8 @@ class ChatSession:
         self.agents = agents
         self.agent: str | None = None
         self.chat: Chat = client.chat(new_chat_id())
+        # What goes with the next message.
+        self.items: list[dict[str, Any]] = []
         self.is_over = False
         self._runner = runner
         self._fold = fold_thinking
@@ -272,12 +276,20 @@ class ChatSession:
         except KeyboardInterrupt:
             self._stop(reader)
 
+    def say(self, message: str, items: Sequence[dict[str, Any]] = ()) -> None:
+        """With what was attached before. It is attached to one message only."""
+        options: MessageOptions = {"agent": self.agent} if self.agent else {}
+        if attached := [*self.items, *items]:
+            options["items"] = attached
+            self.items = []
+        self.run_interaction(self.chat.say(message, **options))
+
     def _handle(self, typed: str) -> None:
         try:
             if typed.startswith("/"):
                 _run_command(self, typed)
             else:
-                self._say(typed)
+                self._say_with_files(typed)
         except TealServerError as error:
             self._print_refusal(error)
         except (ClientError, ValueError) as error:
@@ -287,15 +299,15 @@ class ChatSession:
         except KeyboardInterrupt:
             self.screen.line()
 
-    def _say(self, message: str) -> None:
+    def _say_with_files(self, message: str) -> None:
         """Send it with the files that it names."""
-        options: MessageOptions = {"agent": self.agent} if self.agent else {}
-        if paths := mentioned_files(message):
-            options["items"] = read_items(paths)
+        paths = mentioned_files(message)
+        items = read_items(paths)
+        if paths:
             self.screen.note(f"with {', '.join(one_line(path.name) for path in paths)}")
         for name in missing_files(message):
             self.screen.note(f"there is no file {one_line(name)}; it is sent as a word")
-        self.run_interaction(self.chat.say(message, **options))
+        self.say(message, items)
 
     def _chosen_chat(self) -> str | None:
         """One of the last chats; `None` for a new one."""
@@ -576,6 +588,73 @@ def _new(session: ChatSession, rest: str) -> None:
     session.screen.line(f"A new chat: {session.chat.id}", DIM)
 
 
+def _prompt(session: ChatSession, rest: str) -> None:
+    """List the prompts of the agent's MCP servers, or fill one in and say it."""
+    known = session.wait(session.client.prompts(session.agent))
+    server, _, rest = rest.partition(" ")
+    name, _, given = rest.strip().partition(" ")
+    if not name:
+        session.screen.table(
+            ["server", "prompt", "arguments", "description"],
+            [
+                [
+                    one.server,
+                    one.name,
+                    " ".join(f"{a.name}{'' if a.required else '?'}" for a in one.arguments),
+                    one.description or one.title or "",
+                ]
+                for one in known.prompts
+            ],
+        )
+        _print_unavailable(session, known.unavailable)
+        session.screen.line("/prompt SERVER PROMPT [ARGUMENT=VALUE ...] says one.", DIM)
+        return
+    prompt = next((p for p in known.prompts if (p.server, p.name) == (server, name)), None)
+    if prompt is None:
+        session.screen.line("There is no such prompt; /prompt lists them.", BAD)
+        return
+    arguments = dict(_pair(word) for word in shlex.split(given))
+    for argument in prompt.arguments:
+        if argument.required and argument.name not in arguments:
+            about = f" ({one_line(argument.description)})" if argument.description else ""
+            typed = session.keyboard.answer(f"{one_line(argument.name)}{about}: ")
+            arguments[argument.name] = typed.strip()
+    filled = session.wait(session.client.fill_prompt(server, name, arguments, agent=session.agent))
+    session.screen.line(f"> {filled.user_message}")
+    session.say(filled.user_message, [item.model_dump() for item in filled.items])
+
+
+def _pair(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals:
+        raise ValueError(f"{word}: write ARGUMENT=VALUE, a value with spaces in quotes")
+    return name, value
+
+
+def _resource(session: ChatSession, rest: str) -> None:
+    """List what the agent's MCP servers have to read, or attach something of it."""
+    server, _, uri = rest.partition(" ")
+    if not uri.strip():
+        known = session.wait(session.client.resources(session.agent))
+        rows = [[r.server, r.uri, r.title or r.name, r.mime_type or ""] for r in known.resources]
+        rows += [
+            [t.server, t.uri_template, t.title or t.name, t.mime_type or ""]
+            for t in known.templates
+        ]
+        session.screen.table(["server", "address", "name", "type"], rows)
+        _print_unavailable(session, known.unavailable)
+        session.screen.line("/resource SERVER ADDRESS attaches one to your next message.", DIM)
+        return
+    read = session.wait(session.client.read_resource(server, uri.strip(), agent=session.agent))
+    session.items += [item.model_dump() for item in read.items]
+    session.screen.note(f"attached to your next message: {one_line(uri.strip())}")
+
+
+def _print_unavailable(session: ChatSession, servers: Sequence[UnavailableServer]) -> None:
+    for one in servers:
+        session.screen.line(f"✗ {one_line(one.server)}: {one_line(one.reason)}", BAD)
+
+
 def _quit(session: ChatSession, rest: str) -> None:
     session.is_over = True
 
@@ -606,6 +685,12 @@ COMMANDS: Mapping[str, Command] = {
     "model": Command(_model, "/model [NAME]", "list the models, or choose an agent by its model"),
     "cost": Command(_cost, "/cost", "show what this chat has used"),
     "chats": Command(_chats, "/chats [N|TEXT]", "list the last chats, find some, continue one"),
+    "prompt": Command(
+        _prompt, "/prompt [SERVER PROMPT ...]", "list prompts of MCP servers, or say one"
+    ),
+    "resource": Command(
+        _resource, "/resource [SERVER ADDRESS]", "list what MCP servers have, or attach it"
+    ),
     "title": Command(_title, "/title [TEXT]", "show or change the chat's title"),
     "new": Command(_new, "/new", "begin a new chat"),
     "quit": Command(_quit, "/quit", "leave; a running answer is not lost"),

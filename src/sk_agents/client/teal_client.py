@@ -31,11 +31,15 @@ from sk_agents.wire.views import (
     BranchList,
     ChatSummary,
     ChatView,
+    FilledPrompt,
     FoundInteraction,
     GrantView,
     InteractionView,
     MeView,
     Processed,
+    PromptList,
+    ResourceItems,
+    ResourceList,
     UsageReport,
 )
 
@@ -222,6 +226,13 @@ class Chat:
         path = path_of("chats", self.id, "interactions", interaction_id)
         return await self._connection.read(ReadInteraction, ServerRequest("GET", path))
 
+    async def attachment(self, interaction_id: str, call_id: str, number: int = 0) -> bytes:
+        """What a tool returned beside its text: the `number`th of the attachments that its
+        `tool_result` names."""
+        place = ("interactions", interaction_id, "attachments", call_id, str(number))
+        request = ServerRequest("GET", path_of("chats", self.id, *place), is_json=False)
+        return bytes(await self._connection.call(request) or b"")
+
     async def branches(self) -> BranchList:
         path = path_of("chats", self.id, "branches")
         return await self._connection.read(BranchList, ServerRequest("GET", path))
@@ -388,6 +399,39 @@ class TealClient:
         """Who you are to the server."""
         return await self._connection.read(MeView, ServerRequest("GET", path_of("me")))
 
+    async def prompts(self, agent: str | None = None) -> PromptList:
+        """The prompts that the MCP servers of the agent offer."""
+        return await self._connection.read(
+            PromptList, ServerRequest("GET", path_of("prompts"), query=_agent_query(agent))
+        )
+
+    async def fill_prompt(
+        self,
+        server: str,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        agent: str | None = None,
+    ) -> FilledPrompt:
+        """The prompt as a message to say: its text, and its `items`."""
+        body = {"server": server, "name": name, "arguments": dict(arguments or {}), "agent": agent}
+        request = ServerRequest("POST", path_of("prompts", "fill"), body)
+        return await self._connection.read(FilledPrompt, request)
+
+    async def resources(self, agent: str | None = None) -> ResourceList:
+        """What the MCP servers of the agent have to read."""
+        return await self._connection.read(
+            ResourceList, ServerRequest("GET", path_of("resources"), query=_agent_query(agent))
+        )
+
+    async def read_resource(
+        self, server: str, uri: str, *, agent: str | None = None
+    ) -> ResourceItems:
+        """What a resource holds: `items` of a message."""
+        body = {"server": server, "uri": uri, "agent": agent}
+        request = ServerRequest("POST", path_of("resources", "read"), body)
+        return await self._connection.read(ResourceItems, request)
+
     async def usage(self, since: date | None = None, *, all_users: bool = False) -> UsageReport:
         """What models have used for you since that day, or 30 days ago; for all users if you are
         an operator."""
@@ -485,3 +529,7 @@ def decision_request(
     if isinstance(approval, ApprovalRequired):
         body["approval_id"] = approval.approval_id
     return ServerRequest("POST", path, body, headers={"Idempotency-Key": str(uuid4())})
+
+
+def _agent_query(agent: str | None) -> dict[str, str]:
+    return {} if agent is None else {"agent": agent}

@@ -1,12 +1,14 @@
 """The environment, read once: every `TA_*` variable is a field of `Settings`.
 
-Sources, strongest first: arguments (command-line flags), the real environment, `.env` in the
-current directory, `.env` beside the agent file. An empty value counts as not set. Messages name
-the variable and never repeat its value, which may be a secret.
+Sources, strongest first: arguments (command-line flags), `TA_ENV_STORE` (a JSON object of
+variables), the real environment, `.env` in the current directory, `.env` beside the agent file. An
+empty value counts as not set. Messages name the variable and never repeat its value, which may be a
+secret.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -43,6 +45,10 @@ PAIRS = (
 # One of them says what encrypts the store.
 KEY_SOURCES = ("encryption_keys", "encryption_keys_file", "encryption_keys_command")
 ALIASED_FIELDS = PAIRS[0] + PAIRS[1]
+# Variables in one.
+ENV_STORE = "TA_ENV_STORE"
+# What some pages of the public project call `TA_PLUGIN_CATALOG_FILE`.
+CATALOG_PATH = "TA_PLUGIN_CATALOG_PATH"
 
 # The public project's, which no part of this server uses yet.
 _UNUSED_YET = "Of the public project; accepted, and nothing uses it yet."
@@ -529,6 +535,11 @@ def environment(config_paths: Sequence[Path]) -> dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def export_environment(config_paths: Sequence[Path]) -> None:
+    """Have plugins and other classes of the operator find in `os.environ` what `.env` says."""
+    os.environ.update(environment(config_paths))
+
+
 def _dotenv_files(config_paths: Iterable[Path]) -> list[Path]:
     """`.env` beside each config, then the current directory's: a later one wins."""
     beside = [path if path.is_dir() else path.parent for path in config_paths]
@@ -541,7 +552,20 @@ def _written_values(files: Sequence[Path]) -> dict[str, str | None]:
     values: dict[str, str | None] = {}
     for file in files:
         values.update(dotenv_values(file))
-    return values | os.environ
+    values.update(os.environ)
+    return values | _env_store(values.get(ENV_STORE))
+
+
+def _env_store(text: str | None) -> dict[str, str]:
+    if not text:
+        return {}
+    try:
+        stored = json.loads(text)
+    except ValueError:
+        stored = None
+    if not isinstance(stored, dict) or not all(isinstance(one, str) for one in stored.values()):
+        raise ConfigurationError(f"{ENV_STORE}: must be a JSON object of variables and texts")
+    return stored
 
 
 def _build(files: Sequence[Path], overrides: Mapping[str, Any]) -> Settings:
@@ -557,7 +581,12 @@ def _build(files: Sequence[Path], overrides: Mapping[str, Any]) -> Settings:
 def _aliased_values(files: Sequence[Path]) -> dict[str, Any]:
     """`TEAL_` names. A `TA_` name wins over its alias wherever the two are written."""
     values = _written_values(files)
-    found = {f: values.get(variable(f)) or values.get(alias_variable(f)) for f in ALIASED_FIELDS}
+    stored = _env_store(values.get(ENV_STORE))
+    found = {field: stored.get(variable(field)) for field in Settings.model_fields}
+    for field in ALIASED_FIELDS:
+        found[field] = values.get(variable(field)) or values.get(alias_variable(field))
+    catalog = variable("plugin_catalog_file")
+    found["plugin_catalog_file"] = values.get(catalog) or values.get(CATALOG_PATH)
     return {field: value for field, value in found.items() if value}
 
 

@@ -219,6 +219,34 @@ class Part:
     name: str | None = None
 
 
+# What every model that sees can look at.
+PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+DATA = "data:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """What a tool returned beside its text: a picture, a sound, a file, or a link.
+
+    `uri` is a data URI in base64 that holds all of it; of a link it is an address, which nothing
+    here ever fetches. `size` counts its bytes, 0 of a link.
+    """
+
+    # It becomes a header; an imported log may say anything.
+    media_type: Annotated[str, Field(pattern=r"^[!-~]{1,200}$")]
+    uri: str
+    size: int = 0
+    name: str | None = None
+
+    @property
+    def is_link(self) -> bool:
+        return not self.uri.startswith(DATA)
+
+    @property
+    def is_picture(self) -> bool:
+        return self.media_type in PICTURES and not self.is_link
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserInput:
     """What a person sent to start a run, with the context their client gave along."""

@@ -22,6 +22,7 @@ from sk_agents.engine.log.commits import (
 )
 from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Budget, Clock, Ids, Observer, Peers, Redaction, Signals, Store
+from sk_agents.engine.reading.head_poll import HeadPoll
 from sk_agents.engine.reading.live import LiveRun
 from sk_agents.engine.reading.live_relay import LiveRelay
 from sk_agents.engine.run.lease_keeper import LeaseKeeper
@@ -99,6 +100,7 @@ class Services:
     # The runs that are driven here, by thread, and the text of those that are driven elsewhere.
     live: dict[str, LiveRun] = field(default_factory=dict)
     relay: LiveRelay = field(init=False)
+    head_poll: HeadPoll = field(init=False)
     # Threads whose lease we may have taken without driving them: the caller was cut off, or the
     # store failed, in between. The sweeper looks at each of them until the time given here.
     claiming: dict[str, float] = field(default_factory=dict)
@@ -115,6 +117,7 @@ class Services:
     def __post_init__(self) -> None:
         self._commit_prefix = self.ids.new()
         self.lease.on_broken = self.note_broken
+        self.head_poll = HeadPoll(self.store)
         self.relay = LiveRelay(self.peers, self.live, self.threads, self.signals)
 
     def next_commit_id(self) -> str:

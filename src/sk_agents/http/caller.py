@@ -150,6 +150,8 @@ class CallerCheck:
         method = self.authorizer.authorize_request
         if self._is_async:
             return await cast("Awaitable[object]", method(header))
+        if self.authorizer.is_immediate:
+            return method(header)
         answer = await self._threads.run(lambda: method(header))
         return await answer if inspect.isawaitable(answer) else answer
 

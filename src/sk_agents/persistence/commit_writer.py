@@ -178,6 +178,11 @@ class Chain(Generic[Mark]):
         assert self.mark is not None
         return self.mark
 
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether a caller is going to be told so."""
+        return any(isinstance(outcome, Committed) for _, outcome in self.outcomes)
+
     def add(self, job: Job[Mark], admission: Admission) -> None:
         self.head, self.is_changed = admission.thread, True
         if admission.events and job.commit is not None:
@@ -319,14 +324,16 @@ class CommitWriter(ABC, Generic[Mark]):
                 self._wake = asyncio.get_running_loop().create_future()
                 await self._wake
                 continue
-            group = self._next_group()
-            self.groups += 1
-            try:
-                await self._write(group)
-            except Exception as error:  # the writer must outlive what a commit raises
-                _refuse(group, error if isinstance(error, TealError) else StoreError(str(error)))
-                if not isinstance(error, TealError):
-                    logger.exception("commits failed")
+            await self._attempt(self._next_group())
+
+    async def _attempt(self, group: list[Job[Mark]]) -> None:
+        self.groups += 1
+        try:
+            await self._write(group)
+        except Exception as error:  # the writer must outlive what a commit raises
+            _refuse(group, error if isinstance(error, TealError) else StoreError(str(error)))
+            if not isinstance(error, TealError):
+                logger.exception("commits failed")
 
     def _next_group(self) -> list[Job[Mark]]:
         room, size = MAX_GROUP_BYTES, 0
@@ -345,7 +352,8 @@ class CommitWriter(ABC, Generic[Mark]):
         changed = [chain for chain in chains.values() if chain.is_changed]
         try:
             won = await self._send(changed) if changed else {}
-            await self._secure(has_written=bool(won))
+            if any(chain.has_succeeded for chain in chains.values()):
+                await self._secure(has_written=bool(won))
         except NotStorable as error:
             await self._write_apart(group, error)
         except DecideAgain:

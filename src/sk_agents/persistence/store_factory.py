@@ -28,8 +28,11 @@ class Kind:
     form: str
     has_path: bool = False
     is_server: bool = False
+    has_password: bool = True
     encrypting: str | None = None
 
+
+REDIS_GROUPS = ("redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 
 STORES = {
     "memory": Kind("sk_agents.persistence.memory.store", "MemoryStore", "memory:"),
@@ -55,8 +58,26 @@ STORES = {
         is_server=True,
         encrypting="sk_agents.persistence.postgres.encrypting",
     ),
+    **dict.fromkeys(
+        # With TLS; by sentinels; a cluster.
+        ("redis", "rediss", *REDIS_GROUPS),
+        Kind(
+            "sk_agents.persistence.redis.store",
+            "RedisStore",
+            "redis://host:6379/0",
+            is_server=True,
+            encrypting="sk_agents.persistence.redis.encrypting",
+        ),
+    ),
+    "dynamodb": Kind(
+        "sk_agents.persistence.dynamodb.store",
+        "DynamoStore",
+        "dynamodb://table?region=...",
+        is_server=True,
+        has_password=False,
+    ),
 }
-SUPPORTED = ", ".join(kind.form for kind in STORES.values())
+SUPPORTED = ", ".join(dict.fromkeys(kind.form for kind in STORES.values()))
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
@@ -78,6 +99,8 @@ def open_store(
     scheme, path = place_of(url)
     kind = STORES[scheme]
     options = {} if codec is None else {"codec": codec}
+    if kind.is_server and not kind.has_password:
+        return _store_class(kind)(url, clock=clock, **options)
     if kind.is_server:
         return _store_class(kind)(url, clock=clock, password_command=password_command, **options)
     if path is not None:

@@ -222,6 +222,76 @@ class AgentList(WireModel):
     agents: list[AgentView]
 
 
+class UnavailableServer(WireModel):
+    """An MCP server that could not be asked."""
+
+    server: str
+    reason: str
+
+
+class PromptArgument(WireModel):
+    name: str
+    description: str | None = None
+    required: bool = False
+
+
+class PromptView(WireModel):
+    """A prompt that an MCP server offers; `arguments` are filled in by the user."""
+
+    server: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    arguments: list[PromptArgument] = []
+
+
+class PromptList(WireModel):
+    prompts: list[PromptView]
+    unavailable: list[UnavailableServer] = []
+
+
+class FilledPrompt(WireModel):
+    """A prompt as it can be sent: `user_message` and `items` of a message."""
+
+    user_message: str
+    items: list[ItemView] = []
+
+
+class ResourceView(WireModel):
+    """Something to read that an MCP server offers."""
+
+    server: str
+    uri: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+
+
+class ResourceTemplateView(WireModel):
+    """Addresses of further resources: the parts in braces are filled in by the user."""
+
+    server: str
+    uri_template: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+
+
+class ResourceList(WireModel):
+    resources: list[ResourceView]
+    templates: list[ResourceTemplateView]
+    unavailable: list[UnavailableServer] = []
+
+
+class ResourceItems(WireModel):
+    """What a resource holds, as `items` of a message."""
+
+    items: list[ItemView]
+
+
 class SignInView(WireModel):
     """How a caller gets what this server wants in `Authorization`: nothing, an access key, a token
     that is brought along, or an access token of an OpenID Connect issuer.

@@ -2,6 +2,7 @@
 import type {
   AnswerEvent,
   ApprovalView,
+  AttachmentView,
   CostView,
   DecisionView,
   ErrorView,
@@ -54,6 +55,8 @@ export interface CallStep {
   /** Its output while it runs; only the result is kept. */
   preview: PartialText;
   output: string | null;
+  /** What it returned beside its text. */
+  attachments: AttachmentView[];
   approval: ApprovalRequest | null;
   verdict: Verdict | null;
 }
@@ -190,6 +193,7 @@ export function newCall(id: string, tool: string, input: string): CallStep {
     phase: "running",
     preview: NO_TEXT,
     output: null,
+    attachments: [],
     approval: null,
     verdict: null,
   };
@@ -204,7 +208,12 @@ function stepsOf(view: InteractionView): Step[] {
       const at = steps.findIndex((step) => step.kind === "call" && step.id === event.id);
       const call = steps[at];
       if (call?.kind === "call") {
-        steps[at] = { ...call, phase: "done", output: event.tool_output };
+        steps[at] = {
+          ...call,
+          phase: "done",
+          output: event.tool_output,
+          attachments: event.attachments ?? [],
+        };
       }
     } else if (event.type === "THINKING") {
       steps.push({ kind: "thought", text: event.content });

@@ -253,9 +253,14 @@ class CallRunner:
                 if call.state is not CallState.UNKNOWN:
                     yield ToolOutcomeUnknown(run_id=run_id, call_id=call_id, reason=reason)
                 yield self._asked(call, "outcome_unknown", spec)
-            case steps.Finish(outcome, by, text):
+            case steps.Finish(outcome, by, text, attachments):
                 yield ToolFinished(
-                    run_id=run_id, call_id=call_id, outcome=outcome, by=by, result=text
+                    run_id=run_id,
+                    call_id=call_id,
+                    outcome=outcome,
+                    by=by,
+                    result=text,
+                    attachments=attachments,
                 )
             case steps.Wait() | steps.HandOver():
                 pass

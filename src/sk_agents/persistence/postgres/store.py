@@ -20,8 +20,6 @@ from sk_agents.engine.log.commits import Commit, Committed, same_thread
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
 from sk_agents.engine.ports import Clock, Count, StoredRecord, ThreadPage, ThreadQuery
 from sk_agents.exceptions import (
-    SchemaTooNew,
-    StateCorrupt,
     StoreUnavailable,
     ThreadExists,
     ThreadNotFound,
@@ -29,7 +27,7 @@ from sk_agents.exceptions import (
 from sk_agents.persistence.codec import PLAIN, RecordCodec
 from sk_agents.persistence.counters import Counter, counted
 from sk_agents.persistence.encoding import encode_events
-from sk_agents.persistence.listing import cursor, mentions, read_cursor
+from sk_agents.persistence.listing import cursor, read_cursor
 from sk_agents.persistence.liveness import MARK_SECONDS, check_deletable, local_process_is_gone
 from sk_agents.persistence.postgres import schema, statements
 from sk_agents.persistence.postgres.arrays import Int8Array, TextArray
@@ -41,13 +39,14 @@ from sk_agents.persistence.postgres.connections import (
     fetch,
     open_connection,
 )
-from sk_agents.persistence.postgres.rows import (
+from sk_agents.persistence.postgres.rows import entry
+from sk_agents.persistence.stored_log import (
     LARGE_BYTES,
     RecordRow,
     StoredHead,
-    entry,
     events_after,
     readable_heads,
+    saying,
     whole_log,
 )
 from sk_agents.postgres_access import AsyncConnection, PostgresAccess, store_error
@@ -239,7 +238,10 @@ class PostgresStore:
         """Those in which `text` was said."""
         ids = TextArray([thread.thread_id for thread, _ in heads])
         rows = await self._read(statements.LOGS, thread_ids=ids)
-        return await asyncio.to_thread(_saying, text, heads, rows)
+        logs: dict[str, list[RecordRow]] = defaultdict(list)
+        for thread_id, *row in rows:
+            logs[thread_id].append(RecordRow(*row))
+        return await asyncio.to_thread(saying, text, heads, logs)
 
     async def orphans(self, limit: int = 100) -> Sequence[Thread]:
         owners = [owner for (owner,) in await self._read(statements.OWNERS)]
@@ -337,19 +339,3 @@ async def _count(connection: AsyncConnection, additions: Sequence[Count], now: f
         }
         await connection.execute(statements.COUNT, values)
     return sums
-
-
-def _saying(text: str, heads: Sequence[StoredHead], rows: Rows) -> list[Thread]:
-    logs: dict[str, list[RecordRow]] = defaultdict(list)
-    for thread_id, *row in rows:
-        logs[thread_id].append(RecordRow(*row))
-    found: list[Thread] = []
-    for stored in heads:
-        thread = stored[0]
-        try:
-            events = events_after(stored, logs[thread.thread_id], 0, thread.next_seq)
-        except (StateCorrupt, SchemaTooNew):
-            continue
-        if mentions(thread, events, text):
-            found.append(thread)
-    return found
