@@ -384,6 +384,33 @@ def test_answer_goes_on_after_the_server_was_killed_and_restarted(tmp_path: Path
             assert only["status"] == "COMPLETED"
 
 
+def test_prompts_are_said_and_resources_attached(tmp_path: Path) -> None:
+    config = write_agent(tmp_path)
+    document = yaml.safe_load(config.read_text())
+    document["spec"]["agent"]["mcp_servers"] = [friendly(tmp_path)]
+    config.write_text(yaml.safe_dump(document))
+    with (
+        serving(tmp_path, str(config), "--store", "memory:") as served,
+        served.terminal("prompted") as terminal,
+    ):
+        begin(terminal, "/prompt")
+        terminal.read_until("friendly", "review", "code tone?", "/prompt SERVER PROMPT")
+        begin(terminal, "/prompt friendly review tone='very kind'")
+        terminal.read_until("code: ")
+        terminal.type("x = 1")
+        terminal.read_until("> Review this in a very kind way:", "You said Review this")
+        begin(terminal, "/prompt friendly nothing")
+        terminal.read_until("no such prompt")
+        begin(terminal, "/resource")
+        terminal.read_until("note://first", "The first note", "note://{day}/{number}")
+        begin(terminal, "/resource friendly note://first")
+        terminal.read_until("attached to your next message: note://first")
+        begin(terminal, "what is it")
+        terminal.read_until("You said what is it", PROMPT)
+        (_, last) = interactions(served, "prompted")
+    assert [item["content"] for item in last["items"]] == ["buy milk"]
+
+
 def test_markdown_is_rendered_as_it_comes_and_hides_nothing(served: Served) -> None:
     with served.terminal(TERM="xterm", NO_COLOR="1") as terminal:
         begin(terminal, "markdown")
@@ -434,30 +461,3 @@ def test_tab_completes_commands_and_files(served: Served) -> None:
         terminal.read_until("@zebra.txt")
         terminal.press("\n")
         terminal.read_until("(with zebra.txt)", PROMPT)
-
-
-def test_prompts_are_said_and_resources_attached(tmp_path: Path) -> None:
-    config = write_agent(tmp_path)
-    document = yaml.safe_load(config.read_text())
-    document["spec"]["agent"]["mcp_servers"] = [friendly(tmp_path)]
-    config.write_text(yaml.safe_dump(document))
-    with (
-        serving(tmp_path, str(config), "--store", "memory:") as served,
-        served.terminal("prompted") as terminal,
-    ):
-        begin(terminal, "/prompt")
-        terminal.read_until("friendly", "review", "code tone?", "/prompt SERVER PROMPT")
-        begin(terminal, "/prompt friendly review tone='very kind'")
-        terminal.read_until("code: ")
-        terminal.type("x = 1")
-        terminal.read_until("> Review this in a very kind way:", "You said Review this")
-        begin(terminal, "/prompt friendly nothing")
-        terminal.read_until("no such prompt")
-        begin(terminal, "/resource")
-        terminal.read_until("note://first", "The first note", "note://{day}/{number}")
-        begin(terminal, "/resource friendly note://first")
-        terminal.read_until("attached to your next message: note://first")
-        begin(terminal, "what is it")
-        terminal.read_until("You said what is it", PROMPT)
-        (_, last) = interactions(served, "prompted")
-    assert [item["content"] for item in last["items"]] == ["buy milk"]

@@ -302,12 +302,11 @@ class ChatSession:
     def _say_with_files(self, message: str) -> None:
         """Send it with the files that it names."""
         paths = mentioned_files(message)
-        items = read_items(paths)
         if paths:
             self.screen.note(f"with {', '.join(one_line(path.name) for path in paths)}")
         for name in missing_files(message):
             self.screen.note(f"there is no file {one_line(name)}; it is sent as a word")
-        self.say(message, items)
+        self.say(message, read_items(paths))
 
     def _chosen_chat(self) -> str | None:
         """One of the last chats; `None` for a new one."""
@@ -682,15 +681,15 @@ COMMANDS: Mapping[str, Command] = {
     "branches": Command(_branches, "/branches [N]", "list all messages, also edited ones; show N"),
     "branch": Command(_branch, "/branch N [TEXT]", "say something else in the place of message N"),
     "agent": Command(_agent, "/agent [NAME]", "list the agents, or choose the one that answers"),
-    "model": Command(_model, "/model [NAME]", "list the models, or choose an agent by its model"),
-    "cost": Command(_cost, "/cost", "show what this chat has used"),
-    "chats": Command(_chats, "/chats [N|TEXT]", "list the last chats, find some, continue one"),
     "prompt": Command(
         _prompt, "/prompt [SERVER PROMPT ...]", "list prompts of MCP servers, or say one"
     ),
     "resource": Command(
         _resource, "/resource [SERVER ADDRESS]", "list what MCP servers have, or attach it"
     ),
+    "model": Command(_model, "/model [NAME]", "list the models, or choose an agent by its model"),
+    "cost": Command(_cost, "/cost", "show what this chat has used"),
+    "chats": Command(_chats, "/chats [N|TEXT]", "list the last chats, find some, continue one"),
     "title": Command(_title, "/title [TEXT]", "show or change the chat's title"),
     "new": Command(_new, "/new", "begin a new chat"),
     "quit": Command(_quit, "/quit", "leave; a running answer is not lost"),
