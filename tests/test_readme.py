@@ -68,7 +68,10 @@ def is_like(shown: Sequence[str], printed: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorials.md"])
+@pytest.mark.timeout(240)  # some twenty commands, one after the other
+@pytest.mark.parametrize(
+    "page", ["README.md", pytest.param("docs/tutorials.md", marks=pytest.mark.chaos)]
+)
 def test_every_block_of_a_page_does_what_it_shows(tmp_path: Path, page: str) -> None:
     printed = ""
     text = (ROOT / page).read_text(encoding="utf-8")

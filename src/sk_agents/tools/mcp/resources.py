@@ -17,7 +17,7 @@ from sk_agents.engine.turns import ToolContext, ToolResult
 from sk_agents.tools.base_tool import Tool, ToolStream, tool_spec
 from sk_agents.tools.json_schema import ArgumentSchema
 from sk_agents.tools.mcp.config import ServerSpec
-from sk_agents.tools.mcp.tools import offered_names, text_of_result
+from sk_agents.tools.mcp.tools import as_tool_result, offered_names
 
 if TYPE_CHECKING:
     import mcp_types
@@ -84,7 +84,8 @@ class ResourceTool(Tool):
             case "list_resource_templates":
                 text = _listing(map(_Listed.of, await self._reader.templates(context)))
             case "read_resource":
-                text = text_of_result(await self._reader.read(arguments["uri"], context))
+                yield as_tool_result(await self._reader.read(arguments["uri"], context))
+                return
         yield ToolResult(text)
 
 
