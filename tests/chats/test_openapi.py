@@ -59,6 +59,7 @@ POST /chats/{chat_id}/interactions/{interaction_id}/approve
 POST /chats/{chat_id}/interactions/{interaction_id}/cancel
 POST /chats/{chat_id}/interactions/{interaction_id}/edit
 POST /chats/{chat_id}/interactions/{interaction_id}/regenerate
+GET /interactions/{interaction_id}
 GET /approvals
 GET /approvals/{approval_id}
 POST /approvals/{approval_id}
@@ -67,7 +68,7 @@ GET /grants
 DELETE /grants/{grant_id}
 GET /usage
 """.strip().splitlines()
-OURS = ("/chats", "/approvals", "/grants", "/agents", "/usage")
+OURS = ("/chats", "/interactions", "/approvals", "/grants", "/agents", "/usage")
 
 
 @contextmanager

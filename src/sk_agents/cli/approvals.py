@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -24,6 +25,7 @@ approvals_app = command_group(
     "approvals",
     "See and decide the calls that wait for you.",
     "teal approvals list",
+    "teal approvals watch",
     "teal approvals show approval_1f",
     "teal approvals approve approval_1f",
     'teal approvals reject approval_1f --reason "not on a Sunday"',
@@ -58,6 +60,41 @@ def list_approvals(
     from sk_agents.cli.server_records import list_approvals  # noqa: PLC0415
 
     access.run(lambda client: list_approvals(client, limit, chat_id, as_json=as_json))
+
+
+@approvals_app.command(epilog=APPROVAL_EXITS)
+@server_command
+def watch(
+    access: ServerAccess,
+    ask: Annotated[
+        bool | None,
+        typer.Option(
+            "--ask/--no-ask",
+            show_default=False,
+            help="Decide here about each call. Default: at a terminal.",
+        ),
+    ] = None,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.5, help="How often it looks.")
+    ] = 2.0,
+    as_json: Json = False,
+) -> None:
+    """Show calls that wait for you as they come, in all chats, and decide about them.
+
+    With --json each one is a line: "waiting" when it comes, "gone" when it waits no longer.
+
+    \b
+    Examples:
+      teal approvals watch
+      teal approvals watch --no-ask
+      teal approvals watch --json
+    """
+    from sk_agents.cli.approval_watch import watch_approvals  # noqa: PLC0415
+
+    asks = sys.stdin.isatty() and not as_json if ask is None else ask
+    if asks and (as_json or not sys.stdin.isatty()):
+        raise typer.BadParameter("--ask needs a terminal, and cannot be used with --json")
+    raise typer.Exit(watch_approvals(access, every, ask=asks, as_json=as_json))
 
 
 @approvals_app.command(epilog=APPROVAL_EXITS)
@@ -150,7 +187,7 @@ def reject(
 
 @approvals_app.command(epilog=APPROVAL_EXITS)
 @server_command
-def withdraw(access: ServerAccess, approval_id: ApprovalId) -> None:
+def withdraw(access: ServerAccess, approval_id: ApprovalId, as_json: Json = False) -> None:
     """Take your vote back, while the call is not decided about.
 
     \b
@@ -160,7 +197,12 @@ def withdraw(access: ServerAccess, approval_id: ApprovalId) -> None:
 
     async def work(client: TealClient) -> None:
         await client.withdraw_vote(approval_id)
-        typer.echo(f"vote withdrawn: {approval_id}")
+        if as_json:
+            from sk_agents.cli.terminal import print_json  # noqa: PLC0415
+
+            print_json({"status": "withdrawn", "approval_id": approval_id})
+        else:
+            typer.echo(f"vote withdrawn: {approval_id}")
 
     access.run(work)
 
@@ -184,6 +226,7 @@ def list_grants(access: ServerAccess, limit: Limit = 100, as_json: Json = False)
 def revoke(
     access: ServerAccess,
     grant_id: Annotated[str, typer.Argument(metavar="GRANT_ID", help="The standing approval.")],
+    as_json: Json = False,
 ) -> None:
     """Let a tool ask you again.
 
@@ -194,5 +237,9 @@ def revoke(
 
     async def work(client: TealClient) -> None:
         await client.revoke(grant_id)
+        if as_json:
+            from sk_agents.cli.terminal import print_json  # noqa: PLC0415
+
+            print_json({"status": "revoked", "grant_id": grant_id})
 
     access.run(work)

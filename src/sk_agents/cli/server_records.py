@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 
 import typer
 
-from sk_agents.cli.event_printer import EventPrinter, print_approval, print_end
+from sk_agents.cli.event_printer import EventPrinter, money_text, print_approval, print_end
 from sk_agents.cli.options import Exit
 from sk_agents.cli.safe_text import one_line
 from sk_agents.cli.terminal import DIM, STRONG, Screen, print_json
 from sk_agents.client import Answer, Chat, PendingApproval, TealClient, TealServerError
 from sk_agents.client.teal_client import DecisionOptions
-from sk_agents.wire.events import Choice, CostView, WireModel
+from sk_agents.wire.events import Choice, WireModel
 from sk_agents.wire.requests import Remember
 
 Record = TypeVar("Record", bound=WireModel)
@@ -93,21 +93,14 @@ async def list_usage(
             row.day,
             *([row.user_id] if all_users else []),
             *(row.agent, row.model, str(row.calls)),
-            *(str(row.prompt_tokens), str(row.completion_tokens), _money(row.cost)),
+            *(str(row.prompt_tokens), str(row.completion_tokens), money_text(row.cost)),
         ]
         for row in report.rows
     ]
     screen = Screen()
     screen.table(headings, rows)
-    if cost := _money([cost for row in report.rows for cost in row.cost]):
+    if cost := money_text(cost for row in report.rows for cost in row.cost):
         screen.note(f"{cost} since {report.since}")
-
-
-def _money(costs: Sequence[CostView]) -> str:
-    sums: dict[str, float] = {}
-    for cost in costs:
-        sums[cost.currency] = sums.get(cost.currency, 0.0) + cost.amount
-    return ", ".join(f"{amount:.4f} {currency}" for currency, amount in sorted(sums.items()))
 
 
 async def list_agents(client: TealClient, *, as_json: bool) -> None:

@@ -17,7 +17,7 @@ from sk_agents.engine.turns import ToolContext, ToolResult
 from sk_agents.tools.base_tool import Tool, ToolStream, tool_spec
 from sk_agents.tools.json_schema import ArgumentSchema
 from sk_agents.tools.mcp.config import ServerSpec
-from sk_agents.tools.mcp.tools import offered_names, text_of_result
+from sk_agents.tools.mcp.tools import as_tool_result, offered_names
 
 if TYPE_CHECKING:
     import mcp_types
@@ -39,7 +39,10 @@ _DESCRIPTIONS: dict[Kind, str] = {
 
 
 class ResourceReader(Protocol):
-    """What holds the connection to the server. All raise ToolError: the text is for the model."""
+    """What holds the connection to the server. Those that ask it raise ToolError: the text is for
+    the model."""
+
+    async def sign_in(self, user_id: str) -> str | None: ...
 
     async def resources(self, context: ToolContext) -> Sequence[mcp_types.Resource]: ...
 
@@ -77,6 +80,9 @@ class ResourceTool(Tool):
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return self._arguments.check(arguments)
 
+    async def sign_in(self, user_id: str) -> str | None:
+        return await self._reader.sign_in(user_id)
+
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolStream:
         match self.kind:
             case "list_resources":
@@ -84,11 +90,12 @@ class ResourceTool(Tool):
             case "list_resource_templates":
                 text = _listing(map(_Listed.of, await self._reader.templates(context)))
             case "read_resource":
-                text = text_of_result(await self._reader.read(arguments["uri"], context))
+                yield as_tool_result(await self._reader.read(arguments["uri"], context))
+                return
         yield ToolResult(text)
 
 
-def resource_kinds(
+def kinds_of(
     resources: Sequence[mcp_types.Resource], templates: Sequence[mcp_types.ResourceTemplate]
 ) -> tuple[Kind, ...]:
     """What can be done with what a server has."""
