@@ -85,7 +85,10 @@ def _serving(command: Sequence[str]) -> Iterator[str]:
 
 
 def _serve_moto() -> None:
-    from moto.server import DomainDispatcherApplication, create_backend_app  # noqa: PLC0415
+    from moto.moto_server.werkzeug_app import (  # noqa: PLC0415
+        DomainDispatcherApplication,
+        create_backend_app,
+    )
     from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: PLC0415
 
     application = DomainDispatcherApplication(create_backend_app)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -18,11 +19,13 @@ from sk_agents.agent_assembly import ServedAgent
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
 from sk_agents.authorization.roles import read_role_map
 from sk_agents.chats.requests import ChatResources
-from sk_agents.chats.routes import chat_operations
+from sk_agents.chats.routes import chat_operations, sign_in_operations
+from sk_agents.chats.sign_ins import SignInEndpoints
 from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
 from sk_agents.config.foreign_variables import check_foreign_variables
 from sk_agents.config.settings import Settings, environment, export_environment, load_settings
 from sk_agents.http.account import account_operations
+from sk_agents.http.audit import audit_operations
 from sk_agents.http.caller import CallerCheck
 from sk_agents.http.front import TealApp
 from sk_agents.http.health import Health, WorkerGroup, health_operations, metrics_operation
@@ -32,11 +35,14 @@ from sk_agents.http.page import page_operations
 from sk_agents.todo_chat.routes import todo_chat_operations
 from sk_agents.wire.views import AgentView, ToolView
 from sk_agents.wiring import (
+    Engines,
     ServerParts,
     build_authorizer,
     build_context,
     build_parts,
+    build_sign_ins,
     open_engines,
+    sign_in_document,
     stream_census,
 )
 
@@ -65,11 +71,14 @@ def create_app(
     stores = parts.stores
     kind = str(stores.main).partition(":")[0]
     health = Health()
+    role_map = read_role_map(settings.roles)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            engines = app.state.engines = await open_engines(stack, parts)
+            tables = {"access_key": authorizer.credentials, "role": role_map.described}
+            engines = app.state.engines = await open_engines(stack, parts, tables)
+            app.state.caller_check.audit = engines.audit
             slots: StreamSlots = app.state.limits.slots
             if slots.is_limited:
                 counted = stream_census(parts, slots.by_user, partial(setattr, slots, "elsewhere"))
@@ -91,6 +100,8 @@ def create_app(
         title="Teal Agents",
         version=__version__,
         lifespan=lifespan,
+        servers=[{"url": settings.agent_base_url or "/"}],
+        contact=_contact(settings),
         hosts=accepted_hosts(settings.allowed_hosts, settings.host),
         origins=settings.allowed_origins,
         requests=telemetry.requests if telemetry is not None else None,
@@ -102,7 +113,7 @@ def create_app(
         authorizer,
         timeout=settings.authorizer_timeout,
         allow_insecure=settings.allow_insecure_auth,
-        roles=read_role_map(settings.roles),
+        roles=role_map,
         open_monitoring=settings.open_monitoring,
     )
     chats = ChatResources(
@@ -111,10 +122,22 @@ def create_app(
         parts.spending.ledger.rows,
     )
     app.add_operations(chat_operations(chats, build_context(parts.agents)))
+    sign_ins = SignInEndpoints(chats, build_sign_ins(parts), settings.public_url, sign_in_document)
+    app.add_operations(sign_in_operations(sign_ins))
     app.add_operations(todo_chat_operations(list(parts.agents)))
     for file in agents:
         _add_agent_routes(app, file, settings)
     app.add_operations(health_operations(health))
+
+    def opened() -> Engines:
+        engines: Engines = app.state.engines
+        return engines
+
+    app.add_operations(
+        audit_operations(
+            lambda *query: opened().audit_report(*query), lambda: opened().last_checkpoint()
+        )
+    )
     if telemetry is not None and telemetry.page is not None:
         is_open: bool = app.state.caller_check.open_monitoring
         app.add_operations([metrics_operation(telemetry.page, workers, is_open=is_open)])
@@ -161,6 +184,12 @@ def _add_agent_routes(app: TealApp, file: AgentFile, settings: Settings) -> None
             AppV3.run(app, file, settings)
         case other:
             raise AssertionError(f"no API serves {other}")
+
+
+def _contact(settings: Settings) -> dict[str, Any] | None:
+    """Who provides the agents, as far as the operator says."""
+    named = {"name": settings.provider_org, "url": settings.provider_url}
+    return {key: value for key, value in named.items() if value} or None
 
 
 def _agent_view(name: str, served: ServedAgent) -> AgentView:

@@ -11,15 +11,20 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sk_agents.agent_assembly import Clients, ServedAgent, build_agents
+from sk_agents.audit.reading import AuditQuery, last_checkpoint, newest
+from sk_agents.audit.server_log import ServerLog
+from sk_agents.audit.table_watch import Table, TableWatch
 from sk_agents.authorization.authorizer_factory import AuthorizerFactory
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
 from sk_agents.config.agent_file import AgentFile
 from sk_agents.config.default_agents import AgentOffer, tour_alone, tour_and_assistant
 from sk_agents.config.settings import Settings, environment
-from sk_agents.config.store_url import own_class_url, store_url
+from sk_agents.config.store_url import completed_url, own_class_url, store_url
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
@@ -49,9 +54,13 @@ from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
 from sk_agents.tools.mcp.context import McpContext
 from sk_agents.tools.mcp.pins import Pins, pins_path
 from sk_agents.tools.mcp.servers import McpServers
+from sk_agents.tools.mcp.sign_ins import SignInRecords
+from sk_agents.tools.mcp.signing_in import McpSignIns
 from sk_agents.tools.openapi.tool import RemoteClients
+from sk_agents.wire.views import AuditReport, Checkpoint
 
 if TYPE_CHECKING:
+    from sk_agents.audit.checkpoints import Signer
     from sk_agents.persistence.encryption import EncryptingCodec
 
 
@@ -67,6 +76,8 @@ class Stores:
     tasks: Store
     signals_url: str
     password_command: str | None = None
+    # Of the encryption keys, the one that encrypts first; an id says nothing about its key.
+    key_ids: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,15 @@ class Spending:
     budget: StoreBudget
     ledger: UsageLedger
     requests: Allowance | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPlan:
+    """With what, how often and where checkpoints of the audit log are written."""
+
+    signer: Signer
+    seconds: float
+    path: Path | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +109,30 @@ class ServerParts:
     telemetry: Telemetry | None
     spending: Spending
     retention: RetentionRules | None = None
+    checkpoints: CheckpointPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """`main` serves chats, `tasks` Teal's tasks (mostly the same), `unattended` keeps nothing."""
+    """`main` serves chats, `tasks` Teal's tasks (mostly the same), `unattended` keeps nothing.
+
+    `audit` is the log of what happens at the server, in the store of the chats.
+    """
 
     main: Engine
     tasks: Engine
     unattended: Engine | None
+    audit: ServerLog
+
+    async def audit_report(
+        self, since: datetime, user_id: str | None, agent: str | None, limit: int
+    ) -> AuditReport:
+        """The newest entries of the audit, with what this process has counted so far."""
+        await self.audit.write_counted()
+        return await newest(self.audit.store, AuditQuery(since, user_id, agent), limit)
+
+    async def last_checkpoint(self) -> Checkpoint | None:
+        return await last_checkpoint(self.audit.store)
 
     @property
     def each(self) -> list[Engine]:
@@ -126,6 +161,29 @@ def build_context(agents: Mapping[str, ServedAgent]) -> McpContext:
     return McpContext({name: served.mcp for name, served in agents.items()})
 
 
+def build_sign_ins(parts: ServerParts) -> McpSignIns:
+    """Users at the MCP servers of each agent, by every name an engine knows it by."""
+    sources = {
+        name: served.mcp
+        for label, served in parts.agents.items()
+        for name in (label, *([served.teal.name] if served.teal is not None else []))
+    }
+    return McpSignIns(parts.clients.mcp, sources)
+
+
+def sign_in_document(base_url: str) -> Mapping[str, Any]:
+    from sk_agents.tools.mcp.oauth import client_document  # noqa: PLC0415  # the MCP library
+
+    return client_document(base_url)
+
+
+def _sign_in_records(settings: Settings, store: Store) -> SignInRecords | None:
+    """Tokens are kept encrypted, or in memory alone, or not at all."""
+    if settings.encrypts or store_url(settings).startswith("memory:"):
+        return SignInRecords(store, RandomIds())
+    return None
+
+
 def build_pins(settings: Settings) -> Pins:
     """What operators have agreed to of MCP servers' tools; beside the store."""
     return Pins(pins_path(store_url(settings)))
@@ -139,10 +197,14 @@ def build_stores(settings: Settings) -> Stores:
     """
     url = store_url(settings)
     password_command = settings.postgres_password_command
-    main = open_store(url, codec=store_codec(settings), password_command=password_command)
-    signals_url = check_signals(settings.signals) if settings.signals is not None else url
+    codec = store_codec(settings)
+    key_ids = codec.keys.ids if codec is not None else ()
+    main = open_store(url, codec=codec, password_command=password_command)
+    signals_url = url
+    if settings.signals is not None:
+        signals_url = check_signals(completed_url(settings.signals, settings))
     if settings.persistence_module is None or own_class_url(settings) is not None:
-        return Stores(main, main, signals_url, password_command)
+        return Stores(main, main, signals_url, password_command, key_ids)
     if settings.encrypts:
         raise ConfigurationError(
             "TA_PERSISTENCE_MODULE and TA_ENCRYPTION_KEYS are both set: a class of your own is "
@@ -177,7 +239,11 @@ async def copy_store(
 
 
 def _portable_store(settings: Settings, url: str, codec: EncryptingCodec | None) -> PortableStore:
-    store = open_store(url, codec=codec, password_command=settings.postgres_password_command)
+    store = open_store(
+        completed_url(url, settings),
+        codec=codec,
+        password_command=settings.postgres_password_command,
+    )
     if not isinstance(store, PortableStore):
         raise ConfigurationError(f"{store} keeps nothing that could be copied")
     return store
@@ -216,14 +282,18 @@ def build_parts(settings: Settings, files: Sequence[AgentFile]) -> ServerParts:
     """
     trace = current_traceparent if settings.telemetry_enabled else None
     network = configured_network(settings, [file.path for file in files])
+    stores = build_stores(settings)
     clients = Clients(
         ModelClients(trace=trace, network=network),
         RemoteClients(trace=trace, network=network),
-        McpServers(build_pins(settings), network=network),
+        McpServers(
+            build_pins(settings),
+            network=network,
+            records=_sign_in_records(settings, stores.main),
+        ),
     )
     agents = build_agents(files, settings, clients)
     telemetry = build_telemetry(settings, model_names(agents))
-    stores = build_stores(settings)
     return ServerParts(
         stores,
         clients,
@@ -232,6 +302,28 @@ def build_parts(settings: Settings, files: Sequence[AgentFile]) -> ServerParts:
         telemetry,
         build_spending(settings, agents, stores.main),
         retention_rules(settings.retention) if settings.retention else None,
+        checkpoint_plan(settings, stores.main),
+    )
+
+
+def checkpoint_plan(settings: Settings, store: Store) -> CheckpointPlan | None:
+    """Raises ConfigurationError: the settings do not fit each other, or there is no such key."""
+    if settings.audit_key_file is None:
+        if settings.audit_checkpoints_file is not None:
+            raise ConfigurationError(
+                "TA_AUDIT_CHECKPOINTS_FILE is set and TA_AUDIT_KEY_FILE is not: a checkpoint is "
+                "signed; `teal audit key` makes a key"
+            )
+        return None
+    if not isinstance(store, PortableStore):
+        raise ConfigurationError(
+            f"TA_AUDIT_KEY_FILE is set, and {store} keeps nothing that could be verified later"
+        )
+    from sk_agents.audit.checkpoints import Signer  # noqa: PLC0415  # cryptography
+
+    signer = Signer.read(settings.audit_key_file)
+    return CheckpointPlan(
+        signer, settings.audit_checkpoint_seconds, settings.audit_checkpoints_file
     )
 
 
@@ -261,9 +353,9 @@ async def prune_store(
     )
     if not isinstance(store, PortableStore):
         raise ConfigurationError(f"{store} keeps nothing that could be removed")
-    pruner = Pruner(store, retention_rules(ages), SystemClock())
     done = Pruned()
-    async with store:
+    async with store as opened, ServerLog(opened, RandomIds()) as audit:
+        pruner = Pruner(opened, retention_rules(ages), SystemClock(), audit)
         after: str | None = ""
         while after is not None:
             after = await pruner.page(after, done, dry_run=dry_run)
@@ -346,8 +438,11 @@ def model_names(agents: Mapping[str, ServedAgent]) -> dict[str, str]:
     }
 
 
-async def open_engines(stack: AsyncExitStack, parts: ServerParts) -> Engines:
+async def open_engines(
+    stack: AsyncExitStack, parts: ServerParts, tables: Mapping[str, Table] | None = None
+) -> Engines:
     """Open the parts into the caller's stack; the engines drive runs until the stack is left.
+    The audit notes each change of the `tables`.
 
     Raises:
         StoreError: a store cannot be opened.
@@ -357,32 +452,59 @@ async def open_engines(stack: AsyncExitStack, parts: ServerParts) -> Engines:
         await stack.enter_async_context(parts.telemetry)
     await stack.enter_async_context(parts.clients.models)
     await stack.enter_async_context(parts.clients.remote)
-    await stack.enter_async_context(parts.clients.mcp)
     chats = {name: served.agent for name, served in parts.agents.items()}
     teal = {agent.name: agent for served in parts.agents.values() if (agent := served.teal)}
     alone = {agent.name: agent for served in parts.agents.values() if (agent := served.unattended)}
     stores = parts.stores
     await stack.enter_async_context(stores.main)
+    # It keeps what users have signed in to in that store.
+    await stack.enter_async_context(parts.clients.mcp)
     # Left after the engines, whose runs settle what they have used, and before the store.
     await stack.enter_async_context(parts.spending.ledger)
+    audit = await _open_audit(stack, parts, tables or {})
     if stores.tasks is stores.main:
-        main = tasks = await _open_engine(stack, parts, stores.main, {**chats, **teal}, shared=True)
+        both = {**chats, **teal}
+        main = tasks = await _open_engine(stack, parts, audit, stores.main, both, shared=True)
     else:
-        main = await _open_engine(stack, parts, stores.main, chats, shared=True)
+        main = await _open_engine(stack, parts, audit, stores.main, chats, shared=True)
         await stack.enter_async_context(stores.tasks)
-        tasks = await _open_engine(stack, parts, stores.tasks, teal)
+        tasks = await _open_engine(stack, parts, audit, stores.tasks, teal)
     # It is in memory: there is nothing to open.
-    unattended = await _open_engine(stack, parts, EphemeralStore(), alone) if alone else None
+    unattended = None
+    if alone:
+        unattended = await _open_engine(stack, parts, audit, EphemeralStore(), alone)
     if parts.telemetry is not None:
         parts.telemetry.watch_store("main", stores.main)
         if stores.tasks is not stores.main:
             parts.telemetry.watch_store("tasks", stores.tasks)
-    return Engines(main, tasks, unattended)
+    return Engines(main, tasks, unattended, audit)
+
+
+async def _open_audit(
+    stack: AsyncExitStack, parts: ServerParts, tables: Mapping[str, Table]
+) -> ServerLog:
+    store = parts.stores.main
+    log = await stack.enter_async_context(ServerLog(store, RandomIds()))
+    key_ids = dict.fromkeys(parts.stores.key_ids, "in use")
+    watched = {**tables, "encryption_key": lambda: key_ids}
+    await stack.enter_async_context(TableWatch(log, watched))
+    plan = parts.checkpoints
+    if plan is not None and isinstance(store, PortableStore):
+        from sk_agents.audit.checkpointing import (  # noqa: PLC0415  # cryptography
+            Checkpointer,
+            RegularCheckpoints,
+        )
+
+        checkpointer = Checkpointer(store, log, plan.signer, SystemClock(), plan.path)
+        regular = RegularCheckpoints(checkpointer, store, plan.seconds)
+        await stack.enter_async_context(regular)
+    return log
 
 
 async def _open_engine(
     stack: AsyncExitStack,
     parts: ServerParts,
+    audit: ServerLog,
     store: Store,
     agents: Mapping[str, Agent],
     *,
@@ -406,5 +528,6 @@ async def _open_engine(
         observer=parts.telemetry.observer if parts.telemetry is not None else None,
         budget=parts.spending.budget,
         retention=parts.retention if shared else None,
+        audit=audit,
     )
     return await stack.enter_async_context(engine)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import orjson
 
-from sk_agents.engine.calls.call import Approval, Call
+from sk_agents.engine.calls.call import SIGN_IN, Approval, Call
 from sk_agents.engine.calls.reviews import right_to_vote
 from sk_agents.engine.events import (
     Answered,
@@ -351,6 +351,8 @@ def approval_payload(approval: Approval) -> Payload:
         payload["review"] = review_payload(approval)
     if (budget := event.shown.get("budget")) is not None:
         payload["budget"] = str(budget)
+    if (place := event.shown.get(SIGN_IN)) is not None:
+        payload["sign_in"] = str(place)
     return payload
 
 

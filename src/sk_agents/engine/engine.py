@@ -26,6 +26,7 @@ from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL, RunStatus
 from sk_agents.engine.ports import (
+    Audit,
     Budget,
     Clock,
     Ids,
@@ -87,6 +88,7 @@ class Engine:
         peers: Peers | None = None,
         budget: Budget | None = None,
         retention: RetentionRules | None = None,
+        audit: Audit | None = None,
     ) -> None:
         lease = LeaseKeeper(store, clock, owner, ttl=lease_ttl)
         self._services = Services(
@@ -96,6 +98,8 @@ class Engine:
             self._services.observer = observer
         if budget is not None:
             self._services.budget = budget
+        if audit is not None:
+            self._services.audit = audit
         self.catalog = ThreadCatalog(self._services)
         self._drivers = Drivers(self._services, agents)
         self._services.redactions = _redactions(agents, self._drivers.default_agent)
@@ -120,6 +124,10 @@ class Engine:
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self._stack.aclose()
+
+    @property
+    def audit(self) -> Audit:
+        return self._services.audit
 
     @property
     def parts(self) -> EngineParts:

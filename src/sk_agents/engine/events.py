@@ -49,6 +49,7 @@ class Beginning(ThreadEvent):
     response_schema: dict[str, Any] | None = None
     trace: str | None = None  # the W3C traceparent of what asked for it
     user_name: str | None = None  # what the person who asked is called
+    secrets: dict[str, str] | None = Field(None, repr=False)  # what placeholders in it stand for
 
 
 class RunQueued(Beginning):
@@ -213,6 +214,7 @@ class ToolFinished(LogEvent):
     usage: Usage | None = None
     extra_data: dict[str, Any] | None = None
     attachments: tuple[Attachment, ...] | None = None  # absent: there are none
+    secrets: dict[str, str] | None = Field(None, repr=False)  # what placeholders in it stand for
 
 
 class ToolOutcomeUnknown(LogEvent):
@@ -230,6 +232,7 @@ class LateResult(LogEvent):
     call_id: str
     result: str
     attachments: tuple[Attachment, ...] | None = None
+    secrets: dict[str, str] | None = Field(None, repr=False)
 
 
 class CancelRequested(LogEvent):
@@ -323,6 +326,26 @@ class RunEnded(ThreadEvent):
     usage: Usage = Usage()
 
 
+class Noted(ThreadEvent):
+    """What happened at the server and belongs to no other thread: in the server's own log alone.
+
+    `who` did it; it is about `subject`, a thread, a key, an address; `count` times in all.
+    """
+
+    type: Literal["noted"] = "noted"
+    what: str
+    who: str | None = None
+    who_name: str | None = None
+    role: str | None = None
+    subject: str | None = None
+    user_id: str | None = None
+    agent: str | None = None
+    outcome: str | None = None
+    digest: str | None = None
+    count: int = 1
+    details: dict[str, Any] = {}
+
+
 class Unrecognised(ThreadEvent):
     """An event of a newer version: kept in the log, skipped by this reader."""
 
@@ -354,6 +377,7 @@ KnownEvent = (
     | Imported
     | ThreadChanged
     | RunEnded
+    | Noted
 )
 Event = KnownEvent | Unrecognised
 

@@ -16,8 +16,11 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from sk_agents.exceptions import StateCorrupt
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-HEAD_VERSION = 2
+HEAD_VERSION = 3
 MILLION = 1_000_000
+# The id of the thread that holds what happened at the server itself. No API gives it out; once it
+# is long it goes on in others, whose ids begin so.
+SERVER_LOG = "teal-server-log"
 # Further digits of an amount are rounding errors.
 COST_DIGITS = 12
 
@@ -212,24 +215,32 @@ class Durability(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One piece of a message: text, an image as a data URI, or a named text file."""
+    """One piece of a message: text, an image as a data URI, or a named text file.
+
+    In a log the content may be a reference; see `log.blobs`. `digest` is that of a content to which
+    later events may refer.
+    """
 
     kind: Literal["text", "image", "file"] = "text"
     content: str
     name: str | None = None
+    digest: str | None = field(default=None, compare=False)
 
 
 # What every model that sees can look at.
 PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 DATA = "data:"
+# Instead of a content that an earlier event of the thread holds; its digest follows.
+BLOB = "blob:sha256:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
     """What a tool returned beside its text: a picture, a sound, a file, or a link.
 
-    `uri` is a data URI in base64 that holds all of it; of a link it is an address, which nothing
-    here ever fetches. `size` counts its bytes, 0 of a link.
+    `uri` is a data URI in base64 that holds all of it, in a log perhaps a reference (see
+    `log.blobs`); of a link it is an address, which nothing here ever fetches. `size` counts its
+    bytes, 0 of a link.
     """
 
     # It becomes a header; an imported log may say anything.
@@ -237,14 +248,15 @@ class Attachment:
     uri: str
     size: int = 0
     name: str | None = None
+    digest: str | None = field(default=None, compare=False)
 
     @property
     def is_link(self) -> bool:
-        return not self.uri.startswith(DATA)
+        return not self.uri.startswith((DATA, BLOB))
 
     @property
     def is_picture(self) -> bool:
-        return self.media_type in PICTURES and not self.is_link
+        return self.media_type in PICTURES and self.uri.startswith(DATA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,7 +379,8 @@ class Thread(NamedTuple):
     looks at. `epoch` grows at each claim, so that a stale owner is not taken for the present one.
     `recoveries` counts the claims of a lost owner's work since a run last moved on by itself.
     `incarnation` is the id of the commit that made the thread: a deleted thread with the same id
-    had another one. Threads made before version 2 of this row have an empty one.
+    had another one. Threads made before version 2 of this row have an empty one. `chain` is the
+    digest of the whole log (`log.chain`), empty where the store keeps none.
     """
 
     thread_id: str
@@ -390,6 +403,7 @@ class Thread(NamedTuple):
     updated_at: datetime
     expires_at: datetime | None = None
     incarnation: str = ""
+    chain: str = ""
     version: int = HEAD_VERSION
 
 
@@ -412,6 +426,11 @@ class Entry:
     run_id: str
     open: bool = True
     due_at: datetime | None = None
+
+
+def server_log_part(number: int) -> str:
+    """The thread that holds this part of the server's log; the first one has number 1."""
+    return SERVER_LOG if number == 1 else f"{SERVER_LOG}-{number}"
 
 
 def review_key(approval_id: str, audience_key: str) -> str:

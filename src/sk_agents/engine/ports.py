@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
-from sk_agents.engine.events import Event
+from sk_agents.engine.events import Event, Noted
 from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import Durability, Entry, EntryKind, Review, Thread, ToolCall, Usage
@@ -350,6 +350,10 @@ class Toolbox(Protocol):
             ToolError: it breaks the schema. The text names the field, for the person who answers.
         """
 
+    async def sign_ins(self, names: Collection[str], user_id: str) -> Mapping[str, str]:
+        """Of these tools, those that cannot run before this user has signed in somewhere, and where
+        that is, by a name that the user knows. A tool run all the same says so to the model."""
+
     async def preview(self, call: ToolCall, context: ToolContext) -> str | None:
         """For an approval: what the call would change now, or why it would fail; `None` if its
         arguments show it."""
@@ -385,8 +389,20 @@ class Redaction(Protocol):
     def value(self, value: Any) -> Any:
         """A JSON value with every text in it redacted."""
 
-    def stream(self) -> RedactionStream:
-        """For a text that comes in pieces: a secret may be spread over several."""
+    def stream(self, also: Collection[str] = ()) -> RedactionStream:
+        """For a text that comes in pieces: a secret may be spread over several. `also` are further
+        secrets."""
+
+    @property
+    def keeps_secrets(self) -> bool:
+        """Whether tools get back what was taken out; see `run.vault`."""
+
+    def marked(self, text: str, mark: Callable[[str], str]) -> str:
+        """The text, with `mark` of it in place of each secret that a tool may get back, and the
+        usual mark in place of all others."""
+
+    def opens_for(self, tool: str) -> bool:
+        """Whether a call of this tool gets the secrets that its arguments name."""
 
 
 class Observer(Protocol):
@@ -416,6 +432,30 @@ class Observer(Protocol):
         self, thread: Thread, run: Run, agent: str, call: ToolCall
     ) -> AbstractContextManager[Callable[[str], None]]:
         """Around one execution of a tool; call what it gives with the outcome."""
+
+
+class Audit(Protocol):
+    """The log of what happens at the server and belongs to no thread, or to one that is gone."""
+
+    async def note(self, *notes: Noted) -> None:
+        """Durable when it returns, in this order.
+
+        Raises:
+            StoreError, StoreFull: they are not known to be stored; what they speak of must not be
+                done.
+        """
+
+    def count(self, note: Noted) -> None:
+        """Will be noted soon, once for all that differ in nothing but their number. For what
+        outsiders can cause at any rate: never waits, never fails."""
+
+    async def keep_calls(self, thread: Thread, events: Sequence[Event]) -> None:
+        """Keep what these events say of calls, approvals and grants: the thread's own store does
+        not keep them, or cannot list its threads. Raises as `note`."""
+
+    async def deleting(self, thread: Thread, *, who: str | None, reason: str) -> None:
+        """Keep of this thread what must outlive it: that it is deleted, by whom, its chain, and
+        what happened to calls in it. To be called before it is. Raises as `note`."""
 
 
 class Quota(Protocol):

@@ -585,7 +585,7 @@ def _outcome(
     leased, takes_over = (False, False)
     if commit.needs_lease_state:
         leased, takes_over = _is_leased(chain)
-    admission = admit(commit, head, leased=leased, approval=approval, now=job.now)
+    admission = admit(commit, head, leased=leased, approval=approval, now=job.now, body=job.body)
     if head is None or admission.thread.metadata is not head.metadata:
         encode_head(admission.thread)  # its metadata may have no JSON form
     chain.takes_over = chain.takes_over or takes_over

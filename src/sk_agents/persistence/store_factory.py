@@ -75,6 +75,7 @@ STORES = {
         "dynamodb://table?region=...",
         is_server=True,
         has_password=False,
+        encrypting="sk_agents.persistence.dynamodb.encrypting",
     ),
 }
 SUPPORTED = ", ".join(dict.fromkeys(kind.form for kind in STORES.values()))

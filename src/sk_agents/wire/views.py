@@ -292,6 +292,23 @@ class ResourceItems(WireModel):
     items: list[ItemView]
 
 
+class McpSignIn(WireModel):
+    """An MCP server at which each user signs in."""
+
+    server: str
+    signed_in: bool
+
+
+class McpSignInList(WireModel):
+    sign_ins: list[McpSignIn]
+
+
+class SignInLink(WireModel):
+    """Where to sign in, in a browser, within ten minutes."""
+
+    url: str
+
+
 class SignInView(WireModel):
     """How a caller gets what this server wants in `Authorization`: nothing, an access key, a token
     that is brought along, or an access token of an OpenID Connect issuer.
@@ -339,6 +356,54 @@ class Cancelling(WireModel):
     status: Literal["cancelling"] = "cancelling"
     interaction_id: str
     message: str = "Interaction will stop at next checkpoint"
+
+
+class AuditEntry(WireModel):
+    """One thing that was asked for, decided, begun or ended. Of contents it has digests only.
+
+    `log` is the thread, or `server` for what happened at the server; `seq` the place in it. `who`
+    is the person who did it, in the `role` by which they could; `by` is what did it where that was
+    no person. `digest` is of what was allowed, of a result, or the thread's chain.
+    """
+
+    at: str
+    log: str
+    seq: int
+    what: str
+    user_id: str | None = None
+    agent: str | None = None
+    run_id: str | None = None
+    call_id: str | None = None
+    tool: str | None = None
+    by: str | None = None
+    who: str | None = None
+    who_name: str | None = None
+    role: str | None = None
+    outcome: str | None = None
+    subject: str | None = None
+    digest: str | None = None
+    details: dict[str, Any] = {}
+
+
+class AuditReport(WireModel):
+    """Newest first. `is_cut` says that there are more than were asked for."""
+
+    since: str | None
+    entries: list[AuditEntry]
+    is_cut: bool = False
+
+
+class Checkpoint(WireModel):
+    """A signed statement of how far the server's log had come: its first `next_seq` - 1 events
+    have the digest in `chain`. `incarnation` names the log, `key_id` the key that signed."""
+
+    format: Literal[1] = 1
+    at: str
+    incarnation: str
+    next_seq: int
+    chain: str
+    key_id: str = ""
+    signature: str = ""
 
 
 class UsageRow(WireModel):

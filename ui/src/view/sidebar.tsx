@@ -7,6 +7,7 @@ import { isHelpOpen } from "../page/dialogs";
 import { addressOf, isMenuOpen, newChat, openChat } from "../page/openchat";
 import { ago, fullDate } from "../text/time";
 import { Account } from "./account";
+import { AuditButton } from "./audit";
 import { Icon, IconButton } from "./icon";
 
 const MARKS: Record<string, string> = {
@@ -68,6 +69,7 @@ export function Sidebar() {
         <button type="button" class="quiet" onClick={() => (isHelpOpen.value = true)}>
           Keyboard <kbd>?</kbd>
         </button>
+        <AuditButton />
       </div>
       <Account />
     </nav>

@@ -326,7 +326,7 @@ class SqliteStore:
         stored = self._heads.get(db, commit.thread_id)
         if stored is not None and (before := _sent_before(db, stored, commit)):
             return Committed(stored.head, check_replay(before, commit.events))
-        admission = self._admit(db, commit, stored.head if stored else None, now)
+        admission = self._admit(db, commit, stored.head if stored else None, body, now)
         thread, events = admission.thread, admission.events
         if stored is None:
             written = self._codec.for_new(thread)
@@ -342,14 +342,19 @@ class SqliteStore:
         return Committed(thread, events)
 
     def _admit(
-        self, db: apsw.Connection, commit: Commit, head: Thread | None, now: datetime
+        self,
+        db: apsw.Connection,
+        commit: Commit,
+        head: Thread | None,
+        body: bytes,
+        now: datetime,
     ) -> Admission:
         guard = commit.guard
         approval = None
         if isinstance(guard, Pending):
             approval = rows.entry(db, "approval", guard.approval_id)
         leased = commit.needs_lease_state and head is not None and self._is_leased(db, head)
-        return admit(commit, head, leased=leased, approval=approval, now=now)
+        return admit(commit, head, leased=leased, approval=approval, now=now, body=body)
 
     def _is_leased(self, db: apsw.Connection, head: Thread) -> bool:
         if head.owner is None:
