@@ -68,7 +68,7 @@ def is_like(shown: Sequence[str], printed: str) -> bool:
     return True
 
 
-@pytest.mark.timeout(240)  # some twenty commands, one after the other
+@pytest.mark.timeout(2 * SECONDS)
 @pytest.mark.parametrize(
     "page", ["README.md", pytest.param("docs/tutorials.md", marks=pytest.mark.chaos)]
 )
