@@ -54,6 +54,8 @@ TABLE: Mapping[Kind, tuple[str, ...]] = {
         *("GET /assets/{name}", "HEAD /assets/{name}"),
         *("GET /health/live", "HEAD /health/live", "GET /health/ready", "HEAD /health/ready"),
         "GET /health/stream",
+        *("GET /sign-ins/open", "POST /sign-ins/open", "GET /sign-ins/callback"),
+        "GET /sign-ins/client.json",
         *(
             f"GET {prefix}/{page}"
             for prefix in (TEAL, SK)
@@ -64,6 +66,8 @@ TABLE: Mapping[Kind, tuple[str, ...]] = {
     "callers": (
         *("GET /agents", "GET /chats", "GET /approvals", "GET /grants", "GET /usage", "GET /me"),
         *("POST /chats", "POST /chats/import", "POST /chat"),
+        *("GET /prompts", "POST /prompts/fill", "GET /resources", "POST /resources/read"),
+        *("GET /sign-ins", "POST /sign-ins", "DELETE /sign-ins/{server}"),
         *(f"POST {TEAL}", f"POST {TEAL}/sse", f"POST {SK}", f"POST {SK}/sse"),
         f"WEBSOCKET {SK}/stream",
     ),
@@ -106,6 +110,7 @@ UNKNOWN = {
     "approval_id": f"approval_{NO_UUID}",
     "grant_id": f"grant_{NO_UUID}",
     "name": "none",
+    "server": "none",
     **dict.fromkeys(("task_id", "session_id", "request_id"), NO_UUID),
 }
 BODIES: Mapping[str, Any] = {
@@ -198,6 +203,7 @@ async def owned_ids(served: Served) -> tuple[dict[str, str], dict[str, str]]:
         "approval_id": waits[-1].data["approval_id"],
         "grant_id": grant["grant_id"],
         "name": "none",
+        "server": "none",
         **{name: task[name] for name in ("task_id", "session_id", "request_id")},
     }
     approval_id = review[-1].data["approval_id"]
