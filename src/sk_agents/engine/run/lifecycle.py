@@ -213,6 +213,7 @@ def _beginning(services: Services, command: BeginRun) -> dict[str, Any]:
         "on_disconnect": command.on_disconnect,
         "response_schema": command.response_schema,
         "trace": services.observer.trace(),
+        "correlation_id": services.observer.correlation_id(),
         "user_name": command.user_name,
     }
 
