@@ -48,6 +48,12 @@ GET /chats/{chat_id}
 PATCH /chats/{chat_id}
 DELETE /chats/{chat_id}
 GET /chats/{chat_id}/events
+GET /chats/{chat_id}/passages
+GET /chats/{chat_id}/shares
+POST /chats/{chat_id}/shares
+DELETE /shared/{share_id}
+GET /shared/{share_id}
+POST /shared/{share_id}/copy
 GET /chats/{chat_id}/branches
 POST /chats/{chat_id}/branch
 GET /chats/{chat_id}/export
@@ -66,7 +72,7 @@ GET /grants
 DELETE /grants/{grant_id}
 GET /usage
 """.strip().splitlines()
-OURS = ("/chats", "/approvals", "/grants", "/agents", "/usage")
+OURS = ("/chats", "/shared", "/approvals", "/grants", "/agents", "/usage")
 
 
 @contextmanager

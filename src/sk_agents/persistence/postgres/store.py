@@ -29,7 +29,7 @@ from sk_agents.exceptions import (
 from sk_agents.persistence.codec import PLAIN, RecordCodec
 from sk_agents.persistence.counters import Counter, counted
 from sk_agents.persistence.encoding import encode_events
-from sk_agents.persistence.listing import cursor, mentions, read_cursor
+from sk_agents.persistence.listing import carries, cursor, mentions, read_cursor
 from sk_agents.persistence.liveness import MARK_SECONDS, check_deletable, local_process_is_gone
 from sk_agents.persistence.postgres import schema, statements
 from sk_agents.persistence.postgres.arrays import Int8Array, TextArray
@@ -210,7 +210,8 @@ class PostgresStore:
     async def threads(self, query: ThreadQuery) -> ThreadPage:
         """One more than fits is looked for, to know whether there is one."""
         start = read_cursor(query.after)
-        at_once = query.limit + 1 if query.text is None else SEARCHED
+        is_narrowed = query.text is not None or query.labels
+        at_once = SEARCHED if is_narrowed else query.limit + 1
         found: list[Thread] = []
         while True:
             at, last_id = start or (None, None)
@@ -223,7 +224,8 @@ class PostgresStore:
                 thread_id=last_id,
                 limit=at_once,
             )
-            heads = [*readable_heads(self._codec, rows)]
+            readable = readable_heads(self._codec, rows)
+            heads = [stored for stored in readable if carries(stored[0], query.labels)]
             if query.text is None:
                 found += [head for head, _ in heads]
             else:
