@@ -15,6 +15,7 @@ from tests.forked_python import use_forks
 from tests.memory import use_memory
 from tests.patience import TEST_SECONDS, VARIABLE, seconds
 from tests.postgres import shared_server
+from tests.valkey import ValkeyServer
 
 # A busy machine must not turn a correct property into a failure.
 settings.register_profile("house", deadline=None, print_blob=True)
@@ -64,3 +65,18 @@ def schema(postgres: str) -> Iterator[str]:
         connection.execute(f"CREATE SCHEMA {name}")
         yield f"{postgres}?options=-csearch_path%3D{name}&application_name={name}"
         connection.execute(f"DROP SCHEMA {name} CASCADE")
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[ValkeyServer]:
+    """This process's Valkey, which keeps an append-only file."""
+    with ValkeyServer("--appendonly", "yes", "--save", "") as server:
+        yield server
+
+
+@pytest.fixture
+def empty_redis(valkey: ValkeyServer) -> str:
+    """The URL of a server that holds nothing."""
+    with valkey.client() as client:
+        client.flushall()
+    return valkey.url()

@@ -90,7 +90,7 @@ def test_authorizer_without_the_method_cannot_be_built() -> None:
 @requirement("S001-authorizer-dummy")
 @pytest.mark.parametrize("header", ["", "Bearer abc", "nonsense"])
 async def test_dummy_answers_dummyuser_for_every_header(header: str) -> None:
-    assert await DummyAuthorizer().authorize_request(header) == "dummyuser"
+    assert DummyAuthorizer().authorize_request(header) == "dummyuser"
 
 
 @requirement("S001-authorizer-user-id")

@@ -20,13 +20,23 @@ PACKAGE = "sk_agents"
 SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
 
 SURFACES = {"chats", "skagents", "tealagents", "todo_chat"}
-BACK_ROOMS = {"authorization", "hitl", "llm", "persistence", "signals", "spending", "tools"}
+BACK_ROOMS = {
+    "audit",
+    "authorization",
+    "hitl",
+    "llm",
+    "persistence",
+    "signals",
+    "spending",
+    "tools",
+}
 WORDS = {
     "exceptions",
     "interactions",
     "postgres_access",
     "private_files",
     "redaction",
+    "redis_access",
     "ska_types",
     "wire",
     "worker_threads",
@@ -51,6 +61,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "__main__": {"cli"},
     "cli": {
         "app",
+        "audit",
         "authorization.access_keys",
         "authorization.issuer",
         "authorization.request_authorizer",
@@ -94,6 +105,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "postgres_access": {"exceptions"},
     "private_files": {"exceptions"},
     "redaction": {"config.settings"},
+    "redis_access": {"exceptions"},
     "worker_threads": {"exceptions"},
     "__init__": set(),
 }

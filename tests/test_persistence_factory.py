@@ -71,11 +71,19 @@ def test_factory_builds_the_class_that_the_environment_names(
 
 
 @requirement("S001-persistence-factory")
-@pytest.mark.parametrize("name", ["WithSettings", "WithSettingsByName"])
-def test_class_that_asks_for_the_settings_gets_them(module: str, name: str) -> None:
-    settings = Settings(persistence_module=module, persistence_class=name)
+def test_class_that_asks_for_the_settings_gets_them(module: str) -> None:
+    settings = Settings(persistence_module=module, persistence_class="WithSettingsByName")
     built = PersistenceFactory(settings).get_persistence_manager()
     assert getattr(built, "app_config", None) is settings
+
+
+@requirement("S001-persistence-factory")
+def test_class_that_asks_for_app_config_can_ask_it_both_ways(module: str) -> None:
+    settings = Settings(persistence_module=module, persistence_class="WithSettings", port=8123)
+    app_config = vars(PersistenceFactory(settings).get_persistence_manager())["app_config"]
+    assert app_config.get("TA_REDIS_SSL") == "true"
+    assert app_config.get("TA_NO_SUCH") is None
+    assert app_config.port == 8123
 
 
 @requirement("S001-persistence-factory")

@@ -7,7 +7,7 @@ import pytest
 
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.persistence.memory.store import EphemeralStore, MemoryStore
-from sk_agents.persistence.store_factory import STORES, Kind, open_store
+from sk_agents.persistence.store_factory import STORES, Kind, open_store, place_of
 
 
 @pytest.mark.parametrize("url", ["memory:", "memory://", "MEMORY:"])
@@ -29,6 +29,14 @@ async def test_three_and_four_slashes_name_the_same_absolute_path(
     async with open_store(f"{scheme}:{slashes}{str(kept).lstrip('/')}") as store:
         await store.ping()
     assert kept.exists()
+
+
+@pytest.mark.parametrize("scheme", [name for name, kind in STORES.items() if kind.has_path])
+def test_name_after_three_slashes_is_not_taken_for_a_place_in_the_root_folder(scheme: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{scheme}://\$PWD/kept\.db, .* four slashes"):
+        place_of(f"{scheme}:///kept.db")
+    assert place_of(f"{scheme}:////kept.db") == (scheme, Path("/kept.db"))
+    assert place_of(f"{scheme}:///srv/kept.db") == (scheme, Path("/srv/kept.db"))
 
 
 @pytest.mark.parametrize("kind", STORES.values(), ids=STORES)
@@ -81,5 +89,5 @@ def test_postgresql_url_that_makes_no_sense_is_refused_without_its_words(url: st
 
 
 def test_unknown_scheme_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="'redis'"):
-        open_store("redis://host")
+    with pytest.raises(ConfigurationError, match="'mysql'"):
+        open_store("mysql://host")

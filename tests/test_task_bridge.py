@@ -16,7 +16,8 @@ from sk_agents.exceptions import (
     StateCorrupt,
     ThreadNotFound,
 )
-from sk_agents.persistence.tasks.bridge import KEY, TaskBridgeStore
+from sk_agents.persistence.tasks.bridge import TaskBridgeStore
+from sk_agents.persistence.tasks.task_log import KEY
 from sk_agents.ska_types import AgentTask, AgentTaskItem, MultiModalItem
 from sk_agents.testing.commits import (
     USER,
@@ -46,7 +47,7 @@ def edit(tasks: JsonTasks, change: Callable[[AgentTask], None], task_id: str = "
 
 async def test_stored_task_tells_its_readers_what_the_log_tells() -> None:
     tasks = JsonTasks()
-    async with TaskBridgeStore(tasks) as store:
+    async with TaskBridgeStore(tasks, settle=0) as store:
         made = await store.commit(start_run("t", "r", text="hello", owner="o"))
         task = tasks.load("t")
         assert task is not None
@@ -69,11 +70,11 @@ async def test_thread_is_known_again_by_the_next_process_when_it_is_loaded(
     kept_by: type[JsonTasks | AsyncTasks],
 ) -> None:
     tasks = kept_by()
-    async with TaskBridgeStore(tasks) as store:
+    async with TaskBridgeStore(tasks, settle=0) as store:
         made = await store.commit(start_run("t", "r", owner="o"))
         asked = await store.commit(ask(made.thread, "a"))
         events = await store.events_after("t", 0)
-    async with TaskBridgeStore(tasks) as again:
+    async with TaskBridgeStore(tasks, settle=0) as again:
         assert await again.orphans() == []
         assert await again.thread("t") == asked.thread
         assert await again.events_after("t", 0) == events
@@ -81,24 +82,24 @@ async def test_thread_is_known_again_by_the_next_process_when_it_is_loaded(
         entry = await again.find("approval", "a")
         assert entry is not None and entry.thread_id == "t"
         assert (await again.claim("t", "p")).recoveries == 1
-    async with TaskBridgeStore(tasks) as third:
+    async with TaskBridgeStore(tasks, settle=0) as third:
         assert (await third.thread("t")).recoveries == 1
 
 
 async def test_commit_sent_again_to_the_next_process_answers_what_it_did() -> None:
     tasks = JsonTasks()
     commit = start_run("t")
-    async with TaskBridgeStore(tasks) as store:
+    async with TaskBridgeStore(tasks, settle=0) as store:
         first = await store.commit(commit)
-    async with TaskBridgeStore(tasks) as again:
+    async with TaskBridgeStore(tasks, settle=0) as again:
         assert await again.commit(commit) == first
 
 
 async def test_run_is_found_by_a_class_that_can_look_for_it() -> None:
     tasks = SearchableTasks()
-    async with TaskBridgeStore(tasks) as store:
+    async with TaskBridgeStore(tasks, settle=0) as store:
         await store.commit(start_run("t", "r"))
-    async with TaskBridgeStore(tasks) as again:
+    async with TaskBridgeStore(tasks, settle=0) as again:
         entry = await again.find("run", "r")
         assert entry is not None and entry.thread_id == "t"
         assert await again.find("run", "other") is None
@@ -106,9 +107,9 @@ async def test_run_is_found_by_a_class_that_can_look_for_it() -> None:
 
 async def test_run_of_a_thread_not_loaded_is_not_found_by_a_class_that_cannot_look() -> None:
     tasks = JsonTasks()
-    async with TaskBridgeStore(tasks) as store:
+    async with TaskBridgeStore(tasks, settle=0) as store:
         await store.commit(start_run("t", "r"))
-    async with TaskBridgeStore(tasks) as again:
+    async with TaskBridgeStore(tasks, settle=0) as again:
         assert await again.find("run", "r") is None
         await again.thread("t")
         assert await again.find("run", "r") is not None
@@ -116,12 +117,12 @@ async def test_run_of_a_thread_not_loaded_is_not_found_by_a_class_that_cannot_lo
 
 async def test_thread_held_by_a_live_owner_is_not_deleted() -> None:
     tasks = JsonTasks()
-    async with TaskBridgeStore(tasks, clock=SettableClock()) as store:
+    async with TaskBridgeStore(tasks, clock=SettableClock(), settle=0) as store:
         store.renew("o", 10)
         await store.commit(create("t", lease=Claim("o")))
         with pytest.raises(LeaseHeld):
             await store.delete("t", next_seq=1)
-        assert list(tasks.texts) == ["t"]
+        assert "t" in tasks.texts
 
 
 def lose_a_record(task: AgentTask) -> None:
@@ -164,13 +165,13 @@ async def test_damaged_task_is_an_error_of_its_own_and_left_as_it_is(
     damage: Callable[[AgentTask], None],
 ) -> None:
     tasks = JsonTasks()
-    async with TaskBridgeStore(tasks) as store:
+    async with TaskBridgeStore(tasks, settle=0) as store:
         made = await store.commit(start_run("t"))
         made = await store.commit(append(made.thread, thought()))
         await store.commit(start_run("u", "run-2"))
     edit(tasks, damage)
     damaged = tasks.texts["t"]
-    async with TaskBridgeStore(tasks) as again:
+    async with TaskBridgeStore(tasks, settle=0) as again:
         with pytest.raises(StateCorrupt):
             await again.thread("t")
         with pytest.raises(StateCorrupt):
@@ -181,17 +182,17 @@ async def test_damaged_task_is_an_error_of_its_own_and_left_as_it_is(
 
 async def test_log_of_a_newer_version_is_not_touched() -> None:
     tasks = JsonTasks()
-    async with TaskBridgeStore(tasks) as store:
+    async with TaskBridgeStore(tasks, settle=0) as store:
         await store.commit(start_run("t"))
     edit(tasks, lambda task: task.metadata[KEY].update(version=2))
-    async with TaskBridgeStore(tasks) as again:
+    async with TaskBridgeStore(tasks, settle=0) as again:
         with pytest.raises(SchemaTooNew):
             await again.thread("t")
 
 
 async def test_task_of_another_id_is_refused() -> None:
     tasks = JsonTasks()
-    async with TaskBridgeStore(tasks) as store:
+    async with TaskBridgeStore(tasks, settle=0) as store:
         await store.commit(start_run("t"))
         tasks.texts["u"] = tasks.texts["t"]
         with pytest.raises(StateCorrupt, match="another task"):
@@ -218,7 +219,7 @@ async def test_task_made_by_another_program_starts_its_log_with_what_it_holds() 
         metadata={"color": "red"},
     )
     tasks.create(foreign)
-    async with TaskBridgeStore(tasks) as store:
+    async with TaskBridgeStore(tasks, settle=0) as store:
         head = await store.thread("t")
         assert (head.user_id, head.session_id, head.status) == ("bob", "s", ThreadStatus.COMPLETED)
         await store.commit(append(head, run_started("r1", "more")))
@@ -226,13 +227,13 @@ async def test_task_made_by_another_program_starts_its_log_with_what_it_holds() 
     assert task is not None
     assert [entry.item.content for entry in task.items] == ["hello", "more"]
     assert task.metadata["color"] == "red"
-    async with TaskBridgeStore(tasks) as again:
+    async with TaskBridgeStore(tasks, settle=0) as again:
         events = await again.events_after("t", 0)
     assert fold(events).imported[0].content == "hello"
 
 
 async def test_crowded_mirror_lets_go_of_threads_at_rest_and_reads_them_again() -> None:
-    async with TaskBridgeStore(JsonTasks(), max_threads=2) as store:
+    async with TaskBridgeStore(JsonTasks(), max_threads=2, settle=0) as store:
         await store.commit(start_run("busy", "run-0"))
         for number in range(5):
             run = f"run-{number + 1}"
@@ -246,19 +247,19 @@ async def test_crowded_mirror_lets_go_of_threads_at_rest_and_reads_them_again() 
 
 async def test_concurrent_commits_to_one_thread_are_all_kept() -> None:
     tasks = JsonTasks()
-    async with asyncio.timeout(seconds(10)), TaskBridgeStore(tasks) as store:
+    async with asyncio.timeout(seconds(10)), TaskBridgeStore(tasks, settle=0) as store:
         store.renew("o", 60)
         made = (await store.commit(start_run("t", "r", owner="o"))).thread
         await asyncio.gather(
             *(store.commit(append_owned(made, thought(str(n), "r"))) for n in range(20))
         )
-    async with TaskBridgeStore(tasks) as again:
+    async with TaskBridgeStore(tasks, settle=0) as again:
         thoughts = fold(await again.events_after("t", 0)).run("r").thoughts
     assert sorted(int(said.content) for said in thoughts) == list(range(20))
 
 
 async def test_unknown_thread_is_not_found() -> None:
-    async with TaskBridgeStore(JsonTasks()) as store:
+    async with TaskBridgeStore(JsonTasks(), settle=0) as store:
         with pytest.raises(ThreadNotFound):
             await store.thread("t")
         with pytest.raises(ThreadNotFound):

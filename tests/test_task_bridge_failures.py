@@ -28,7 +28,7 @@ from tests.toy_tasks import AsyncTasks, JsonTasks, Moody, fail
 @requirement("S001-message-persistence")
 async def test_failure_of_the_class_names_it_and_what_it_could_not_do() -> None:
     tasks = Moody()
-    async with TaskBridgeStore(tasks) as store:
+    async with TaskBridgeStore(tasks, settle=0) as store:
         tasks.moods["create"] = fail
         with pytest.raises(StoreUnavailable, match=r"Moody: create failed with OSError") as failed:
             await store.commit(start_run("t"))
@@ -37,7 +37,7 @@ async def test_failure_of_the_class_names_it_and_what_it_could_not_do() -> None:
 
 async def test_nothing_of_a_failed_commit_is_visible() -> None:
     tasks = Moody()
-    async with TaskBridgeStore(tasks) as store:
+    async with TaskBridgeStore(tasks, settle=0) as store:
         made = await store.commit(start_run("t", "r", owner="o"))
         tasks.moods["update"] = fail
         with pytest.raises(StoreUnavailable):
@@ -67,7 +67,7 @@ async def test_nothing_of_a_commit_is_visible_before_the_class_has_kept_it() -> 
             await super().update(task)
 
     tasks = Slow()
-    async with asyncio.timeout(seconds(5)), TaskBridgeStore(tasks) as store:
+    async with asyncio.timeout(seconds(5)), TaskBridgeStore(tasks, settle=0) as store:
         made = await store.commit(start_run("t", "r"))
         tasks.slow = True
         writing = asyncio.create_task(store.commit(ask(made.thread, "a")))
@@ -90,7 +90,7 @@ async def test_cancelled_commit_is_finished_and_known() -> None:
             await super().create(task)
 
     async with asyncio.timeout(seconds(5)):
-        async with TaskBridgeStore(Slow()) as store:
+        async with TaskBridgeStore(Slow(), settle=0) as store:
             writing = asyncio.create_task(store.commit(start_run("t")))
             await entered.wait()
             writing.cancel()
@@ -102,7 +102,7 @@ async def test_cancelled_commit_is_finished_and_known() -> None:
 
 async def test_write_that_failed_after_it_was_kept_counts_as_done() -> None:
     tasks = Moody()
-    async with TaskBridgeStore(tasks) as store:
+    async with TaskBridgeStore(tasks, settle=0) as store:
         tasks.moods.update(created=fail, updated=fail)
         made = await store.commit(start_run("t"))
         await store.commit(append(made.thread, thought()))
@@ -111,10 +111,15 @@ async def test_write_that_failed_after_it_was_kept_counts_as_done() -> None:
 
 async def test_write_of_unknown_outcome_is_told_by_sending_it_again() -> None:
     tasks = Moody()
-    async with TaskBridgeStore(tasks) as store:
+    async with TaskBridgeStore(tasks, settle=0) as store:
         made = await store.commit(start_run("t"))
         commit = append(made.thread, thought())
-        tasks.moods.update(updated=fail, load=fail)
+
+        def break_off() -> None:
+            tasks.moods["load"] = fail
+            fail()
+
+        tasks.moods["updated"] = break_off
         with pytest.raises(CommitOutcomeUnknown):
             await store.commit(commit)
         with pytest.raises(StoreUnavailable):
@@ -129,7 +134,7 @@ async def test_write_of_unknown_outcome_is_told_by_sending_it_again() -> None:
 
 async def test_failed_deletion_leaves_the_thread() -> None:
     tasks = Moody()
-    async with TaskBridgeStore(tasks) as store:
+    async with TaskBridgeStore(tasks, settle=0) as store:
         made = await store.commit(start_run("t", "r"))
         tasks.moods["delete"] = fail
         with pytest.raises(StoreUnavailable):
@@ -147,7 +152,7 @@ async def test_answer_that_is_no_task_is_refused() -> None:
             return {"task_id": task_id}
 
     with pytest.raises(StateCorrupt, match="returned dict"):
-        async with TaskBridgeStore(Dicts()):
+        async with TaskBridgeStore(Dicts(), settle=0):
             pass
 
 
@@ -160,7 +165,7 @@ async def test_class_that_loses_metadata_does_not_start() -> None:
 
     tasks = Forgetful()
     with pytest.raises(ConfigurationError, match=r"TA_PERSISTENCE_CLASS.*Forgetful.*metadata"):
-        async with TaskBridgeStore(tasks):
+        async with TaskBridgeStore(tasks, settle=0):
             pass
     assert tasks.texts == {}
 
@@ -171,7 +176,7 @@ async def test_class_that_does_not_delete_does_not_start() -> None:
             pass
 
     with pytest.raises(ConfigurationError, match="does not delete"):
-        async with TaskBridgeStore(Hoarder()):
+        async with TaskBridgeStore(Hoarder(), settle=0):
             pass
 
 
@@ -179,12 +184,12 @@ async def test_class_that_fails_at_start_does_not_start() -> None:
     tasks = Moody()
     tasks.moods["load"] = fail
     with pytest.raises(StoreUnavailable, match="load failed"):
-        async with TaskBridgeStore(tasks):
+        async with TaskBridgeStore(tasks, settle=0):
             pass
     assert tasks.texts == {}
 
 
 async def test_probe_leaves_nothing_behind() -> None:
     tasks = JsonTasks()
-    async with TaskBridgeStore(tasks):
+    async with TaskBridgeStore(tasks, settle=0):
         assert tasks.texts == {}

@@ -287,7 +287,7 @@ async def test_handler_invoked_answers_what_its_stream_ends_with(tmp_path: Path)
 @requirement("S001-handler-class", "S002-handler-module", "S001-module-structure")
 def test_handler_is_found_in_both_modules() -> None:
     assert agent.TealAgentsV1Alpha1Handler is handler.TealAgentsV1Alpha1Handler
-    assert agent.AgentLoop.__module__ == agent.__name__
+    assert agent.Agent.__module__ == agent.__name__
     with pytest.raises(AttributeError):
         _ = agent.SomethingElse
 

@@ -64,6 +64,17 @@ class SearchableTasks(JsonTasks):
         return None
 
 
+class ConditionalTasks(SearchableTasks):
+    """With both further methods."""
+
+    def update_if(self, task: AgentTask, version: str | None) -> bool:
+        stored = self.load(task.task_id)
+        if stored is None or stored.version != version:
+            return False
+        self.update(task)
+        return True
+
+
 class Moody(JsonTasks):
     """Does something else before, or instead of, the named method."""
 

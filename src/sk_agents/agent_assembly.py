@@ -39,7 +39,7 @@ from sk_agents.spending.budgets import TOKENS, Limit, limits_of, strictest
 from sk_agents.tools.agents_sdk import filled_block, load_sdk_tools
 from sk_agents.tools.base_tool import Tool
 from sk_agents.tools.catalog import configured_catalog
-from sk_agents.tools.mcp.servers import McpServers
+from sk_agents.tools.mcp.servers import McpServers, McpSource
 from sk_agents.tools.openapi.services import load_remote_tools
 from sk_agents.tools.openapi.tool import RemoteClients
 from sk_agents.tools.operator_config import filled_headers, filled_value
@@ -83,6 +83,7 @@ class ServedAgent:
     soft: float | None = None
     teal: Agent | None = None
     unattended: Agent | None = None
+    mcp: McpSource = McpSource(())
 
 
 def build_agents(
@@ -135,7 +136,8 @@ class _AgentBuilder:
         if spec.mcp_servers and not file.api_version.startswith("tealagents/"):
             # No user can be asked there, and a server's tools were not chosen one by one.
             raise ConfigurationError(f"{file.path}: {field}.mcp_servers needs tealagents/v1alpha1")
-        toolbox = self._toolbox(file, field, spec)
+        mcp = self._mcp_source(file, field, spec)
+        toolbox = self._toolbox(file, field, spec, mcp)
         refuse_strays(
             approvals,
             toolbox.specs(),
@@ -167,6 +169,7 @@ class _AgentBuilder:
             file,
             self._budget(file, field, spec),
             spec.budget.soft or self._settings.budget_soft,
+            mcp=mcp,
         )
         if file.api_version.startswith("tealagents/"):
             teal = replace(
@@ -222,7 +225,21 @@ class _AgentBuilder:
             logger.warning("%s has no price: budgets of money do not count it", where)
         return strictest([*of_file, *of_server])
 
-    def _toolbox(self, file: AgentFile, field: str, spec: AgentSpec) -> AgentToolbox:
+    def _mcp_source(self, file: AgentFile, field: str, spec: AgentSpec) -> McpSource:
+        workspaces = None
+        if spec.mcp_servers and spec.builtin is not None:
+            builtin = self._builtin_room()
+            workspaces = builtin.workspaces(spec.builtin, path=file.path, field=f"{field}.builtin")
+        return self._clients.mcp.source(
+            spec.mcp_servers,
+            agent_file=file.path,
+            field=f"{field}.mcp_servers",
+            workspaces=workspaces,
+        )
+
+    def _toolbox(
+        self, file: AgentFile, field: str, spec: AgentSpec, mcp: McpSource
+    ) -> AgentToolbox:
         plugins = load_plugin_tools(
             spec.plugins, settings=self._settings, agent_file=file.path, threads=self._threads
         )
@@ -232,14 +249,15 @@ class _AgentBuilder:
             agent_file=file.path,
             clients=self._clients.remote,
         )
-        mcp = self._clients.mcp.source(
-            spec.mcp_servers, agent_file=file.path, field=f"{field}.mcp_servers"
-        )
-        builtin = self._builtin_tools(file, field, spec) if spec.builtin is not None else []
+        builtin: Sequence[Tool] = []
+        if spec.builtin is not None:
+            builtin = self._builtin_room().load(
+                spec.builtin, path=file.path, field=f"{field}.builtin"
+            )
         sdk = load_sdk_tools(spec.openai_agent, path=file.path, field=field)
         return AgentToolbox(builtin, plugins, sdk, remote, mcp)
 
-    def _builtin_tools(self, file: AgentFile, field: str, spec: AgentSpec) -> Sequence[Tool]:
+    def _builtin_room(self) -> BuiltinTools:
         if self._builtin is None:
             # It takes 30 ms to import, which servers without built-in tools save.
             from sk_agents.tools.builtin.loader import BuiltinTools  # noqa: PLC0415
@@ -249,7 +267,7 @@ class _AgentBuilder:
                 keep_out=_own_files(self._settings),
                 network=self._clients.models.network,
             )
-        return self._builtin.load(spec.builtin, path=file.path, field=f"{field}.builtin")
+        return self._builtin
 
     def model(self, file: AgentFile, field: str, spec: AgentSpec) -> Model:
         environ = environment([file.path])
@@ -262,6 +280,7 @@ class _AgentBuilder:
                 api=spec.api,
                 api_version=spec.api_version,
                 options=model_options(spec, file.path.parent, environ),
+                sees_images=spec.sees_images,
             )
             custom = self._custom.model(spec.model, spec.name) if self._custom else None
             if custom is not None:

@@ -21,8 +21,10 @@ from sk_agents.authorization.roles import read_role_map
 from sk_agents.chats.requests import ChatResources
 from sk_agents.chats.routes import chat_operations
 from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
-from sk_agents.config.settings import Settings, load_settings
+from sk_agents.config.foreign_variables import check_foreign_variables
+from sk_agents.config.settings import Settings, environment, export_environment, load_settings
 from sk_agents.http.account import account_operations
+from sk_agents.http.audit import audit_operations
 from sk_agents.http.caller import CallerCheck
 from sk_agents.http.front import TealApp
 from sk_agents.http.health import Health, WorkerGroup, health_operations, metrics_operation
@@ -32,8 +34,10 @@ from sk_agents.http.page import page_operations
 from sk_agents.todo_chat.routes import todo_chat_operations
 from sk_agents.wire.views import AgentView, SkillView, ToolView
 from sk_agents.wiring import (
+    Engines,
     ServerParts,
     build_authorizer,
+    build_context,
     build_parts,
     open_engines,
     stream_census,
@@ -67,11 +71,14 @@ def create_app(
     stores = parts.stores
     kind = str(stores.main).partition(":")[0]
     health = Health()
+    role_map = read_role_map(settings.roles)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            engines = app.state.engines = await open_engines(stack, parts)
+            tables = {"access_key": authorizer.credentials, "role": role_map.described}
+            engines = app.state.engines = await open_engines(stack, parts, tables)
+            app.state.caller_check.audit = engines.audit
             slots: StreamSlots = app.state.limits.slots
             if slots.is_limited:
                 counted = stream_census(parts, slots.by_user, partial(setattr, slots, "elsewhere"))
@@ -104,7 +111,7 @@ def create_app(
         authorizer,
         timeout=settings.authorizer_timeout,
         allow_insecure=settings.allow_insecure_auth,
-        roles=read_role_map(settings.roles),
+        roles=role_map,
         open_monitoring=settings.open_monitoring,
     )
     chats = ChatResources(
@@ -112,11 +119,21 @@ def create_app(
         app.state.limits,
         parts.spending.ledger.rows,
     )
-    app.add_operations(chat_operations(chats))
+    app.add_operations(chat_operations(chats, build_context(parts.agents)))
     app.add_operations(todo_chat_operations(list(parts.agents)))
     for file in agents:
         _add_agent_routes(app, file, settings)
     app.add_operations(health_operations(health))
+
+    def opened() -> Engines:
+        engines: Engines = app.state.engines
+        return engines
+
+    app.add_operations(
+        audit_operations(
+            lambda *query: opened().audit_report(*query), lambda: opened().last_checkpoint()
+        )
+    )
     if telemetry is not None and telemetry.page is not None:
         is_open: bool = app.state.caller_check.open_monitoring
         app.add_operations([metrics_operation(telemetry.page, workers, is_open=is_open)])
@@ -211,7 +228,10 @@ def __getattr__(name: str) -> FastAPI:
     with _lock:
         if "app" not in globals():
             settings = load_settings()
-            agents = load_agent_files(configured_paths(settings.service_config))
+            configured = configured_paths(settings.service_config)
+            check_foreign_variables(environment(configured))
+            export_environment(configured)
+            agents = load_agent_files(configured)
             globals()["app"] = create_app(settings, agents)
         app: FastAPI = globals()["app"]
         return app

@@ -11,7 +11,8 @@
     ├── Forbidden                      known, but not allowed
     │   └── InsufficientScope, MissingRole, NotApprover
     ├── NotFound
-    │   └── ThreadNotFound, RunNotFound, ApprovalNotFound, GrantNotFound, VoteNotFound
+    │   └── ThreadNotFound, RunNotFound, ApprovalNotFound, GrantNotFound, VoteNotFound,
+    │       AttachmentNotFound
     ├── InvalidInput                   understood, but not acceptable
     ├── MalformedRequest               not understood
     │   └── CursorAhead, InvalidCursor
@@ -54,8 +55,18 @@
     │   ├── ReplyTooLarge              more than a reply may hold; it was not read to its end
     │   ├── ModelRefused               the provider will not serve this request at all
     │   └── ContextTooLong             the prompt does not fit the model's window
-    └── ToolError                      a tool's own words for the model
-        └── ToolInterrupted            it broke off, and nobody knows what it did
+    ├── UpstreamFailed                 a server that a user reads from is of no use now
+    ├── ToolError                      a tool's own words for the model
+    │   └── ToolInterrupted            it broke off, and nobody knows what it did
+    └── AgentsException                what classes of the public project's users raise; each is
+        │                              also one of the above
+        ├── PersistenceCreateError, PersistenceLoadError, PersistenceUpdateError,
+        │   PersistenceDeleteError     a `StoreError`
+        ├── InvalidConfigException, PluginCatalogDefinitionException,
+        │   PluginFileReadException    a `ConfigurationError`
+        ├── AuthenticationException    an `Unauthenticated`
+        ├── InvalidInputException      an `InvalidInput`
+        └── AgentInvokeException
 
 The docstring of a class is its default message, its name in snake case its code unless it sets
 another; attributes carry the ids. HTTP is not known here: `http/errors.py` holds the one table
@@ -175,6 +186,10 @@ class ApprovalNotFound(NotFound):
 
 class GrantNotFound(NotFound):
     """There is no such standing approval."""
+
+
+class AttachmentNotFound(NotFound):
+    """There is no such attachment."""
 
 
 class VoteNotFound(NotFound):
@@ -373,9 +388,85 @@ class ContextTooLong(ModelError):
     code = "llm_context"
 
 
+class UpstreamFailed(TealError):
+    """A server that this one asked for you did not answer as it should."""
+
+    # Users read its message: it names a server as the configuration does, and no host.
+
+
 class ToolError(TealError):
     """The tool could not do this."""
 
 
 class ToolInterrupted(ToolError):
     """The tool broke off. Whether it took effect is not known: check before you repeat it."""
+
+
+class AgentsException(TealError):
+    """Something went wrong."""
+
+    code = "internal"
+
+    @property
+    def message(self) -> str:
+        return str(self)
+
+
+class PersistenceCreateError(AgentsException, StoreError):
+    """The task could not be created."""
+
+    code = "store_unavailable"
+
+
+class PersistenceLoadError(AgentsException, StoreError):
+    """The task could not be loaded."""
+
+    code = "store_unavailable"
+
+
+class PersistenceUpdateError(AgentsException, StoreError):
+    """The task could not be updated."""
+
+    code = "store_unavailable"
+
+
+class PersistenceDeleteError(AgentsException, StoreError):
+    """The task could not be deleted."""
+
+    code = "store_unavailable"
+
+
+class InvalidConfigException(AgentsException, ConfigurationError):
+    """The configuration is not usable."""
+
+    code = "configuration"
+
+
+class PluginCatalogDefinitionException(AgentsException, ConfigurationError):
+    """The plugin catalog is not in its form."""
+
+    code = "configuration"
+
+
+class PluginFileReadException(AgentsException, ConfigurationError):
+    """The plugin catalog cannot be read."""
+
+    code = "configuration"
+
+
+class AuthenticationException(AgentsException, Unauthenticated):
+    """The request carries no valid credentials."""
+
+    code = "unauthenticated"
+
+
+class InvalidInputException(AgentsException, InvalidInput):
+    """The input is not acceptable."""
+
+    code = "invalid_input"
+
+
+class AgentInvokeException(AgentsException):
+    """The agent could not be invoked."""
+
+    code = "internal"

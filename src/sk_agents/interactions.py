@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -16,11 +16,20 @@ from uuid import UUID
 from sk_agents.engine.calls.call import Approval, Call, effective_call
 from sk_agents.engine.events import ImportedItem, VoteCast
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.models import TERMINAL, Audience, Message, Part, RunStatus, ToolCall
+from sk_agents.engine.models import (
+    TERMINAL,
+    Attachment,
+    Audience,
+    Message,
+    Part,
+    RunStatus,
+    ToolCall,
+)
 from sk_agents.engine.run.conversation import run_messages
 from sk_agents.wire.events import (
     AgentEvent,
     AnswerEvent,
+    AttachmentView,
     InteractionStatus,
     ThinkingEvent,
     ToolCallEvent,
@@ -122,13 +131,35 @@ def _call_events(call: Call) -> Iterator[tuple[int, AgentEvent]]:
         output = call.finished.result
         yield (
             call.finished.seq,
-            ToolResultEvent(id=made.id, tool_name=made.name, tool_output=output),
+            ToolResultEvent(
+                id=made.id,
+                tool_name=made.name,
+                tool_output=output,
+                attachments=attachment_views(call.finished.attachments),
+            ),
         )
+
+
+def attachment_views(
+    attachments: Sequence[Attachment] | None,
+) -> tuple[AttachmentView, ...] | None:
+    """What is said of them; what they hold is read one by one."""
+    if not attachments:
+        return None
+    return tuple(
+        AttachmentView(
+            media_type=one.media_type,
+            size=one.size,
+            name=one.name,
+            link=one.uri if one.is_link else None,
+        )
+        for one in attachments
+    )
 
 
 def _spelled(message: Message) -> ChatMessage:
     content: str | list[dict[str, Any]] = message.content
-    if message.parts:
+    if message.parts and message.role != "tool":
         content = [_spelled_part(part) for part in message.parts]
     return ChatMessage(
         role=message.role,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import AsyncIterable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import Enum
-from typing import Annotated, Any, ClassVar, Literal, Self
+from enum import Enum, StrEnum
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -23,6 +23,8 @@ from pydantic import (
 from sk_agents.exceptions import ToolError
 
 MAX_EXTRA_DATA = 64 * 1024
+# Where a task's version lies in its metadata.
+VERSION_KEY = "_version"
 
 
 def _in_utc(moment: datetime) -> datetime:
@@ -32,6 +34,16 @@ def _in_utc(moment: datetime) -> datetime:
 
 Moment = Annotated[datetime, AfterValidator(_in_utc)]
 TaskStatus = Literal["Running", "Paused", "Completed", "Failed", "Canceled"]
+
+
+T = TypeVar("T")
+
+
+class ContentType(StrEnum):
+    """The kinds of `MultiModalItem`; each is equal to its text."""
+
+    TEXT = "text"
+    IMAGE = "image"
 
 
 class MultiModalItem(BaseModel):
@@ -147,6 +159,12 @@ class AgentTask(BaseModel):
     _mark: _Mark = PrivateAttr(default=_Mark())
 
     @property
+    def version(self) -> str | None:
+        """Another one for each write of this server; `None` for a task of another program."""
+        version = self.metadata.get(VERSION_KEY)
+        return version if isinstance(version, str) else None
+
+    @property
     def stored(self) -> StoredState | None:
         """`None` for a task that was never stored or loaded, or came through JSON since."""
         return self._mark.state
@@ -207,6 +225,63 @@ class ExtraDataCollector:
     @property
     def is_empty(self) -> bool:
         return not self._items
+
+
+class InvokeResponse(BaseModel, Generic[T]):
+    """An answer: its text, and the same as the configured type if there is one."""
+
+    session_id: str | None = None
+    source: str | None = None
+    request_id: str | None = None
+    token_usage: TokenUsage
+    extra_data: ExtraData | None = None
+    output_raw: str | None = None
+    output_pydantic: T | None = None
+
+
+class IntermediateTaskResponse(BaseModel):
+    """The answer of a task that others follow; `task_no` counts from 1."""
+
+    task_no: int
+    task_name: str
+    response: InvokeResponse[None]
+
+
+class PartialResponse(BaseModel):
+    """A piece of the answer as it appears."""
+
+    session_id: str | None = None
+    source: str | None = None
+    request_id: str | None = None
+    output_partial: str
+
+
+class BaseConfig(BaseModel):
+    """What every agent file has in common; the rest is kept as it is."""
+
+    model_config = ConfigDict(extra="allow")
+
+    apiVersion: str
+    name: str | None = None
+    service_name: str | None = None
+    version: str | float | int
+    description: str | None = None
+    metadata: dict[str, Any] | None = None
+    input_type: str | None = None
+    output_type: str | None = None
+    spec: Any | None = None
+
+
+class BaseHandler(ABC):
+    """What answers the requests for one agent."""
+
+    @abstractmethod
+    async def invoke(self, *args: Any, **kwargs: Any) -> Any:
+        """The whole answer."""
+
+    @abstractmethod
+    def invoke_stream(self, *args: Any, **kwargs: Any) -> AsyncIterable[Any]:
+        """The answer as it appears."""
 
 
 class BasePlugin:

@@ -11,9 +11,14 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sk_agents.agent_assembly import Clients, ServedAgent, build_agents
+from sk_agents.audit.reading import AuditQuery, last_checkpoint, newest
+from sk_agents.audit.server_log import ServerLog
+from sk_agents.audit.table_watch import Table, TableWatch
 from sk_agents.authorization.authorizer_factory import AuthorizerFactory
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
 from sk_agents.config.agent_file import AgentFile
@@ -23,7 +28,9 @@ from sk_agents.config.store_url import own_class_url, store_url
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
+from sk_agents.engine.models import ThreadStatus
 from sk_agents.engine.ports import Clock, PortableStore, Store
+from sk_agents.engine.threads.retention import EXPIRED, Pruned, Pruner, RetentionRules
 from sk_agents.exceptions import ConfigurationError, StoreEncrypted
 from sk_agents.llm.default_model import NoModel, choose_model
 from sk_agents.llm.model_clients import ModelClients
@@ -44,11 +51,14 @@ from sk_agents.spending.streams import StreamCensus
 from sk_agents.spending.usage import UsageLedger
 from sk_agents.telemetry.spans import current_traceparent
 from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
+from sk_agents.tools.mcp.context import McpContext
 from sk_agents.tools.mcp.pins import Pins, pins_path
 from sk_agents.tools.mcp.servers import McpServers
 from sk_agents.tools.openapi.tool import RemoteClients
+from sk_agents.wire.views import AuditReport, Checkpoint
 
 if TYPE_CHECKING:
+    from sk_agents.audit.checkpoints import Signer
     from sk_agents.persistence.encryption import EncryptingCodec
 
 
@@ -64,6 +74,8 @@ class Stores:
     tasks: Store
     signals_url: str
     password_command: str | None = None
+    # Of the encryption keys, the one that encrypts first; an id says nothing about its key.
+    key_ids: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +88,15 @@ class Spending:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointPlan:
+    """With what, how often and where checkpoints of the audit log are written."""
+
+    signer: Signer
+    seconds: float
+    path: Path | None
+
+
+@dataclass(frozen=True, slots=True)
 class ServerParts:
     """`agents` are in the order of their files, by the name under which a chat asks for them."""
 
@@ -85,15 +106,31 @@ class ServerParts:
     disconnect_grace: float
     telemetry: Telemetry | None
     spending: Spending
+    retention: RetentionRules | None = None
+    checkpoints: CheckpointPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """`main` serves chats, `tasks` Teal's tasks (mostly the same), `unattended` keeps nothing."""
+    """`main` serves chats, `tasks` Teal's tasks (mostly the same), `unattended` keeps nothing.
+
+    `audit` is the log of what happens at the server, in the store of the chats.
+    """
 
     main: Engine
     tasks: Engine
     unattended: Engine | None
+    audit: ServerLog
+
+    async def audit_report(
+        self, since: datetime, user_id: str | None, agent: str | None, limit: int
+    ) -> AuditReport:
+        """The newest entries of the audit, with what this process has counted so far."""
+        await self.audit.write_counted()
+        return await newest(self.audit.store, AuditQuery(since, user_id, agent), limit)
+
+    async def last_checkpoint(self) -> Checkpoint | None:
+        return await last_checkpoint(self.audit.store)
 
     @property
     def each(self) -> list[Engine]:
@@ -117,6 +154,11 @@ def build_authorizer(settings: Settings) -> RequestAuthorizer:
     return AuthorizerFactory(settings).get_authorizer()
 
 
+def build_context(agents: Mapping[str, ServedAgent]) -> McpContext:
+    """What users find at the MCP servers of each agent."""
+    return McpContext({name: served.mcp for name, served in agents.items()})
+
+
 def build_pins(settings: Settings) -> Pins:
     """What operators have agreed to of MCP servers' tools; beside the store."""
     return Pins(pins_path(store_url(settings)))
@@ -130,10 +172,12 @@ def build_stores(settings: Settings) -> Stores:
     """
     url = store_url(settings)
     password_command = settings.postgres_password_command
-    main = open_store(url, codec=store_codec(settings), password_command=password_command)
+    codec = store_codec(settings)
+    key_ids = codec.keys.ids if codec is not None else ()
+    main = open_store(url, codec=codec, password_command=password_command)
     signals_url = check_signals(settings.signals) if settings.signals is not None else url
     if settings.persistence_module is None or own_class_url(settings) is not None:
-        return Stores(main, main, signals_url, password_command)
+        return Stores(main, main, signals_url, password_command, key_ids)
     if settings.encrypts:
         raise ConfigurationError(
             "TA_PERSISTENCE_MODULE and TA_ENCRYPTION_KEYS are both set: a class of your own is "
@@ -222,7 +266,66 @@ def build_parts(settings: Settings, files: Sequence[AgentFile]) -> ServerParts:
         settings.disconnect_grace,
         telemetry,
         build_spending(settings, agents, stores.main),
+        retention_rules(settings.retention) if settings.retention else None,
+        checkpoint_plan(settings, stores.main),
     )
+
+
+def checkpoint_plan(settings: Settings, store: Store) -> CheckpointPlan | None:
+    """Raises ConfigurationError: the settings do not fit each other, or there is no such key."""
+    if settings.audit_key_file is None:
+        if settings.audit_checkpoints_file is not None:
+            raise ConfigurationError(
+                "TA_AUDIT_CHECKPOINTS_FILE is set and TA_AUDIT_KEY_FILE is not: a checkpoint is "
+                "signed; `teal audit key` makes a key"
+            )
+        return None
+    if not isinstance(store, PortableStore):
+        raise ConfigurationError(
+            f"TA_AUDIT_KEY_FILE is set, and {store} keeps nothing that could be verified later"
+        )
+    from sk_agents.audit.checkpoints import Signer  # noqa: PLC0415  # cryptography
+
+    signer = Signer.read(settings.audit_key_file)
+    return CheckpointPlan(
+        signer, settings.audit_checkpoint_seconds, settings.audit_checkpoints_file
+    )
+
+
+def retention_rules(ages: Mapping[str, float]) -> RetentionRules:
+    """For how many seconds threads are kept, by status or `expired`, as rules."""
+    by_status = {ThreadStatus(name): age for name, age in ages.items() if name != EXPIRED}
+    return RetentionRules(by_status, ages.get(EXPIRED))
+
+
+async def prune_store(
+    settings: Settings,
+    ages: Mapping[str, float],
+    told: Callable[[int, int], None],
+    *,
+    dry_run: bool = False,
+) -> Pruned:
+    """Remove what has become too old, or only count it.
+
+    Raises:
+        ConfigurationError: the store keeps nothing.
+        StoreError: it cannot be opened.
+    """
+    store = open_store(
+        store_url(settings),
+        codec=store_codec(settings),
+        password_command=settings.postgres_password_command,
+    )
+    if not isinstance(store, PortableStore):
+        raise ConfigurationError(f"{store} keeps nothing that could be removed")
+    pruner = Pruner(store, retention_rules(ages), SystemClock())
+    done = Pruned()
+    async with store:
+        after: str | None = ""
+        while after is not None:
+            after = await pruner.page(after, done, dry_run=dry_run)
+            told(done.seen, done.removed.total())
+    return done
 
 
 def build_spending(
@@ -300,8 +403,11 @@ def model_names(agents: Mapping[str, ServedAgent]) -> dict[str, str]:
     }
 
 
-async def open_engines(stack: AsyncExitStack, parts: ServerParts) -> Engines:
+async def open_engines(
+    stack: AsyncExitStack, parts: ServerParts, tables: Mapping[str, Table] | None = None
+) -> Engines:
     """Open the parts into the caller's stack; the engines drive runs until the stack is left.
+    The audit notes each change of the `tables`.
 
     Raises:
         StoreError: a store cannot be opened.
@@ -319,24 +425,50 @@ async def open_engines(stack: AsyncExitStack, parts: ServerParts) -> Engines:
     await stack.enter_async_context(stores.main)
     # Left after the engines, whose runs settle what they have used, and before the store.
     await stack.enter_async_context(parts.spending.ledger)
+    audit = await _open_audit(stack, parts, tables or {})
     if stores.tasks is stores.main:
-        main = tasks = await _open_engine(stack, parts, stores.main, {**chats, **teal}, shared=True)
+        both = {**chats, **teal}
+        main = tasks = await _open_engine(stack, parts, audit, stores.main, both, shared=True)
     else:
-        main = await _open_engine(stack, parts, stores.main, chats, shared=True)
+        main = await _open_engine(stack, parts, audit, stores.main, chats, shared=True)
         await stack.enter_async_context(stores.tasks)
-        tasks = await _open_engine(stack, parts, stores.tasks, teal)
+        tasks = await _open_engine(stack, parts, audit, stores.tasks, teal)
     # It is in memory: there is nothing to open.
-    unattended = await _open_engine(stack, parts, EphemeralStore(), alone) if alone else None
+    unattended = None
+    if alone:
+        unattended = await _open_engine(stack, parts, audit, EphemeralStore(), alone)
     if parts.telemetry is not None:
         parts.telemetry.watch_store("main", stores.main)
         if stores.tasks is not stores.main:
             parts.telemetry.watch_store("tasks", stores.tasks)
-    return Engines(main, tasks, unattended)
+    return Engines(main, tasks, unattended, audit)
+
+
+async def _open_audit(
+    stack: AsyncExitStack, parts: ServerParts, tables: Mapping[str, Table]
+) -> ServerLog:
+    store = parts.stores.main
+    log = await stack.enter_async_context(ServerLog(store, RandomIds()))
+    key_ids = dict.fromkeys(parts.stores.key_ids, "in use")
+    watched = {**tables, "encryption_key": lambda: key_ids}
+    await stack.enter_async_context(TableWatch(log, watched))
+    plan = parts.checkpoints
+    if plan is not None and isinstance(store, PortableStore):
+        from sk_agents.audit.checkpointing import (  # noqa: PLC0415  # cryptography
+            Checkpointer,
+            RegularCheckpoints,
+        )
+
+        checkpointer = Checkpointer(store, log, plan.signer, SystemClock(), plan.path)
+        regular = RegularCheckpoints(checkpointer, store, plan.seconds)
+        await stack.enter_async_context(regular)
+    return log
 
 
 async def _open_engine(
     stack: AsyncExitStack,
     parts: ServerParts,
+    audit: ServerLog,
     store: Store,
     agents: Mapping[str, Agent],
     *,
@@ -359,5 +491,7 @@ async def _open_engine(
         disconnect_grace=parts.disconnect_grace,
         observer=parts.telemetry.observer if parts.telemetry is not None else None,
         budget=parts.spending.budget,
+        retention=parts.retention if shared else None,
+        audit=audit,
     )
     return await stack.enter_async_context(engine)

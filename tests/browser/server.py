@@ -105,11 +105,16 @@ class Server:
 
 PLUGINS = """
 import asyncio
+import base64
 from typing import Literal
 
 from sk_agents.engine.turns import Question
 from sk_agents.ska_types import BasePlugin
-from sk_agents.tools import ToolContext, kernel_function, tool
+from sk_agents.tools import ToolContext, ToolFile, kernel_function, tool
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 
 
 class Bank(BasePlugin):
@@ -143,6 +148,12 @@ class Bank(BasePlugin):
     @kernel_function(description="Read something long.")
     def read(self) -> str:
         return "x" * 1_000_000
+
+
+    @tool(effect="read_only")
+    @kernel_function(description="Draw a plot.")
+    def plot(self) -> list[object]:
+        return [ToolFile(PNG, name="plot.png"), ToolFile(b"a,b", "text/csv", "table.csv")]
 
 
 class Vault(BasePlugin):

@@ -19,6 +19,10 @@ HIDDEN = "Ev\u202elive\u200b Alice"
 SCRIPT: dict[str, Any] = {
     "rules": [
         {
+            "match": "plot",
+            "turns": [{"calls": [{"tool": "Bank-plot", "arguments": {}}]}, {"text": "There."}],
+        },
+        {
             "match": "pay",
             "turns": [
                 {"calls": [{"tool": "Bank-pay", "arguments": {"to": "Eve", "amount": 5}}]},
@@ -162,6 +166,25 @@ async def test_arguments_that_break_the_schema_cannot_be_sent(
         await form.get_by_label("currency").select_option("USD")
         await approve.click()
         await tab.sees(tab.turn().locator(".answer"), "paid 7 USD to Eve")
+
+
+async def test_picture_of_a_tool_is_shown_and_its_file_saved_also_after_a_reload(
+    browser: Browser, bank: Server
+) -> None:
+    async with visiting(browser, bank) as tab:
+        await tab.say("plot")
+        await tab.ended()
+        for _ in range(2):
+            picture = tab.page.get_by_alt_text("plot.png")
+            await expect(picture).to_be_visible(timeout=WAIT_MS)
+            assert await picture.evaluate("img => img.naturalWidth") == 1
+            async with tab.page.expect_download() as saving:
+                await tab.page.get_by_role("button", name="Save table.csv").click()
+            saved = await saving.value
+            assert saved.suggested_filename == "table.csv"
+            assert (await saved.path()).read_text() == "a,b"
+            await tab.page.reload()
+        tab.check()
 
 
 async def test_several_calls_are_decided_one_by_one(tab: Tab) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import re
@@ -16,12 +17,16 @@ from pathlib import Path
 import httpx
 import httpx_sse
 
+from sk_agents.audit.checkpoints import Verifier, make_keys, read_checkpoints
+from sk_agents.audit.reading import AuditQuery, trail
+from sk_agents.audit.verification import verify
 from sk_agents.engine.events import Event, Failed, RunEnded
 from sk_agents.engine.log.state import fold
 from sk_agents.engine.models import TERMINAL
-from sk_agents.engine.ports import Store, ThreadQuery
+from sk_agents.engine.ports import PortableStore, Store, ThreadQuery
 from sk_agents.exceptions import StateCorrupt, ThreadNotFound
 from sk_agents.persistence.store_factory import open_store
+from tests.audit.rebuild import wrong_audit
 from tests.chaos import history_check as check
 from tests.chaos.chat_client import USER, Client, Slot, stored_frames
 from tests.chaos.fleet import Fleet
@@ -68,7 +73,13 @@ def spread(sample: Sequence[float]) -> str:
 
 class Site:
     def __init__(
-        self, fleet: Fleet, judge: Store, model: PacedModel, ledger: Ledger, logs: Sequence[Path]
+        self,
+        fleet: Fleet,
+        judge: Store,
+        model: PacedModel,
+        ledger: Ledger,
+        logs: Sequence[Path],
+        checkpoints: Path,
     ) -> None:
         self.fleet = fleet
         self.judge = judge
@@ -76,6 +87,8 @@ class Site:
         self.ledger = ledger
         self.logs = logs
         self.history = History()
+        self.checkpoints = checkpoints
+        self.audited = 0
 
     async def endure(self, seed: str, *, clients: int, seconds: float, in_peace: bool) -> None:
         """The clients do what they do while the nemesis rages; at the end all instances work."""
@@ -180,6 +193,7 @@ class Site:
             *check.wrong_readings(history, replays),
             *(one for one in told if isinstance(one, str)),
             *self.tracebacks(),
+            *await self.wrong_audit(),
         ]
         return Report(
             problems,
@@ -187,6 +201,23 @@ class Site:
             [one.seconds for one in outcomes if not one.excuse and one.order.approval_id],
             self._figures(logs, outcomes),
         )
+
+    async def wrong_audit(self) -> list[str]:
+        """Where the audit alone says something else than the ledger, or its chains do not hold."""
+        assert isinstance(self.judge, PortableStore)
+        entries = [
+            json.loads(entry.model_dump_json(exclude_none=True))
+            async for entry in trail(self.judge, AuditQuery())
+        ]
+        kept = read_checkpoints(self.checkpoints)
+        verified = await verify(
+            self.judge, kept=kept, keys=[Verifier.read(self.checkpoints.with_suffix(".key.pub"))]
+        )
+        self.audited = len(entries)
+        return [
+            *wrong_audit(entries, self.ledger.lines()),
+            *(f"the audit finds: {finding}" for finding in verified.findings),
+        ]
 
     def _figures(
         self, logs: Mapping[str, Sequence[Event]], outcomes: Sequence[check.Outcome]
@@ -205,6 +236,8 @@ class Site:
             "starts that failed": list(self._failed_starts()),
             "readings": sum(bool(one.frames) for one in history.readings),
             "effects": len(self.ledger.lines()),
+            "audit entries": self.audited,
+            "checkpoints": len(read_checkpoints(self.checkpoints)),
             "deletions": sum(one.is_done for one in history.deletions),
             "answers": dict(sorted(history.answers.items())),
             "ends": dict(_ends(logs)),
@@ -250,7 +283,13 @@ async def open_site(
         agent = write_paced_agent(folder / "helper", model, ledger.port)
         logs = [folder / f"instance{number}.log" for number in range(1, instances + 1)]
         servers = [Server(folder, agent, store=store, log=log) for log in logs]
+        checkpoints = folder / "checkpoints"
+        key = checkpoints.with_suffix(".key")
+        make_keys(key)
         for server in servers:
+            server.environment["TA_AUDIT_KEY_FILE"] = str(key)
+            server.environment["TA_AUDIT_CHECKPOINT_SECONDS"] = "1"
+            server.environment["TA_AUDIT_CHECKPOINTS_FILE"] = str(checkpoints)
             # The plugin imports the ledger's words, and the processes start elsewhere.
             paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
             server.environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
@@ -259,4 +298,4 @@ async def open_site(
         stack.push_async_callback(fleet.close)
         await fleet.start()
         judge = await stack.enter_async_context(open_store(store))
-        yield Site(fleet, judge, model, ledger, logs)
+        yield Site(fleet, judge, model, ledger, logs, checkpoints)

@@ -36,8 +36,9 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from sk_agents.ska_types import BasePlugin
-from sk_agents.tools import ToolError, kernel_function, tool
+from sk_agents.tools import ToolError, ToolFile, kernel_function, tool
 
+PNG = b"\\x89PNG\\r\\n\\x1a\\n" + b"\\0\\0\\0\\rIHDR" + b"\\0\\0\\0\\x01" * 2 + b"rest"
 SENT: list[str] = []
 
 
@@ -59,6 +60,11 @@ class Mail(BasePlugin):
         if len(SENT) == 1:
             await asyncio.sleep(60)
         return f"posted to {to}"
+
+    @tool(effect="read_only")
+    @kernel_function(description="Draw a plot.")
+    def draw(self, name: str) -> list[object]:
+        return ["Here it is.", ToolFile(PNG, name=name), ToolFile(b"a,b", "text/csv", "t.csv")]
 
     @tool(effect="read_only")
     @kernel_function(description="Fail.")

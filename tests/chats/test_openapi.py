@@ -57,6 +57,7 @@ POST /shared/{share_id}/copy
 GET /chats/{chat_id}/branches
 POST /chats/{chat_id}/branch
 GET /chats/{chat_id}/export
+GET /chats/{chat_id}/interactions/{interaction_id}/attachments/{call_id}/{number}
 POST /chats/{chat_id}/interactions
 GET /chats/{chat_id}/interactions/{interaction_id}
 GET /chats/{chat_id}/interactions/{interaction_id}/events
@@ -64,6 +65,7 @@ POST /chats/{chat_id}/interactions/{interaction_id}/approve
 POST /chats/{chat_id}/interactions/{interaction_id}/cancel
 POST /chats/{chat_id}/interactions/{interaction_id}/edit
 POST /chats/{chat_id}/interactions/{interaction_id}/regenerate
+GET /interactions/{interaction_id}
 GET /approvals
 GET /approvals/{approval_id}
 POST /approvals/{approval_id}
@@ -72,7 +74,7 @@ GET /grants
 DELETE /grants/{grant_id}
 GET /usage
 """.strip().splitlines()
-OURS = ("/chats", "/shared", "/approvals", "/grants", "/agents", "/usage")
+OURS = ("/chats", "/interactions", "/shared", "/approvals", "/grants", "/agents", "/usage")
 
 
 @contextmanager

@@ -106,6 +106,8 @@ rules:
     turns: [{text: "So far", fail: refused}]
   - match: '^nasty'
     turns: [{text: "\e[31mred\e[0m \e]52;c;aGk=\a \x9b2J \u202eback\u202c end of nasty"}]
+  - match: '^markdown'
+    turns: [{text: "# Title\n\nA **bold** word, `code`, <b>tags</b>.\n\n- one\n- two\n\nEnd."}]
   - match: '^wide'
     turns: [{text: "日本語のテキスト 👩‍👩‍👧 für Ærø, the end of wide."}]
   - match: '^epic'

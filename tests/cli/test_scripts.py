@@ -155,7 +155,8 @@ def test_chats_are_listed_searched_shown_renamed_and_deleted(served: Served) -> 
     assert [chat["id"] for chat in found] == ["kept"]
     served.answer("chats", "rename", "kept", "Rare words")
     assert "kept\tRare words\thelper\tCOMPLETED\t" in served.answer("chats", "list")
-    assert len(json.loads(served.answer("chats", "list", "--limit", "1", "--json"))) == 1
+    cut = served.run("chats", "list", "--limit", "1", "--json")
+    assert (cut.returncode, len(json.loads(cut.stdout))) == (0, 1)
     shown = served.answer("chats", "show", "kept")
     assert "> a word like zyzzyva" in shown
     assert "You said a word like zyzzyva." in shown
@@ -333,3 +334,58 @@ def test_answer_that_was_cut_is_never_taken_for_complete(served: Served) -> None
         terminal.read_until("you> ")
         terminal.type("cut it")
         terminal.read_until("Half of", "cut short", "you> ")
+
+
+def test_list_that_is_cut_says_that_there_is_more(served: Served) -> None:
+    for chat in ("cut-1", "cut-2"):
+        served.answer("chat", chat, "-m", "hello")
+    done = served.run("chats", "list", "--limit", "1")
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 1)
+    assert "first 1, and there are more; see --limit" in done.stderr
+
+
+def test_text_of_a_stopped_answer_is_shown(served: Served) -> None:
+    with served.terminal("stopped-text") as terminal:
+        terminal.read_until("you> ")
+        terminal.type("epic")
+        terminal.read_until("word3 ")
+        terminal.press("\x03")
+        terminal.read_until("you> ")
+    shown = served.answer("chats", "show", "stopped-text")
+    assert "word1 word2 word3" in shown
+    assert shown.rstrip().endswith("(cancelled)")
+
+
+def test_calls_that_wait_in_one_chat_are_decided_with_one_command(served: Served) -> None:
+    waiting_approval(served, "two-waiting", "send two")
+    waiting_approval(served, "not-meant")
+    lines = served.answer("approvals", "list", "--chat", "two-waiting").splitlines()
+    ids = [line.split("\t")[0] for line in lines]
+    assert len(ids) == 2
+    assert served.answer("approvals", "show", *ids).count("⚠ Mail-send wants to run") == 2
+    assert served.answer("approvals", "show").count("⚠ Mail-send wants to run") >= 3
+    assert served.answer("approvals", "approve", *ids).count("approved: Mail-send") == 2
+    assert end_of(served, "two-waiting")["status"] == "COMPLETED"
+    again = served.run("approvals", "reject", *ids, "--json")
+    assert (again.returncode, again.stdout) == (1, "[]\n")
+    assert again.stderr.count("teal: approval_") == 2
+
+
+def test_arguments_are_given_for_one_call_only(served: Served) -> None:
+    done = served.run("approvals", "approve", "approval_1", "approval_2", "--edit", "{}")
+    assert done.returncode == 2
+
+
+def test_import_names_the_agent_that_is_missing_and_takes_another(
+    served: Served, tmp_path: Path
+) -> None:
+    served.answer("chat", "moving", "-m", "hello")
+    document = json.loads(served.answer("export", "moving"))
+    file = tmp_path / "chat.json"
+    file.write_text(json.dumps({**document, "agent": "gone"}))
+    refused = served.run("import", str(file))
+    assert refused.returncode == 1
+    assert "no agent of this name: 'gone'. There are: helper" in refused.stderr
+    assert "--agent NAME gives the chat one of this server's: helper" in refused.stderr
+    made = served.answer("import", str(file), "--agent", "helper").strip()
+    assert "You said hello." in served.answer("chats", "show", made)

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.cli.house import Served, serving, write_agent
 from tests.cli.terminal import Terminal
+from tests.tools.mcp_servers.running import friendly
 
 PROMPT = "you> "
 ASK = "in this chat: "
@@ -27,9 +29,15 @@ first | You said first.
 /title Letters to Ada | Title: Letters to Ada
 /agent | helper | scripted/talk.yaml
 /agent nobody | no agent with this name
+/model | helper | scripted/talk.yaml
+/model gpt-none | No agent has this model
+/model scripted/talk.yaml | helper answers from now on
+/branch 9 no | needs a message's number
+/branch 1 third | You said third.
+/cost | 4 messages: | tokens read | written
 /agent helper | helper answers from now on
 /sing | There is no /sing
-/history 1 | > first | You said first.
+/history 1 | > third | You said third.
 """
 
 
@@ -331,15 +339,15 @@ def test_commands_inside_a_chat(served: Served) -> None:
             terminal.type(typed)
             terminal.read_until(*told, PROMPT)
         terminal.type("/edit")
-        terminal.read_until("new message: first")
+        terminal.read_until("new message: third")
         terminal.type(" thoughts")
-        terminal.read_until("You said first thoughts.", PROMPT)
+        terminal.read_until("You said third thoughts.", PROMPT)
         terminal.type("/new")
         terminal.read_until("A new chat: chat_", PROMPT)
         terminal.type("/quit")
         assert terminal.exit_code() == 0
     assert len(interactions(served, "commands")) == 1
-    assert len(interactions(served, "commands", "--superseded")) == 4
+    assert len(interactions(served, "commands", "--superseded")) == 5
 
 
 def test_second_interrupt_leaves_an_answer_that_cannot_be_stopped(tmp_path: Path) -> None:
@@ -374,3 +382,82 @@ def test_answer_goes_on_after_the_server_was_killed_and_restarted(tmp_path: Path
             terminal.read_until("word2999 word3000 the end of the epic.", PROMPT)
             (only,) = interactions(again, "survivor")
             assert only["status"] == "COMPLETED"
+
+
+def test_prompts_are_said_and_resources_attached(tmp_path: Path) -> None:
+    config = write_agent(tmp_path)
+    document = yaml.safe_load(config.read_text())
+    document["spec"]["agent"]["mcp_servers"] = [friendly(tmp_path)]
+    config.write_text(yaml.safe_dump(document))
+    with (
+        serving(tmp_path, str(config), "--store", "memory:") as served,
+        served.terminal("prompted") as terminal,
+    ):
+        begin(terminal, "/prompt")
+        terminal.read_until("friendly", "review", "code tone?", "/prompt SERVER PROMPT")
+        begin(terminal, "/prompt friendly review tone='very kind'")
+        terminal.read_until("code: ")
+        terminal.type("x = 1")
+        terminal.read_until("> Review this in a very kind way:", "You said Review this")
+        begin(terminal, "/prompt friendly nothing")
+        terminal.read_until("no such prompt")
+        begin(terminal, "/resource")
+        terminal.read_until("note://first", "The first note", "note://{day}/{number}")
+        begin(terminal, "/resource friendly note://first")
+        terminal.read_until("attached to your next message: note://first")
+        begin(terminal, "what is it")
+        terminal.read_until("You said what is it", PROMPT)
+        (_, last) = interactions(served, "prompted")
+    assert [item["content"] for item in last["items"]] == ["buy milk"]
+
+
+def test_markdown_is_rendered_as_it_comes_and_hides_nothing(served: Served) -> None:
+    with served.terminal(TERM="xterm", NO_COLOR="1") as terminal:
+        begin(terminal, "markdown")
+        told = terminal.read_until("End.", "tokens read", PROMPT)
+    end = told[told.rindex("Title") :]  # it may have been drawn before, while it grew
+    assert "**" not in end.replace("**bold", "")
+    assert "<b>tags</b>" in end
+    assert " • " in end and "- one" not in end
+
+
+def test_markdown_stays_as_it_is_written_where_the_user_wants_that(served: Served) -> None:
+    with served.terminal("--plain", TERM="xterm") as terminal:
+        begin(terminal, "markdown")
+        terminal.read_until("# Title", "A **bold** word, `code`, <b>tags</b>.", "- two", "End.")
+
+
+def test_file_named_in_a_message_goes_with_it(served: Served) -> None:
+    (served.folder / "a note.txt").write_text("Bring cake.")
+    (served.folder / "binary.bin").write_bytes(b"\xff\x00\xfe")
+    with served.terminal("attaching") as terminal:
+        begin(terminal, 'read @"a note.txt" and @gone.txt')
+        terminal.read_until("(with a note.txt)", "no file gone.txt", PROMPT)
+        terminal.type("and @binary.bin")
+        terminal.read_until("neither text nor a PNG", PROMPT)
+    (said,) = interactions(served, "attaching")
+    assert [(item["name"], item["content"]) for item in said["items"]] == [
+        ("a note.txt", "Bring cake.")
+    ]
+
+
+def test_chat_is_continued_from_a_list(served: Served) -> None:
+    served.answer("chat", "listed", "-m", "an aardvark in a list")
+    with served.terminal("--resume") as terminal:
+        terminal.read_until("an aardvark in a list", "Which one?")
+        terminal.type("1")
+        terminal.read_until("> an aardvark in a list", "You said an aardvark in a list.", PROMPT)
+        terminal.type("/chats aardvark")
+        terminal.read_until("an aardvark in a list", "/chats N continues", PROMPT)
+        terminal.type("/quit")
+        terminal.read_until("teal chat listed")
+
+
+def test_tab_completes_commands_and_files(served: Served) -> None:
+    (served.folder / "zebra.txt").write_text("stripes")
+    with served.terminal("tabbing") as terminal:
+        terminal.read_until(PROMPT)
+        terminal.press("see @zeb\t")
+        terminal.read_until("@zebra.txt")
+        terminal.press("\n")
+        terminal.read_until("(with zebra.txt)", PROMPT)

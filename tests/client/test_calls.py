@@ -118,7 +118,9 @@ async def test_inbox_is_listed_and_decided_from() -> None:
     async with connected(server) as teal:
         (waiting,) = [approval async for approval in teal.approvals()]
         assert (await teal.approve(waiting, edited_arguments={"to": "bob"})).approved
-        await teal.reject("approval_1", message="no")
+        await teal.reject("approval_1", reason="no")
+        with pytest.raises(TypeError, match="a decision has no reasn; it has message, reason"):
+            await teal.reject("approval_1", reasn="no")  # type: ignore[call-arg]  # a typing error
     _, approved, rejected = server.seen
     assert approved.body == {"approved": True, "edited_arguments": {"to": "bob"}, "digest": "d1"}
     assert rejected.body == {"approved": False, "message": "no"}

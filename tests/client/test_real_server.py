@@ -343,3 +343,11 @@ async def test_types_that_a_match_needs_are_there(tmp_path: Path) -> None:
         "Sent.",
         "COMPLETED",
     ]
+
+
+async def test_refusal_of_a_body_names_its_wrong_fields(tmp_path: Path) -> None:
+    async with serving(tmp_path, [says("hi")]) as served, TealClient(served.url) as teal:
+        with pytest.raises(TealServerError) as refused:
+            await teal.create("c", title="")
+    assert refused.value.status == 422
+    assert "title: String should have at least 1 character" in str(refused.value)

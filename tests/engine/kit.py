@@ -20,6 +20,7 @@ from sk_agents.engine.models import NewThread, Part, Price, RunStatus, UserInput
 from sk_agents.engine.ports import Budget, Clock, Model, Peers, Redaction, Signals, Store
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.run.context_window import ContextWindow
+from sk_agents.engine.threads.retention import RetentionRules
 from sk_agents.engine.turns import CallRequested, Prompt, TurnFinished
 from sk_agents.llm.failures import RetryPolicy
 from sk_agents.llm.model_clients import ModelClients
@@ -62,6 +63,7 @@ class Setup:
     max_tokens: int | None = None
     is_attended: bool = True
     redaction: Redaction | None = None
+    retention: RetentionRules | None = None
 
 
 class Talk:
@@ -272,6 +274,7 @@ def engine_of(
         disconnect_grace=setup.disconnect_grace,
         reader_period=setup.reader_period,
         budget=setup.budget(store, setup.clock) if setup.budget else None,
+        retention=setup.retention,
     )
 
 

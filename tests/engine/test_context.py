@@ -189,7 +189,6 @@ def test_no_more_turns_are_left_out_than_fill_half_of_the_budget(turns: int, ove
 LONG_MESSAGES = {
     "text": Part(content="x" * 12_000),
     "text of four bytes a letter": Part(content="\U0001f600" * 2_100),
-    "image": Part(kind="image", content="data:image/png;base64," + "A" * 12_000),
 }
 
 
@@ -200,6 +199,11 @@ def test_long_message_leaves_out_all_that_was_said_before_it(part: Part) -> None
     event = compaction(asking(state, part), SMALL, overhead=0)
     assert event is not None
     assert (event.run_id, event.through_run) == ("now", "run-8")
+
+
+def test_picture_counts_by_what_a_model_makes_of_it_and_not_by_its_bytes() -> None:
+    picture = Part(kind="image", content="data:image/png;base64," + "A" * 4_000_000)
+    assert 1_000 < tokens([Message(role="user", parts=(picture,))]) < 1_500
 
 
 def test_long_tool_output_leaves_out_what_was_said_before_it() -> None:

@@ -69,7 +69,9 @@ async def test_turn_that_does_not_fit_ends_before_the_model_is_called(tmp_path: 
         run = await t.ask()
         assert run.failure is not None
         assert (run.status, run.failure.code) == (RunStatus.FAILED, "budget_exceeded")
-        assert "the next step may take" in run.failure.message
+        # Waiting would not help: it would not fit tomorrow either.
+        assert "The budget is too small: one call of this model may take" in run.failure.message
+        assert "more than all of the 50 tokens of this turn" in run.failure.message
         assert t.prompts == []
         assert await spent(t.store) == {}
 
@@ -82,6 +84,8 @@ async def test_turn_that_uses_up_its_budget_keeps_what_it_did(tmp_path: Path) ->
         assert run.failure is not None
         assert run.failure.code == "budget_exceeded"
         assert run.usage.total_tokens == 990
+        assert "The budget is used up" in run.failure.message
+        assert "the next step may take" in run.failure.message
         assert [result is not None for result in await t.results("r1")] == [True]
         # The conversation goes on, with a budget of the next turn's own.
         assert len(t.prompts) == 1

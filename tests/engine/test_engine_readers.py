@@ -1,12 +1,20 @@
 """What becomes of a run when its readers leave."""
 
 import asyncio
-from contextlib import aclosing
+from collections.abc import Collection, Sequence
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
+from typing import Any
 
-from sk_agents.engine.events import CancelRequested
-from sk_agents.engine.models import RunStatus
+import pytest
+
+from sk_agents.engine.events import CancelRequested, Event, RunEnded, Thinking
+from sk_agents.engine.models import RunStatus, Thread
+from sk_agents.engine.reading import watch
 from sk_agents.engine.turns import TextDelta
+from sk_agents.exceptions import ThreadNotFound
+from sk_agents.persistence.memory.store import MemoryStore
+from sk_agents.testing.commits import append, thought
 from sk_agents.testing.scripted_model import Turn, says
 from tests.engine.kit import SEND_X, THREAD, Talk, talking
 from tests.patience import seconds
@@ -71,3 +79,52 @@ async def test_a_run_nobody_has_read_is_not_disconnected(tmp_path: Path) -> None
     async with talking(tmp_path, script=[says("done")], disconnect_grace=0) as talk:
         run = await talk.ask(on_disconnect="cancel")
         assert run.phase is RunStatus.COMPLETED
+
+
+class CountedStore(MemoryStore):
+    """Notes whose logs were read, and after each shared look at heads of how many threads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[str] = []
+        self.looks: asyncio.Queue[int] = asyncio.Queue()
+
+    async def events_after(self, thread_id: str, *more: Any, **options: Any) -> Sequence[Event]:
+        self.read.append(thread_id)
+        return await super().events_after(thread_id, *more, **options)
+
+    async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
+        self.looks.put_nowait(len(thread_ids))
+        return await super().heads(thread_ids)
+
+
+async def test_readers_of_silent_chats_share_their_looks_at_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch, "POLL_SECONDS", SOON)
+    async with CountedStore() as store, AsyncExitStack() as stack:
+        talk = await stack.enter_async_context(talking(store, script=[says("yes")] * 3))
+        chats = [f"chat-{number}" for number in range(3)]
+        for chat in chats:
+            await talk.ask(thread=chat)
+        readers = [
+            await stack.enter_async_context(aclosing(talk.engine.watch(chat))) for chat in chats
+        ]
+        async with asyncio.timeout(seconds(10)):
+            for reader in readers:
+                assert isinstance((await anext(reader))[-1], RunEnded)
+            waiting = [asyncio.ensure_future(anext(reader)) for reader in readers]
+            for _ in range(2):
+                store.read.clear()
+                while await store.looks.get() < len(chats):
+                    continue
+            assert store.read == []
+            # Written by an instance that sends no signals.
+            head = await store.thread(chats[1])
+            await store.commit(append(head, thought()))
+            (event,) = await waiting[1]
+            assert isinstance(event, Thinking) and set(store.read) == {chats[1]}
+            await store.delete(chats[2], next_seq=(await store.thread(chats[2])).next_seq)
+            with pytest.raises(ThreadNotFound):
+                await waiting[2]
+        waiting[0].cancel()

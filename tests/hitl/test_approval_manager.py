@@ -83,3 +83,16 @@ async def test_unknown_and_foreign_approvals_are_alike(tmp_path: Path, user: str
             await manager.request_approval(approval_id)
         with pytest.raises(ApprovalNotFound):
             await manager.respond(approval_id, True)
+
+
+async def test_manager_without_an_engine_blocks_until_the_answer() -> None:
+    manager = ApprovalManager()
+    task = asyncio.create_task(manager.request_approval("test_approval"))
+    await asyncio.sleep(0)
+    assert not task.done()
+    manager.respond("test_approval", True)
+    assert await task is True
+    with pytest.raises(ApprovalAlreadyDecided):
+        manager.respond("test_approval", False)
+    with pytest.raises(ApprovalNotFound):
+        manager.respond("another", True)

@@ -106,7 +106,7 @@ def test_rule_that_denies_wins_over_a_doubt() -> None:
         ({"approvers": FINANCE, "then": "allow"}, "goes with then: ask"),
         ({"expires": "1h", "then": "deny"}, "goes with then: ask"),
         ({"expires": "30"}, "must be like"),
-        ({"expires": "0m"}, "must be like"),
+        ({"expires": "0m"}, "longer than 0"),
         ({"on_expiry": "escalate"}, "deny"),
         ({"on_expiry": {"escalate": ""}}, "at least 1"),
     ],

@@ -26,6 +26,7 @@ class TcpProxy:
         self.lost = asyncio.Event()
         self.port = 0
         self._fault: Fault = "none"
+        self._unanswered: bytes | None = None
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
@@ -54,8 +55,9 @@ class TcpProxy:
     def black_hole(self) -> None:
         self._fault = "black_hole"
 
-    def lose_answers(self) -> None:
-        self._fault = "lost_answers"
+    def lose_answers(self, *, to: bytes) -> None:
+        """From the request that contains these bytes on."""
+        self._unanswered = to
 
     def heal(self) -> None:
         """New connections pass; those that lost bytes end."""
@@ -106,6 +108,8 @@ class TcpProxy:
         with suppress(OSError):
             while data := await reader.read(65536):
                 self.requests += is_request
+                if is_request and self._unanswered is not None and self._unanswered in data:
+                    self._fault, self._unanswered = "lost_answers", None
                 if self.delay:
                     await asyncio.sleep(self.delay)
                 if self._fault == "black_hole" or self._fault == "lost_answers" and not is_request:

@@ -1,7 +1,6 @@
 """S000: sessions, tasks and requests; the two flows; what tealagents/v1alpha1 must be."""
 
 from tests.seeds.requirement import (
-    FLEET,
     NOT_OBSERVABLE,
     Requirement,
 )
@@ -165,7 +164,7 @@ S000 = {
     "S000-state-future-stores": Requirement(
         "A store written outside this project proves itself with the public contract suite."
     ),
-    "S000-state-redis-dynamodb": Requirement("Redis and DynamoDB serve as stores.", FLEET),
+    "S000-state-redis-dynamodb": Requirement("Redis and DynamoDB serve as stores."),
     "S000-state-last-updated": Requirement(
         "Every write moves a task's last-updated time forward and leaves its creation time."
     ),

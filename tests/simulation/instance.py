@@ -25,6 +25,7 @@ from sk_agents.http.caller import CallerCheck
 from sk_agents.http.front import TealApp
 from sk_agents.http.limits import Limits, Quotas, StreamSlots
 from sk_agents.signals.local import LocalSignals
+from sk_agents.tools.mcp.context import McpContext
 from sk_agents.wire.views import AgentView, UsageRow
 from tests.simulation.network import Server
 from tests.simulation.store_port import Shadow, StorePort, Trouble
@@ -104,7 +105,7 @@ def chats_app() -> Chats:
     app.state.caller_check = CallerCheck(DummyAuthorizer(), allow_insecure=True)
     view = AgentView(name=AGENT, description="", model="m", examples=[], tools=[])
     resources = ChatResources(lambda: [view], app.state.limits, _no_usage)
-    app.add_operations(chat_operations(resources))
+    app.add_operations(chat_operations(resources, McpContext({})))
     return Chats(app, resources)
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from sk_agents.engine.ports import Store
 from sk_agents.persistence.store_factory import open_store
+from tests import dynamodb
+from tests.dynamodb import aws_environment, dynalite_server, moto_server
 
 DURABLE = {"sqlite": "teal.sqlite", "file": "store"}
 
@@ -56,3 +58,23 @@ def database(tables: tuple[psycopg.Connection, str], empty_tables: Callable[[], 
     """The URL of an empty PostgreSQL store."""
     empty_tables()
     return tables[1]
+
+
+@pytest.fixture(scope="session")
+def dynalite() -> Iterator[str]:
+    """The address of the faster DynamoDB."""
+    with aws_environment(), dynalite_server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[str]:
+    """The address of the other one."""
+    with aws_environment(), moto_server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def dynamo_url(dynalite: str) -> str:
+    """The URL of a DynamoDB store whose table is not there yet."""
+    return dynamodb.store_url(dynalite)

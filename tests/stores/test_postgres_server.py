@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from sk_agents.engine.log.commits import Commit, Committed, Release
-from sk_agents.engine.models import Durability, RunStatus
+from sk_agents.engine.models import Durability, RunStatus, Thread
 from sk_agents.engine.ports import Count, ThreadQuery
 from sk_agents.engine.turns import TextDelta
 from sk_agents.exceptions import (
@@ -31,11 +31,12 @@ from sk_agents.exceptions import (
     ThreadNotFound,
     WrongEncryptionKey,
 )
+from sk_agents.persistence.commit_writer import MAX_GROUP
 from sk_agents.persistence.encoding import encode_head, head_checksum
 from sk_agents.persistence.encryption import EncryptingCodec, new_key, read_keys
 from sk_agents.persistence.postgres import connections, statements
 from sk_agents.persistence.postgres.arrays import Int8Array, TextArray, register
-from sk_agents.persistence.postgres.commit_writer import MAX_GROUP, _columns
+from sk_agents.persistence.postgres.commit_writer import _columns
 from sk_agents.persistence.postgres.store import PostgresStore
 from sk_agents.postgres_access import PostgresAccess
 from sk_agents.signals.postgres import PostgresMessages
@@ -44,6 +45,7 @@ from sk_agents.testing.scripted_model import says
 from sk_agents.testing.store_contract.case import every_event
 from tests.debian import PGBOUNCER, program
 from tests.engine.kit import Script, talking
+from tests.instances.tcp_proxy import TcpProxy
 from tests.llm.test_http_tls import certificate
 from tests.missing import lacks
 from tests.patience import seconds
@@ -68,6 +70,15 @@ async def stopped(server: PostgresServer, *, immediately: bool = False) -> Async
         yield
     finally:
         await asyncio.to_thread(server.start)
+
+
+@asynccontextmanager
+async def proxied(url: str) -> AsyncIterator[tuple[TcpProxy, str]]:
+    """The database behind a proxy, and its URL there."""
+    parts = urlsplit(url)
+    async with TcpProxy(str(parts.hostname), int(parts.port or 5432)) as proxy:
+        user = parts.netloc.rpartition("@")[0]
+        yield proxy, parts._replace(netloc=f"{user}@127.0.0.1:{proxy.port}").geturl()
 
 
 async def backends(url: str, condition: str = "true") -> list[int]:
@@ -289,36 +300,54 @@ async def test_commit_whose_connection_is_cut_is_sent_again_and_stored_once(
 
 
 async def test_commit_that_was_stored_before_its_answer_was_lost_is_recognised(
-    database: str, monkeypatch: pytest.MonkeyPatch
+    database: str,
 ) -> None:
     """Also one without events, which leaves no trace of its id."""
-    async with PostgresStore(database) as store:
-        head = (await store.commit(start_run("t", owner="o"))).thread
-        fetch = connections.fetch
-        losses, is_stored = 1, True
+    async with proxied(database) as (proxy, url):
+        async with PostgresStore(url) as store, PostgresStore(database) as other:
+            head = (await store.commit(start_run("t", owner="o"))).thread
 
-        async def losing(connection: Any, statement: Any, values: Any) -> Any:
-            nonlocal losses
-            if statement is not statements.COMMIT or not losses:
-                return await fetch(connection, statement, values)
-            losses -= 1
-            if is_stored:
-                await fetch(connection, statement, values)
-            await connection.close()
-            raise psycopg.OperationalError("lost")
+            async def unanswered(
+                commit: Commit, written: bytes, until: Callable[[Thread], bool]
+            ) -> Committed:
+                proxy.lose_answers(to=written)
+                sent = asyncio.ensure_future(store.commit(commit))
+                async with asyncio.timeout(BOUND):
+                    while not until(await other.thread("t")):
+                        continue
+                    proxy.heal()
+                    return await sent
 
-        monkeypatch.setattr("sk_agents.persistence.postgres.commit_writer.fetch", losing)
-        released = await store.commit(append_owned(head, lease=Release()))
-        assert released.thread.owner is None
-        losses = 1
-        done = await store.commit(append(released.thread, thought()))
-        assert [event.seq for event in done.events] == [2]
-        losses, is_stored = 2, False
-        unknown = append(done.thread, thought())
-        with pytest.raises(CommitOutcomeUnknown):
-            await store.commit(unknown)
-        assert [event.seq for event in (await store.commit(unknown)).events] == [3]
-        assert len(await every_event(store, "t")) == 3
+            released = await unanswered(
+                append_owned(head, lease=Release()),
+                b'"owner":null',
+                lambda head: head.owner is None,
+            )
+            assert released.thread.owner is None
+            done = await unanswered(
+                append(released.thread, thought("unheard of")),
+                b"unheard of",
+                lambda head: head.next_seq == 3,
+            )
+            assert [event.seq for event in done.events] == [2]
+            assert len(await every_event(other, "t")) == 2
+
+
+async def test_commit_that_was_sent_into_a_dead_connection_can_be_sent_again(database: str) -> None:
+    async with proxied(database) as (proxy, url):
+        async with PostgresStore(url) as store:
+            head = (await store.commit(start_run("t"))).thread
+            proxy.black_hole()
+            unknown = append(head, thought())
+            sent = asyncio.ensure_future(store.commit(unknown))
+            async with asyncio.timeout(BOUND):
+                await proxy.lost.wait()
+            proxy.cut()
+            with pytest.raises(CommitOutcomeUnknown):
+                await sent
+            proxy.heal()
+            assert [event.seq for event in (await store.commit(unknown)).events] == [2]
+            assert len(await every_event(store, "t")) == 2
 
 
 async def test_silent_database_stops_neither_renewals_nor_reads_for_long(

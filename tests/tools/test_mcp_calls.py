@@ -11,6 +11,7 @@ import pytest
 from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import Question, ToolContext
 from sk_agents.exceptions import ToolError
+from sk_agents.tools.builtin.workspace import Workspaces
 from tests.patience import seconds
 from tests.tools.calls import CONTEXT, result
 from tests.tools.mcp_servers.running import (
@@ -77,7 +78,7 @@ async def test_program_that_does_not_exist_is_reported(tmp_path: Path) -> None:
 
 async def test_hints_of_a_server_that_is_not_trusted_lower_no_gate(tmp_path: Path) -> None:
     async with running(tmp_path, friendly(tmp_path)) as at:
-        effects = {spec.effect for spec in at.box.specs()}
+        effects = {spec.effect for spec in at.box.specs() if "-list_resource" not in spec.name}
         assert effects == {Effect.AT_MOST_ONCE}
         assert at.box.requires_approval("mcp_friendly-echo") is None
         assert at.box.requires_approval("mcp_friendly-wipe") is True
@@ -183,3 +184,50 @@ async def test_each_user_answers_the_question_of_their_own_call(
                 *(result(at.box, "mcp_friendly-greet", context=user(name)) for name in names)
             )
     assert [one.content for one in told] == [f"hello {name}" for name in names]
+
+
+async def test_call_that_takes_too_long_is_cancelled_at_the_server(tmp_path: Path) -> None:
+    entry = friendly(tmp_path, trust_level="trusted", request_timeout=0.5)
+    async with running(tmp_path, entry) as at:
+        with pytest.raises(ToolError, match="did not answer within"):
+            await result(at.box, "mcp_friendly-hang")
+        await until(lambda: "given up" in at.notes)
+
+
+async def test_program_works_in_the_workspace_of_the_user_who_calls(tmp_path: Path) -> None:
+    spaces = Workspaces(tmp_path / "spaces", "user")
+    async with running(tmp_path, friendly(tmp_path, **OLD), workspaces=spaces) as at:
+        ada, bob = [
+            (await result(at.box, "mcp_friendly-where", context=replace(CONTEXT, user_id=name)))
+            for name in ("ada", "bob")
+        ]
+    own = spaces.folder(replace(CONTEXT, user_id="ada"))
+    assert own.as_uri() in ada.content
+    assert own.as_uri() not in bob.content
+
+
+@pytest.mark.parametrize("fields", [{"roots": False}, {}])
+async def test_program_is_told_of_no_folder_without_a_workspace_or_consent(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    spaces = Workspaces(tmp_path / "spaces", "everyone") if fields else None
+    entry = friendly(tmp_path, **OLD, **fields)
+    async with running(tmp_path, entry, workspaces=spaces) as at:
+        assert "refused" in (await result(at.box, "mcp_friendly-where")).content
+
+
+async def test_page_that_a_server_wants_opened_is_shown_and_never_opened(tmp_path: Path) -> None:
+    asked: list[Question] = []
+
+    async def ask(question: Question) -> str:
+        asked.append(question)
+        return question.choices[0]
+
+    context, page = replace(CONTEXT, ask=ask), "https://sign.example.com/contract?id=1"
+    async with running(tmp_path, friendly(tmp_path, **OLD)) as at:
+        done = await result(at.box, "mcp_friendly-visit", {"url": page}, context)
+        plain = {"url": "http://sign.example.com/"}
+        refused = await result(at.box, "mcp_friendly-visit", plain, context)
+    assert (done.content, refused.content) == ("accept", "decline")
+    (question,) = asked
+    assert "at sign.example.com: Sign the contract." in question.text and page in question.text

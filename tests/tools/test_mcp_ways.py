@@ -60,11 +60,26 @@ async def test_all_parts_of_a_result_become_text(way: Running) -> None:
     text = (await result(way.box, "mcp_friendly-parts")).content
     assert text.splitlines() == [
         "hello",
-        "[image: image/png, 3 bytes, not shown]",
+        "[file: application/octet-stream, 3 bytes]",
         "[resource note://1]",
         "a note",
         "[resource https://example.com/x (page)]",
     ]
+
+
+async def test_pictures_sounds_and_files_are_attachments(way: Running) -> None:
+    found = await result(way.box, "mcp_friendly-media")
+    assert found.content.splitlines() == [
+        "[picture: image/png, 46 bytes]",
+        "[audio: audio/wav, 3 bytes]",
+        "[resource file:///plots/a.png]",
+        "[picture a.png: image/png, 46 bytes]",
+    ]
+    picture, sound, file = found.attachments
+    assert picture.is_picture and file.is_picture and not sound.is_picture
+    assert (picture.uri, file.name) == (file.uri, "a.png")
+    (link,) = (await result(way.box, "mcp_friendly-parts")).attachments[1:]
+    assert (link.uri, link.name, link.is_link) == ("https://example.com/x", "page", True)
 
 
 async def test_structured_result_is_told_as_json(way: Running) -> None:
@@ -128,3 +143,37 @@ async def test_new_tool_is_withheld_until_the_operator_agrees(way: Running) -> N
         way.box.check(call("mcp_friendly-dance"))
     await way.servers.repin("friendly", "dance")
     assert (await result(way.box, "mcp_friendly-dance")).content == "I can dance"
+
+
+async def test_resources_are_listed_and_read_by_tools(way: Running) -> None:
+    listed = (await result(way.box, "mcp_friendly-list_resources")).content
+    assert "note://first (The first note, text/plain): What was noted first." in listed
+    templates = (await result(way.box, "mcp_friendly-list_resource_templates")).content
+    assert "note://{day}/{number} (daily_note" in templates
+    read = await result(way.box, "mcp_friendly-read_resource", {"uri": "note://monday/3"})
+    assert read.content == "[resource note://monday/3]\nnote 3 of monday"
+
+
+async def test_resource_that_is_not_there_is_an_error_for_the_model(way: Running) -> None:
+    with pytest.raises(ToolError, match="refused the call"):
+        await result(way.box, "mcp_friendly-read_resource", {"uri": "nothing://here"})
+
+
+async def test_new_resources_and_prompts_are_noticed(way: Running) -> None:
+    before = way.status["resources"], way.status["prompts"]
+    await result(way.box, "mcp_friendly-publish", {"name": "fresh"})
+    await until(lambda: (way.status["resources"], way.status["prompts"]) > before)
+    assert "note://fresh" in (await result(way.box, "mcp_friendly-list_resources")).content
+
+
+async def test_server_s_log_messages_are_in_our_log(
+    way: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    await result(way.box, "mcp_friendly-say", {"text": "running hot"})
+
+    def found() -> list[Any]:
+        return [record for record in caplog.records if record.message == "mcp server logs"]
+
+    await until(lambda: bool(found()))
+    (record,) = found()
+    assert (record.levelname, record.server, record.line) == ("WARNING", "friendly", "running hot")

@@ -240,7 +240,7 @@ async def test_refusal_is_an_error_with_its_status_and_a_short_text(
             200,
             b"\x89PNG\x00",
             "image/png",
-            "The service answered with image/png, which is not text.",
+            "[file: application/octet-stream, 5 bytes]",
         ),
         (200, "gr\xfc\xdf".encode("latin-1"), "text/plain; charset=latin-1", "grüß"),
         (200, b"\xff", "text/plain; charset=x-unknown", "\ufffd"),

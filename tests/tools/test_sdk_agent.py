@@ -186,7 +186,9 @@ async def test_a_tool_gets_checked_arguments_and_its_caller(tmp_path: Path, offe
     [
         (SimpleNamespace(type="text", text="plain"), "plain"),
         ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
-        ({"type": "image", "image_url": "x"}, '{"type":"image","image_url":"x"}'),
+        ({"type": "image", "image_url": "https://a.example/x"}, "[link https://a.example/x]"),
+        ({"type": "image", "file_id": "f1"}, "[file f1, kept by OpenAI]"),
+        ({"type": "image"}, '{"type":"image"}'),
         (["a", 1], '["a",1]'),
         ([], "[]"),
         (None, "null"),

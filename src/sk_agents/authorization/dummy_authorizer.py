@@ -14,7 +14,7 @@ class DummyAuthorizer(RequestAuthorizer):
     insecure: ClassVar[bool] = True
     is_immediate: ClassVar[bool] = True
 
-    async def authorize_request(self, auth_header: str) -> str:
+    def authorize_request(self, auth_header: str) -> str:
         return "dummyuser"
 
     async def sign_in(self) -> SignInView:

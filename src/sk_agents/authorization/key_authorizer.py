@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import ClassVar
 
-from sk_agents.authorization.access_keys import KeysFile, default_keys_file
+from sk_agents.authorization.access_keys import AccessKey, KeysFile, default_keys_file
 from sk_agents.authorization.request_authorizer import Principal, RequestAuthorizer
 from sk_agents.authorization.token_authorizer import bearer_token
 from sk_agents.config.settings import Settings
@@ -38,5 +39,13 @@ class KeyAuthorizer(RequestAuthorizer):
         except ConfigurationError as error:
             raise AuthorizerUnavailable(str(error)) from error
 
+    def credentials(self) -> Mapping[str, str]:
+        return {key.key_id: _described(key) for key in self._file.keys()}
+
     async def sign_in(self) -> SignInView:
         return SignInView(method="key")
+
+
+def _described(key: AccessKey) -> str:
+    until = f"until {key.expires_at.isoformat()}" if key.expires_at else "without an end"
+    return f"{key.name}, {until}, roles: {', '.join(key.roles) or 'none'}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -56,6 +56,15 @@ class RequestAuthorizer(ABC):
     def addresses(self) -> Sequence[str]:
         """The URLs that callers are verified with, for `teal doctor` to try."""
         return ()
+
+    def credentials(self) -> Mapping[str, str]:
+        """What callers prove themselves with, if this server keeps it: what each is, by an id that
+        is no secret. The audit notes each change.
+
+        Raises:
+            ConfigurationError: it cannot be read now.
+        """
+        return {}
 
     async def sign_in(self) -> SignInView:
         """How people get what they have to send; `GET /sign-in` answers it to everyone.

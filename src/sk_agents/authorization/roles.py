@@ -52,12 +52,26 @@ class RoleMap:
     """Without a mapping, a role of a token or key that has the name of ours is ours."""
 
     def __init__(self, members: Mapping[Role, RoleMembers] | None = None) -> None:
+        self._is_default = members is None
         if members is None:
             members = {
                 "approver": RoleMembers(roles=frozenset({"approver"})),
                 "operator": RoleMembers(roles=frozenset({"operator"})),
             }
         self._members = dict(members)
+
+    def described(self) -> dict[str, str]:
+        """Who has each role that the operator's mapping names, for the audit."""
+        if self._is_default:
+            return {}
+        return {
+            role: "; ".join(
+                f"{kind}: {', '.join(sorted(names))}"
+                for kind in ("roles", "groups", "users")
+                if (names := getattr(members, kind))
+            )
+            for role, members in self._members.items()
+        }
 
     def roles_of(self, principal: Principal) -> frozenset[Role]:
         """Everyone is a `user`, unless the mapping says who is one."""

@@ -30,7 +30,7 @@ from sk_agents.chats.requests import (
     request_digest,
 )
 from sk_agents.engine.engine import Engine
-from sk_agents.engine.events import Event
+from sk_agents.engine.events import Event, Noted
 from sk_agents.engine.models import NewThread, Thread
 from sk_agents.engine.ports import ThreadQuery
 from sk_agents.engine.threads.catalog import ThreadCatalog
@@ -189,6 +189,7 @@ class ChatEndpoints:
     async def export(self, chat: Chat) -> Response:
         """The whole chat as a document for `POST /chats/import`."""
         known = await chat.engine.thread(chat.thread_id, chat.caller.user_id)
+        await chat.engine.audit.note(_exporting(known.head, chat.caller))
         pages = _pages(chat.engine, known.head, known.state.next_seq - 1)
         return StreamingResponse(
             archive(known.head, known.state, pages),
@@ -231,6 +232,19 @@ class ImportChat:
         except StateCorrupt as error:
             raise InvalidInput(f"This is no log of a chat: {error}") from error
         await JSONResponse(made.model_dump(mode="json"), 201)(scope, receive, send)
+
+
+def _exporting(thread: Thread, caller: Caller) -> Noted:
+    return Noted(
+        what="exporting",
+        who=caller.user_id,
+        who_name=caller.name,
+        subject=thread.thread_id,
+        user_id=thread.user_id,
+        agent=thread.agent or None,
+        digest=thread.chain or None,
+        details={"next_seq": thread.next_seq},
+    )
 
 
 async def _pages(engine: Engine, head: Thread, last_seq: int) -> AsyncIterator[Sequence[Event]]:

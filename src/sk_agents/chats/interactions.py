@@ -5,7 +5,9 @@ Starting, editing and repeating run all the time: plain ASGI endpoints that read
 
 from __future__ import annotations
 
+import binascii
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from pydantic import TypeAdapter
 from starlette.requests import Request
@@ -23,21 +25,23 @@ from sk_agents.chats.requests import (
     InteractionId,
     Key,
     chat_request_of,
+    engine_of,
     new_interaction_id,
     request_digest,
 )
 from sk_agents.engine.commands import Accepted, CancelRun, EditRun, StartRun
 from sk_agents.engine.log.state import Run
-from sk_agents.engine.models import NewThread
+from sk_agents.engine.models import Attachment, NewThread
 from sk_agents.engine.ports import Quota
 from sk_agents.engine.threads.known import KnownThread
-from sk_agents.exceptions import RunNotFound
+from sk_agents.exceptions import AttachmentNotFound, RunNotFound
 from sk_agents.http.body import body_of
+from sk_agents.http.caller import RequestCaller
 from sk_agents.http.ids import idempotency_key
 from sk_agents.http.limits import HeldStream
 from sk_agents.http.sse import EventStream
 from sk_agents.wire.requests import EditInteraction, NamedDecision, Regenerate, StartInteraction
-from sk_agents.wire.views import Cancelling, InteractionView, Processed
+from sk_agents.wire.views import Cancelling, FoundInteraction, InteractionView, Processed
 
 TITLE_LENGTH = 80
 
@@ -133,6 +137,22 @@ class InteractionEndpoints:
         visible = run in known.state.branch()
         return interaction_view(known.head, known.state, run, visible=visible)
 
+    async def find(
+        self, request: Request, caller: RequestCaller, interaction_id: str
+    ) -> FoundInteraction:
+        """One of the caller's interactions, in whichever chat it is."""
+        engine = engine_of(request.scope)
+        entry = await engine.catalog.run(interaction_id)
+        if entry is None or entry.user_id != caller.user_id:
+            raise RunNotFound(run_id=interaction_id)
+        known = await engine.thread(entry.thread_id, caller.user_id)
+        run = known.state.runs.get(interaction_id)
+        if run is None or known.head.surface != SURFACE:
+            raise RunNotFound(run_id=interaction_id)
+        visible = run in known.state.branch()
+        view = interaction_view(known.head, known.state, run, visible=visible, with_state=False)
+        return FoundInteraction(**dict(view), chat_id=known.head.wire_id)
+
     async def events(self, request: Request, chat: Chat, interaction_id: InteractionId) -> Response:
         """Its events from the beginning, or after `Last-Event-ID` or `after`; then as they come.
 
@@ -149,6 +169,24 @@ class InteractionEndpoints:
             chat, renderer, after=after, run_id=run.run_id, incarnation=known.incarnation
         )
         return HeldStream(self.resources.slots, chat.caller.user_id, stream)
+
+    async def attachment(
+        self, chat: Chat, interaction_id: InteractionId, call_id: str, number: int
+    ) -> Response:
+        """What a tool returned beside its text, as it is.
+
+        A link is not fetched: its address is in the event.
+        """
+        _, run = await _found(chat, interaction_id)
+        call = run.calls.get(call_id)
+        found = (call.finished.attachments if call and call.finished else None) or ()
+        if not 0 <= number < len(found) or found[number].is_link:
+            raise AttachmentNotFound(call_id=call_id)
+        try:
+            return _file_response(found[number])
+        except binascii.Error:
+            # Imported from elsewhere.
+            raise AttachmentNotFound(call_id=call_id) from None
 
     async def approve(
         self, chat: Chat, interaction_id: InteractionId, key: Key, body: NamedDecision
@@ -176,6 +214,20 @@ async def _found(chat: ChatRequest, interaction_id: str) -> tuple[KnownThread, R
     if run is None:
         raise RunNotFound(run_id=interaction_id)
     return known, run
+
+
+def _file_response(attachment: Attachment) -> Response:
+    """What comes from a tool is no page of ours: it is saved, and runs nothing if it is opened."""
+    name = quote(attachment.name or "attachment", safe="")
+    headers = {
+        "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+        "X-Content-Type-Options": "nosniff",
+        # It never changes.
+        "Cache-Control": "private, max-age=31536000, immutable",
+    }
+    data = binascii.a2b_base64(attachment.uri.partition(",")[2].encode())
+    return Response(data, media_type=attachment.media_type, headers=headers)
 
 
 def _edit(

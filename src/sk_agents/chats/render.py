@@ -45,6 +45,7 @@ from sk_agents.exceptions import TealError
 from sk_agents.http.caller import Caller
 from sk_agents.http.sse import frame, last_frame
 from sk_agents.interactions import (
+    attachment_views,
     audience_payload,
     interaction_of,
     review_payload,
@@ -192,12 +193,15 @@ class ChatRenderer:
         shown as such; a policy's is shown here."""
         name = self._names[event.call_id]
         if event.call_id in self._shown:
-            return "tool_result", {
+            result: Payload = {
                 "type": EventType.TOOL_RESULT,
                 "id": event.call_id,
                 "tool_name": name,
                 "tool_output": event.result,
             }
+            if views := attachment_views(event.attachments):
+                result["attachments"] = [view.model_dump() for view in views]
+            return "tool_result", result
         if event.outcome == "refused" and event.by == "policy":
             return "rejected", {
                 "approval_id": None,

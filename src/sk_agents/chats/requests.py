@@ -30,6 +30,8 @@ from sk_agents.wire.views import AgentView
 
 SURFACE = "chats"
 BUSY_RETRY_SECONDS = "1"
+# How many agents an error names.
+MAX_NAMED = 20
 # As described; `http.ids` checks what is sent.
 CHAT_ID = {"pattern": "^[A-Za-z0-9_-]{1,64}$"}
 _KEY = {"minLength": 1, "maxLength": MAX_KEY_LENGTH, "pattern": "^[!-~]+$"}
@@ -135,7 +137,8 @@ class ChatResources:
         if name is None:
             return self._names[0]
         if name not in self._names:
-            raise InvalidInput("There is no agent of this name.")
+            known = ", ".join(self._names[:MAX_NAMED])
+            raise InvalidInput(f"There is no agent of this name: {name!r}. There are: {known}.")
         return name
 
     def has_agent(self, name: str | None) -> bool:

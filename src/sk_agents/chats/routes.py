@@ -8,6 +8,7 @@ from typing import Any
 from sk_agents.chats.approvals import ApprovalEndpoints
 from sk_agents.chats.archive import Archive
 from sk_agents.chats.collection import ChatEndpoints, ImportChat, import_parameter
+from sk_agents.chats.context import ContextEndpoints, ContextSource
 from sk_agents.chats.interactions import (
     EditEndpoint,
     InteractionEndpoints,
@@ -69,11 +70,12 @@ def _chat_events() -> Events:
     return CHAT_FRAMES
 
 
-def chat_operations(resources: ChatResources) -> list[Operation]:
+def chat_operations(resources: ChatResources, context: ContextSource) -> list[Operation]:
     chats = ChatEndpoints(resources)
     interactions = InteractionEndpoints(resources)
     shares = ShareEndpoints(resources)
     approvals = ApprovalEndpoints()
+    servers = ContextEndpoints(resources, context)
     return [
         # The ones that run all the time come first: routes are tried in their order.
         _starting(
@@ -191,6 +193,14 @@ def chat_operations(resources: ChatResources) -> list[Operation]:
             depends=(cursor_parameters,),
         ),
         _interactions(
+            "GET",
+            f"{INTERACTION}/attachments/{{call_id}}/{{number}}",
+            interactions.attachment,
+            (*ALWAYS, 404),
+            outcome="The attachment, as it is.",
+            media_type="application/octet-stream",
+        ),
+        _interactions(
             "POST",
             f"{INTERACTION}/approve",
             interactions.approve,
@@ -203,6 +213,7 @@ def chat_operations(resources: ChatResources) -> list[Operation]:
             example=_PROCESSED,
         ),
         _interactions("POST", f"{INTERACTION}/cancel", interactions.cancel, (*ALWAYS, 404, 409)),
+        _interactions("GET", "/interactions/{interaction_id}", interactions.find, (*ALWAYS, 404)),
         _approvals("GET", "/approvals", approvals.inbox, ALWAYS, roles=DECIDERS),
         _approvals(
             "GET", "/approvals/{approval_id}", approvals.read, (*ALWAYS, 404), roles=DECIDERS
@@ -231,6 +242,22 @@ def chat_operations(resources: ChatResources) -> list[Operation]:
             UsageEndpoints(resources.usage).report,
             ALWAYS,
             roles=("user", "operator"),
+        ),
+        _context("GET", "/prompts", servers.prompts, ALWAYS),
+        _context(
+            "POST",
+            "/prompts/fill",
+            servers.fill,
+            (*BODY, 404, 502),
+            examples={"plain": {"server": "docs", "name": "review", "arguments": {"code": "x"}}},
+        ),
+        _context("GET", "/resources", servers.listing, ALWAYS),
+        _context(
+            "POST",
+            "/resources/read",
+            servers.read,
+            (*BODY, 404, 502),
+            examples={"plain": {"server": "docs", "uri": "file:///handbook.md"}},
         ),
         _approvals("GET", "/grants", approvals.grants, ALWAYS),
         _approvals(
@@ -272,4 +299,4 @@ def _of(tag: str) -> Callable[..., Operation]:
 
 
 _chats, _interactions, _approvals = _of("chats"), _of("interactions"), _of("approvals")
-_usage = _of("usage")
+_usage, _context = _of("usage"), _of("context")

@@ -8,13 +8,25 @@ from typing import Annotated
 import typer
 
 from sk_agents import __version__
-from sk_agents.cli import encryption, keys, mcp
+from sk_agents.cli import audit, encryption, keys, mcp
 from sk_agents.cli.account import login, logout, whoami
 from sk_agents.cli.approvals import approvals_app, grants_app
-from sk_agents.cli.chats import ARCHIVE_EXITS, agents_app, chat, chats_app, export, import_
+from sk_agents.cli.chats import (
+    ARCHIVE_EXITS,
+    agents_app,
+    chat,
+    chats_app,
+    export,
+    export_test,
+    import_,
+    logs,
+    top,
+)
 from sk_agents.cli.doctor import doctor
 from sk_agents.cli.garbage_collection import paused_collection
 from sk_agents.cli.options import EXITS, StoreUrl
+from sk_agents.cli.retention import EXITS as PRUNE_EXITS
+from sk_agents.cli.retention import prune
 from sk_agents.cli.stores import MIGRATE_EXITS, MOVE_EXITS, migrate, migrate_store
 from sk_agents.cli.usage import USAGE_EXITS, usage
 
@@ -139,12 +151,17 @@ app.add_typer(approvals_app)
 app.add_typer(grants_app)
 app.add_typer(keys.app)
 app.add_typer(mcp.app)
+app.add_typer(audit.app)
 app.add_typer(agents_app)
 app.command(epilog=ARCHIVE_EXITS)(export)
 app.command("import", epilog=ARCHIVE_EXITS)(import_)
+app.command("export-test", epilog=ARCHIVE_EXITS)(export_test)
+app.command(epilog=EXITS)(logs)
+app.command(epilog=EXITS)(top)
 app.command(epilog=USAGE_EXITS)(usage)
 app.command(epilog=MIGRATE_EXITS)(migrate)
 app.command("migrate-store", epilog=MOVE_EXITS)(migrate_store)
+app.command(epilog=PRUNE_EXITS)(prune)
 app.command(epilog=encryption.EXITS)(encryption.encrypt)
 app.command(epilog=encryption.EXITS)(encryption.rekey)
 app.command("encryption-key")(encryption.encryption_key)

@@ -5,14 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import shlex
 import subprocess
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from sk_agents.cli.event_printer import EventPrinter, pretty, print_approval, print_past
+from sk_agents.cli.attachments import mentioned_files, missing_files, read_items
+from sk_agents.cli.event_printer import (
+    EventPrinter,
+    pretty,
+    print_approval,
+    print_past,
+    usage_text,
+)
 from sk_agents.cli.interaction_reader import InteractionReader, UserLeft
 from sk_agents.cli.options import Exit, ServerAccess
 from sk_agents.cli.safe_text import one_line
@@ -22,6 +31,7 @@ from sk_agents.client import (
     AgentInfo,
     ApprovalRequired,
     Chat,
+    ChatSummary,
     ClientError,
     Event,
     Interaction,
@@ -30,7 +40,8 @@ from sk_agents.client import (
     TealServerError,
 )
 from sk_agents.client.teal_client import DecisionOptions, MessageOptions
-from sk_agents.wire.events import Choice
+from sk_agents.wire.events import Choice, UsageView
+from sk_agents.wire.views import UnavailableServer
 
 T = TypeVar("T")
 
@@ -38,9 +49,12 @@ PROMPT = "you> "
 # How many past interactions are shown when a chat is continued.
 TAIL = 5
 EXCERPT = 60
+# How many chats are offered to be continued.
+MOST_LISTED = 15
 # Another decision can be accepted after these statuses.
 UNACCEPTABLE = {403, 422}
 CALL = ("yes", "no", "edit", "always")
+LATER = "later"
 UNKNOWN = ("done", "retry", "give up")
 LENT = ("yes", "no", "wait")
 CHOICES: dict[str, Choice] = {"d": "done", "r": "retry", "g": "give_up"}
@@ -58,21 +72,27 @@ class _RetryNotice(logging.Handler):
 
 
 def run_chat(
-    access: ServerAccess, chat_id: str | None, agent: str | None, *, fold_thinking: bool
+    access: ServerAccess,
+    chat_id: str | None,
+    agent: str | None,
+    *,
+    fold_thinking: bool,
+    plain: bool = False,
+    resume: bool = False,
 ) -> Exit:
-    """Talk until the user leaves."""
-    screen = Screen()
+    """Talk until the user leaves. With `resume` the user chooses one of the last chats first."""
+    screen = Screen(plain=plain)
     handler = _RetryNotice(screen)
     logger = logging.getLogger("sk_agents.client")
     logger.addHandler(handler)
     try:
         with asyncio.Runner() as runner:
-            agents = runner.run(_first_contact(access))
+            agents = runner.run(first_contact(access))
             client = runner.run(unopened_client(access).__aenter__())
             try:
                 session = ChatSession(runner, client, screen, agents, fold_thinking=fold_thinking)
                 session.agent = agent
-                return session.run(chat_id)
+                return session.run(chat_id, choose=resume)
             finally:
                 runner.run(client.__aexit__(None, None, None))
     except (ClientError, ValueError) as error:
@@ -83,7 +103,7 @@ def run_chat(
         logger.removeHandler(handler)
 
 
-async def _first_contact(access: ServerAccess) -> tuple[AgentInfo, ...]:
+async def first_contact(access: ServerAccess) -> tuple[AgentInfo, ...]:
     """A server that is missing at the start is an error at once; later the session waits for it."""
     async with unopened_client(access, give_up_after=0) as client:
         return await client.agents()
@@ -96,30 +116,36 @@ class UserDecision:
 
 
 class ApprovalPrompt:
-    """Asks the user about calls. It only returns the decision: the server may refuse it."""
+    """Asks the user about calls. It only returns the decision: the server may refuse it.
 
-    def __init__(self, screen: Screen, keyboard: Keyboard) -> None:
+    With `may_wait` the user may decide later.
+    """
+
+    def __init__(self, screen: Screen, keyboard: Keyboard, *, may_wait: bool = False) -> None:
         self._screen = screen
         self._keyboard = keyboard
+        self._later: tuple[str, ...] = (LATER,) if may_wait else ()
 
-    def ask(self, approval: ApprovalRequired) -> UserDecision | None:
+    def ask(self, approval: ApprovalRequired | PendingApproval) -> UserDecision | None:
         """`None`: not decided now."""
         match approval.kind:
             case "tool":
                 return self._ask_about_call(approval)
             case "outcome_unknown":
-                key = self._key("What happened? [d]one / [r]etry / [g]ive up: ", UNKNOWN)
-                return UserDecision(True, {"choice": CHOICES[key]})
+                key = self._key("What happened? [d]one / [r]etry / [g]ive up", UNKNOWN)
+                return None if key == "l" else UserDecision(True, {"choice": CHOICES[key]})
             case "question":
                 return self._ask_question(approval)
             case "auth":
-                key = self._key("Run it as you? [y]es / [n]o / [w]ait: ", LENT)
-                return None if key == "w" else UserDecision(key == "y")
+                key = self._key("Run it as you? [y]es / [n]o / [w]ait", LENT)
+                return None if key in "wl" else UserDecision(key == "y")
 
-    def _ask_about_call(self, approval: ApprovalRequired) -> UserDecision:
+    def _ask_about_call(self, approval: ApprovalRequired | PendingApproval) -> UserDecision | None:
         while True:
-            key = self._key("Run it? [y]es / [n]o / [e]dit / [a]lways in this chat: ", CALL)
+            key = self._key("Run it? [y]es / [n]o / [e]dit / [a]lways in this chat", CALL)
             match key:
+                case "l":
+                    return None
                 case "y":
                     return UserDecision(True)
                 case "a":
@@ -150,7 +176,7 @@ class ApprovalPrompt:
             return None
         return arguments
 
-    def _ask_question(self, approval: ApprovalRequired) -> UserDecision:
+    def _ask_question(self, approval: ApprovalRequired | PendingApproval) -> UserDecision:
         schema = approval.answer_schema or {}
         if schema:
             self._screen.line(f"  {json.dumps(schema, ensure_ascii=False)}", DIM)
@@ -167,9 +193,10 @@ class ApprovalPrompt:
 
     def _key(self, prompt: str, words: tuple[str, ...]) -> str:
         """The first letter of the chosen word. Whole sentences decide nothing."""
+        later = " / [l]ater" if self._later else ""
         while True:
-            typed = self._line(prompt).strip().lower()
-            for word in words:
+            typed = self._line(f"{prompt}{later}: ").strip().lower()
+            for word in (*words, *self._later):
                 if typed in (word[0], word):
                     return word[0]
 
@@ -196,18 +223,23 @@ class ChatSession:
         self.agents = agents
         self.agent: str | None = None
         self.chat: Chat = client.chat(new_chat_id())
+        # What goes with the next message.
+        self.items: list[dict[str, Any]] = []
         self.is_over = False
         self._runner = runner
         self._fold = fold_thinking
         self._prompt = ApprovalPrompt(screen, self.keyboard)
 
-    def run(self, chat_id: str | None) -> Exit:
+    def run(self, chat_id: str | None, *, choose: bool = False) -> Exit:
         names = ", ".join(one_line(agent.name) for agent in self.agents)
         self.screen.line(
             f"Agents: {names or 'none'}. /help lists the commands, Ctrl-D leaves.", DIM
         )
+        self.keyboard.complete_with(_completions)
+        if choose:
+            chat_id = self._chosen_chat()
         if chat_id is not None:
-            self._resume(chat_id)
+            self.resume(chat_id)
         while not self.is_over:
             try:
                 typed = self.keyboard.line(PROMPT).strip()
@@ -229,7 +261,7 @@ class ChatSession:
 
     def run_interaction(self, events: AsyncGenerator[Event, None]) -> None:
         """Print an interaction to its end, and ask the user whenever it needs a decision."""
-        printer = EventPrinter(self.screen, fold_thinking=self._fold)
+        printer = EventPrinter(self.screen, fold_thinking=self._fold, with_costs=True)
         reader = InteractionReader(self.chat, printer.print, self._print_stopping)
         try:
             self._runner.run(reader.read(events))
@@ -244,13 +276,20 @@ class ChatSession:
         except KeyboardInterrupt:
             self._stop(reader)
 
+    def say(self, message: str, items: Sequence[dict[str, Any]] = ()) -> None:
+        """With what was attached before. It is attached to one message only."""
+        options: MessageOptions = {"agent": self.agent} if self.agent else {}
+        if attached := [*self.items, *items]:
+            options["items"] = attached
+            self.items = []
+        self.run_interaction(self.chat.say(message, **options))
+
     def _handle(self, typed: str) -> None:
         try:
             if typed.startswith("/"):
                 _run_command(self, typed)
             else:
-                options: MessageOptions = {"agent": self.agent} if self.agent else {}
-                self.run_interaction(self.chat.say(typed, **options))
+                self._say_with_files(typed)
         except TealServerError as error:
             self._print_refusal(error)
         except (ClientError, ValueError) as error:
@@ -260,7 +299,46 @@ class ChatSession:
         except KeyboardInterrupt:
             self.screen.line()
 
-    def _resume(self, chat_id: str) -> None:
+    def _say_with_files(self, message: str) -> None:
+        """Send it with the files that it names."""
+        paths = mentioned_files(message)
+        if paths:
+            self.screen.note(f"with {', '.join(one_line(path.name) for path in paths)}")
+        for name in missing_files(message):
+            self.screen.note(f"there is no file {one_line(name)}; it is sent as a word")
+        self.say(message, read_items(paths))
+
+    def _chosen_chat(self) -> str | None:
+        """One of the last chats; `None` for a new one."""
+        chats = self.last_chats()
+        if not chats:
+            self.screen.note("there is no chat yet")
+            return None
+        print_chats(self.screen, chats)
+        while True:
+            try:
+                typed = self.keyboard.answer("Which one? (empty: a new chat) ").strip()
+            except (EOFError, KeyboardInterrupt):
+                self.is_over = True
+                return None
+            if not typed:
+                return None
+            if typed.isdecimal() and 1 <= int(typed) <= len(chats):
+                return chats[int(typed) - 1].id
+
+    def last_chats(self, text: str | None = None) -> list[ChatSummary]:
+        async def read() -> list[ChatSummary]:
+            found: list[ChatSummary] = []
+            async with aclosing(self.client.chats(text)) as chats:
+                async for chat in chats:
+                    found.append(chat)
+                    if len(found) == MOST_LISTED:
+                        break
+            return found
+
+        return self.wait(read())
+
+    def resume(self, chat_id: str) -> None:
         """Show the last messages of a chat, then read on what runs or waits in it."""
         self.chat = self.client.chat(chat_id)
         try:
@@ -343,6 +421,38 @@ def _run_command(session: ChatSession, typed: str) -> None:
     command.run(session, rest.strip())
 
 
+def print_chats(screen: Screen, chats: Sequence[ChatSummary]) -> None:
+    screen.table(
+        ["", "title", "agent", "status", "changed"],
+        [
+            *(
+                [str(number), chat.title or chat.id, chat.agent, chat.status, chat.updated_at[:16]]
+                for number, chat in enumerate(chats, 1)
+            )
+        ],
+    )
+
+
+def _completions(word: str) -> list[str]:
+    """What Tab offers: commands after `/`, files after `@`."""
+    if word.startswith("/"):
+        return [f"/{name} " for name in COMMANDS if f"/{name}".startswith(word)]
+    if word.startswith("@"):
+        return [f"@{path}" for path in _paths(word[1:])]
+    return []
+
+
+def _paths(start: str) -> list[str]:
+    folder, _, name = start.rpartition("/")
+    place = Path(f"{folder}/" if "/" in start else ".").expanduser()
+    try:
+        found = sorted(path for path in place.iterdir() if path.name.startswith(name))
+    except OSError:
+        return []
+    prefix = f"{folder}/" if "/" in start else ""
+    return [f"{prefix}{path.name}{'/' if path.is_dir() else ' '}" for path in found]
+
+
 def _help(session: ChatSession, rest: str) -> None:
     session.screen.table(
         ["command", ""], [[command.form, command.help] for command in COMMANDS.values()]
@@ -398,6 +508,59 @@ def _branches(session: ChatSession, rest: str) -> None:
     _history(session, "")
 
 
+def _branch(session: ChatSession, rest: str) -> None:
+    """Say something else in the place of an earlier message."""
+    first, _, message = rest.partition(" ")
+    number = int(first) if first.isdecimal() else 0
+    branches = session.wait(session.chat.branches()).branches
+    if not 1 <= number <= len(branches):
+        session.screen.line("/branch N TEXT needs a message's number; see /branches.", BAD)
+        return
+    chosen = branches[number - 1]
+    text = message.strip() or session.keyboard.line("new message: ", chosen.user_message).strip()
+    if text:
+        session.run_interaction(session.chat.edit(chosen.interaction_id, text))
+
+
+def _chats(session: ChatSession, rest: str) -> None:
+    """Without a number, a list; with one, that chat is continued."""
+    chats = session.last_chats(None if rest.isdecimal() else rest or None)
+    if not rest.isdecimal():
+        print_chats(session.screen, chats)
+        session.screen.line("/chats N continues one of the last chats.", DIM)
+    elif 1 <= int(rest) <= len(chats):
+        session.resume(chats[int(rest) - 1].id)
+    else:
+        session.screen.line("There is no chat with this number; /chats lists them.", BAD)
+
+
+def _cost(session: ChatSession, rest: str) -> None:
+    """Of all branches: what was replaced has cost something, too."""
+
+    async def read() -> list[Interaction]:
+        return [one async for one in session.chat.interactions(superseded=True)]
+
+    all_of_them = session.wait(read())
+    usage = UsageView(
+        prompt_tokens=sum(one.usage.prompt_tokens for one in all_of_them),
+        completion_tokens=sum(one.usage.completion_tokens for one in all_of_them),
+    )
+    count = f"{len(all_of_them)} message{'' if len(all_of_them) == 1 else 's'}"
+    session.screen.line(f"{count}: {usage_text(usage, [one.cost for one in all_of_them])}")
+
+
+def _model(session: ChatSession, rest: str) -> None:
+    """Models belong to agents: choosing a model chooses an agent that has it."""
+    if not rest:
+        _agent(session, "")
+        return
+    named = [agent.name for agent in session.agents if agent.model == rest]
+    if not named:
+        session.screen.line("No agent has this model; /model lists them.", BAD)
+        return
+    _agent(session, named[0])
+
+
 def _agent(session: ChatSession, rest: str) -> None:
     if not rest:
         rows = [
@@ -422,6 +585,73 @@ def _title(session: ChatSession, rest: str) -> None:
 def _new(session: ChatSession, rest: str) -> None:
     session.chat = session.client.chat(new_chat_id())
     session.screen.line(f"A new chat: {session.chat.id}", DIM)
+
+
+def _prompt(session: ChatSession, rest: str) -> None:
+    """List the prompts of the agent's MCP servers, or fill one in and say it."""
+    known = session.wait(session.client.prompts(session.agent))
+    server, _, rest = rest.partition(" ")
+    name, _, given = rest.strip().partition(" ")
+    if not name:
+        session.screen.table(
+            ["server", "prompt", "arguments", "description"],
+            [
+                [
+                    one.server,
+                    one.name,
+                    " ".join(f"{a.name}{'' if a.required else '?'}" for a in one.arguments),
+                    one.description or one.title or "",
+                ]
+                for one in known.prompts
+            ],
+        )
+        _print_unavailable(session, known.unavailable)
+        session.screen.line("/prompt SERVER PROMPT [ARGUMENT=VALUE ...] says one.", DIM)
+        return
+    prompt = next((p for p in known.prompts if (p.server, p.name) == (server, name)), None)
+    if prompt is None:
+        session.screen.line("There is no such prompt; /prompt lists them.", BAD)
+        return
+    arguments = dict(_pair(word) for word in shlex.split(given))
+    for argument in prompt.arguments:
+        if argument.required and argument.name not in arguments:
+            about = f" ({one_line(argument.description)})" if argument.description else ""
+            typed = session.keyboard.answer(f"{one_line(argument.name)}{about}: ")
+            arguments[argument.name] = typed.strip()
+    filled = session.wait(session.client.fill_prompt(server, name, arguments, agent=session.agent))
+    session.screen.line(f"> {filled.user_message}")
+    session.say(filled.user_message, [item.model_dump() for item in filled.items])
+
+
+def _pair(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals:
+        raise ValueError(f"{word}: write ARGUMENT=VALUE, a value with spaces in quotes")
+    return name, value
+
+
+def _resource(session: ChatSession, rest: str) -> None:
+    """List what the agent's MCP servers have to read, or attach something of it."""
+    server, _, uri = rest.partition(" ")
+    if not uri.strip():
+        known = session.wait(session.client.resources(session.agent))
+        rows = [[r.server, r.uri, r.title or r.name, r.mime_type or ""] for r in known.resources]
+        rows += [
+            [t.server, t.uri_template, t.title or t.name, t.mime_type or ""]
+            for t in known.templates
+        ]
+        session.screen.table(["server", "address", "name", "type"], rows)
+        _print_unavailable(session, known.unavailable)
+        session.screen.line("/resource SERVER ADDRESS attaches one to your next message.", DIM)
+        return
+    read = session.wait(session.client.read_resource(server, uri.strip(), agent=session.agent))
+    session.items += [item.model_dump() for item in read.items]
+    session.screen.note(f"attached to your next message: {one_line(uri.strip())}")
+
+
+def _print_unavailable(session: ChatSession, servers: Sequence[UnavailableServer]) -> None:
+    for one in servers:
+        session.screen.line(f"✗ {one_line(one.server)}: {one_line(one.reason)}", BAD)
 
 
 def _quit(session: ChatSession, rest: str) -> None:
@@ -449,7 +679,17 @@ COMMANDS: Mapping[str, Command] = {
     "edit": Command(_edit, "/edit [TEXT]", "replace your last message"),
     "regenerate": Command(_regenerate, "/regenerate", "get a new answer to your last message"),
     "branches": Command(_branches, "/branches [N]", "list all messages, also edited ones; show N"),
+    "branch": Command(_branch, "/branch N [TEXT]", "say something else in the place of message N"),
     "agent": Command(_agent, "/agent [NAME]", "list the agents, or choose the one that answers"),
+    "prompt": Command(
+        _prompt, "/prompt [SERVER PROMPT ...]", "list prompts of MCP servers, or say one"
+    ),
+    "resource": Command(
+        _resource, "/resource [SERVER ADDRESS]", "list what MCP servers have, or attach it"
+    ),
+    "model": Command(_model, "/model [NAME]", "list the models, or choose an agent by its model"),
+    "cost": Command(_cost, "/cost", "show what this chat has used"),
+    "chats": Command(_chats, "/chats [N|TEXT]", "list the last chats, find some, continue one"),
     "title": Command(_title, "/title [TEXT]", "show or change the chat's title"),
     "new": Command(_new, "/new", "begin a new chat"),
     "quit": Command(_quit, "/quit", "leave; a running answer is not lost"),

@@ -71,6 +71,18 @@ def chat(
     fold_thinking: Annotated[
         bool, typer.Option("--fold-thinking", help="Show each thought as one line.")
     ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", "-r", help="Choose one of your last chats to continue.")
+    ] = False,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Show Markdown as it was written.")
+    ] = False,
+    files: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--file", "-f", metavar="FILE", help="With -m: send this file along; may be repeated."
+        ),
+    ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="With -m: approve every call that needs approval.")
     ] = False,
@@ -86,15 +98,18 @@ def chat(
     """Talk with an agent: read its answer as it comes, decide about its tool calls.
 
     CHAT_ID continues a chat, also one that waits for your decision. Without it a new chat begins.
+    A message may name text files and pictures to send along: what is on @photo.png?
     Ctrl-C stops the answer, Ctrl-D leaves. With -m there are no questions: one message is sent, and
     only the answer is printed.
 
     \b
     Examples:
       teal chat
+      teal chat --resume
       teal chat --agent assistant --fold-thinking
       teal chat chat_123 --server https://agents.example.org
       teal chat -m "What time is it?"
+      teal chat -m "Shorten this" -f letter.txt
       cat letter.txt | teal chat -m - --json
       teal chat -m "Send a postcard to Ada" --yes
 
@@ -106,21 +121,38 @@ def chat(
         raise typer.BadParameter(
             "--yes cannot be used with --no-approvals, nor --json with --events"
         )
+    if resume and (chat_id is not None or message is not None):
+        raise typer.BadParameter("--resume cannot be used with a chat's id or with -m")
     if message is None:
-        if yes or no_approvals or as_json or events:
-            raise typer.BadParameter("--yes, --no-approvals, --json and --events need -m")
+        if yes or no_approvals or as_json or events or files:
+            raise typer.BadParameter(
+                "--yes, --no-approvals, --json, --events and --file need -m; "
+                "in a conversation a message names files with @"
+            )
         if not sys.stdin.isatty():
             raise typer.BadParameter(
                 "standard input is not a terminal; send a message with -m TEXT or -m -"
             )
         from sk_agents.cli.chat_session import run_chat  # noqa: PLC0415
 
-        raise typer.Exit(run_chat(access, chat_id, agent, fold_thinking=fold_thinking))
+        raise typer.Exit(
+            run_chat(
+                access, chat_id, agent, fold_thinking=fold_thinking, plain=plain, resume=resume
+            )
+        )
     answers: Answers = "approve" if yes else "reject" if no_approvals else "none"
     output: Output = "json" if as_json else "events" if events else "text"
     from sk_agents.cli.single_message import send_message  # noqa: PLC0415
 
-    code = send_message(access, chat_id, message, agent=agent, answers=answers, output=output)
+    code = send_message(
+        access,
+        chat_id,
+        message,
+        agent=agent,
+        answers=answers,
+        output=output,
+        files=files or [],
+    )
     raise typer.Exit(code)
 
 
@@ -188,6 +220,7 @@ def rename(
     access: ServerAccess,
     chat_id: ChatId,
     title: Annotated[str, typer.Argument(help="Its new title.")],
+    as_json: Json = False,
 ) -> None:
     """Change a chat's title.
 
@@ -197,7 +230,11 @@ def rename(
     """
 
     async def work(client: TealClient) -> None:
-        await client.chat(chat_id).rename(title)
+        renamed = await client.chat(chat_id).rename(title)
+        if as_json:
+            from sk_agents.cli.terminal import print_json  # noqa: PLC0415
+
+            print_json(renamed.model_dump(mode="json"))
 
     access.run(work)
 
@@ -208,6 +245,7 @@ def delete(
     access: ServerAccess,
     chat_ids: Annotated[list[str], typer.Argument(metavar="CHAT_ID...", help="The chats.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Stop what runs in chats, and delete them. This cannot be undone.
 
@@ -227,6 +265,10 @@ def delete(
     async def work(client: TealClient) -> None:
         for chat_id in chat_ids:
             await client.chat(chat_id).delete()
+        if as_json:
+            from sk_agents.cli.terminal import print_json  # noqa: PLC0415
+
+            print_json({"deleted": chat_ids})
 
     access.run(work)
 
@@ -278,6 +320,10 @@ def import_(
     chat_id: Annotated[
         str | None, typer.Option("--chat-id", metavar="ID", help="The new chat's id.")
     ] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Its agent, if this server lacks the one it had."),
+    ] = None,
     as_json: Json = False,
     passphrase_file: PassphraseFile = None,
 ) -> None:
@@ -288,6 +334,7 @@ def import_(
     \b
     Examples:
       teal import chat_123.json
+      teal import chat_123.json --agent assistant
       teal export chat_123 | teal import - --chat-id copy --server http://127.0.0.1:8001
     """
     from sk_agents.cli.server_records import import_document, read_document  # noqa: PLC0415
@@ -295,7 +342,94 @@ def import_(
     document = read_document(file, passphrase_file)
     if document is None:
         raise typer.Exit(Exit.FAILED)
-    access.run(lambda client: import_document(client, document, chat_id, as_json=as_json))
+    access.run(lambda client: import_document(client, document, chat_id, agent, as_json=as_json))
+
+
+@server_command
+def export_test(
+    access: ServerAccess,
+    run_id: Annotated[
+        str, typer.Argument(metavar="RUN", help="The run: the id of an interaction.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write to this file, not to standard output."
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The agent's file: the test then uses its rules, tools and limits.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+) -> None:
+    """Write a pytest file that replays a completed run, without its model and its tools.
+
+    The model says what it said, tools return what they returned, and people decide as they decided.
+    With the agent's file the test fails when its rules or its tools' parameters change what
+    happens. An existing file is not overwritten.
+
+    \b
+    Examples:
+      teal export-test int_1f
+      teal export-test int_1f -o tests/test_postcard.py --config agents/config.yaml
+    """
+    from sk_agents.cli.export_test import export_test  # noqa: PLC0415
+
+    access.run(lambda client: export_test(client, run_id, output, config))
+
+
+@server_command
+def logs(
+    access: ServerAccess,
+    run_id: Annotated[
+        str, typer.Argument(metavar="RUN", help="The run: the id of an interaction.")
+    ],
+    whole: Annotated[bool, typer.Option("--whole", help="Cut no value, however long.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show everything of one run by its id: each event with its time, tokens, cost, and its error.
+
+    A run that has not ended is read along, until it ends or Ctrl-C.
+
+    \b
+    Examples:
+      teal logs int_1f
+      teal logs int_1f --whole
+      teal logs int_1f --json
+    """
+    from sk_agents.cli.run_log import show_log  # noqa: PLC0415
+
+    access.run(lambda client: show_log(client, run_id, whole=whole, as_json=as_json))
+
+
+@server_command
+def top(
+    access: ServerAccess,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.5, help="How often it is shown again.")
+    ] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Show it once and end.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what runs and waits in your chats now, and what models have used today.
+
+    In a pipe, and with --json, it is shown once.
+
+    \b
+    Examples:
+      teal top
+      teal top --once
+      teal top --json
+    """
+    from sk_agents.cli.top import show_activity  # noqa: PLC0415
+
+    is_once = once or not sys.stdout.isatty()
+    access.run(lambda client: show_activity(client, every, once=is_once, as_json=as_json))
 
 
 @agents_app.callback()

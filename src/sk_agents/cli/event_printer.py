@@ -7,6 +7,7 @@ text if the preview was different.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -35,7 +36,7 @@ from sk_agents.client import (
     VoteCast,
     VoteWithdrawn,
 )
-from sk_agents.wire.events import AudienceView, CutReason, ReviewView
+from sk_agents.wire.events import AudienceView, CostView, CutReason, ReviewView, UsageView
 
 Kind = Literal["answer", "thinking"]
 
@@ -60,14 +61,21 @@ APPROVAL_TITLES = {
 
 
 class EventPrinter:
-    """`fold_thinking`: a thought is one line. Long results are cut unless `whole_results`."""
+    """`fold_thinking`: a thought is one line. Long results are cut unless `whole_results`.
+    `with_costs`: the end says what the model has used."""
 
     def __init__(
-        self, screen: Screen, *, fold_thinking: bool = False, whole_results: bool = False
+        self,
+        screen: Screen,
+        *,
+        fold_thinking: bool = False,
+        whole_results: bool = False,
+        with_costs: bool = False,
     ) -> None:
         self._screen = screen
         self._fold = fold_thinking
         self._whole = whole_results
+        self._with_costs = with_costs
         self._answering = Answering()
         self._shown: dict[Kind, str] = {"answer": "", "thinking": ""}
         self._open: Kind | None = None
@@ -106,6 +114,8 @@ class EventPrinter:
                 self._screen.line(f"  {event.code} {event.correlation_id or ''}".rstrip(), DIM)
             case Complete():
                 self._screen.end_line()
+                if self._with_costs and event.usage.total_tokens:
+                    self._screen.line(usage_text(event.usage, [event.cost]), DIM)
             case _:
                 pass
 
@@ -133,7 +143,10 @@ class EventPrinter:
         if not text.startswith(shown):
             self._screen.note("the model starts its answer again")
             shown = ""
-        self._screen.write(text[len(shown) :], STYLES[kind])
+        if kind == "answer" and self._screen.shows_markdown:
+            self._screen.grow_markdown(text, len(shown))
+        else:
+            self._screen.write(text[len(shown) :], STYLES[kind])
         self._shown[kind] = text
 
     def _complete(self, kind: Kind, text: str) -> None:
@@ -184,7 +197,14 @@ def print_past(screen: Screen, interaction: Interaction) -> None:
     """The message and the answer of an interaction that is over, without its tools."""
     screen.line(f"> {interaction.user_message}", STRONG)
     if interaction.answer is not None:
-        screen.line(interaction.answer)
+        screen.answer(interaction.answer)
+    print_end(screen, interaction)
+
+
+def print_end(screen: Screen, interaction: Interaction) -> None:
+    """What was said before it stopped short of an answer, and why it did."""
+    if interaction.partial:
+        screen.answer(interaction.partial)
     if interaction.status != "COMPLETED":
         reason = f": {one_line(interaction.error.message)}" if interaction.error else ""
         screen.note(f"{interaction.status.lower()}{reason}")
@@ -246,6 +266,22 @@ def time_left(expires_at: str | None) -> str | None:
     if minutes < 60:
         return f"expires in {minutes} min"
     return f"expires in {minutes // 60} h {minutes % 60} min"
+
+
+def usage_text(usage: UsageView, costs: Iterable[CostView | None]) -> str:
+    """How many tokens were read and written, and what that cost where there is a price."""
+    text = f"{usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written"
+    money = money_text(costs)
+    return f"{text}, {money}" if money else text
+
+
+def money_text(costs: Iterable[CostView | None]) -> str:
+    """The sums, one for each currency; empty without a cost."""
+    sums: dict[str, float] = {}
+    for cost in costs:
+        if cost is not None:
+            sums[cost.currency] = sums.get(cost.currency, 0.0) + cost.amount
+    return ", ".join(f"{amount:.4f} {currency}" for currency, amount in sorted(sums.items()))
 
 
 def pretty(tool_input: str) -> str:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sk_agents.cli.options import Exit, Json, command_group
+from sk_agents.cli.options import Exit, Json, command_group, span
 from sk_agents.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
     from sk_agents.authorization.access_keys import AccessKey, KeysFile
 
 EXITS = "Exit codes: 0 done, 1 no such key, 2 bad usage, 78 the file cannot be used."
-_UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 
 app = command_group(
     "keys",
@@ -39,10 +37,10 @@ File = Annotated[
 
 
 def _expiry(text: str) -> timedelta:
-    found = re.fullmatch(r"([1-9][0-9]{0,4})([hdw])", text)
-    if found is None:
-        raise typer.BadParameter("must be like 12h, 90d or 52w")
-    return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+    seconds = span(text)
+    if not seconds:
+        raise typer.BadParameter("must be longer than 0")
+    return timedelta(seconds=seconds)
 
 
 @app.command(epilog=EXITS)

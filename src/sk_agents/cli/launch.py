@@ -5,7 +5,6 @@ Loads neither of them: the one that looks after others needs nothing of the serv
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any
 from sk_agents.cli.available_cores import available_cores
 from sk_agents.cli.logs import configure_logs, log_what_python_prints
 from sk_agents.cli.options import Exit
-from sk_agents.config.settings import Settings, load_settings
+from sk_agents.config.foreign_variables import check_foreign_variables
+from sk_agents.config.settings import Settings, environment, load_settings
 from sk_agents.config.store_url import store_url
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.redaction import secret_values
@@ -28,6 +28,7 @@ def run(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> Exit:
     """Serve until a signal says stop."""
     try:
         settings = prepare(config_paths, overrides)
+        check_foreign_variables(environment(config_paths))
         count = worker_count(settings)
     except ConfigurationError as error:
         print_line(sys.stderr, f"teal: {error}")
@@ -49,7 +50,7 @@ def prepare(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> Setti
     """
     configure_logs("warning")
     settings = load_settings(config_paths, **overrides)
-    secrets = secret_values(settings, os.environ)
+    secrets = secret_values(settings, environment(config_paths))
     configure_logs(settings.log_level, settings.log_format, secrets=secrets)
     log_what_python_prints()
     return settings

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from sk_agents.config.amounts import read_span
+
 if TYPE_CHECKING:
     from sk_agents.client import TealClient
 
@@ -48,6 +50,14 @@ User = Annotated[
         help="Your user name, for a development server that checks no tokens.",
     ),
 ]
+
+
+def span(text: str) -> int:
+    """The seconds of an option such as `90d`."""
+    try:
+        return read_span(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 class Exit(IntEnum):

@@ -20,7 +20,7 @@ from sk_agents.cli.options import Exit
 from sk_agents.cli.worker_link import Stop, WorkerLink
 from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
 from sk_agents.config.default_agents import AgentOffer
-from sk_agents.config.settings import Settings
+from sk_agents.config.settings import Settings, export_environment
 from sk_agents.config.store_url import store_url, without_secrets
 from sk_agents.exceptions import ConfigurationError, StoreBroken, StoreBusy, StoreError
 from sk_agents.http.caller import check_bind_address
@@ -54,6 +54,7 @@ def _fail(code: Exit, error: Exception) -> Exit:
 
 
 def _serve(config_paths: Sequence[Path], settings: Settings, link: WorkerLink | None) -> None:
+    export_environment(config_paths or configured_paths(settings.service_config))
     settings, offer = asyncio.run(served_agents(config_paths, settings))
     authorizer = build_authorizer(settings)
     check_bind_address(settings.host, authorizer, settings.allow_insecure_auth)

@@ -67,7 +67,7 @@ def _with_valid_text(request: ServerRequest) -> ServerRequest:
 
 def unopened_client(access: ServerAccess, *, give_up_after: float = GIVE_UP_AFTER) -> TealClient:
     """Raises ValueError: the server's address is not valid."""
-    return TealClient.over(_TextLink(access, give_up_after))
+    return TealClient(connection=_TextLink(access, give_up_after))
 
 
 @asynccontextmanager

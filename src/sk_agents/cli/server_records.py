@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 
 import typer
 
-from sk_agents.cli.event_printer import EventPrinter, print_approval, print_past
+from sk_agents.cli.event_printer import EventPrinter, money_text, print_approval, print_end
 from sk_agents.cli.options import Exit
 from sk_agents.cli.safe_text import one_line
-from sk_agents.cli.terminal import DIM, Screen, print_json
-from sk_agents.client import Answer, Chat, PendingApproval, TealClient
+from sk_agents.cli.terminal import DIM, STRONG, Screen, print_json
+from sk_agents.client import Answer, Chat, PendingApproval, TealClient, TealServerError
 from sk_agents.client.teal_client import DecisionOptions
-from sk_agents.wire.events import Choice, CostView, WireModel
+from sk_agents.wire.events import Choice, WireModel
 from sk_agents.wire.requests import Remember
 
 Record = TypeVar("Record", bound=WireModel)
@@ -35,9 +35,11 @@ async def list_chats(client: TealClient, text: str | None, limit: int, *, as_jso
     )
 
 
-async def list_approvals(client: TealClient, limit: int, *, as_json: bool) -> None:
+async def list_approvals(
+    client: TealClient, limit: int, chat_id: str | None, *, as_json: bool
+) -> None:
     _print(
-        await _first(client.approvals(), limit),
+        await _first(waiting_approvals(client, chat_id), limit),
         ["approval", "chat", "kind", "tool", "arguments", "expires", "decided by"],
         lambda a: [
             *(a.approval_id, a.chat_id, a.kind, a.tool_name, a.tool_input, _when(a.expires_at)),
@@ -45,6 +47,16 @@ async def list_approvals(client: TealClient, limit: int, *, as_json: bool) -> No
         ],
         as_json=as_json,
     )
+
+
+async def waiting_approvals(
+    client: TealClient, chat_id: str | None = None
+) -> AsyncGenerator[PendingApproval, None]:
+    """The oldest first; of one chat, if it is named."""
+    async with aclosing(client.approvals()) as approvals:
+        async for approval in approvals:
+            if chat_id in (None, approval.chat_id):
+                yield approval
 
 
 def _deciders(approval: PendingApproval) -> str:
@@ -81,21 +93,14 @@ async def list_usage(
             row.day,
             *([row.user_id] if all_users else []),
             *(row.agent, row.model, str(row.calls)),
-            *(str(row.prompt_tokens), str(row.completion_tokens), _money(row.cost)),
+            *(str(row.prompt_tokens), str(row.completion_tokens), money_text(row.cost)),
         ]
         for row in report.rows
     ]
     screen = Screen()
     screen.table(headings, rows)
-    if cost := _money([cost for row in report.rows for cost in row.cost]):
+    if cost := money_text(cost for row in report.rows for cost in row.cost):
         screen.note(f"{cost} since {report.since}")
-
-
-def _money(costs: Sequence[CostView]) -> str:
-    sums: dict[str, float] = {}
-    for cost in costs:
-        sums[cost.currency] = sums.get(cost.currency, 0.0) + cost.amount
-    return ", ".join(f"{amount:.4f} {currency}" for currency, amount in sorted(sums.items()))
 
 
 async def list_agents(client: TealClient, *, as_json: bool) -> None:
@@ -111,12 +116,15 @@ async def list_agents(client: TealClient, *, as_json: bool) -> None:
 
 
 async def _first(records: AsyncGenerator[Record, None], limit: int) -> list[Record]:
+    """As many as may be shown. If there are more, the user is told."""
     found: list[Record] = []
     async with aclosing(records):
         async for record in records:
-            found.append(record)
             if len(found) == limit:
+                note = f"teal: these are the first {limit}, and there are more; see --limit"
+                typer.echo(note, err=True)
                 break
+            found.append(record)
     return found
 
 
@@ -148,22 +156,38 @@ async def show_chat(chat: Chat, *, superseded: bool, as_json: bool) -> None:
     screen = Screen()
     screen.line(f"{history.title or chat.id} ({history.agent}, {history.status})", DIM)
     for interaction in interactions:
-        print_past(screen, interaction.model_copy(update={"agent_events": ()}))
+        screen.line(f"> {interaction.user_message}", STRONG)
         printer = EventPrinter(screen, whole_results=True)
         for event in interaction.agent_events:
             printer.print(event)
             if isinstance(event, Answer):
                 screen.line()
+        print_end(screen, interaction)
         for approval in interaction.approvals:
             print_approval(screen, approval)
 
 
-async def show_approval(client: TealClient, approval_id: str, *, as_json: bool) -> None:
-    approval = await client.approval(approval_id)
+async def show_approvals(
+    client: TealClient, approval_ids: Sequence[str], *, as_json: bool
+) -> Exit | None:
+    """Those that are named; without a name all that wait."""
+    if not approval_ids:
+        found = [each async for each in waiting_approvals(client)]
+    else:
+        found = [await client.approval(approval_id) for approval_id in approval_ids]
     if as_json:
-        print_json(approval.model_dump(mode="json", by_alias=True))
-        return
+        documents = [each.model_dump(mode="json", by_alias=True) for each in found]
+        print_json(documents[0] if len(approval_ids) == 1 else documents)
+        return None
     screen = Screen()
+    for approval in found:
+        _show_approval(screen, approval)
+    if not found:
+        screen.note("no call waits for you")
+    return None
+
+
+def _show_approval(screen: Screen, approval: PendingApproval) -> None:
     print_approval(screen, approval)
     for turn in approval.conversation or ():
         screen.line(f"  > {one_line(turn.user_message)}", DIM)
@@ -174,19 +198,42 @@ async def show_approval(client: TealClient, approval_id: str, *, as_json: bool) 
 
 
 async def decide(
+    client: TealClient,
+    approval_ids: Sequence[str],
+    approved: bool,
+    verdict: DecisionOptions,
+    *,
+    as_json: bool,
+) -> Exit:
+    """Decide about each. One that is refused does not keep the others from being decided."""
+    code = Exit.DONE
+    receipts: list[dict[str, Any]] = []
+    for approval_id in approval_ids:
+        try:
+            receipts.append(await _decide(client, approval_id, approved, verdict, as_json=as_json))
+        except TealServerError as error:
+            if len(approval_ids) == 1:
+                raise
+            typer.echo(f"teal: {approval_id}: {one_line(str(error))}", err=True)
+            code = Exit.FAILED
+    if as_json:
+        print_json(receipts[0] if len(approval_ids) == 1 else receipts)
+    return code
+
+
+async def _decide(
     client: TealClient, approval_id: str, approved: bool, verdict: DecisionOptions, *, as_json: bool
-) -> None:
+) -> dict[str, Any]:
     # The decision carries the digest of what was fetched, so it is valid for nothing else.
     approval = await client.approval(approval_id)
     send = client.approve if approved else client.reject
     decided = await send(approval, **verdict)
-    if as_json:
-        print_json(decided.model_dump(mode="json"))
-    else:
+    if not as_json:
         word = "approved" if approved else "rejected"
         if decided.missing:
             word = f"vote counted, {decided.missing} more needed"
         typer.echo(f"{word}: {one_line(approval.tool_name)} {one_line(approval.tool_input)}")
+    return decided.model_dump(mode="json")
 
 
 def verdict_of(
@@ -264,9 +311,21 @@ def _decrypted(
 
 
 async def import_document(
-    client: TealClient, document: dict[str, Any], chat_id: str | None, *, as_json: bool
+    client: TealClient,
+    document: dict[str, Any],
+    chat_id: str | None,
+    agent: str | None,
+    *,
+    as_json: bool,
 ) -> None:
-    made = await client.import_chat(document, chat_id=chat_id)
+    try:
+        made = await client.import_chat(document, chat_id=chat_id, agent=agent)
+    except TealServerError:
+        names = [known.name for known in await client.agents()]
+        if agent is None and document.get("agent") not in names:
+            hint = f"--agent NAME gives the chat one of this server's: {', '.join(names)}"
+            typer.echo(f"teal: {one_line(hint)}", err=True)
+        raise
     if as_json:
         print_json(made.model_dump(mode="json"))
     else:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 import typer
 
+from sk_agents.cli.attachments import read_items
 from sk_agents.cli.chat_session import new_chat_id
 from sk_agents.cli.chats import Answers, Output
 from sk_agents.cli.event_printer import CUT_NOTES
@@ -38,12 +41,16 @@ def send_message(
     agent: str | None,
     answers: Answers,
     output: Output,
+    files: Sequence[Path] = (),
 ) -> Exit:
     silence_client_log()
     try:
         if message == "-":
             message = sys.stdin.read()
-        return asyncio.run(_send(access, chat_id, message, agent, answers, output))
+        options: MessageOptions = {"agent": agent} if agent else {}
+        if files:
+            options["items"] = read_items(files)
+        return asyncio.run(_send(access, chat_id, message, options, answers, output))
     except (ClientError, ValueError) as error:
         return print_error(error, access.server)
     except KeyboardInterrupt:
@@ -54,7 +61,7 @@ async def _send(
     access: ServerAccess,
     chat_id: str | None,
     message: str,
-    agent: str | None,
+    options: MessageOptions,
     answers: Answers,
     output: Output,
 ) -> Exit:
@@ -70,7 +77,6 @@ async def _send(
                 print_json(named, on_one_line=True)
 
         reader = InteractionReader(chat, print_event)
-        options: MessageOptions = {"agent": agent} if agent else {}
         try:
             await reader.read(chat.say(message, **options))
             while await _answer_all(chat, reader, answers):
@@ -155,5 +161,6 @@ def _document(chat: Chat, reply: Reply) -> dict[str, object]:
         "tool_calls": [asdict(use) for use in reply.tool_calls],
         "approvals": [a.model_dump(mode="json", by_alias=True) for a in reply.approvals],
         "usage": reply.usage.model_dump() if reply.usage else None,
+        "cost": reply.cost.model_dump() if reply.cost else None,
         "error": reply.error.model_dump(mode="json") if reply.error else None,
     }

@@ -45,7 +45,7 @@ def migrate(store: StoreUrl = None) -> None:
             typer.echo(f"{opened}: ready, durability {opened.durability}")
         return Exit.DONE
 
-    _leave_with(work())
+    leave_with(work())
 
 
 def migrate_store(
@@ -80,7 +80,7 @@ def migrate_store(
         progress.end()
         return _report(done)
 
-    _leave_with(work())
+    leave_with(work())
 
 
 class Progress:
@@ -91,8 +91,11 @@ class Progress:
         self._is_open = False
 
     def told(self, what: str, done: int, all_of_them: int) -> None:
+        self.show(f"{what} {done} of {all_of_them}")
+
+    def show(self, line: str) -> None:
         if self._is_shown:
-            typer.echo(f"\r\033[K{what} {done} of {all_of_them}", err=True, nl=False)
+            typer.echo(f"\r\033[K{line}", err=True, nl=False)
             self._is_open = True
 
     def end(self) -> None:
@@ -118,7 +121,7 @@ def _report(done: Migration) -> Exit:
     return Exit.DONE if done.is_complete else Exit.FAILED
 
 
-def _leave_with(work: Coroutine[Any, Any, Exit]) -> None:
+def leave_with(work: Coroutine[Any, Any, Exit]) -> None:
     """Run it; leave with its exit code, or with the one of what it raised."""
     import asyncio  # noqa: PLC0415
 

@@ -9,15 +9,18 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from sk_agents.cli.markdown import MarkdownStream
 from sk_agents.cli.safe_text import escaped, one_line
 
 try:
@@ -44,12 +47,17 @@ class Screen:
     Rich leaves colours out in a pipe and with `NO_COLOR`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, plain: bool = False) -> None:
+        """With `plain` Markdown is shown as it was written, as it is where a terminal cannot move
+        its cursor, and in pipes."""
         # A terminal that cannot show a letter shows a question mark, not a traceback.
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")
         self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
         self._is_line_open = False
+        self._markdown: MarkdownStream | None = None
+        is_able = self._console.is_terminal and not self._console.is_dumb_terminal
+        self.shows_markdown = is_able and not plain
 
     def write(self, text: str, style: str = "") -> None:
         """Print a part of a line, or of several."""
@@ -65,7 +73,36 @@ class Screen:
     def note(self, text: str) -> None:
         self.line(f"({text})", NOTE)
 
+    def grow_markdown(self, text: str, shown: int = 0) -> None:
+        """Show an answer as far as it has come; `shown` characters of it are on the screen."""
+        if self._markdown is None:
+            self.end_line()
+            self._markdown = MarkdownStream(self._console, shown)
+        self._markdown.update(text)
+
+    def answer(self, text: str) -> None:
+        """Show a whole answer."""
+        if self.shows_markdown:
+            self.grow_markdown(text)
+            self.end_line()
+        else:
+            self.line(text)
+
+    @contextmanager
+    def redrawn(self) -> Iterator[Callable[[Sequence[str], Sequence[Sequence[str]]], None]]:
+        """Tables that take each other's place, each below a line of its own."""
+        with Live(console=self._console, auto_refresh=False, screen=self.shows_markdown) as live:
+
+            def show(lines: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+                head = [Text(escaped(line), DIM) for line in lines]
+                live.update(Group(*head, _table(rows[0], rows[1:])), refresh=True)
+
+            yield show
+
     def end_line(self) -> None:
+        if self._markdown is not None:
+            self._markdown.finish()
+            self._markdown = None
         if self._is_line_open:
             self._console.print()
             self._is_line_open = False
@@ -77,12 +114,16 @@ class Screen:
             for row in cells:
                 typer.echo("\t".join(row))
             return
-        table = Table(*headings, box=None, pad_edge=False, header_style=DIM)
-        for column in table.columns:
-            column.overflow = "fold"
-        for row in cells:
-            table.add_row(*(Text(cell) for cell in row))
-        self._console.print(table, soft_wrap=False)
+        self._console.print(_table(headings, cells), soft_wrap=False)
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(*headings, box=None, pad_edge=False, header_style=DIM)
+    for column in table.columns:
+        column.overflow = "fold"
+    for row in rows:
+        table.add_row(*(Text(one_line(cell)) for cell in row))
+    return table
 
 
 def print_json(document: Any, *, on_one_line: bool = False) -> None:
@@ -93,6 +134,19 @@ def print_json(document: Any, *, on_one_line: bool = False) -> None:
 
 class Keyboard:
     """Lines with editing and history, and longer texts in the user's own editor."""
+
+    def complete_with(self, completions: Callable[[str], list[str]]) -> None:
+        """What Tab offers for the word before the cursor."""
+        if readline is None:
+            return
+
+        def complete(word: str, state: int) -> str | None:
+            found = completions(word)
+            return found[state] if state < len(found) else None
+
+        readline.set_completer_delims(" \t\n")
+        readline.set_completer(complete)
+        readline.parse_and_bind("tab: complete")
 
     def line(self, prompt: str, prefill: str = "") -> str:
         """One line.

@@ -74,7 +74,8 @@ Record = TypeVar("Record", bound=BaseModel)
 class ServerRequest:
     """`is_repeatable`: doing it twice is doing it once.
 
-    `settled_by` are statuses that mean, to a repeated request, that an earlier try arrived.
+    `settled_by` are statuses that mean, to a repeated request, that an earlier try arrived. An
+    answer that is no JSON is given as its bytes.
     """
 
     method: str
@@ -84,6 +85,7 @@ class ServerRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
     is_repeatable: bool = True
     settled_by: frozenset[int] = frozenset()
+    is_json: bool = True
 
 
 def path_of(*segments: str) -> str:
@@ -218,7 +220,7 @@ class ServerConnection:
         return Backoff(self._give_up_after, self._pace)
 
     async def call(self, request: ServerRequest) -> Any:
-        """The JSON of the answer; `None` if it has no content.
+        """The JSON of the answer, or its bytes; `None` if it has no content.
 
         Raises:
             TealServerError: refused.
@@ -268,13 +270,16 @@ class ServerConnection:
             response.close()
 
     async def _call_once(self, request: ServerRequest) -> Any:
-        async with await self._send(request, {"Accept": "application/json"}) as response:
+        accept = "application/json" if request.is_json else "*/*"
+        async with await self._send(request, {"Accept": accept}) as response:
             try:
                 body = await response.read()
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise ServerUnreachable(f"The answer was cut off: {_reason(error)}") from error
         if response.status == 204 or not body:
             return None
+        if not request.is_json:
+            return body
         try:
             return orjson.loads(body)
         except orjson.JSONDecodeError as error:

@@ -28,7 +28,8 @@ class ClientError(Exception):
 
 
 class TealServerError(ClientError):
-    """The server refused. `code` is stable, `detail` is for people.
+    """The server refused. `code` is stable, `detail` is for people and names the fields that are
+    not valid, if any.
 
     `problem` is the whole body of the answer; `correlation_id` finds the request in the server's
     logs.
@@ -40,7 +41,7 @@ class TealServerError(ClientError):
         self.status = status
         self.problem = dict(problem)
         self.code = str(problem.get("code") or f"http_{status}")
-        self.detail = str(problem.get("detail") or _phrase(status))
+        self.detail = _with_fields(str(problem.get("detail") or _phrase(status)), problem)
         self.correlation_id: str | None = problem.get("correlation_id")
         self.retry_after = retry_after
         self.is_passing = status in PASSING
@@ -83,6 +84,18 @@ class SignInFailed(ClientError):
 
 class ProtocolError(ClientError):
     """What was received makes no sense: is this the address of a Teal server?"""
+
+
+def _with_fields(detail: str, problem: Mapping[str, Any]) -> str:
+    wrong = problem.get("errors")
+    if not isinstance(wrong, list):
+        return detail
+    fields = [
+        f"{'.'.join(str(part) for part in entry['loc'] if part != 'body')}: {entry.get('msg')}"
+        for entry in wrong
+        if isinstance(entry, Mapping) and isinstance(entry.get("loc"), list)
+    ]
+    return f"{detail.rstrip('.')}: {'; '.join(fields)}" if fields else detail
 
 
 def _phrase(status: int) -> str:

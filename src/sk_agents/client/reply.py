@@ -14,6 +14,7 @@ from sk_agents.wire.events import (
     AnswerEvent,
     ApprovalRequired,
     Approved,
+    CostView,
     CutReason,
     Event,
     InteractionComplete,
@@ -126,6 +127,7 @@ class Reply:
     status: InteractionStatus = InteractionStatus.RUNNING
     tool_calls: tuple[ToolUse, ...] = ()
     usage: UsageView | None = None
+    cost: CostView | None = None
     approvals: tuple[ApprovalRequired, ...] = ()
     error: InteractionError | None = None
     finish_reason: CutReason | None = None
@@ -181,6 +183,7 @@ class ReplySoFar:
                 self._reply = replace(self._reply, error=event)
             case InteractionComplete():
                 self._reply = replace(self._reply, status=event.status, usage=event.usage)
+                self._reply = replace(self._reply, cost=event.cost)
                 self._pending.clear()
             case _:
                 pass

@@ -7,7 +7,7 @@ works where a loop is running already, as in a notebook.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Generator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
 from threading import Thread
 from typing import Any, Self, TypeVar, Unpack
 
@@ -24,7 +24,16 @@ from sk_agents.client.teal_client import (
     TealClient,
 )
 from sk_agents.wire.events import ApprovalRequired, Event
-from sk_agents.wire.views import ApprovalView, ChatSummary, MeView, Processed
+from sk_agents.wire.views import (
+    ApprovalView,
+    ChatSummary,
+    FilledPrompt,
+    MeView,
+    Processed,
+    PromptList,
+    ResourceItems,
+    ResourceList,
+)
 
 Value = TypeVar("Value")
 
@@ -145,6 +154,25 @@ class SyncTeal:
 
     def agents(self) -> Sequence[AgentInfo]:
         return self.run(self.client.agents())
+
+    def prompts(self, agent: str | None = None) -> PromptList:
+        return self.run(self.client.prompts(agent))
+
+    def fill_prompt(
+        self,
+        server: str,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        agent: str | None = None,
+    ) -> FilledPrompt:
+        return self.run(self.client.fill_prompt(server, name, arguments, agent=agent))
+
+    def resources(self, agent: str | None = None) -> ResourceList:
+        return self.run(self.client.resources(agent))
+
+    def read_resource(self, server: str, uri: str, *, agent: str | None = None) -> ResourceItems:
+        return self.run(self.client.read_resource(server, uri, agent=agent))
 
     def me(self) -> MeView:
         return self.run(self.client.me())

@@ -31,10 +31,15 @@ from sk_agents.wire.views import (
     BranchList,
     ChatSummary,
     ChatView,
+    FilledPrompt,
+    FoundInteraction,
     GrantView,
     InteractionView,
     MeView,
     Processed,
+    PromptList,
+    ResourceItems,
+    ResourceList,
     UsageReport,
 )
 
@@ -85,10 +90,12 @@ class MessageOptions(EditOptions, total=False):
 
 
 class DecisionOptions(TypedDict, total=False):
-    """Beside yes or no: a word to the model, other arguments for the call, a standing approval for
-    the tool; a `choice` for a call whose outcome is unknown, an `answer` to a question."""
+    """Beside yes or no: a word to the model (`message`, or `reason`, which is the same), other
+    arguments for the call, a standing approval for the tool; a `choice` for a call whose outcome is
+    unknown, an `answer` to a question."""
 
     message: str | None
+    reason: str | None
     edited_arguments: dict[str, Any] | None
     remember: Remember | None
     choice: Choice | None
@@ -174,7 +181,7 @@ class Chat:
     async def reject(
         self, approval: ApprovalRequired, **options: Unpack[DecisionOptions]
     ) -> Processed:
-        """Do not let the call run; `message` tells the model why."""
+        """Do not let the call run; `reason` tells the model why."""
         return await self._decide(approval, False, options)
 
     async def cancel(self, interaction_id: str) -> bool:
@@ -218,6 +225,13 @@ class Chat:
     async def interaction(self, interaction_id: str) -> ReadInteraction:
         path = path_of("chats", self.id, "interactions", interaction_id)
         return await self._connection.read(ReadInteraction, ServerRequest("GET", path))
+
+    async def attachment(self, interaction_id: str, call_id: str, number: int = 0) -> bytes:
+        """What a tool returned beside its text: the `number`th of the attachments that its
+        `tool_result` names."""
+        place = ("interactions", interaction_id, "attachments", call_id, str(number))
+        request = ServerRequest("GET", path_of("chats", self.id, *place), is_json=False)
+        return bytes(await self._connection.call(request) or b"")
 
     async def branches(self) -> BranchList:
         path = path_of("chats", self.id, "branches")
@@ -285,21 +299,24 @@ class TealClient:
     seconds have gone by without a sign of life; 0 tries once. A connection that says nothing for
     `silence` seconds counts as lost.
 
+    A `connection` of your own is used instead of all this; the client opens and closes it.
+
     Raises:
         ValueError: `base_url` is not the address of a server.
     """
 
     def __init__(
         self,
-        base_url: str,
+        base_url: str = "",
         *,
         token: Token = None,
         user: str | None = None,
         give_up_after: float = GIVE_UP_AFTER,
         silence: float = SILENCE_SECONDS,
         pace: RetryTiming | None = None,
+        connection: ServerConnection | None = None,
     ) -> None:
-        self._connection = ServerConnection(
+        self._connection = connection or ServerConnection(
             base_url,
             token=token,
             user=user,
@@ -307,13 +324,6 @@ class TealClient:
             silence=silence,
             pace=pace or RetryTiming(),
         )
-
-    @classmethod
-    def over(cls, connection: ServerConnection) -> Self:
-        """A client that speaks over this connection, which it opens and closes."""
-        client = cls.__new__(cls)
-        client._connection = connection
-        return client
 
     async def __aenter__(self) -> Self:
         self._connection.open()
@@ -351,9 +361,12 @@ class TealClient:
         return await self._connection.read(ChatSummary, request)
 
     async def import_chat(
-        self, document: dict[str, Any], *, chat_id: str | None = None
+        self, document: dict[str, Any], *, chat_id: str | None = None, agent: str | None = None
     ) -> ChatSummary:
-        """Make a chat out of what `Chat.export` gave, here or elsewhere."""
+        """Make a chat out of what `Chat.export` gave, here or elsewhere; `agent` is its agent
+        instead of the one it had, which this server may not have."""
+        if agent is not None:
+            document = {**document, "agent": agent}
         query = {} if chat_id is None else {"chat_id": chat_id}
         path = path_of("chats", "import")
         request = ServerRequest("POST", path, document, query=query, is_repeatable=False)
@@ -362,6 +375,11 @@ class TealClient:
     def chats(self, text: str | None = None) -> AsyncGenerator[ChatSummary, None]:
         """All chats, those changed last first; with `text`, those in which it was said."""
         return self._all("chats", ChatSummary, {} if text is None else {"q": text})
+
+    async def find(self, interaction_id: str) -> FoundInteraction:
+        """One of your interactions, in whichever chat it is: `chat_id` says in which."""
+        path = path_of("interactions", interaction_id)
+        return await self._connection.read(FoundInteraction, ServerRequest("GET", path))
 
     def approvals(self) -> AsyncGenerator[ApprovalView, None]:
         """Every call that waits for a decision, in your chats or by you as an approver; of one
@@ -380,6 +398,39 @@ class TealClient:
     async def me(self) -> MeView:
         """Who you are to the server."""
         return await self._connection.read(MeView, ServerRequest("GET", path_of("me")))
+
+    async def prompts(self, agent: str | None = None) -> PromptList:
+        """The prompts that the MCP servers of the agent offer."""
+        return await self._connection.read(
+            PromptList, ServerRequest("GET", path_of("prompts"), query=_agent_query(agent))
+        )
+
+    async def fill_prompt(
+        self,
+        server: str,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        agent: str | None = None,
+    ) -> FilledPrompt:
+        """The prompt as a message to say: its text, and its `items`."""
+        body = {"server": server, "name": name, "arguments": dict(arguments or {}), "agent": agent}
+        request = ServerRequest("POST", path_of("prompts", "fill"), body)
+        return await self._connection.read(FilledPrompt, request)
+
+    async def resources(self, agent: str | None = None) -> ResourceList:
+        """What the MCP servers of the agent have to read."""
+        return await self._connection.read(
+            ResourceList, ServerRequest("GET", path_of("resources"), query=_agent_query(agent))
+        )
+
+    async def read_resource(
+        self, server: str, uri: str, *, agent: str | None = None
+    ) -> ResourceItems:
+        """What a resource holds: `items` of a message."""
+        body = {"server": server, "uri": uri, "agent": agent}
+        request = ServerRequest("POST", path_of("resources", "read"), body)
+        return await self._connection.read(ResourceItems, request)
 
     async def usage(self, since: date | None = None, *, all_users: bool = False) -> UsageReport:
         """What models have used for you since that day, or 30 days ago; for all users if you are
@@ -460,11 +511,25 @@ def decision_request(
     approval: ApprovalRequired | ApprovalView | str,
     options: DecisionOptions,
 ) -> ServerRequest:
-    """Names the approval in the body, and what was shown of it: nothing else can be approved."""
+    """Names the approval in the body, and what was shown of it: nothing else can be approved.
+
+    Raises:
+        TypeError: there is no such option.
+    """
+    unknown = options.keys() - DecisionOptions.__annotations__.keys()
+    if unknown:
+        known = ", ".join(DecisionOptions.__annotations__)
+        raise TypeError(f"a decision has no {', '.join(sorted(unknown))}; it has {known}")
     body: dict[str, Any] = {"approved": approved}
     body.update({name: value for name, value in options.items() if value is not None})
+    if (reason := body.pop("reason", None)) is not None:
+        body.setdefault("message", reason)
     if not isinstance(approval, str) and approval.digest:
         body["digest"] = approval.digest
     if isinstance(approval, ApprovalRequired):
         body["approval_id"] = approval.approval_id
     return ServerRequest("POST", path, body, headers={"Idempotency-Key": str(uuid4())})
+
+
+def _agent_query(agent: str | None) -> dict[str, str]:
+    return {} if agent is None else {"agent": agent}

@@ -84,6 +84,7 @@ class LimitsSpec(BaseModel):
     run_seconds: Positive | None = None
     approval_seconds: Positive | None = None
     tool_result_bytes: Annotated[int, Field(ge=1024)] | None = None
+    tool_attachment_bytes: Annotated[int, Field(ge=0)] | None = None
     reply_bytes: Annotated[int, Field(ge=1024)] | None = None
     tool_calls: Annotated[int, Field(ge=1)] | None = None
 
@@ -179,6 +180,7 @@ class AgentSpec(BaseModel):
     seed: int | None = None
     client_cert: str | None = None
     client_key: str | None = None
+    sees_images: bool | None = None
     builtin: dict[str, Any] | None = None
     approvals: dict[str, Any] | None = None
     limits: LimitsSpec = LimitsSpec()

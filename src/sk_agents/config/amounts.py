@@ -1,4 +1,5 @@
-"""Amounts of money and tokens as a person writes them: `0.50 USD`, `100000 tokens`, or both."""
+"""Amounts as a person writes them: money and tokens (`0.50 USD`, `100000 tokens`, or both), and
+spans of time (`90d`)."""
 
 from __future__ import annotations
 
@@ -6,6 +7,10 @@ import re
 from dataclasses import dataclass
 
 _AMOUNT = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s+([A-Z]{3}|tokens)")
+_SPAN = re.compile(r"(0|[1-9][0-9]{0,9})([smhdw])")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+# A moment that is further away cannot be told in every calendar.
+_LONGEST_SPAN = 100 * 365 * 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +35,12 @@ def read_amounts(text: object) -> Amounts:
         else:
             raise ValueError("must be like `0.50 USD`, `100000 tokens` or `5 USD, 100000 tokens`")
     return Amounts(cost, currency, tokens)
+
+
+def read_span(text: str) -> int:
+    """Seconds. Raises ValueError: it cannot be understood, or is longer than a hundred years."""
+    found = _SPAN.fullmatch(text)
+    seconds = int(found[1]) * _UNITS[found[2]] if found else _LONGEST_SPAN + 1
+    if seconds > _LONGEST_SPAN:
+        raise ValueError("must be like 90s, 30m, 12h, 2d or 1w")
+    return seconds

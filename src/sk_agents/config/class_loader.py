@@ -20,13 +20,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from sk_agents.config.public_names import install
+from sk_agents.config.public_names import AppConfig, app_config, install
 from sk_agents.config.settings import Settings, load_settings
 from sk_agents.exceptions import ClassUnusable, LoadError, ModuleBroken, ModuleMissing
 
 T = TypeVar("T")
 
-SETTINGS_NAMES = {"app_config", "settings"}
 _file_modules: dict[Path, ModuleType] = {}
 # Re-entrant: a module may load another one while it is being loaded.
 _lock = threading.RLock()
@@ -78,7 +77,8 @@ class ConfiguredFactory(ABC, Generic[T]):
 def build_configured(
     module: str, name: str, base: type[T], settings: Settings, *, source: str
 ) -> T:
-    """An instance of the named class, given the settings if its constructor asks for them.
+    """An instance of the named class, given the settings if its constructor asks for them: as
+    `app_config` in the manner of the public project, else as ours.
 
     Raises:
         LoadError: naming `source`, the variables that name the class.
@@ -130,11 +130,13 @@ def load_object(
 
 def _arguments(
     found: type[object], settings: Settings
-) -> tuple[list[Settings], dict[str, Settings]]:
+) -> tuple[list[Settings], dict[str, Settings | AppConfig]]:
     """A constructor that asks for the settings, by name or as its first argument, gets them."""
     parameters = inspect.signature(found).parameters
-    for name in SETTINGS_NAMES & parameters.keys():
-        return [], {name: settings}
+    if "app_config" in parameters:
+        return [], {"app_config": app_config(settings)}
+    if "settings" in parameters:
+        return [], {"settings": settings}
     first = next(iter(parameters.values()), None)
     needed = (
         first is not None

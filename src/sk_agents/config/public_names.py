@@ -6,22 +6,22 @@ variables. Our finder is the last one, so an installed package of the same name 
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
-from sk_agents.config.settings import Settings, variable
+from sk_agents.config.settings import PREFIX, Settings, environment, variable
 
 
 class Config(BaseModel):
-    """A variable, as a factory declares those it reads."""
+    """A variable, as a class declares those it reads."""
 
     env_name: str
     is_required: bool = False
@@ -29,13 +29,37 @@ class Config(BaseModel):
 
 
 class AppConfig(Mapping[str, str | None]):
-    """The environment, with the defaults of declared variables."""
+    """The environment, with the defaults of declared variables, as classes of users ask for it.
+
+    One that is given the server's settings has them as attributes, too.
+    """
+
+    configs: ClassVar[list[Any]] = []
+
+    @classmethod
+    def add_config(cls, config: Any) -> None:
+        """Declare a variable for every `AppConfig` of this process."""
+        cls.add_configs([config])
+
+    @classmethod
+    def add_configs(cls, configs: Iterable[Any]) -> None:
+        declared = {config.env_name: config for config in (*cls.configs, *configs)}
+        cls.configs[:] = declared.values()
 
     def __init__(
-        self, environ: Mapping[str, str] | None = None, configs: Iterable[Any] = ()
+        self,
+        environ: Mapping[str, str] | None = None,
+        configs: Iterable[Any] = (),
+        settings: Settings | None = None,
     ) -> None:
-        self._environ = os.environ if environ is None else environ
-        self._configs = {config.env_name: config for config in configs}
+        self._environ = environment(()) if environ is None else environ
+        self._own = {config.env_name: config for config in configs}
+        self._settings = settings
+
+    @property
+    def _configs(self) -> Mapping[str, Any]:
+        """A class may declare variables while it is being built."""
+        return {config.env_name: config for config in type(self).configs} | self._own
 
     def __getitem__(self, name: str) -> str | None:
         found = self._environ.get(name)
@@ -43,6 +67,11 @@ class AppConfig(Mapping[str, str | None]):
             declared: str | None = self._configs[name].default_value
             return declared
         return found
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or self._settings is None:
+            raise AttributeError(name)
+        return getattr(self._settings, name)
 
     def __iter__(self) -> Iterator[str]:
         return iter({**self._configs, **self._environ})
@@ -59,14 +88,75 @@ class AppConfig(Mapping[str, str | None]):
         ]
 
 
-def _variables() -> dict[str, Any]:
-    names = map(variable, Settings.model_fields)
-    return {name: Config(env_name=name) for name in names}
+def app_config(settings: Settings) -> AppConfig:
+    """What a class of the operator is given that asks for `app_config`."""
+    paths = [settings.service_config] if settings.service_config is not None else []
+    environ = environment(paths)
+    if settings.plugin_catalog_file is not None:
+        # It may be set under another name.
+        environ[variable("plugin_catalog_file")] = str(settings.plugin_catalog_file)
+    return AppConfig(environ, _variables().values(), settings)
+
+
+def strtobool(text: str) -> bool:
+    """Raises ValueError: the text is neither a yes nor a no."""
+    word = str(text).strip().lower()
+    if word in ("y", "yes", "t", "true", "on", "1"):
+        return True
+    if word in ("n", "no", "f", "false", "off", "0"):
+        return False
+    raise ValueError(f"invalid truth value {text!r}")
+
+
+class Singleton(type):
+    """The metaclass of a class with one object."""
+
+    _instances: ClassVar[dict[type, Any]] = {}
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls not in cls._instances:
+            cls._instances[cls] = super().__call__(*args, **kwargs)
+        return cls._instances[cls]
+
+
+def _variables() -> dict[str, Config]:
+    return {
+        variable(name): Config(env_name=variable(name), default_value=_default(field))
+        for name, field in Settings.model_fields.items()
+    }
+
+
+def _default(field: FieldInfo) -> str | None:
+    """As the variable would be written; `None` for what no text says."""
+    match field.default:
+        case bool():
+            return str(field.default).lower()
+        case str() | int() | float():
+            return str(field.default)
+        case _:
+            return None
+
+
+def _configs_module() -> dict[str, Any]:
+    """Every variable that may be set here has its name, also one that this server does not read."""
+    variables = _variables()
+
+    def other(name: str) -> Config:
+        if not name.startswith(PREFIX):
+            raise AttributeError(f"module 'sk_agents.configs' has no attribute {name!r}")
+        return Config(env_name=name)
+
+    return {**variables, "configs": list(variables.values()), "__getattr__": other}
 
 
 _CONTENTS: Mapping[str, Callable[[], Mapping[str, Any]]] = {
-    "ska_utils": lambda: {"AppConfig": AppConfig, "Config": Config},
-    "sk_agents.configs": _variables,
+    "ska_utils": lambda: {
+        "AppConfig": AppConfig,
+        "Config": Config,
+        "Singleton": Singleton,
+        "strtobool": strtobool,
+    },
+    "sk_agents.configs": _configs_module,
 }
 _lock = threading.Lock()
 

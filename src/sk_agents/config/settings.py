@@ -1,12 +1,14 @@
 """The environment, read once: every `TA_*` variable is a field of `Settings`.
 
-Sources, strongest first: arguments (command-line flags), the real environment, `.env` in the
-current directory, `.env` beside the agent file. An empty value counts as not set. Messages name
-the variable and never repeat its value, which may be a secret.
+Sources, strongest first: arguments (command-line flags), `TA_ENV_STORE` (a JSON object of
+variables), the real environment, `.env` in the current directory, `.env` beside the agent file. An
+empty value counts as not set. Messages name the variable and never repeat its value, which may be a
+secret.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -25,7 +27,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from sk_agents.config.amounts import Amounts, read_amounts
+from sk_agents.config.amounts import Amounts, read_amounts, read_span
 from sk_agents.config.public_paths import own_modules
 from sk_agents.exceptions import ConfigurationError
 
@@ -43,6 +45,10 @@ PAIRS = (
 # One of them says what encrypts the store.
 KEY_SOURCES = ("encryption_keys", "encryption_keys_file", "encryption_keys_command")
 ALIASED_FIELDS = PAIRS[0] + PAIRS[1]
+# Variables in one.
+ENV_STORE = "TA_ENV_STORE"
+# What some pages of the public project call `TA_PLUGIN_CATALOG_FILE`.
+CATALOG_PATH = "TA_PLUGIN_CATALOG_PATH"
 
 # The public project's, which no part of this server uses yet.
 _UNUSED_YET = "Of the public project; accepted, and nothing uses it yet."
@@ -130,6 +136,23 @@ Origins = Annotated[
 ]
 
 
+KEPT_UNTIL_OLD = ("completed", "failed", "cancelled", "idle", "expired")
+
+
+def _retention(value: object) -> object:
+    pairs = _pairs(value)
+    if not isinstance(value, str) or not isinstance(pairs, dict):
+        return value
+    if unknown := sorted(pairs.keys() - set(KEPT_UNTIL_OLD)):
+        known = ", ".join(KEPT_UNTIL_OLD)
+        raise ValueError(f"{unknown[0]} is none of {known}")
+    ages = {name: read_span(text) for name, text in pairs.items()}
+    if any(not age and name != "expired" for name, age in ages.items()):
+        raise ValueError("only `expired` may be 0: everything else would go at once")
+    return ages
+
+
+Retention = Annotated[dict[str, float] | None, NoDecode, BeforeValidator(_retention)]
 Budget = Annotated[
     Amounts | None,
     NoDecode,
@@ -379,6 +402,13 @@ class Settings(BaseSettings):
         None, description="Dotted name or file path of a `TaskPersistenceManager`'s module."
     )
     persistence_class: str | None = Field(None, description="Its class.")
+    retention: Retention = Field(
+        None,
+        description="How long conversations are kept in which nothing runs or waits, by status, "
+        "as `completed=90d,failed=30d`: `completed`, `failed`, `cancelled` and `idle` count from "
+        "the last change, `expired` from the time at which a task was to expire. "
+        "Unset: nothing is removed.",
+    )
     encryption_keys: SecretStr | None = Field(
         None,
         description="Keys that encrypt what is stored, with commas between them: the first "
@@ -393,6 +423,19 @@ class Settings(BaseSettings):
         min_length=1,
         description="Command that prints these keys instead, one a line; it is run without a "
         "shell when the server starts.",
+    )
+    audit_key_file: Path | None = Field(
+        None,
+        description="File with the Ed25519 private key that signs checkpoints of the audit log; "
+        "`teal audit key` makes one. Unset: there are no checkpoints.",
+    )
+    audit_checkpoint_seconds: float = Field(
+        3600.0, ge=1, le=7 * 86_400, description="Seconds between two checkpoints."
+    )
+    audit_checkpoints_file: Path | None = Field(
+        None,
+        description="File that gets a line for each checkpoint, to be kept where the server's own "
+        "user cannot change it.",
     )
     api_key: SecretStr | None = Field(None, description="API key for the model provider.")
     client_cert: Path | None = Field(
@@ -505,6 +548,11 @@ def environment(config_paths: Sequence[Path]) -> dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def export_environment(config_paths: Sequence[Path]) -> None:
+    """Have plugins and other classes of the operator find in `os.environ` what `.env` says."""
+    os.environ.update(environment(config_paths))
+
+
 def _dotenv_files(config_paths: Iterable[Path]) -> list[Path]:
     """`.env` beside each config, then the current directory's: a later one wins."""
     beside = [path if path.is_dir() else path.parent for path in config_paths]
@@ -517,7 +565,20 @@ def _written_values(files: Sequence[Path]) -> dict[str, str | None]:
     values: dict[str, str | None] = {}
     for file in files:
         values.update(dotenv_values(file))
-    return values | os.environ
+    values.update(os.environ)
+    return values | _env_store(values.get(ENV_STORE))
+
+
+def _env_store(text: str | None) -> dict[str, str]:
+    if not text:
+        return {}
+    try:
+        stored = json.loads(text)
+    except ValueError:
+        stored = None
+    if not isinstance(stored, dict) or not all(isinstance(one, str) for one in stored.values()):
+        raise ConfigurationError(f"{ENV_STORE}: must be a JSON object of variables and texts")
+    return stored
 
 
 def _build(files: Sequence[Path], overrides: Mapping[str, Any]) -> Settings:
@@ -533,7 +594,12 @@ def _build(files: Sequence[Path], overrides: Mapping[str, Any]) -> Settings:
 def _aliased_values(files: Sequence[Path]) -> dict[str, Any]:
     """`TEAL_` names. A `TA_` name wins over its alias wherever the two are written."""
     values = _written_values(files)
-    found = {f: values.get(variable(f)) or values.get(alias_variable(f)) for f in ALIASED_FIELDS}
+    stored = _env_store(values.get(ENV_STORE))
+    found = {field: stored.get(variable(field)) for field in Settings.model_fields}
+    for field in ALIASED_FIELDS:
+        found[field] = values.get(variable(field)) or values.get(alias_variable(field))
+    catalog = variable("plugin_catalog_file")
+    found["plugin_catalog_file"] = values.get(catalog) or values.get(CATALOG_PATH)
     return {field: value for field, value in found.items() if value}
 
 

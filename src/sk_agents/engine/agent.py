@@ -21,6 +21,8 @@ class RunLimits:
     run_seconds: float = 1_800.0
     approval_seconds: float = 86_400.0
     tool_result_bytes: int = 262_144
+    # Of all attachments of one result, as they are kept: in base64.
+    tool_attachment_bytes: int = 12 * 1024 * 1024
     cancel_grace_seconds: float = 5.0
     reply_bytes: int = 1_048_576
     # In one run, all rounds together; `None`: as many as the rounds allow.

@@ -1,5 +1,5 @@
 """The ports an engine has unless it is given others: real time, random ids, no observer,
-no budget.
+no budget, no audit.
 
 Tests hand in a clock they can set and ids they know.
 """
@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from secrets import token_hex
 
-from sk_agents.engine.events import Event
+from sk_agents.engine.events import Event, Noted
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import Thread, ToolCall, Usage
 from sk_agents.engine.ports import Reservation, Spender
@@ -71,6 +71,20 @@ class NoObserver:
         self, thread: Thread, run: Run, agent: str, call: ToolCall
     ) -> AbstractContextManager[Callable[[str], None]]:
         return _BLOCK_WITH_REPORT
+
+
+class NoAudit:
+    async def note(self, *notes: Noted) -> None:
+        pass
+
+    def count(self, note: Noted) -> None:
+        pass
+
+    async def keep_calls(self, thread: Thread, events: Sequence[Event]) -> None:
+        pass
+
+    async def deleting(self, thread: Thread, *, who: str | None, reason: str) -> None:
+        pass
 
 
 class NoBudget:

@@ -25,7 +25,18 @@ from sk_agents.engine.commands import (
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL, RunStatus
-from sk_agents.engine.ports import Budget, Clock, Ids, Observer, Peers, Redaction, Signals, Store
+from sk_agents.engine.ports import (
+    Audit,
+    Budget,
+    Clock,
+    Ids,
+    ListedStore,
+    Observer,
+    Peers,
+    Redaction,
+    Signals,
+    Store,
+)
 from sk_agents.engine.reading.readers import GRACE_SECONDS, PERIOD_SECONDS, Readers
 from sk_agents.engine.reading.watch import Outlet, Watch, wait_until_settled
 from sk_agents.engine.run import lifecycle
@@ -35,6 +46,7 @@ from sk_agents.engine.run.recovery import Sweeper
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.catalog import RACES, ThreadCatalog
 from sk_agents.engine.threads.known import KnownThread, KnownThreads
+from sk_agents.engine.threads.retention import RetentionKeeper, RetentionRules
 from sk_agents.exceptions import (
     AlreadyTerminal,
     Conflict,
@@ -56,6 +68,7 @@ class EngineParts:
     sweeper: Sweeper
     follower: Follower
     readers: Readers
+    retention: RetentionKeeper | None
 
 
 class Engine:
@@ -74,6 +87,8 @@ class Engine:
         observer: Observer | None = None,
         peers: Peers | None = None,
         budget: Budget | None = None,
+        retention: RetentionRules | None = None,
+        audit: Audit | None = None,
     ) -> None:
         lease = LeaseKeeper(store, clock, owner, ttl=lease_ttl)
         self._services = Services(
@@ -83,6 +98,8 @@ class Engine:
             self._services.observer = observer
         if budget is not None:
             self._services.budget = budget
+        if audit is not None:
+            self._services.audit = audit
         self.catalog = ThreadCatalog(self._services)
         self._drivers = Drivers(self._services, agents)
         self._services.redactions = _redactions(agents, self._drivers.default_agent)
@@ -91,6 +108,9 @@ class Engine:
         self._readers = Readers(
             self._services, self._drivers, self.cancel, disconnect_grace, reader_period
         )
+        self._retention: RetentionKeeper | None = None
+        if retention is not None and isinstance(store, ListedStore):
+            self._retention = RetentionKeeper(self._services, store, retention)
         self._services.on_broken = self.drain
         self._stack = AsyncExitStack()
 
@@ -98,16 +118,27 @@ class Engine:
         lease = self._services.lease
         for part in (lease, self._drivers, self._sweeper, self._follower, self._readers):
             await self._stack.enter_async_context(part)
+        if self._retention is not None:
+            await self._stack.enter_async_context(self._retention)
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self._stack.aclose()
 
     @property
+    def audit(self) -> Audit:
+        return self._services.audit
+
+    @property
     def parts(self) -> EngineParts:
         """What it is made of, for a test that has one part work at once, or no more."""
         return EngineParts(
-            self._services, self._drivers, self._sweeper, self._follower, self._readers
+            self._services,
+            self._drivers,
+            self._sweeper,
+            self._follower,
+            self._readers,
+            self._retention,
         )
 
     def drain(self) -> None:

@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from sk_agents.engine.models import (
     EPOCH,
     ApprovalKind,
+    Attachment,
     Audience,
     DecidedBy,
     Effect,
@@ -211,6 +212,7 @@ class ToolFinished(LogEvent):
     full_size: int | None = None  # bytes of the whole output, when `result` is only a part of it
     usage: Usage | None = None
     extra_data: dict[str, Any] | None = None
+    attachments: tuple[Attachment, ...] | None = None  # absent: there are none
 
 
 class ToolOutcomeUnknown(LogEvent):
@@ -227,6 +229,7 @@ class LateResult(LogEvent):
     type: Literal["late_result"] = "late_result"
     call_id: str
     result: str
+    attachments: tuple[Attachment, ...] | None = None
 
 
 class CancelRequested(LogEvent):
@@ -320,6 +323,26 @@ class RunEnded(ThreadEvent):
     usage: Usage = Usage()
 
 
+class Noted(ThreadEvent):
+    """What happened at the server and belongs to no other thread: in the server's own log alone.
+
+    `who` did it; it is about `subject`, a thread, a key, an address; `count` times in all.
+    """
+
+    type: Literal["noted"] = "noted"
+    what: str
+    who: str | None = None
+    who_name: str | None = None
+    role: str | None = None
+    subject: str | None = None
+    user_id: str | None = None
+    agent: str | None = None
+    outcome: str | None = None
+    digest: str | None = None
+    count: int = 1
+    details: dict[str, Any] = {}
+
+
 class Unrecognised(ThreadEvent):
     """An event of a newer version: kept in the log, skipped by this reader."""
 
@@ -351,6 +374,7 @@ KnownEvent = (
     | Imported
     | ThreadChanged
     | RunEnded
+    | Noted
 )
 Event = KnownEvent | Unrecognised
 
@@ -422,10 +446,14 @@ def _message_size(event: RunStarted | RunQueued) -> int:
     return 2 * sum(len(part.content) for part in event.message.parts) if event.message else 0
 
 
+def _attachment_size(event: ToolFinished) -> int:
+    return sum(len(attachment.uri) for attachment in event.attachments or ())
+
+
 _SIZES: Mapping[type[Event], Callable[[Any], int]] = {
     Answered: lambda event: 2 * len(event.content),
     Thinking: lambda event: 2 * len(event.content),
-    ToolFinished: lambda event: 2 * len(event.result),
+    ToolFinished: lambda event: 2 * len(event.result) + _attachment_size(event),
     ToolProposed: lambda event: EVENT_BYTES + 2 * len(repr(event.arguments)),
     ApprovalRequested: lambda event: EVENT_BYTES + 2 * len(repr(event.shown)),
     RunStarted: _message_size,

@@ -16,8 +16,11 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from sk_agents.exceptions import StateCorrupt
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-HEAD_VERSION = 2
+HEAD_VERSION = 3
 MILLION = 1_000_000
+# The id of the thread that holds what happened at the server itself. No API gives it out; once it
+# is long it goes on in others, whose ids begin so.
+SERVER_LOG = "teal-server-log"
 # Further digits of an amount are rounding errors.
 COST_DIGITS = 12
 
@@ -219,6 +222,34 @@ class Part:
     name: str | None = None
 
 
+# What every model that sees can look at.
+PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+DATA = "data:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """What a tool returned beside its text: a picture, a sound, a file, or a link.
+
+    `uri` is a data URI in base64 that holds all of it; of a link it is an address, which nothing
+    here ever fetches. `size` counts its bytes, 0 of a link.
+    """
+
+    # It becomes a header; an imported log may say anything.
+    media_type: Annotated[str, Field(pattern=r"^[!-~]{1,200}$")]
+    uri: str
+    size: int = 0
+    name: str | None = None
+
+    @property
+    def is_link(self) -> bool:
+        return not self.uri.startswith(DATA)
+
+    @property
+    def is_picture(self) -> bool:
+        return self.media_type in PICTURES and not self.is_link
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserInput:
     """What a person sent to start a run, with the context their client gave along."""
@@ -339,7 +370,8 @@ class Thread(NamedTuple):
     looks at. `epoch` grows at each claim, so that a stale owner is not taken for the present one.
     `recoveries` counts the claims of a lost owner's work since a run last moved on by itself.
     `incarnation` is the id of the commit that made the thread: a deleted thread with the same id
-    had another one. Threads made before version 2 of this row have an empty one.
+    had another one. Threads made before version 2 of this row have an empty one. `chain` is the
+    digest of the whole log (`log.chain`), empty where the store keeps none.
     """
 
     thread_id: str
@@ -362,6 +394,7 @@ class Thread(NamedTuple):
     updated_at: datetime
     expires_at: datetime | None = None
     incarnation: str = ""
+    chain: str = ""
     version: int = HEAD_VERSION
 
 
@@ -384,6 +417,11 @@ class Entry:
     run_id: str
     open: bool = True
     due_at: datetime | None = None
+
+
+def server_log_part(number: int) -> str:
+    """The thread that holds this part of the server's log; the first one has number 1."""
+    return SERVER_LOG if number == 1 else f"{SERVER_LOG}-{number}"
 
 
 def review_key(approval_id: str, audience_key: str) -> str:

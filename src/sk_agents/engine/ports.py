@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
-from sk_agents.engine.events import Event
+from sk_agents.engine.events import Event, Noted
 from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import Durability, Entry, EntryKind, Review, Thread, ToolCall, Usage
@@ -247,11 +247,16 @@ class StoredRecord:
 
 
 @runtime_checkable
-class PortableStore(Store, Protocol):
-    """A store whose threads can be taken to another one, with every id and every byte."""
+class ListedStore(Store, Protocol):
+    """A store that can list its threads whoever they belong to."""
 
     async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
         """The ids of all threads of all users, damaged ones too, in order, after the id `after`."""
+
+
+@runtime_checkable
+class PortableStore(ListedStore, Protocol):
+    """A store whose threads can be taken to another one, with every id and every byte."""
 
     async def whole_thread(self, thread_id: str) -> tuple[Thread, Sequence[StoredRecord]]:
         """The head and the whole log, as of one moment.
@@ -416,6 +421,30 @@ class Observer(Protocol):
         self, thread: Thread, run: Run, agent: str, call: ToolCall
     ) -> AbstractContextManager[Callable[[str], None]]:
         """Around one execution of a tool; call what it gives with the outcome."""
+
+
+class Audit(Protocol):
+    """The log of what happens at the server and belongs to no thread, or to one that is gone."""
+
+    async def note(self, *notes: Noted) -> None:
+        """Durable when it returns, in this order.
+
+        Raises:
+            StoreError, StoreFull: they are not known to be stored; what they speak of must not be
+                done.
+        """
+
+    def count(self, note: Noted) -> None:
+        """Will be noted soon, once for all that differ in nothing but their number. For what
+        outsiders can cause at any rate: never waits, never fails."""
+
+    async def keep_calls(self, thread: Thread, events: Sequence[Event]) -> None:
+        """Keep what these events say of calls, approvals and grants: the thread's own store does
+        not keep them, or cannot list its threads. Raises as `note`."""
+
+    async def deleting(self, thread: Thread, *, who: str | None, reason: str) -> None:
+        """Keep of this thread what must outlive it: that it is deleted, by whom, its chain, and
+        what happened to calls in it. To be called before it is. Raises as `note`."""
 
 
 class Quota(Protocol):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain, count, repeat
 from typing import Self, TypeVar
 
-from sk_agents.engine.defaults import NoBudget, NoObserver
+from sk_agents.engine.defaults import NoAudit, NoBudget, NoObserver
 from sk_agents.engine.events import Event
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.commits import (
@@ -21,7 +21,19 @@ from sk_agents.engine.log.commits import (
     LeaseChange,
 )
 from sk_agents.engine.models import Thread
-from sk_agents.engine.ports import Budget, Clock, Ids, Observer, Peers, Redaction, Signals, Store
+from sk_agents.engine.ports import (
+    Audit,
+    Budget,
+    Clock,
+    Ids,
+    Observer,
+    Peers,
+    PortableStore,
+    Redaction,
+    Signals,
+    Store,
+)
+from sk_agents.engine.reading.head_poll import HeadPoll
 from sk_agents.engine.reading.live import LiveRun
 from sk_agents.engine.reading.live_relay import LiveRelay
 from sk_agents.engine.run.lease_keeper import LeaseKeeper
@@ -93,12 +105,14 @@ class Services:
     threads: KnownThreads
     observer: Observer = field(default_factory=NoObserver)
     budget: Budget = field(default_factory=NoBudget)
+    audit: Audit = field(default_factory=NoAudit)
     peers: Peers | None = None
     # Of the agents that have one, by name; under an empty name the default agent's.
     redactions: Mapping[str, Redaction] = field(default_factory=dict)
     # The runs that are driven here, by thread, and the text of those that are driven elsewhere.
     live: dict[str, LiveRun] = field(default_factory=dict)
     relay: LiveRelay = field(init=False)
+    head_poll: HeadPoll = field(init=False)
     # Threads whose lease we may have taken without driving them: the caller was cut off, or the
     # store failed, in between. The sweeper looks at each of them until the time given here.
     claiming: dict[str, float] = field(default_factory=dict)
@@ -110,11 +124,14 @@ class Services:
     broken: asyncio.Event = field(default_factory=asyncio.Event)
     on_broken: Callable[[], None] | None = None
     _commit_prefix: str = field(init=False)
+    _is_readable_as_a_whole: bool = field(init=False)
     _commits: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
         self._commit_prefix = self.ids.new()
+        self._is_readable_as_a_whole = isinstance(self.store, PortableStore)
         self.lease.on_broken = self.note_broken
+        self.head_poll = HeadPoll(self.store)
         self.relay = LiveRelay(self.peers, self.live, self.threads, self.signals)
 
     def next_commit_id(self) -> str:
@@ -165,12 +182,11 @@ class Services:
         """Send it until its outcome is known, or the sender gives up."""
         try:
             failpoint("committing")
-            for _ in range(RESENDS):
-                try:
-                    return await self.store.commit(commit)
-                except CommitOutcomeUnknown:
-                    continue
-            return await self.store.commit(commit)
+            done = await self._sent(commit)
+            if not self._is_readable_as_a_whole:
+                # Before the tool that these events start.
+                await self.audit.keep_calls(done.thread, done.events)
+            return done
         except (Conflict, NotFound, InvalidInput):
             raise
         except BaseException as error:
@@ -178,6 +194,14 @@ class Services:
             if isinstance(commit.lease, Claim | ClaimIfFree):
                 self._may_have_claimed(commit.thread_id)
             raise
+
+    async def _sent(self, commit: Commit) -> Committed:
+        for _ in range(RESENDS):
+            try:
+                return await self.store.commit(commit)
+            except CommitOutcomeUnknown:
+                continue
+        return await self.store.commit(commit)
 
     async def holds(self, known: KnownThread, epoch: int, *, since: float) -> bool:
         """Whether the lease taken at `epoch`, ours at `since`, is ours for some time to come."""

@@ -6,7 +6,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sk_agents.engine.models import Effect, Message, Usage
+from sk_agents.engine.models import Attachment, Effect, Message, Usage
+
+
+def printable(text: str) -> str:
+    """What can be stored and sent: halves of a surrogate pair that found each other are joined,
+    the others become the replacement character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +121,13 @@ class ToolChunk:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """A tool's whole output, for the model."""
+    """A tool's whole output, for the model. `content` says of each attachment what it is: a model
+    that cannot see is shown nothing else of it."""
 
     content: str
     extra_data: Mapping[str, Any] | None = None
     usage: Usage | None = None
+    attachments: tuple[Attachment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from pydantic import (
     model_validator,
 )
 
+from sk_agents.config.amounts import read_span
 from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.engine.models import Audience, OnExpiry, Review
 from sk_agents.engine.turns import ToolSpec
@@ -44,7 +45,6 @@ ABSENT: Any = object()
 Answer = bool | None
 Decision = Literal["allow", "ask", "deny"]
 
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 _LOCAL = re.compile(r"#/(?:[^~]|~[01])*")
 _CHOICES = ("anyOf", "oneOf", "allOf")
@@ -250,8 +250,8 @@ People = Annotated[tuple[Name, ...], Field(max_length=100, strict=False)]
 
 
 def _duration(text: str) -> str:
-    if not re.fullmatch(r"[1-9][0-9]{0,6}[smhdw]", text):
-        raise ValueError("must be like 90s, 30m, 12h, 2d or 1w")
+    if not read_span(text):
+        raise ValueError("must be longer than 0")
     return text
 
 
@@ -312,7 +312,7 @@ class Rule(_Strict):
             audience=Audience(**dict(self.approvers)) if self.approvers else Audience(),
             quorum=self.quorum,
             not_requester=self.not_requester,
-            lifetime=_seconds(self.expires) if self.expires is not None else None,
+            lifetime=float(read_span(self.expires)) if self.expires is not None else None,
             on_expiry=on_expiry,
             escalate_to=group,
             share_conversation=self.share_conversation,
@@ -353,10 +353,6 @@ _ABOUT_ASKING = _ABOUT_OTHERS | {"approvers", "expires", "on_expiry"}
 
 def _at_its_end(wanted: Literal["deny", "hold"] | Escalation) -> tuple[OnExpiry, str | None]:
     return ("escalate", wanted.escalate) if isinstance(wanted, Escalation) else (wanted, None)
-
-
-def _seconds(duration: str) -> float:
-    return float(int(duration[:-1]) * _SECONDS[duration[-1]])
 
 
 class Approvals(_Strict):

@@ -18,6 +18,9 @@ from starlette.types import Scope
 
 from sk_agents.authorization.request_authorizer import Principal, RequestAuthorizer
 from sk_agents.authorization.roles import EVERY_ROLE, Role, RoleMap, memberships
+from sk_agents.engine.defaults import NoAudit
+from sk_agents.engine.events import Noted
+from sk_agents.engine.ports import Audit
 from sk_agents.exceptions import (
     AuthorizerUnavailable,
     ConfigurationError,
@@ -89,6 +92,8 @@ class CallerCheck:
     ) -> None:
         self.authorizer = authorizer
         self.open_monitoring = open_monitoring or authorizer.insecure
+        # Counts the callers that were refused, once the server is open.
+        self.audit: Audit = NoAudit()
         self._roles = roles or RoleMap()
         self._timeout = timeout
         self._loopback_only = authorizer.insecure and not allow_insecure
@@ -150,6 +155,8 @@ class CallerCheck:
         method = self.authorizer.authorize_request
         if self._is_async:
             return await cast("Awaitable[object]", method(header))
+        if self.authorizer.is_immediate:
+            return method(header)
         answer = await self._threads.run(lambda: method(header))
         return await answer if inspect.isawaitable(answer) else answer
 
@@ -158,9 +165,14 @@ async def current_caller(connection: HTTPConnection) -> Caller:
     """The verified caller of this request."""
     check: CallerCheck = connection.app.state.caller_check
     server = connection.scope.get("server")
-    return await check.identify(
-        connection.scope["headers"], server_host=server[0] if server else None
-    )
+    try:
+        return await check.identify(
+            connection.scope["headers"], server_host=server[0] if server else None
+        )
+    except Unauthenticated as refusal:
+        if "authorization" in connection.headers:
+            check.audit.count(_refused(connection, refusal))
+        raise
 
 
 async def acting_caller(connection: HTTPConnection, named: str | None = None) -> Caller:
@@ -182,6 +194,17 @@ async def acting_caller(connection: HTTPConnection, named: str | None = None) ->
     if not _is_usable(named):
         raise InvalidInput("This cannot be a user_id.")
     return replace(caller, principal=replace(caller.principal, user_id=named))
+
+
+def _refused(connection: HTTPConnection, refusal: Unauthenticated) -> Noted:
+    """No token and no name: neither is proved."""
+    client = connection.client
+    return Noted(
+        what="sign_in_failed",
+        subject=client.host if client is not None else None,
+        outcome=refusal.code,
+        details={"reason": str(refusal)},
+    )
 
 
 def caller_of(scope: Scope) -> Caller:

@@ -22,7 +22,13 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Scope
 
 from sk_agents import exceptions
-from sk_agents.exceptions import InsufficientScope, NotOwner, TealError, Unauthenticated
+from sk_agents.exceptions import (
+    InsufficientScope,
+    NotOwner,
+    TealError,
+    Unauthenticated,
+    UpstreamFailed,
+)
 from sk_agents.http.ids import correlation_id_of
 
 logger = logging.getLogger(__name__)
@@ -42,6 +48,7 @@ STATUS_OF: Mapping[type[TealError], HTTPStatus] = {
     exceptions.TooLarge: HTTPStatus(413),
     exceptions.SlowRequest: HTTPStatus.REQUEST_TIMEOUT,
     exceptions.StillRunning: HTTPStatus.GATEWAY_TIMEOUT,
+    exceptions.UpstreamFailed: HTTPStatus.BAD_GATEWAY,
     exceptions.ShuttingDown: HTTPStatus.SERVICE_UNAVAILABLE,
     exceptions.LimitExceeded: HTTPStatus.TOO_MANY_REQUESTS,
     exceptions.StoreFull: HTTPStatus.SERVICE_UNAVAILABLE,
@@ -218,7 +225,7 @@ def _shown(part: int | str) -> int | str:
 def _teal_problem(error: TealError, scope: Scope) -> Problem:
     status = status_of(error)
     detail = str(error)
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, UpstreamFailed):
         # The message may name hosts and files; the class's own sentence does not.
         detail = str(type(error)())
         _log(scope, error, str(error))

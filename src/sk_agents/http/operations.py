@@ -68,6 +68,8 @@ class Operation:
     status: int = 200
     outcome: str = "Successful Response"
     answer: Any = None
+    # Of an answer that is no JSON.
+    media_type: str | None = None
     example: Any = None
     events: Callable[[], Events] | None = None
     event_id: str | None = None
@@ -124,6 +126,8 @@ class OperationRoute(Route):
             options["response_model"] = operation.answer
         if operation.events is not None:
             options["response_class"] = _EventResponse
+        elif operation.media_type is not None:
+            options["response_class"] = Response
         elif operation.answer is None and not operation.is_typed:
             options["response_class"] = Response
         if not operation.is_typed:
@@ -213,6 +217,9 @@ def _responses(operation: Operation) -> dict[int | str, dict[str, Any]]:
         name = "".join(part.title() for part in re.findall(r"[a-z]+", _operation_id(operation)))
         fields: dict[str, Any] = {event: (model, ...) for event, (model, _) in events.items()}
         found[operation.status] = {"model": create_model(f"{name}Events", **fields)}
+    elif operation.media_type is not None:
+        schema = {"type": "string", "contentMediaType": operation.media_type}
+        found[operation.status] = {"content": {operation.media_type: {"schema": schema}}}
     elif operation.example is not None:
         found[operation.status] = {"content": {"application/json": {"example": operation.example}}}
     return found | error_responses(operation.errors_as, operation.errors)

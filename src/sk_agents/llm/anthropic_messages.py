@@ -59,7 +59,7 @@ def request_body(endpoint: Endpoint, prompt: Prompt) -> dict[str, Any]:
         "model": endpoint.model,
         "stream": True,
         "max_tokens": prompt.max_tokens or USUAL_MAX_TOKENS,
-        "messages": _with_cache(_turns(prompt.messages)),
+        "messages": _with_cache(_turns(prompt.messages, sees=endpoint.dialect.sees_images)),
     }
     system = [message.content for message in prompt.messages if message.role == "system"]
     if system:
@@ -96,14 +96,14 @@ def _add_thinking(body: dict[str, Any], effort: str) -> None:
     body["max_tokens"] += budget
 
 
-def _turns(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def _turns(messages: Sequence[Message], *, sees: bool) -> list[dict[str, Any]]:
     """Messages of one side that follow each other are one: results belong together."""
     turns: list[dict[str, Any]] = []
     for message in messages:
         if message.role == "system":
             continue
         role = "assistant" if message.role == "assistant" else "user"
-        blocks = list(_blocks(message))
+        blocks = list(_blocks(message, sees=sees))
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += blocks
         elif blocks:
@@ -111,9 +111,11 @@ def _turns(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return turns
 
 
-def _blocks(message: Message) -> Iterator[dict[str, Any]]:
+def _blocks(message: Message, *, sees: bool) -> Iterator[dict[str, Any]]:
     if message.role == "tool":
-        content = message.content or "(no output)"
+        content: str | list[dict[str, Any]] = message.content or "(no output)"
+        if sees and message.parts:
+            content = [_part(part) for part in (Part(content=str(content)), *message.parts)]
         yield {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": content}
         return
     state = message.reasoning_state or {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -35,6 +36,14 @@ FINISH_REASONS = {
 NO_SIGNATURE = "skip_thought_signature_validator"
 
 
+@dataclass(frozen=True, slots=True)
+class _Style:
+    """What the model takes: newer ones want signatures, and pictures within results."""
+
+    is_newer: bool
+    sees: bool
+
+
 class GeminiChat(StreamedChat):
     def __init__(
         self, clients: ModelClients, endpoint: Endpoint, timing: Timing | None = None
@@ -53,7 +62,8 @@ class GeminiChat(StreamedChat):
 
 
 def request_body(endpoint: Endpoint, prompt: Prompt) -> dict[str, Any]:
-    body: dict[str, Any] = {"contents": _contents(prompt.messages, is_strict=_is_newer(endpoint))}
+    style = _Style(_is_newer(endpoint), endpoint.dialect.sees_images)
+    body: dict[str, Any] = {"contents": _contents(prompt.messages, style)}
     system = [message.content for message in prompt.messages if message.role == "system"]
     if system:
         body["systemInstruction"] = {"parts": [{"text": "\n\n".join(system)}]}
@@ -92,14 +102,14 @@ def _is_newer(endpoint: Endpoint) -> bool:
     return not endpoint.model.removeprefix("models/").startswith(("gemini-1", "gemini-2"))
 
 
-def _contents(messages: Sequence[Message], *, is_strict: bool) -> list[dict[str, Any]]:
+def _contents(messages: Sequence[Message], style: _Style) -> list[dict[str, Any]]:
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     contents: list[dict[str, Any]] = []
     for message in messages:
         if message.role == "system":
             continue
         role = "model" if message.role == "assistant" else "user"
-        parts = list(_parts(message, names, is_strict=is_strict))
+        parts = list(_parts(message, names, style))
         if contents and contents[-1]["role"] == role:
             contents[-1]["parts"] += parts
         elif parts:
@@ -107,13 +117,19 @@ def _contents(messages: Sequence[Message], *, is_strict: bool) -> list[dict[str,
     return contents
 
 
-def _parts(
-    message: Message, names: Mapping[str, str], *, is_strict: bool
-) -> Iterator[dict[str, Any]]:
+def _parts(message: Message, names: Mapping[str, str], style: _Style) -> Iterator[dict[str, Any]]:
     if message.role == "tool":
         identity = message.tool_call_id or ""
-        response = {"name": names.get(identity, ""), "response": {"result": message.content}}
+        response: dict[str, Any] = {
+            "name": names.get(identity, ""),
+            "response": {"result": message.content},
+        }
+        pictures = [_part(part) for part in message.parts] if style.sees else []
+        if pictures and style.is_newer:
+            # From Gemini 3 on a result holds its own pictures.
+            response["parts"], pictures = pictures, []
         yield {"functionResponse": response}
+        yield from pictures
         return
     if message.parts:
         yield from map(_part, message.parts)
@@ -125,7 +141,7 @@ def _parts(
         part: dict[str, Any] = {"functionCall": {"name": call.name, "args": dict(call.arguments)}}
         if number < len(signatures) and signatures[number]:
             part["thoughtSignature"] = signatures[number]
-        elif is_strict and number == 0:
+        elif style.is_newer and number == 0:
             part["thoughtSignature"] = NO_SIGNATURE
         yield part
 

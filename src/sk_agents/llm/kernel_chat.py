@@ -209,8 +209,8 @@ class KernelTypes:
         if message.role == "tool":
             identity = message.tool_call_id or ""
             name = kernel_name(names.get(identity, "unknown"))
-            text = message.content or "\n".join(map(part_text, message.parts))
-            return self.message(role=role, items=[self.result(id=identity, name=name, result=text)])
+            result = self.result(id=identity, name=name, result=message.content)
+            return self.message(role=role, items=[result])
         items = [
             self.image(data_uri=part.content)
             if part.kind == "image"

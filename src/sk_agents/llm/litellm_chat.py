@@ -27,7 +27,7 @@ from sk_agents.llm.failures import (
     refusal,
 )
 from sk_agents.llm.http_client import Timeouts
-from sk_agents.llm.openai_wire import encoded, request_body
+from sk_agents.llm.openai_wire import PLAIN, Dialect, encoded, request_body
 from sk_agents.llm.replies import StreamedReply
 
 SETTINGS = {
@@ -53,6 +53,7 @@ class LitellmChat:
         timing: Timing | None = None,
         options: Mapping[str, Any] | None = None,
         *,
+        dialect: Dialect = PLAIN,
         trace: Callable[[], str | None] | None = None,
     ) -> None:
         self._name = name
@@ -61,6 +62,7 @@ class LitellmChat:
         self._retry = retry or RetryPolicy()
         self._timing = timing or Timing()
         self._options = options or {}
+        self._dialect = dialect
         self._trace = trace
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece]]:
@@ -99,7 +101,7 @@ class LitellmChat:
             await chunks.aclose()
 
     def _request(self, prompt: Prompt) -> dict[str, Any]:
-        request = request_body(self._name, prompt) | {
+        request = request_body(self._name, prompt, self._dialect) | {
             "timeout": self._timeouts.idle,
             "num_retries": 0,
             "max_retries": 0,

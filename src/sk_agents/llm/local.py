@@ -227,7 +227,7 @@ def requested_call(text: str) -> CallRequested | None:
 
 def _plain(message: Message, names: dict[str, str]) -> Message:
     content = message.content
-    if message.parts:
+    if message.parts and message.role != "tool":
         content = "\n".join(
             "[an image]" if part.kind == "image" else part_text(part) for part in message.parts
         )

@@ -41,7 +41,11 @@ def request_body(endpoint: Endpoint, prompt: Prompt) -> dict[str, Any]:
         "stream": True,
         "store": False,
         "include": ["reasoning.encrypted_content"],
-        "input": [item for message in prompt.messages for item in _items(message)],
+        "input": [
+            item
+            for message in prompt.messages
+            for item in _items(message, sees=endpoint.dialect.sees_images)
+        ],
     }
     if prompt.tools:
         body["tools"] = [_tool(spec) for spec in prompt.tools]
@@ -59,10 +63,13 @@ def request_body(endpoint: Endpoint, prompt: Prompt) -> dict[str, Any]:
     return {**body, **endpoint.options.extra_body}
 
 
-def _items(message: Message) -> Iterator[dict[str, Any]]:
+def _items(message: Message, *, sees: bool) -> Iterator[dict[str, Any]]:
     if message.role == "tool":
+        output: str | list[dict[str, Any]] = message.content
+        if sees and message.parts:
+            output = [_part(part) for part in (Part(content=message.content), *message.parts)]
         identity = message.tool_call_id
-        yield {"type": "function_call_output", "call_id": identity, "output": message.content}
+        yield {"type": "function_call_output", "call_id": identity, "output": output}
         return
     state = message.reasoning_state or {}
     if state.get("kind") == KIND:

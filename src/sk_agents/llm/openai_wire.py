@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -18,10 +18,12 @@ from sk_agents.engine.turns import Prompt, ToolSpec
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Where endpoints that call themselves compatible differ."""
+    """Where endpoints that call themselves compatible differ, and whether the model is sent the
+    pictures that tools return."""
 
     max_tokens_field: str = "max_tokens"
     asks_for_usage: bool = True
+    sees_images: bool = False
     left_out: frozenset[str] = frozenset()
 
 
@@ -43,8 +45,32 @@ DISPENSABLE = frozenset(
 def request_body(model: str, prompt: Prompt, dialect: Dialect = PLAIN) -> dict[str, Any]:
     """The body of a streamed request. What the prompt leaves open is not sent."""
     body = request_options(model, prompt, dialect)
-    body["messages"] = [wire_message(message) for message in prompt.messages]
+    body["messages"] = [wire_message(message) for message in shown(prompt.messages, dialect)]
     return body
+
+
+def shown(messages: Iterable[Message], dialect: Dialect) -> Iterable[Message]:
+    """The messages as chat completions take them: a tool's result is text only, so the pictures of
+    a round follow its last result, as if the user had sent them."""
+    return _with_pictures(messages) if dialect.sees_images else messages
+
+
+def _with_pictures(messages: Iterable[Message]) -> Iterator[Message]:
+    pictures: list[Part] = []
+    for message in messages:
+        if pictures and message.role != "tool":
+            yield _pictures_message(pictures)
+            pictures = []
+        yield message
+        if message.parts and message.role == "tool":
+            pictures.extend(message.parts)
+    if pictures:
+        yield _pictures_message(pictures)
+
+
+def _pictures_message(pictures: Sequence[Part]) -> Message:
+    number = f"{len(pictures)} pictures" if len(pictures) > 1 else "picture"
+    return Message(role="user", parts=(Part(content=f"[The {number} above, in order]"), *pictures))
 
 
 @dataclass(slots=True)
@@ -98,9 +124,10 @@ class RequestEncoder:
 
     def _encoded_messages(self, messages: Sequence[Message]) -> list[bytes | bytearray]:
         if not isinstance(messages, Conversation):
-            return _each_encoded(messages)
+            return self._each_encoded(messages)
         past = [self._encoded_past(messages)] if messages.past_length else []
-        return [*_each_encoded(messages.instructions), *past, *_each_encoded(messages.now)]
+        now = self._each_encoded(messages.now)
+        return [*self._each_encoded(messages.instructions), *past, *now]
 
     def _encoded_past(self, messages: Conversation) -> bytes | bytearray:
         """Only what has been added to the past is looked at."""
@@ -109,13 +136,18 @@ class RequestEncoder:
             past = self._pasts[messages.past] = _EncodedPast()
         if past.count > messages.past_length:
             # An older prompt than the last one of its conversation.
-            return b",".join(_each_encoded(messages.past.messages[: messages.past_length]))
-        for message in islice(messages.past.messages, past.count, messages.past_length):
+            return b",".join(self._each_encoded(messages.past.messages[: messages.past_length]))
+        # It grows by whole runs: no round is cut in two.
+        added = islice(messages.past.messages, past.count, messages.past_length)
+        for message in shown(added, self._dialect):
             if past.wire:
                 past.wire += b","
             past.wire += encoded(wire_message(message))
         past.count = messages.past_length
         return past.wire
+
+    def _each_encoded(self, messages: Iterable[Message]) -> list[bytes | bytearray]:
+        return [encoded(wire_message(message)) for message in shown(messages, self._dialect)]
 
 
 def _has_same_options(one: Prompt, other: Prompt) -> bool:
@@ -126,10 +158,6 @@ def _has_same_options(one: Prompt, other: Prompt) -> bool:
         and one.reasoning_effort == other.reasoning_effort
         and one.response_schema == other.response_schema
     )
-
-
-def _each_encoded(messages: Iterable[Message]) -> list[bytes | bytearray]:
-    return [encoded(wire_message(message)) for message in messages]
 
 
 def request_options(model: str, prompt: Prompt, dialect: Dialect) -> dict[str, Any]:
@@ -161,7 +189,7 @@ def encoded(document: Any) -> bytes:
 def wire_message(message: Message) -> dict[str, Any]:
     role = message.role
     if role == "tool":
-        return {"role": role, "tool_call_id": message.tool_call_id, "content": _content(message)}
+        return {"role": role, "tool_call_id": message.tool_call_id, "content": message.content}
     if message.tool_calls:
         calls = [wire_call(call) for call in message.tool_calls]
         return {"role": role, "content": _content(message) or None, "tool_calls": calls}

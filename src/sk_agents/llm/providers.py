@@ -28,6 +28,7 @@ from sk_agents.llm.openai_responses import OpenAIResponses
 from sk_agents.llm.openai_wire import Dialect
 from sk_agents.llm.scripted import ScriptPlayer, load_script
 from sk_agents.llm.streamed_chat import NO_OPTIONS, Endpoint, RequestOptions
+from sk_agents.llm.vision import sees_images
 
 OWN_KEY = "TA_API_KEY"
 OPENAI_BASE_URL = "OPENAI_BASE_URL"
@@ -146,6 +147,12 @@ class ModelSpec:
     api: Api | None = None
     api_version: str | None = None
     options: RequestOptions = NO_OPTIONS
+    sees_images: bool | None = None
+
+    @property
+    def is_sighted(self) -> bool:
+        """Whether the model is sent the pictures that tools return."""
+        return self.sees_images if self.sees_images is not None else sees_images(self.name)
 
 
 def build_model(
@@ -195,7 +202,10 @@ def _litellm_chat(
     key = api_key(spec, provider, environ)
     options = litellm_options(spec)
     trace = clients.trace
-    return LitellmChat(name, key, spec.timeouts, spec.retry, timing, options, trace=trace)
+    dialect = Dialect(sees_images=spec.is_sighted)
+    return LitellmChat(
+        name, key, spec.timeouts, spec.retry, timing, options, dialect=dialect, trace=trace
+    )
 
 
 def litellm_options(spec: ModelSpec) -> dict[str, Any]:
@@ -288,7 +298,7 @@ def endpoint_of(spec: ModelSpec, environ: Mapping[str, str], *, needs_key: bool 
         base_url=base_url,
         model=model,
         key=api_key(spec, provider, environ) if needs_key else None,
-        dialect=DIALECT_OF_HOST.get(host, dialect),
+        dialect=replace(DIALECT_OF_HOST.get(host, dialect), sees_images=spec.is_sighted),
         timeouts=spec.timeouts,
         retry=spec.retry,
         options=spec.options,

@@ -20,6 +20,7 @@ from sk_agents.engine.turns import (
     ReplyLimits,
     TextDelta,
     TurnFinished,
+    printable,
 )
 from sk_agents.exceptions import ModelInterrupted, ModelProtocolError, ReplyTooLarge
 
@@ -242,7 +243,7 @@ class StreamedReply:
         if not last and text and "\ud800" <= text[-1] <= "\udbff":
             # The other half of this character comes with the next chunk.
             text, self._split = text[:-1], text[-1]
-        return without_surrogates(text)
+        return printable(text)
 
 
 class _ThinkingAloud:
@@ -316,9 +317,9 @@ class _Call:
 
     def whole(self, number: int) -> CallRequested:
         # A call without arguments is often spelt as no text at all.
-        arguments = without_surrogates("".join(self.arguments)) or "{}"
+        arguments = printable("".join(self.arguments)) or "{}"
         identity = self.identity or f"call_{number}"
-        return CallRequested(identity, without_surrogates(self.name), arguments)
+        return CallRequested(identity, printable(self.name), arguments)
 
 
 def usage_of(usage: Any) -> Usage:
@@ -329,15 +330,6 @@ def usage_of(usage: Any) -> Usage:
         prompt_tokens=token_count(usage.get("prompt_tokens")),
         completion_tokens=token_count(usage.get("completion_tokens")),
     )
-
-
-def without_surrogates(text: str) -> str:
-    """Halves of a character that found each other are joined, the others become U+FFFD."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 def token_count(value: Any) -> int:

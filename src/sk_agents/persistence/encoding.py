@@ -24,6 +24,7 @@ from pydantic_core import PydanticSerializationError, from_json
 
 from sk_agents.engine.events import Event, event_from
 from sk_agents.engine.log.canonical import canonical_json
+from sk_agents.engine.log.chain import last_chain
 from sk_agents.engine.models import EPOCH, HEAD_VERSION, Thread, ThreadStatus
 from sk_agents.engine.ports import StoredRecord
 from sk_agents.exceptions import CommitReused, InvalidInput, SchemaTooNew, StateCorrupt
@@ -145,7 +146,7 @@ def read_whole_log(thread: Thread, records: Sequence[StoredRecord]) -> list[Reco
     """The records of a whole log that lies outside a store, checked against its head.
 
     Raises:
-        StateCorrupt: they are not the log that the head describes.
+        StateCorrupt: they are not the log that the head describes, or not the one that it chains.
     """
     found: list[Record] = []
     due = 1
@@ -158,6 +159,8 @@ def read_whole_log(thread: Thread, records: Sequence[StoredRecord]) -> list[Reco
         due = found[-1].last_seq + 1
     if due != thread.next_seq:
         raise StateCorrupt("A stored record is missing.", thread_id=thread.thread_id, seq=due)
+    if thread.chain and last_chain(thread, records) != thread.chain:
+        raise StateCorrupt("The log is not what its head chains.", thread_id=thread.thread_id)
     return found
 
 

@@ -28,8 +28,11 @@ class Kind:
     form: str
     has_path: bool = False
     is_server: bool = False
+    has_password: bool = True
     encrypting: str | None = None
 
+
+REDIS_GROUPS = ("redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 
 STORES = {
     "memory": Kind("sk_agents.persistence.memory.store", "MemoryStore", "memory:"),
@@ -55,8 +58,27 @@ STORES = {
         is_server=True,
         encrypting="sk_agents.persistence.postgres.encrypting",
     ),
+    **dict.fromkeys(
+        # With TLS; by sentinels; a cluster.
+        ("redis", "rediss", *REDIS_GROUPS),
+        Kind(
+            "sk_agents.persistence.redis.store",
+            "RedisStore",
+            "redis://host:6379/0",
+            is_server=True,
+            encrypting="sk_agents.persistence.redis.encrypting",
+        ),
+    ),
+    "dynamodb": Kind(
+        "sk_agents.persistence.dynamodb.store",
+        "DynamoStore",
+        "dynamodb://table?region=...",
+        is_server=True,
+        has_password=False,
+        encrypting="sk_agents.persistence.dynamodb.encrypting",
+    ),
 }
-SUPPORTED = ", ".join(kind.form for kind in STORES.values())
+SUPPORTED = ", ".join(dict.fromkeys(kind.form for kind in STORES.values()))
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
@@ -78,6 +100,8 @@ def open_store(
     scheme, path = place_of(url)
     kind = STORES[scheme]
     options = {} if codec is None else {"codec": codec}
+    if kind.is_server and not kind.has_password:
+        return _store_class(kind)(url, clock=clock, **options)
     if kind.is_server:
         return _store_class(kind)(url, clock=clock, password_command=password_command, **options)
     if path is not None:
@@ -110,7 +134,9 @@ def _split(url: str) -> tuple[str, str]:
 
 
 def _path(rest: str, kind: Kind) -> Path:
-    """The path, taken literally: nothing is unescaped, three slashes or four mean the same."""
+    """The path, taken literally: it is absolute and nothing is unescaped. Three slashes or four
+    mean the same, except in the root folder: where only three precede a name, the person may have
+    meant a path from the current folder, which other programs write in this way."""
     if not rest.startswith("///"):
         raise ConfigurationError(
             f"{SOURCE} must be {kind.form}: three slashes, an absolute path, no host and no user"
@@ -119,7 +145,14 @@ def _path(rest: str, kind: Kind) -> Path:
         raise ConfigurationError(f"{SOURCE} must be {kind.form}, without options")
     if not rest.strip("/"):
         raise ConfigurationError(f"{SOURCE} names no path; it must be {kind.form}")
-    return Path("/" + rest.lstrip("/"))
+    path = Path("/" + rest.lstrip("/"))
+    if path.parent == Path("/") and not rest.startswith("////"):
+        raise ConfigurationError(
+            f"{SOURCE} names a place in the root folder, {path}: {kind.form} is absolute. For the "
+            f"current folder write {kind.form.partition(':')[0]}://$PWD{path}, for the root "
+            f"folder four slashes"
+        )
+    return path
 
 
 def _store_class(kind: Kind) -> Callable[..., Store]:

@@ -13,8 +13,11 @@ class TaskPersistenceManager(ABC):
 
     A class named by `TA_PERSISTENCE_MODULE` and `TA_PERSISTENCE_CLASS` serves as the store of
     the Teal Agents API. It must keep a task whole, its `metadata` included, and return it equal
-    to what was stored. It may have a fifth method, `load_by_request_id(request_id)`, with which a
-    request is found again after a restart. Whatever it raises counts as a failure of the store.
+    to what was stored. It may have two more methods. With `load_by_request_id(request_id)` a
+    request is found again after a restart. With `update_if(task, version) -> bool` servers that
+    share it need not take turns: it keeps the task and returns True if the stored task's
+    `version` is the given one, in one step that no other server's write can come between; else it
+    changes nothing and returns False. Whatever a method raises counts as a failure of the store.
     """
 
     @abstractmethod

@@ -4,44 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from pydantic import BaseModel
 
 from sk_agents.engine.engine import Engine
 from sk_agents.http.caller import Caller
-from sk_agents.ska_types import ExtraData, TokenUsage
-
-T = TypeVar("T")
-
-
-class InvokeResponse(BaseModel, Generic[T]):
-    """An answer: its text, and the same as the configured type if there is one."""
-
-    session_id: str
-    source: str
-    request_id: str
-    token_usage: TokenUsage
-    extra_data: ExtraData | None = None
-    output_raw: str | None = None
-    output_pydantic: T | None = None
-
-
-class IntermediateTaskResponse(BaseModel):
-    """The answer of a task that others follow; `task_no` counts from 1."""
-
-    task_no: int
-    task_name: str
-    response: InvokeResponse[None]
-
-
-class PartialResponse(BaseModel):
-    """A piece of the answer as it appears."""
-
-    session_id: str
-    source: str
-    request_id: str
-    output_partial: str
+from sk_agents.ska_types import IntermediateTaskResponse as IntermediateTaskResponse
+from sk_agents.ska_types import InvokeResponse as InvokeResponse
+from sk_agents.ska_types import PartialResponse as PartialResponse
 
 
 class ErrorEvent(BaseModel):

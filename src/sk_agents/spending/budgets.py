@@ -148,7 +148,10 @@ class StoreBudget:
         self._seen: dict[str, tuple[int, float]] = {}
 
     async def admit(self, spender: Spender) -> None:
-        limits = self._keys(spender, [one for one in self._limits(spender) if one.scope != "run"])
+        agent = self._agent(spender)
+        if not agent.limits:
+            return
+        limits = self._keys(spender, agent, [one for one in agent.limits if one.scope != "run"])
         if all(self._has_much_left(limit, key) for limit, key in limits):
             return
         sums = await self._store.count([Count(key, 0, limit.ttl) for limit, key in limits])
@@ -158,12 +161,13 @@ class StoreBudget:
                 raise self._exceeded(limit, spent)
 
     async def reserve(self, spender: Spender, estimate: Usage) -> Reservation:
+        agent = self._agent(spender)
+        if not agent.limits:
+            return Reservation(spender)
         held = tuple(
             (limit, key, limit.amount(estimate))
-            for limit, key in self._keys(spender, self._limits(spender))
+            for limit, key in self._keys(spender, agent, agent.limits)
         )
-        if not held:
-            return Reservation(spender)
         additions = [Count(key, amount, limit.ttl, limit.most) for limit, key, amount in held]
         try:
             sums = await self._store.count(additions)
@@ -229,19 +233,22 @@ class StoreBudget:
     def _agent(self, spender: Spender) -> AgentBudget:
         return self._agents.get(spender.agent) or AgentBudget(spender.agent, "")
 
-    def _limits(self, spender: Spender) -> Sequence[Limit]:
-        return self._agent(spender).limits
-
-    def _keys(self, spender: Spender, limits: Sequence[Limit]) -> list[tuple[Limit, str]]:
-        now, label = self._clock.now(), self._agent(spender).label
-        return [(limit, limit.key(spender, label, now)) for limit in limits]
+    def _keys(
+        self, spender: Spender, agent: AgentBudget, limits: Sequence[Limit]
+    ) -> list[tuple[Limit, str]]:
+        now = self._clock.now()
+        return [(limit, limit.key(spender, agent.label, now)) for limit in limits]
 
     def _exceeded(self, limit: Limit, spent: int, wanted: int = 0) -> BudgetExceeded:
-        text = (
-            f"The budget is used up: {limit.shown(spent)} of the {limit.shown(limit.most)} "
-            f"{_WHOSE[limit.scope]} are spent"
-        )
-        if spent < limit.most:
+        most, whose = limit.shown(limit.most), _WHOSE[limit.scope]
+        text = f"The budget is used up: {limit.shown(spent)} of the {most} {whose} are spent"
+        if wanted > limit.most:
+            text = (
+                f"The budget is too small: one call of this model may take {limit.shown(wanted)}, "
+                f"more than all of the {most} {whose}, so that no call can be made. Raise the "
+                "budget, or bound the answer with the agent's max_tokens"
+            )
+        elif spent < limit.most:
             text += f", and the next step may take {limit.shown(wanted)}"
         return BudgetExceeded(f"{text}.", retry_after=self._seconds_left(limit))
 

@@ -28,6 +28,9 @@ DAY_SECONDS = 86_400.0
 NANO = 1_000_000_000
 _PREFIX = "usage\t"
 
+# The day, the user, the agent and the model.
+Row = tuple[str, str, str, str]
+
 
 def nano(cost: Cost | None) -> int:
     return round(cost.amount * NANO) if cost is not None else 0
@@ -43,7 +46,7 @@ class UsageLedger:
         self._store = store
         self._clock = clock
         self._keep_days = keep_days
-        self._unwritten: Counter[str] = Counter()
+        self._unwritten: dict[Row, Counter[str]] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -61,13 +64,15 @@ class UsageLedger:
     def add(self, user_id: str, agent: str, model: str, usage: Usage) -> None:
         if not self._keep_days:
             return
-        row = f"{_PREFIX}{self._clock.now().date()}\t{user_id}\t{agent}\t{model}\t"
-        added = self._unwritten
-        added[f"{row}calls"] += 1
-        added[f"{row}prompt"] += usage.prompt_tokens
-        added[f"{row}completion"] += usage.completion_tokens
+        row = (self._clock.now().date().isoformat(), user_id, agent, model)
+        fields = self._unwritten.get(row)
+        if fields is None:
+            fields = self._unwritten[row] = Counter()
+        fields["calls"] += 1
+        fields["prompt"] += usage.prompt_tokens
+        fields["completion"] += usage.completion_tokens
         if usage.cost is not None:
-            added[f"{row}{usage.cost.currency}"] += nano(usage.cost)
+            fields[usage.cost.currency] += nano(usage.cost)
 
     async def rows(self, since: date, user_id: str | None = None) -> list[UsageRow]:
         """From a day on, oldest first; of one user, or of all. What other instances have not
@@ -83,14 +88,22 @@ class UsageLedger:
 
     async def write(self) -> None:
         """Raises StoreError: it is tried again later."""
-        added, self._unwritten = self._unwritten, Counter()
+        added, self._unwritten = self._unwritten, {}
         if not added:
             return
         ttl = (self._keep_days + 1) * DAY_SECONDS
         try:
-            await self._store.count([Count(key, n, ttl) for key, n in added.items() if n])
+            await self._store.count(
+                [
+                    Count(_PREFIX + "\t".join((*row, field)), n, ttl)
+                    for row, fields in added.items()
+                    for field, n in fields.items()
+                    if n
+                ]
+            )
         except TealError:
-            self._unwritten += added
+            for row, fields in added.items():
+                self._unwritten.setdefault(row, Counter()).update(fields)
             raise
 
     async def _write_regularly(self) -> None:
@@ -100,9 +113,6 @@ class UsageLedger:
                 await self.write()
             except TealError as error:
                 logger.warning("usage was not written", extra={"error": type(error).__name__})
-
-
-Row = tuple[str, str, str, str]
 
 
 def _by_row(sums: Mapping[str, int]) -> Iterable[tuple[Row, dict[str, int]]]:

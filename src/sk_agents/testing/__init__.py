@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from sk_agents.testing.header_authorizer import HeaderAuthorizer as HeaderAuthorizer
     from sk_agents.testing.predictable import SequentialIds as SequentialIds
     from sk_agents.testing.predictable import SettableClock as SettableClock
+    from sk_agents.testing.recording import Recording as Recording
+    from sk_agents.testing.recording import replay as replay
     from sk_agents.testing.scripted_model import ScriptedModel as ScriptedModel
     from sk_agents.testing.scripted_server import ScriptedModelServer as ScriptedModelServer
     from sk_agents.testing.store_contract import DurableStoreContract as DurableStoreContract
@@ -23,12 +25,14 @@ if TYPE_CHECKING:
 _MODULES = {
     "DurableStoreContract": "store_contract",
     "HeaderAuthorizer": "header_authorizer",
+    "Recording": "recording",
     "ScriptedModel": "scripted_model",
     "ScriptedModelServer": "scripted_server",
     "SequentialIds": "predictable",
     "SettableClock": "predictable",
     "SharedStoreContract": "store_contract",
     "StoreContract": "store_contract",
+    "replay": "recording",
 }
 __all__ = list(_MODULES)
 

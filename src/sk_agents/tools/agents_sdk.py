@@ -21,7 +21,8 @@ from typing import Any
 from sk_agents.config.class_loader import load_object
 from sk_agents.engine.turns import ToolContext, ToolResult
 from sk_agents.exceptions import ConfigurationError, ModuleBroken
-from sk_agents.tools.base_tool import Tool, ToolStream, text_of, tool_spec
+from sk_agents.tools.attachments import Collected, result_of
+from sk_agents.tools.base_tool import Tool, ToolStream, tool_spec
 from sk_agents.tools.declarations import declaration_of
 from sk_agents.tools.json_schema import ArgumentSchema, UnusableSchema
 from sk_agents.tools.mcp.config import McpServer
@@ -223,7 +224,7 @@ class SdkTool(Tool):
             result = self._tool.on_invoke_tool(self._context(text, context), text)
             if inspect.isawaitable(result):
                 result = await result
-        yield ToolResult(_text(result))
+        yield _result(result)
 
     def _context(self, arguments: str, context: ToolContext) -> Any:
         """The SDK's own kind where its author's file has imported it; `context.context` is ours."""
@@ -282,13 +283,43 @@ def _failing_openly(tool: Any) -> Any:
     return own
 
 
-def _text(result: Any) -> str:
-    """The SDK's text outputs as their text, one or several; everything else as any tool's."""
+def _result(result: Any) -> ToolResult:
+    """The SDK's texts, images and files, one or several; everything else as any tool's."""
     several = result if isinstance(result, list | tuple) and result else [result]
-    texts = [_field(one, "text") for one in several if _field(one, "type") == "text"]
-    if len(texts) == len(several) and all(isinstance(text, str) for text in texts):
-        return "\n".join(texts)
-    return text_of(result)
+    found = Collected()
+    for one in several:
+        text = _output(one, found)
+        if text is None:
+            return result_of(result)
+        found.texts.append(text)
+    return found.result()
+
+
+def _output(one: Any, found: Collected) -> str | None:
+    """An output of the SDK as text; `None` if it is none."""
+
+    def text_field(name: str) -> str | None:
+        value = _field(one, name)
+        return value if isinstance(value, str) and value else None
+
+    match _field(one, "type"):
+        case "text":
+            text = _field(one, "text")
+            return text if isinstance(text, str) else None
+        case "image":
+            if (address := text_field("image_url")) is not None:
+                return found.add_address(address, None, None)
+        case "file":
+            name = text_field("filename")
+            if (data := text_field("file_data")) is not None:
+                is_uri = data.startswith("data:")
+                return (found.add_address if is_uri else found.add_base64)(data, None, name)
+            if (address := text_field("file_url")) is not None:
+                return found.add_link(address, None, name)
+        case _:
+            return None
+    file_id = text_field("file_id")
+    return f"[file {file_id}, kept by OpenAI]" if file_id is not None else None
 
 
 def _field(one: Any, name: str) -> Any:

@@ -18,7 +18,8 @@ from typing import Any, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sk_agents.config.class_loader import load_class
-from sk_agents.config.settings import Settings, environment, variable
+from sk_agents.config.public_names import app_config
+from sk_agents.config.settings import Settings, variable
 from sk_agents.exceptions import ClassUnusable, ConfigurationError
 from sk_agents.tools.operator_config import StrictModel, parsed_json, problems_of
 
@@ -157,10 +158,7 @@ def configured_catalog(settings: Settings) -> ToolRules | None:
 
 def _built(found: type[PluginCatalog], settings: Settings) -> PluginCatalog:
     """Classes of the public project take their configuration and ask it by `get(variable)`."""
-    paths = [settings.service_config] if settings.service_config is not None else []
-    known = environment(paths)
-    if settings.plugin_catalog_file is not None:
-        known[variable("plugin_catalog_file")] = str(settings.plugin_catalog_file)
+    known = app_config(settings)
     parameters = inspect.signature(found).parameters
     build: Any = found
     if "app_config" in parameters:

@@ -15,9 +15,10 @@ from typing import Any
 
 from sk_agents.config.class_loader import load_class
 from sk_agents.config.settings import Settings
-from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
+from sk_agents.engine.turns import ToolChunk, ToolContext
 from sk_agents.exceptions import ConfigurationError, ToolError
 from sk_agents.ska_types import BasePlugin, ExtraDataCollector
+from sk_agents.tools.attachments import result_of
 from sk_agents.tools.base_tool import Tool, ToolStream, text_of, tool_spec
 from sk_agents.tools.declarations import (
     declaration_of,
@@ -86,12 +87,12 @@ class PluginMethodTool(Tool):
                     async for piece in stream:
                         pieces.append(piece)
                         yield ToolChunk(piece)
-                content = "".join(pieces)
+                returned: Any = "".join(pieces)
             else:
                 result = await self._threads.run(call) if self._blocks else call()
-                content = text_of(await result if inspect.isawaitable(result) else result)
+                returned = await result if inspect.isawaitable(result) else result
         extra_data = collector.get_extra_data()
-        yield ToolResult(content, extra_data.model_dump() if extra_data else None)
+        yield result_of(returned, extra_data.model_dump() if extra_data else None)
 
 
 async def _bounded(stream: AsyncGenerator[Any]) -> AsyncGenerator[str]:

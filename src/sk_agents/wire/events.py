@@ -207,11 +207,26 @@ class ToolCallEvent(_Unaddressed):
     grant_id: Annotated[str | None, SOMETIMES, Field(exclude_if=lambda grant: grant is None)] = None
 
 
+class AttachmentView(WireModel):
+    """What a tool returned beside its text. It is read at
+    `/chats/{chat_id}/interactions/{interaction_id}/attachments/{call_id}/{number}`, where `number`
+    is its place among those of its result, from 0. A `link` leads elsewhere instead, and is not
+    fetched by the server."""
+
+    media_type: str
+    size: int = 0
+    name: str | None = None
+    link: Annotated[str | None, SOMETIMES, Field(exclude_if=lambda link: link is None)] = None
+
+
 class ToolResultEvent(_Unaddressed):
     type: Literal[EventType.TOOL_RESULT] = EventType.TOOL_RESULT
     id: str
     tool_name: str
     tool_output: str
+    attachments: Annotated[
+        tuple[AttachmentView, ...] | None, SOMETIMES, Field(exclude_if=lambda some: not some)
+    ] = None
 
 
 CutReason = Literal["length", "content_filter"]

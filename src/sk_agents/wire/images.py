@@ -43,6 +43,17 @@ def checked_image(uri: str) -> str:
     return uri
 
 
+def picture_type(data: bytes) -> str | None:
+    """The media type of a picture, by its first bytes; `None` if it is none of those we know."""
+    for media_type, size_of in _SIZES.items():
+        try:
+            size_of(data)
+        except (ValueError, IndexError, struct.error):
+            continue
+        return media_type
+    return None
+
+
 def _decoded(text: str) -> bytes:
     if len(text) > MAX_IMAGE_BYTES * 4 // 3 + 4:
         raise ValueError(f"must have at most {MAX_IMAGE_BYTES} bytes")

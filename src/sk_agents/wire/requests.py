@@ -130,3 +130,24 @@ class NewShare(RequestBody):
 
 class BranchChoice(RequestBody):
     interaction_id: Annotated[str, Field(min_length=1, max_length=128)]
+
+
+McpServerName = Annotated[str, Field(min_length=1, max_length=40)]
+MAX_ARGUMENTS = 64
+
+
+class FillPrompt(RequestBody):
+    """A prompt of an MCP server that the agent uses, and what goes into it."""
+
+    server: McpServerName
+    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
+    arguments: Annotated[dict[str, str], Field(max_length=MAX_ARGUMENTS)] = {}
+    agent: AgentName | None = None
+
+
+class ReadResource(RequestBody):
+    """A resource of an MCP server that the agent uses."""
+
+    server: McpServerName
+    uri: Annotated[str, Field(min_length=1, max_length=2048)]
+    agent: AgentName | None = None

@@ -119,6 +119,12 @@ class InteractionView(Interaction):
     """Those that wait for a decision."""
 
 
+class FoundInteraction(InteractionView):
+    """An interaction that was asked for by its id alone, and the chat it is in."""
+
+    chat_id: str
+
+
 class StoredChat(WireModel):
     """A chat as an `InteractionStore` keeps it."""
 
@@ -279,6 +285,76 @@ class AgentList(WireModel):
     agents: list[AgentView]
 
 
+class UnavailableServer(WireModel):
+    """An MCP server that could not be asked."""
+
+    server: str
+    reason: str
+
+
+class PromptArgument(WireModel):
+    name: str
+    description: str | None = None
+    required: bool = False
+
+
+class PromptView(WireModel):
+    """A prompt that an MCP server offers; `arguments` are filled in by the user."""
+
+    server: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    arguments: list[PromptArgument] = []
+
+
+class PromptList(WireModel):
+    prompts: list[PromptView]
+    unavailable: list[UnavailableServer] = []
+
+
+class FilledPrompt(WireModel):
+    """A prompt as it can be sent: `user_message` and `items` of a message."""
+
+    user_message: str
+    items: list[ItemView] = []
+
+
+class ResourceView(WireModel):
+    """Something to read that an MCP server offers."""
+
+    server: str
+    uri: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+
+
+class ResourceTemplateView(WireModel):
+    """Addresses of further resources: the parts in braces are filled in by the user."""
+
+    server: str
+    uri_template: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+
+
+class ResourceList(WireModel):
+    resources: list[ResourceView]
+    templates: list[ResourceTemplateView]
+    unavailable: list[UnavailableServer] = []
+
+
+class ResourceItems(WireModel):
+    """What a resource holds, as `items` of a message."""
+
+    items: list[ItemView]
+
+
 class SignInView(WireModel):
     """How a caller gets what this server wants in `Authorization`: nothing, an access key, a token
     that is brought along, or an access token of an OpenID Connect issuer.
@@ -326,6 +402,54 @@ class Cancelling(WireModel):
     status: Literal["cancelling"] = "cancelling"
     interaction_id: str
     message: str = "Interaction will stop at next checkpoint"
+
+
+class AuditEntry(WireModel):
+    """One thing that was asked for, decided, begun or ended. Of contents it has digests only.
+
+    `log` is the thread, or `server` for what happened at the server; `seq` the place in it. `who`
+    is the person who did it, in the `role` by which they could; `by` is what did it where that was
+    no person. `digest` is of what was allowed, of a result, or the thread's chain.
+    """
+
+    at: str
+    log: str
+    seq: int
+    what: str
+    user_id: str | None = None
+    agent: str | None = None
+    run_id: str | None = None
+    call_id: str | None = None
+    tool: str | None = None
+    by: str | None = None
+    who: str | None = None
+    who_name: str | None = None
+    role: str | None = None
+    outcome: str | None = None
+    subject: str | None = None
+    digest: str | None = None
+    details: dict[str, Any] = {}
+
+
+class AuditReport(WireModel):
+    """Newest first. `is_cut` says that there are more than were asked for."""
+
+    since: str | None
+    entries: list[AuditEntry]
+    is_cut: bool = False
+
+
+class Checkpoint(WireModel):
+    """A signed statement of how far the server's log had come: its first `next_seq` - 1 events
+    have the digest in `chain`. `incarnation` names the log, `key_id` the key that signed."""
+
+    format: Literal[1] = 1
+    at: str
+    incarnation: str
+    next_seq: int
+    chain: str
+    key_id: str = ""
+    signature: str = ""
 
 
 class UsageRow(WireModel):

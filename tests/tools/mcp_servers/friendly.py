@@ -1,21 +1,31 @@
 """A well-behaved MCP server with a tool for each thing a tool can do: a program of its own."""
 
 import asyncio
+import base64
 import os
 import socket
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import uvicorn
+from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.elicitation import ElicitationResult
 from mcp.server.mcpserver import Context, Elicit, Resolve
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.prompts import Prompt
+from mcp.server.mcpserver.prompts.base import AssistantMessage, Message, UserMessage
+from mcp.server.mcpserver.resources import TextResource
 from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
     EmbeddedResource,
     ImageContent,
+    LoggingLevel,
     ResourceLink,
+    ResourceListChangedNotification,
     TextContent,
     TextResourceContents,
     ToolAnnotations,
@@ -24,6 +34,9 @@ from mcp_types import (
 from pydantic import BaseModel
 
 FOLDER = Path(sys.argv[1])
+DOT = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 
 server: MCPServer[Any] = MCPServer("friendly", log_level="ERROR")
 
@@ -73,6 +86,25 @@ async def parts() -> list[TextContent | ImageContent | EmbeddedResource | Resour
     ]
 
 
+PICTURE = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + b"\0\0\0\x01" * 2 + b"a picture of one pixel"
+
+
+@server.tool()
+async def media() -> list[ImageContent | AudioContent | EmbeddedResource]:
+    """A picture, a sound and a file."""
+    data = base64.b64encode(PICTURE).decode()
+    return [
+        ImageContent(type="image", data=data, mime_type="image/png"),
+        AudioContent(type="audio", data="AAAA", mime_type="audio/wav"),
+        EmbeddedResource(
+            type="resource",
+            resource=BlobResourceContents(
+                uri="file:///plots/a.png", mime_type="image/png", blob=data
+            ),
+        ),
+    ]
+
+
 @server.tool()
 async def count(ctx: Context, to: int) -> str:
     """Count and tell how far."""
@@ -91,6 +123,13 @@ async def greet(answer: Annotated[ElicitationResult[Name], Resolve(asked_name)])
     if answer.action != "accept":
         return f"no name: {answer.action}"
     return f"hello {answer.data.name}"
+
+
+@server.tool()
+async def visit(ctx: Context, url: str) -> str:
+    """Have the user open a page."""
+    answer = await ctx.elicit_url("Sign the contract.", url, "page-1")
+    return answer.action
 
 
 @server.tool()
@@ -140,6 +179,65 @@ async def learn(ctx: Context, name: str) -> str:
     else:
         await ctx.session.send_notification(ToolListChangedNotification())
     return "learned"
+
+
+@server.tool()
+async def where(ctx: Context) -> list[str]:
+    """The folders that the client says may be worked in."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            found = await ctx.session.list_roots()
+    except MCPError as error:
+        return [f"refused: {error.message}"]
+    return [str(root.uri) for root in found.roots]
+
+
+@server.tool()
+async def say(ctx: Context, text: str, level: LoggingLevel = "warning") -> str:
+    """Write to the client's log."""
+    with warnings.catch_warnings(action="ignore"):
+        await ctx.log(level, text)
+    return "said"
+
+
+@server.tool()
+async def publish(ctx: Context, name: str) -> str:
+    """Have one more resource and one more prompt from now on."""
+    server.add_resource(TextResource(uri=f"note://{name}", name=name, text=name))
+    server.add_prompt(Prompt.from_function(lambda: name, name=name))
+    if ctx.protocol_version == "2026-07-28":
+        await ctx.notify_resources_changed()
+    else:
+        await ctx.session.send_notification(ResourceListChangedNotification())
+    return "published"
+
+
+@server.resource("note://first", title="The first note", mime_type="text/plain")
+def first_note() -> str:
+    """What was noted first."""
+    return "buy milk"
+
+
+@server.resource("picture://dot", mime_type="image/png")
+def dot() -> bytes:
+    return DOT
+
+
+@server.resource("note://{day}/{number}")
+def daily_note(day: str, number: str) -> str:
+    """A note by its day and number."""
+    return f"note {number} of {day}"
+
+
+@server.prompt(title="Review some code")
+def review(code: str, tone: str = "kind") -> str:
+    """Have code looked at."""
+    return f"Review this in a {tone} way:\n{code}"
+
+
+@server.prompt()
+def talk() -> list[Message]:
+    return [UserMessage("Hello!"), AssistantMessage("Hi, what is it?"), UserMessage("Nothing.")]
 
 
 @server.tool()

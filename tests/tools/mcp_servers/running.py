@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sk_agents.tools.builtin.workspace import Workspaces
 from sk_agents.tools.mcp.pins import Pins
 from sk_agents.tools.mcp.servers import McpServers
 from sk_agents.tools.toolbox import AgentToolbox
@@ -91,12 +92,21 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    folder: Path, *entries: dict[str, Any], start_seconds: float = BOUND, **options: Any
+    folder: Path,
+    *entries: dict[str, Any],
+    start_seconds: float = BOUND,
+    workspaces: Workspaces | None = None,
+    **options: Any,
 ) -> AsyncIterator[Running]:
     """One agent with these servers, once it is known whether they could be reached."""
     pins = Pins(folder / "pins.json")
     servers = McpServers(pins, start_seconds=start_seconds, **options)
-    source = servers.source(entries, agent_file=folder / "config.yaml", field="mcp_servers")
+    source = servers.source(
+        entries,
+        agent_file=folder / "config.yaml",
+        field="mcp_servers",
+        workspaces=workspaces,
+    )
     box = AgentToolbox(source)
     async with servers:
         yield Running(servers, box, folder)

@@ -127,6 +127,10 @@ export const regenerate = (
 export const decide = (chat: string, id: string, body: NamedDecision, key: string) =>
   ask<Processed>(interaction(chat, id, "approve"), { method: "POST", body, key });
 
+/** The bytes of what a tool returned beside its text. */
+export const attachment = (chat: string, id: string, call: string, number: number) =>
+  send(interaction(chat, id, "attachments", call, String(number)));
+
 export const cancel = (chat: string, id: string) =>
   ask<Cancelling>(interaction(chat, id, "cancel"), { method: "POST" });
 

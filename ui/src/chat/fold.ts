@@ -73,6 +73,7 @@ export function folded(run: Run, frame: RunFrame): Run {
           phase: "done",
           preview: NO_TEXT,
           output: frame.tool_output,
+          attachments: frame.attachments ?? [],
           approval: null,
         }),
         () => newCall(frame.id, frame.tool_name, "{}"),

@@ -2,6 +2,7 @@
 import type {
   AnswerEvent,
   ApprovalView,
+  AttachmentView,
   CostView,
   DecisionView,
   ErrorView,
@@ -55,6 +56,8 @@ export interface CallStep {
   /** Its output while it runs; only the result is kept. */
   preview: PartialText;
   output: string | null;
+  /** What it returned beside its text. */
+  attachments: AttachmentView[];
   approval: ApprovalRequest | null;
   verdict: Verdict | null;
   /** A standing approval has allowed it. */
@@ -205,6 +208,7 @@ export function newCall(id: string, tool: string, input: string, isGranted = fal
     phase: "running",
     preview: NO_TEXT,
     output: null,
+    attachments: [],
     approval: null,
     verdict: null,
     isGranted,
@@ -220,7 +224,12 @@ function stepsOf(view: InteractionView): Step[] {
       const at = steps.findIndex((step) => step.kind === "call" && step.id === event.id);
       const call = steps[at];
       if (call?.kind === "call") {
-        steps[at] = { ...call, phase: "done", output: event.tool_output };
+        steps[at] = {
+          ...call,
+          phase: "done",
+          output: event.tool_output,
+          attachments: event.attachments ?? [],
+        };
       }
     } else if (event.type === "THINKING") {
       steps.push(thoughtOf(event));

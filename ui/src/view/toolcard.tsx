@@ -7,6 +7,7 @@ import { toolOf, toolTitle } from "../page/openchat";
 import { duration } from "../text/time";
 import { Approval } from "./approval";
 import { Arguments } from "./arguments";
+import { Attachments } from "./attachments";
 import { Icon } from "./icon";
 import { LongText } from "./longtext";
 import { Risk } from "./risk";
@@ -61,6 +62,9 @@ export function ToolCard({ chat, run, call }: ToolCardProps) {
           (shows || null) && <Content call={call} />
         )}
       </div>
+      {call.attachments.length > 0 && (
+        <Attachments chat={chat} run={run.id} call={call.id} attachments={call.attachments} />
+      )}
     </article>
   );
 }

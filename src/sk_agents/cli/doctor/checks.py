@@ -24,7 +24,9 @@ from sk_agents.cli.doctor.remote_checks import (
 from sk_agents.cli.options import Exit, ServerAccess
 from sk_agents.cli.serve import served_agents
 from sk_agents.cli.server_connection import silence_client_log
-from sk_agents.config.settings import Settings, load_settings
+from sk_agents.config.agent_file import configured_paths
+from sk_agents.config.foreign_variables import foreign_variables
+from sk_agents.config.settings import Settings, environment, export_environment, load_settings
 from sk_agents.config.store_url import store_url, without_secrets
 from sk_agents.exceptions import ConfigurationError, StoreError
 from sk_agents.http.caller import check_bind_address
@@ -82,6 +84,9 @@ def run_checks(
 async def _local_checks(
     config: Sequence[Path], settings: Settings, model_timeout: float | None
 ) -> AsyncIterator[Finding]:
+    export_environment(config or configured_paths(settings.service_config))
+    for found in foreign_variables(environment(config)):
+        yield Finding("variables", "fail" if found.stops else "warn", found.name, found.advice)
     yield _check_authorizer(settings)
     async for finding in _issuer_checks(settings, is_tried=model_timeout is not None):
         yield finding

@@ -23,6 +23,7 @@ from sk_agents.engine.models import (
     APPROVAL_CHANGES,
     CALL_CHANGES,
     ApprovalState,
+    Attachment,
     Audience,
     CallState,
     DecidedBy,
@@ -134,6 +135,7 @@ class Call:
     started: ToolStarted | None = None
     finished: ToolFinished | None = None
     late_result: str | None = None
+    late_attachments: tuple[Attachment, ...] | None = None
     approval: Approval | None = None
     edited: dict[str, Any] | None = None
     """The reviewer's version of the arguments."""
@@ -228,7 +230,8 @@ def apply_to_calls(calls: dict[str, Call], event: Event) -> None:
         case ToolOutcomeUnknown():
             _known(calls, event.call_id).move(CallState.UNKNOWN)
         case LateResult():
-            _known(calls, event.call_id).late_result = event.result
+            call = _known(calls, event.call_id)
+            call.late_result, call.late_attachments = event.result, event.attachments
         case _:
             raise StateCorrupt(f"{event.type} has no place in a run")
 

@@ -14,13 +14,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal
 
 from pydantic_core import to_json
 
+from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.calls.call import Approval, Call
 from sk_agents.engine.calls.steps import declined, digest_of
 from sk_agents.engine.events import (
@@ -35,15 +37,16 @@ from sk_agents.engine.log.commits import Pending
 from sk_agents.engine.models import (
     ApprovalKind,
     ApprovalState,
+    Attachment,
     CallState,
     Effect,
     Review,
     ToolCall,
 )
-from sk_agents.engine.run.redacting import redacted_shown
+from sk_agents.engine.run.redacting import redacted_attachment, redacted_shown
 from sk_agents.engine.run.run_context import RunContext
 from sk_agents.engine.services import STORE_TROUBLE, Services
-from sk_agents.engine.turns import Question, ToolChunk, ToolContext, ToolResult, ToolSpec
+from sk_agents.engine.turns import Question, ToolChunk, ToolContext, ToolResult, ToolSpec, printable
 from sk_agents.exceptions import Conflict, NotFound, StateCorrupt, ToolError, ToolInterrupted
 
 logger = logging.getLogger(__name__)
@@ -53,6 +56,9 @@ NO_RESULT = "The tool ended without a result (code tool_no_result)."
 # How long a cancelled tool may take to end before it is left behind.
 PARTING_SECONDS = 1.0
 MAX_EXTRA = 64 * 1024
+# Of one result.
+MAX_ATTACHMENTS = 32
+MAX_NAME = 256
 # How often a harmless tool is started that breaks off each time.
 MAX_ATTEMPTS = 2
 # An answer given to another instance is looked for this often.
@@ -95,14 +101,18 @@ async def execute(
         outcome, result = "error", ToolResult(text)
     redaction = context.agent.redaction
     text, extra_data = printable(result.content), _plain(result.extra_data)
+    attachments, left_out = _kept(result.attachments, context.agent.limits)
     if redaction is not None:
         # Before it is cut: the rest of a secret would not be known as one.
         text, extra_data = redaction.text(text), redaction.value(extra_data)
+        attachments = tuple(redacted_attachment(redaction, one) for one in attachments)
     text, full_size = _capped(text, context.agent.limits.tool_result_bytes)
     if wanted.arguments != call.proposal.arguments:
         changed = wanted.arguments if redaction is None else redaction.value(wanted.arguments)
         shown = canonical_json(changed).decode()
         text = f"[The reviewer changed the arguments to {shown} before this ran.]\n{text}"
+    if left_out:
+        text += f"\n[{left_out} of its attachments were too large and are not kept]"
     return ToolFinished(
         run_id=context.run_id,
         call_id=wanted.id,
@@ -111,6 +121,7 @@ async def execute(
         full_size=full_size,
         usage=result.usage,
         extra_data=extra_data,
+        attachments=attachments or None,
     )
 
 
@@ -207,15 +218,6 @@ def approval_request(
     )
 
 
-def printable(text: str) -> str:
-    """Half of a surrogate pair cannot be stored or sent; it becomes the replacement character."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
-    return text
-
-
 def _capped(text: str, limit: int) -> tuple[str, int | None]:
     encoded = text.encode()
     if len(encoded) <= limit:
@@ -223,6 +225,20 @@ def _capped(text: str, limit: int) -> tuple[str, int | None]:
     kept = encoded[:limit].decode(errors="ignore")
     note = f"\n[cut: the first {limit} of {len(encoded)} bytes are shown]"
     return kept + note, len(encoded)
+
+
+def _kept(
+    attachments: Sequence[Attachment], limits: RunLimits
+) -> tuple[tuple[Attachment, ...], int]:
+    """Those that fit, in their order, and how many do not."""
+    kept: list[Attachment] = []
+    left = limits.tool_attachment_bytes
+    for attachment in attachments:
+        if len(attachment.uri) <= left and len(kept) < MAX_ATTACHMENTS:
+            left -= len(attachment.uri)
+            name = printable(attachment.name)[:MAX_NAME] if attachment.name else None
+            kept.append(replace(attachment, name=name))
+    return tuple(kept), len(attachments) - len(kept)
 
 
 def _plain(data: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -335,7 +351,12 @@ async def _attached(services: Services, thread_id: str, finished: ToolFinished) 
         return True
     if call.state is not CallState.UNKNOWN or not call.waits or call.approval is None:
         return False
-    late = LateResult(run_id=finished.run_id, call_id=finished.call_id, result=finished.result)
+    late = LateResult(
+        run_id=finished.run_id,
+        call_id=finished.call_id,
+        result=finished.result,
+        attachments=finished.attachments,
+    )
     guard = Pending(call.approval.request.approval_id, next_seq=known.state.next_seq)
     await services.commit(known, guard, late)
     return True

@@ -12,7 +12,6 @@ from sk_agents.engine.calls.execution import (
     approval_request,
     attach_late_result,
     execute,
-    printable,
 )
 from sk_agents.engine.calls.proposals import Room, proposals
 from sk_agents.engine.events import (
@@ -30,7 +29,7 @@ from sk_agents.engine.run.redacting import redacted_shown
 from sk_agents.engine.run.rounds import Reply
 from sk_agents.engine.run.run_context import RunContext
 from sk_agents.engine.services import patiently
-from sk_agents.engine.turns import ToolContext, ToolSpec
+from sk_agents.engine.turns import ToolContext, ToolSpec, printable
 from sk_agents.exceptions import LeaseLost, SequenceConflict
 
 # How long a preview may keep its question waiting, and how much of it is shown.
@@ -254,9 +253,14 @@ class CallRunner:
                 if call.state is not CallState.UNKNOWN:
                     yield ToolOutcomeUnknown(run_id=run_id, call_id=call_id, reason=reason)
                 yield self._asked(call, "outcome_unknown", spec)
-            case steps.Finish(outcome, by, text):
+            case steps.Finish(outcome, by, text, attachments):
                 yield ToolFinished(
-                    run_id=run_id, call_id=call_id, outcome=outcome, by=by, result=text
+                    run_id=run_id,
+                    call_id=call_id,
+                    outcome=outcome,
+                    by=by,
+                    result=text,
+                    attachments=attachments,
                 )
             case steps.Wait() | steps.HandOver():
                 pass

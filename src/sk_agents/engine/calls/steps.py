@@ -12,6 +12,7 @@ from sk_agents.engine.log.canonical import approval_digest, digest
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import (
     ApprovalState,
+    Attachment,
     CallState,
     DecidedBy,
     Effect,
@@ -64,6 +65,7 @@ class Finish:
     outcome: Literal["ok", "error", "refused"]
     by: DecidedBy | None
     text: str
+    attachments: tuple[Attachment, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,5 +287,5 @@ def _after_unknown(case: Case) -> Step:
         return _approved(case, approval, call.started.attempt + 1 if call.started else 2)
     if choice == "done":
         text = call.late_result or "Done: the user confirmed that it took effect."
-        return Finish("ok", "human", text)
+        return Finish("ok", "human", text, call.late_attachments)
     return Finish("error", "human", "Its outcome is not known and the user gave up on it.")

@@ -30,6 +30,7 @@ from sk_agents.engine.events import (
     ToolStarted,
     numbered,
 )
+from sk_agents.engine.log.chain import extended
 from sk_agents.engine.log.state import merge_metadata
 from sk_agents.engine.models import (
     STATUS_AFTER,
@@ -187,11 +188,14 @@ def admit(
     leased: bool,
     approval: Entry | None,
     now: datetime,
+    body: bytes | None = None,
 ) -> Admission:
     """Check the guard and derive everything the commit changes.
 
     `leased` says whether `head.owner` is a live owner and counts only if
     `commit.needs_lease_state`; `approval` is the index row that a `Pending` guard names, if any.
+    `body` is the commit's record as a store keeps it before encryption: the head's chain covers
+    it. A store that keeps no such bytes has no chain.
 
     Raises:
         ThreadExists, ThreadNotFound, SequenceConflict, LeaseHeld, LeaseLost, ApprovalNotFound,
@@ -201,7 +205,11 @@ def admit(
     events = tuple(
         [numbered(event, seq, now) for seq, event in enumerate(commit.events, head.next_seq)]
     )
-    thread = _advanced(head, commit, events, leased=leased, now=now)
+    chain = head.chain
+    if events:
+        place = (head.next_seq, commit.commit_id)
+        chain = extended(head, chain, *place, body) if body is not None else ""
+    thread = _advanced(head, commit, events, chain, leased=leased, now=now)
     return Admission(thread, events, tuple(entries_of(thread, events)))
 
 
@@ -299,7 +307,13 @@ def _fresh(commit: Commit, new: NewThread, now: datetime) -> Thread:
 
 
 def _advanced(
-    head: Thread, commit: Commit, events: Sequence[Event], *, leased: bool, now: datetime
+    head: Thread,
+    commit: Commit,
+    events: Sequence[Event],
+    chain: str,
+    *,
+    leased: bool,
+    now: datetime,
 ) -> Thread:
     """The head is a fold too, of just those events that move it."""
     status, active, tip, queued = head.status, head.active_run, head.head_run, head.queued
@@ -338,18 +352,30 @@ def _advanced(
         status, runnable = ThreadStatus.WAITING, False
     elif epoch > head.epoch and owner is not None and active is not None:
         status = ThreadStatus.RUNNING
-    return head._replace(
-        owner=owner,
-        epoch=epoch,
-        status=status,
-        active_run=active,
-        head_run=tip,
-        queued=queued,
-        runnable=runnable,
-        recoveries=recoveries,
-        metadata=metadata,
-        next_seq=head.next_seq + len(events),
-        updated_at=now,
+    # Not by `_replace`, which takes three times as long: this is in every commit.
+    return Thread(
+        head.thread_id,
+        head.user_id,
+        head.session_id,
+        head.wire_id,
+        head.surface,
+        head.agent,
+        status,
+        runnable,
+        epoch,
+        owner,
+        head.next_seq + len(events),
+        active,
+        tip,
+        queued,
+        recoveries,
+        metadata,
+        head.created_at,
+        now,
+        head.expires_at,
+        head.incarnation,
+        chain,
+        head.version,
     )
 
 

@@ -209,6 +209,8 @@ class Watch:
     async def _look(self) -> Sequence[Item]:
         services, position, run_id = self._services, self._position, self._run_id
         events = None if self._must_look else self._remembered()
+        if self._must_look and self._has_looked and not await self._has_changed():
+            events = ()
         if events is None:
             events = await services.store.events_after(
                 self._thread_id,
@@ -262,6 +264,15 @@ class Watch:
         if run is None:
             raise RunNotFound(run_id=run_id)
         return run.phase in TERMINAL and known.state.next_seq == last + 1
+
+    async def _has_changed(self) -> bool:
+        """Whether the store has something for this reader, be it an error."""
+        head, position = await self._services.head_poll.head(self._thread_id), self._position
+        return (
+            head is None
+            or head.incarnation != position.incarnation
+            or head.next_seq != position.last + 1
+        )
 
     def _remembered(self) -> Sequence[Event] | None:
         """New events from memory; `None` if the store has to be asked."""

@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from itertools import chain, groupby, islice
 from typing import overload
 
-from sk_agents.engine.calls.call import proposed_call
+from sk_agents.engine.calls.call import Call, proposed_call
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import TERMINAL, Message, Part, RunStatus, UserInput
 
 CUT_SHORT = "[cut short: the user cancelled this answer]"
+# Models count a picture by its pixels: about 1,100 tokens, however many bytes it has.
+IMAGE_SIZE = 4 * 1_100
 SUMMARY = "Summary of the conversation so far:\n"
 
 
@@ -146,7 +148,7 @@ def rough_tokens(message: Message) -> int:
     if not message.content.isascii():
         size = len(message.content.encode(errors="replace"))
     for part in message.parts:
-        size += len(part.content)
+        size += IMAGE_SIZE if part.kind == "image" else len(part.content)
     for call in message.tool_calls:
         size += len(repr(call.arguments)) + len(call.name)
     return message.keep_tokens(8 + size // 4)
@@ -203,5 +205,19 @@ def _new_rounds(run: Run) -> Iterator[Message]:
             reasoning_state=None if run.phase in TERMINAL else calls[0].proposal.reasoning_state,
         )
         for call in calls:
-            result = call.finished.result if call.finished is not None else ""
-            yield Message(role="tool", content=result, tool_call_id=call.proposal.call_id)
+            yield _result_message(call)
+
+
+def _result_message(call: Call) -> Message:
+    """Its pictures are beside the text: a client sends them if its model can see."""
+    finished = call.finished
+    return Message(
+        role="tool",
+        content=finished.result if finished is not None else "",
+        parts=tuple(
+            Part(kind="image", content=attachment.uri, name=attachment.name)
+            for attachment in (finished.attachments if finished is not None else None) or ()
+            if attachment.is_picture
+        ),
+        tool_call_id=call.proposal.call_id,
+    )

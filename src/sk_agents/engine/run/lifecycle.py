@@ -274,6 +274,7 @@ def sealed(run: Run, by: SealedBy) -> Iterator[Event]:
             outcome="sealed",
             by=by,
             result=_seal(call, by),
+            attachments=call.late_attachments,
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from sk_agents.engine.commands import EditRun, StartRun
-from sk_agents.engine.models import NewThread, Part, UserInput
+from sk_agents.engine.models import Attachment, NewThread, Part, UserInput
 from sk_agents.engine.ports import Redaction
 
 TITLE = "title"
@@ -44,6 +44,13 @@ def redacted_shown(redaction: Redaction | None, shown: Mapping[str, Any]) -> dic
         return dict(shown)
     hidden: dict[str, Any] = redaction.value(shown)
     return hidden if hidden == dict(shown) else {**hidden, "redacted": True}
+
+
+def redacted_attachment(redaction: Redaction, attachment: Attachment) -> Attachment:
+    """Its bytes stay as they are; its name, and where a link leads, are texts."""
+    name = redaction.text(attachment.name) if attachment.name is not None else None
+    uri = redaction.text(attachment.uri) if attachment.is_link else attachment.uri
+    return replace(attachment, name=name, uri=uri)
 
 
 def _part(redaction: Redaction, part: Part) -> Part:

@@ -24,6 +24,7 @@ from sk_agents.engine.turns import (
     ReplyLimits,
     TextDelta,
     TurnFinished,
+    printable,
 )
 from sk_agents.exceptions import (
     ContextTooLong,
@@ -69,6 +70,7 @@ class Reply:
 
     def take_call(self, call: CallRequested) -> None:
         """Raises ReplyTooLarge."""
+        call = CallRequested(*map(printable, (call.provider_id, call.name, call.arguments)))
         if len(self.calls) >= self.limits.calls:
             raise ReplyTooLarge(f"The model asks for more than {self.limits.calls} calls at once.")
         self.argument_bytes += _bytes(call.arguments)
@@ -245,12 +247,14 @@ class ModelRound:
                         self._say(reply, kind(stream.end()))
                     price = self._context.agent.price
                     reply.usage = price.applied(piece.usage) if price else piece.usage
-                    reply.finish_reason = piece.finish_reason
+                    reply.finish_reason = printable(piece.finish_reason)
                     return True
         return False
 
     def _say(self, reply: Reply, piece: TextDelta | ReasoningDelta) -> None:
         if piece.content:
+            if not piece.content.isascii():
+                piece = type(piece)(printable(piece.content))
             reply.take(piece)
             kind: Literal["answer", "thinking"]
             kind = "answer" if isinstance(piece, TextDelta) else "thinking"

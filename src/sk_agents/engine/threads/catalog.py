@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from sk_agents.engine.calls import reviews
 from sk_agents.engine.calls.call import Approval, Call
-from sk_agents.engine.events import BranchChanged, Event, GrantChanged, ThreadChanged
+from sk_agents.engine.events import BranchChanged, Event, GrantChanged, Noted, ThreadChanged
 from sk_agents.engine.log.commits import Absent, Commit, Committed, Unchanged
 from sk_agents.engine.log.state import Run, ThreadState, fold
 from sk_agents.engine.models import (
@@ -120,6 +120,17 @@ class ThreadCatalog:
         """
         # A long past takes a while to look at, and is not kept in memory until it is asked for.
         past = await asyncio.to_thread(_whole_past, events)
+        # What they say of calls happened elsewhere, if it did.
+        await self._services.audit.note(
+            Noted(
+                what="importing",
+                who=new.user_id,
+                subject=thread_id,
+                user_id=new.user_id,
+                agent=new.agent or None,
+                details={"events": len(past)},
+            )
+        )
         return (await self._made(thread_id, new, past)).thread
 
     async def label(self, thread_id: str, user_id: str, metadata: Mapping[str, Any]) -> Thread:
@@ -154,6 +165,7 @@ class ThreadCatalog:
                 if run_id is not None:
                     await stop(run_id)
             known = await self._owned(thread_id, user_id)
+            await self._services.audit.deleting(known.head, who=user_id, reason="asked for")
             try:
                 await self._services.store.delete(
                     thread_id, next_seq=known.state.next_seq, incarnation=known.incarnation

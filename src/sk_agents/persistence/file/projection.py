@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sk_agents.engine.log.state import ThreadState
-from sk_agents.engine.models import Thread
+from sk_agents.engine.models import SERVER_LOG, Thread
 from sk_agents.exceptions import StateCorrupt
 from sk_agents.interactions import interaction_of
 from sk_agents.persistence.cache import ByteBoundedCache
@@ -61,6 +61,8 @@ class FileProjection:
 
     def show(self, log: FileLog) -> None:
         """Bring the files up to the log. The log is durable: a failure is logged once."""
+        if log.thread_id.startswith(SERVER_LOG):
+            return  # no chat, and as long as the server is old
         try:
             self._show(log)
             self._behind.discard(log.thread_id)

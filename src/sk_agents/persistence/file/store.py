@@ -292,7 +292,7 @@ class FileStore:
 
     def _create(self, commit: Commit, body: bytes, now: datetime) -> Committed | None:
         """None if there is such a log already."""
-        admission = admit(commit, None, leased=False, approval=None, now=now)
+        admission = admit(commit, None, leased=False, approval=None, now=now, body=body)
         head = self._logs.create(commit.commit_id, admission.thread, admission.entries, body)
         if head is None:
             return None
@@ -315,7 +315,7 @@ class FileStore:
             if isinstance(commit.guard, Pending):
                 approval = log.known.entries.get(("approval", commit.guard.approval_id))
             leased = commit.needs_lease_state and self._heartbeats.is_leased(head)
-            admission = admit(commit, head, leased=leased, approval=approval, now=now)
+            admission = admit(commit, head, leased=leased, approval=approval, now=now, body=body)
             self._index.add(admission.entries)
             log.append(fd, commit.commit_id, admission.thread, admission.entries, body)
             self._commits += 1

@@ -188,6 +188,10 @@ class MemoryStore:
             ]
         return deepcopy(page_of(heads, query))
 
+    async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
+        with self._lock:
+            return sorted(thread_id for thread_id in self._logs if thread_id > after)[:limit]
+
     async def orphans(self, limit: int = 100) -> Sequence[Thread]:
         with self._lock:
             lost = [

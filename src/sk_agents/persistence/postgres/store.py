@@ -20,8 +20,6 @@ from sk_agents.engine.log.commits import Commit, Committed, same_thread
 from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
 from sk_agents.engine.ports import Clock, Count, StoredRecord, ThreadPage, ThreadQuery
 from sk_agents.exceptions import (
-    SchemaTooNew,
-    StateCorrupt,
     StoreUnavailable,
     ThreadExists,
     ThreadNotFound,
@@ -29,11 +27,11 @@ from sk_agents.exceptions import (
 from sk_agents.persistence.codec import PLAIN, RecordCodec
 from sk_agents.persistence.counters import Counter, counted
 from sk_agents.persistence.encoding import encode_events
-from sk_agents.persistence.listing import carries, cursor, mentions, read_cursor
+from sk_agents.persistence.listing import carries, cursor, read_cursor
 from sk_agents.persistence.liveness import MARK_SECONDS, check_deletable, local_process_is_gone
 from sk_agents.persistence.postgres import schema, statements
 from sk_agents.persistence.postgres.arrays import Int8Array, TextArray
-from sk_agents.persistence.postgres.commit_writer import CommitWriter, restoring
+from sk_agents.persistence.postgres.commit_writer import PostgresCommitWriter, restoring
 from sk_agents.persistence.postgres.connections import (
     LeaseConnection,
     ReaderPool,
@@ -41,13 +39,14 @@ from sk_agents.persistence.postgres.connections import (
     fetch,
     open_connection,
 )
-from sk_agents.persistence.postgres.rows import (
+from sk_agents.persistence.postgres.rows import entry
+from sk_agents.persistence.stored_log import (
     LARGE_BYTES,
     RecordRow,
     StoredHead,
-    entry,
     events_after,
     readable_heads,
+    saying,
     whole_log,
 )
 from sk_agents.postgres_access import AsyncConnection, PostgresAccess, store_error
@@ -81,7 +80,7 @@ class PostgresStore:
         self._codec = codec
         self._given_clock = clock
         self._clock = clock or SystemClock()
-        self._writer: CommitWriter | None = None
+        self._writer: PostgresCommitWriter | None = None
         self._readers: ReaderPool | None = None
         self._leases = LeaseConnection(self._access)
         self._forget_counters_at = 0.0
@@ -100,8 +99,8 @@ class PostgresStore:
             await connection.close()
             raise
         self._readers = ReaderPool(self._access)
-        self._writer = CommitWriter(self._access, self._codec, self._lease_time)
-        self._writer.start(connection)
+        self._writer = PostgresCommitWriter(self._access, self._codec, self._lease_time, connection)
+        self._writer.start()
         await self._read(statements.FORGET_OWNERS, seconds=OWNER_SECONDS)
         return self
 
@@ -210,8 +209,7 @@ class PostgresStore:
     async def threads(self, query: ThreadQuery) -> ThreadPage:
         """One more than fits is looked for, to know whether there is one."""
         start = read_cursor(query.after)
-        is_narrowed = query.text is not None or query.labels
-        at_once = SEARCHED if is_narrowed else query.limit + 1
+        at_once = query.limit + 1 if query.text is None else SEARCHED
         found: list[Thread] = []
         while True:
             at, last_id = start or (None, None)
@@ -241,7 +239,10 @@ class PostgresStore:
         """Those in which `text` was said."""
         ids = TextArray([thread.thread_id for thread, _ in heads])
         rows = await self._read(statements.LOGS, thread_ids=ids)
-        return await asyncio.to_thread(_saying, text, heads, rows)
+        logs: dict[str, list[RecordRow]] = defaultdict(list)
+        for thread_id, *row in rows:
+            logs[thread_id].append(RecordRow(*row))
+        return await asyncio.to_thread(saying, text, heads, logs)
 
     async def orphans(self, limit: int = 100) -> Sequence[Thread]:
         owners = [owner for (owner,) in await self._read(statements.OWNERS)]
@@ -311,7 +312,7 @@ class PostgresStore:
                 return []
         return await self._readers.fetch(statement, **values, clock=self._lease_time())
 
-    def _live_writer(self) -> CommitWriter:
+    def _live_writer(self) -> PostgresCommitWriter:
         if self._writer is None:
             raise StoreUnavailable(f"{self._access}: the store is not open")
         return self._writer
@@ -339,19 +340,3 @@ async def _count(connection: AsyncConnection, additions: Sequence[Count], now: f
         }
         await connection.execute(statements.COUNT, values)
     return sums
-
-
-def _saying(text: str, heads: Sequence[StoredHead], rows: Rows) -> list[Thread]:
-    logs: dict[str, list[RecordRow]] = defaultdict(list)
-    for thread_id, *row in rows:
-        logs[thread_id].append(RecordRow(*row))
-    found: list[Thread] = []
-    for stored in heads:
-        thread = stored[0]
-        try:
-            events = events_after(stored, logs[thread.thread_id], 0, thread.next_seq)
-        except (StateCorrupt, SchemaTooNew):
-            continue
-        if mentions(thread, events, text):
-            found.append(thread)
-    return found

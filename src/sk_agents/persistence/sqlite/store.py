@@ -90,7 +90,7 @@ class HeadCache:
 
     def put(self, stored: StoredThread) -> None:
         head = unshared(stored.head)
-        self._threads[head.thread_id] = stored._replace(head=head)
+        self._threads[head.thread_id] = StoredThread(stored.no, head, stored.written)
         self._threads.move_to_end(head.thread_id)
         if len(self._threads) > MAX_CACHED_HEADS:
             self._threads.popitem(last=False)
@@ -326,13 +326,13 @@ class SqliteStore:
         stored = self._heads.get(db, commit.thread_id)
         if stored is not None and (before := _sent_before(db, stored, commit)):
             return Committed(stored.head, check_replay(before, commit.events))
-        admission = self._admit(db, commit, stored.head if stored else None, now)
+        admission = self._admit(db, commit, stored.head if stored else None, body, now)
         thread, events = admission.thread, admission.events
         if stored is None:
             written = self._codec.for_new(thread)
             stored = StoredThread(rows.insert_head(db, written, thread), thread, written)
         else:
-            stored = stored._replace(head=thread)
+            stored = StoredThread(stored.no, thread, stored.written)
             rows.update_head(self._cursor, stored)
         if events:
             rows.insert_record(self._cursor, stored, events[0].seq, commit.commit_id, body)
@@ -342,14 +342,19 @@ class SqliteStore:
         return Committed(thread, events)
 
     def _admit(
-        self, db: apsw.Connection, commit: Commit, head: Thread | None, now: datetime
+        self,
+        db: apsw.Connection,
+        commit: Commit,
+        head: Thread | None,
+        body: bytes,
+        now: datetime,
     ) -> Admission:
         guard = commit.guard
         approval = None
         if isinstance(guard, Pending):
             approval = rows.entry(db, "approval", guard.approval_id)
         leased = commit.needs_lease_state and head is not None and self._is_leased(db, head)
-        return admit(commit, head, leased=leased, approval=approval, now=now)
+        return admit(commit, head, leased=leased, approval=approval, now=now, body=body)
 
     def _is_leased(self, db: apsw.Connection, head: Thread) -> bool:
         if head.owner is None:

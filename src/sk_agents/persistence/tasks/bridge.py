@@ -1,260 +1,43 @@
-"""A user's own four-method class as a store.
+"""A user's own four-method class as a store, for one server or several.
 
-The truth is what the class keeps: each commit rewrites its task, log included, before it is
-acknowledged. Threads that were read or written are mirrored in memory, which is where reads,
-listings, leases and the index are served from. So there is one process, a commit's cost grows
-with its task, and after a restart a thread is known again when it is next loaded.
-
-The log lies in the task's metadata: sealed records, word for word as they were written.
+The truth is what the class keeps: each commit loads its task, compares it with what this process
+knows, and rewrites it, log included, before it is acknowledged. Threads that were read or written
+are mirrored in memory, which is where listings and the index are served from; so after a restart a
+thread is known again when it is next loaded. `task_log.py` says how a log lies in a task,
+`task_locks.py` how servers keep out of each other's way.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import uuid
-from collections.abc import Collection, Coroutine, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from copy import deepcopy
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
 
-from pydantic import ValidationError
-
 from sk_agents import exceptions as errors
 from sk_agents.engine.events import Event
-from sk_agents.engine.log.commits import (
-    Absent,
-    Admission,
-    Commit,
-    Committed,
-    Unchanged,
-    admit,
-    claimed,
-)
-from sk_agents.engine.models import Durability, Entry, EntryKind, StoredModel, Thread
+from sk_agents.engine.log.commits import Claim, ClaimIfFree, Commit, Committed, Owned, claimed
+from sk_agents.engine.models import Durability, Entry, EntryKind, Thread
 from sk_agents.engine.ports import Clock
-from sk_agents.persistence.encoding import (
-    decode_head,
-    decode_record,
-    encode_events,
-    encode_head,
-    head_checksum,
-    record_checksum,
-)
+from sk_agents.persistence.encoding import encode_events
+from sk_agents.persistence.listing import longest_untouched
 from sk_agents.persistence.liveness import check_deletable
 from sk_agents.persistence.memory.store import MAX_BYTES, MAX_THREADS, MemoryStore, ThreadLog
 from sk_agents.persistence.task_persistence_manager import TaskPersistenceManager
-from sk_agents.persistence.tasks.view import creation_events, new_thread, task_of
-from sk_agents.ska_types import AgentTask
+from sk_agents.persistence.tasks.task_locks import SETTLE, TaskLocks
+from sk_agents.persistence.tasks.task_log import KEY, TaskLog
+from sk_agents.persistence.tasks.user_tasks import UserTasks
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Where the log lies in a task's metadata.
-KEY = "_log"
-FORMAT = 1
-IMPORT_ID = "import"
-LOOKUP = "load_by_request_id"
-
-
-class SealedRecord(StoredModel):
-    commit_id: str
-    first_seq: int
-    body: str
-    check: int
-
-
-class LogDocument(StoredModel):
-    """What lies under `KEY`. The bytes of a head or record are kept as text."""
-
-    version: int = FORMAT
-    head: str
-    head_check: int
-    records: tuple[SealedRecord, ...] = ()
-
-
-@dataclass(slots=True)
-class TaskLog(ThreadLog):
-    """A log with its bytes. Never changed in place: a longer one takes its place once stored."""
-
-    records: tuple[SealedRecord, ...] = ()
-
-    @classmethod
-    def of(cls, task: AgentTask) -> Self:
-        """The log in this task; a task made by another program becomes the start of one.
-
-        Raises:
-            StateCorrupt: the log is damaged, or the task is not the one it belongs to.
-            SchemaTooNew: a newer version wrote it.
-        """
-        if KEY not in task.metadata:
-            return cls._imported(task)
-        document = _document(task)
-        head = decode_head(task.task_id, document.head.encode(), document.head_check)
-        log = cls(task.task_id, head, records=document.records)
-        for sealed in document.records:
-            if sealed.first_seq != len(log.events) + 1:
-                raise errors.StateCorrupt("A stored record is missing.", thread_id=task.task_id)
-            place = (task.task_id, sealed.first_seq, sealed.commit_id)
-            body = sealed.body.encode()
-            record = decode_record(*place, body, sealed.check, head.incarnation)
-            log.events.extend(record.events)
-            log.commits[record.commit_id] = record
-        if head.next_seq != len(log.events) + 1:
-            raise errors.StateCorrupt("The log ends before its head says.", thread_id=task.task_id)
-        if (head.thread_id, head.user_id) != (task.task_id, task.user_id):
-            raise errors.StateCorrupt("The task's owner is not its log's.", thread_id=task.task_id)
-        return log
-
-    @classmethod
-    def _imported(cls, task: AgentTask) -> Self:
-        # The same each time this task is read, and another for one made later with its id.
-        commit_id = f"{IMPORT_ID}-{task.created_at.isoformat()}"
-        commit = Commit(task.task_id, commit_id, Absent(new_thread(task)), creation_events(task))
-        now = task.last_updated_at
-        admission = admit(commit, None, leased=False, approval=None, now=now)
-        return cls(task.task_id).grown(commit_id, admission, encode_events(admission.events, now))
-
-    @property
-    def size(self) -> int:
-        return sum(len(sealed.body) for sealed in self.records)
-
-    def grown(self, commit_id: str, admission: Admission, body: bytes) -> Self:
-        """This log with one more commit, whose events are `body`. Shares nothing with `admission`.
-        Raises InvalidInput: what was written cannot be read back, such as lists nested too deep."""
-        longer = self.with_head(admission.thread)
-        if admission.events:
-            first_seq = admission.events[0].seq
-            identity = admission.thread.incarnation
-            check = record_checksum(self.thread_id, first_seq, commit_id, body, identity)
-            try:
-                record = decode_record(self.thread_id, first_seq, commit_id, body, check, identity)
-            except errors.StateCorrupt as error:
-                raise errors.InvalidInput("An event holds a value that cannot be kept.") from error
-            longer.events.extend(record.events)
-            longer.commits[commit_id] = record
-            sealed = SealedRecord(
-                commit_id=commit_id, first_seq=first_seq, body=body.decode(), check=check
-            )
-            longer.records = (*self.records, sealed)
-        return longer
-
-    def with_head(self, head: Thread) -> Self:
-        """This log with another head, of which it keeps a copy."""
-        events, commits = list(self.events), dict(self.commits)
-        return type(self)(self.thread_id, deepcopy(head), events, commits, self.records)
-
-    def task(self) -> AgentTask:
-        """The task to store: its items and status follow from the log."""
-        head = self.known_head()
-        task = task_of(head, self.events)
-        task.metadata[KEY] = self.document().model_dump()
-        return task
-
-    def document(self) -> LogDocument:
-        body = encode_head(self.known_head())
-        check = head_checksum(self.thread_id, body)
-        return LogDocument(head=body.decode(), head_check=check, records=self.records)
-
-    def entries(self) -> Sequence[Entry]:
-        """All rows of the index that this log gives, in its order: a later one replaces."""
-        head = self.known_head()
-        again = Commit(self.thread_id, "", Unchanged(head.next_seq), tuple(self.events))
-        return admit(again, head, leased=False, approval=None, now=head.updated_at).entries
-
-
-def _document(task: AgentTask) -> LogDocument:
-    stored: Any = task.metadata[KEY]
-    try:
-        document = LogDocument.model_validate(stored)
-    except ValidationError as error:
-        raise errors.StateCorrupt("A task's log cannot be read.", thread_id=task.task_id) from error
-    if document.version > FORMAT:
-        raise errors.SchemaTooNew(thread_id=task.task_id)
-    return document
-
-
-class UserTasks:
-    """Every method raises `StoreUnavailable` for what the class raises, except our own
-    `StoreError` and `StoreFull`, and `StateCorrupt` for a task that is not the one asked for."""
-
-    def __init__(self, manager: TaskPersistenceManager) -> None:
-        self._manager = manager
-
-    def __str__(self) -> str:
-        return f"{type(self._manager).__module__}.{type(self._manager).__name__}"
-
-    async def load(self, task_id: str) -> AgentTask | None:
-        task = self._task(await self.call("load", task_id))
-        if task is not None and task.task_id != task_id:
-            raise errors.StateCorrupt(f"{self}: load returned another task.", thread_id=task_id)
-        return task
-
-    async def load_by_request_id(self, request_id: str) -> AgentTask | None:
-        """The task of a request, if the class can look it up."""
-        if not hasattr(self._manager, LOOKUP):
-            return None
-        return self._task(await self.call(LOOKUP, request_id))
-
-    async def probe(self, key: str, now: datetime) -> None:
-        """Prove that the class keeps a task's ids and metadata, and that it forgets a task. Raises
-        ConfigurationError: it does not."""
-        task = _probe_task(key, now)
-        changed = task.model_copy(update={"metadata": {key: {"list": [1, "\u00e9", None]}}})
-        await self.call("create", task)
-        try:
-            await self.call("update", changed.model_copy(deep=True))
-            loaded = await self.load(task.task_id)
-        finally:
-            await self.call("delete", task.task_id)
-        if loaded is None or _kept(loaded) != _kept(changed):
-            raise errors.ConfigurationError(
-                f"TA_PERSISTENCE_CLASS: {self} does not return a task with the ids and metadata it "
-                "was given, so it cannot keep a conversation"
-            )
-        if await self.load(task.task_id) is not None:
-            raise errors.ConfigurationError(f"TA_PERSISTENCE_CLASS: {self} does not delete a task")
-
-    async def call(self, name: str, argument: AgentTask | str) -> Any:
-        method = getattr(self._manager, name)
-        try:
-            if inspect.iscoroutinefunction(method):
-                return await method(argument)
-            result = await asyncio.to_thread(method, argument)
-            return await result if inspect.isawaitable(result) else result
-        except (errors.StoreError, errors.StoreFull):
-            raise
-        except Exception as error:
-            # Only the kind of error is shown: its text may hold an address or a password.
-            raise errors.StoreUnavailable(
-                f"{self}: {name} failed with {type(error).__name__}."
-            ) from error
-
-    def _task(self, task: Any) -> AgentTask | None:
-        if task is not None and not isinstance(task, AgentTask):
-            raise errors.StateCorrupt(f"{self}: returned {type(task).__name__} for a task.")
-        return task
-
-
-def _probe_task(key: str, now: datetime) -> AgentTask:
-    return AgentTask(
-        task_id=str(uuid.uuid4()),
-        session_id=str(uuid.uuid4()),
-        user_id="start-up probe",
-        items=[],
-        created_at=now,
-        last_updated_at=now,
-        metadata={key: "first"},
-    )
-
-
-def _kept(task: AgentTask) -> tuple[object, ...]:
-    return task.task_id, task.session_id, task.user_id, task.metadata
+# How often a commit is decided again because another server was faster.
+RACES = 20
 
 
 class TaskBridgeStore(MemoryStore):
@@ -272,9 +55,15 @@ class TaskBridgeStore(MemoryStore):
         clock: Clock | None = None,
         max_threads: int = MAX_THREADS,
         max_bytes: int = MAX_BYTES,
+        settle: float = SETTLE,
     ) -> None:
         super().__init__(clock=clock, max_threads=max_threads, max_bytes=max_bytes)
         self._tasks = UserTasks(manager)
+        self._locks = TaskLocks(self._tasks, self._clock, settle=settle)
+        # Owners that took a lease through this object: only of these are renewals seen here.
+        self._owners: set[str] = set()
+        # Threads whose owner, at another server, was alive when it was last looked at.
+        self._owned_elsewhere: set[str] = set()
         self._thread_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._works: set[asyncio.Task[Any]] = set()
 
@@ -290,14 +79,18 @@ class TaskBridgeStore(MemoryStore):
         """
         await self._tasks.probe(KEY, self._clock.now())
         logger.warning(
-            "tasks are kept by a class of the user's: one process only, and each commit rewrites "
-            "its whole task",
+            "tasks are kept by a class of the user's: each commit rewrites its whole task, and %s",
+            "servers that share it commit under a condition"
+            if self._tasks.is_conditional
+            else "servers that share it take turns, which a method update_if would spare them",
             extra={"store": str(self)},
         )
+        await self._locks.__aenter__()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         await asyncio.gather(*self._works, return_exceptions=True)
+        await self._locks.__aexit__(*exc_info)
 
     async def ping(self) -> None:
         await self._tasks.load(str(uuid.uuid4()))
@@ -313,6 +106,12 @@ class TaskBridgeStore(MemoryStore):
     ) -> None:
         await self._to_its_end(self._delete(thread_id, next_seq, incarnation))
 
+    async def retire(self, owner: str) -> None:
+        await super().retire(owner)
+        for thread_id, log in list(self._logs.items()):
+            if log.head is not None and log.head.owner == owner:
+                await self._locks.give_back(thread_id)
+
     async def thread(self, thread_id: str) -> Thread:
         await self._mirror(thread_id)
         return await super().thread(thread_id)
@@ -320,7 +119,7 @@ class TaskBridgeStore(MemoryStore):
     async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
         for thread_id in set(thread_ids):
             with suppress(errors.StateCorrupt):
-                await self._mirror(thread_id)
+                await self._mirror(thread_id, even_held=True)
         return await super().heads(thread_ids)
 
     async def events_after(
@@ -347,81 +146,185 @@ class TaskBridgeStore(MemoryStore):
         await self._mirror(task.task_id)
         return await super().find(kind, key)
 
+    async def orphans(self, limit: int = 100) -> Sequence[Thread]:
+        """Of the threads that were loaded here. One that another server may work on is none."""
+        lost = []
+        for head in await super().orphans(limit):
+            with suppress(errors.StateCorrupt, errors.ThreadNotFound):
+                head = await self.thread(head.thread_id)
+                if head.runnable and not await self._is_worked_on(head):
+                    lost.append(head)
+        return longest_untouched(lost, limit)
+
+    async def _is_worked_on(self, head: Thread) -> bool:
+        if not self._tasks.is_conditional:
+            return not await self._locks.is_free(head.thread_id)
+        if head.owner is None or head.owner in self._owners:
+            return self._is_leased(head)
+        return await self._locks.lives(head)
+
     async def _commit(self, commit: Commit) -> Committed:
-        async with self._thread_lock(commit.thread_id):
-            log = await self._loaded(commit.thread_id) or TaskLog(commit.thread_id)
-            now = self._clock.now()
-            body = encode_events(commit.events, now)
-            with self._lock:
-                replayed = log.replayed(commit)
-                if replayed is not None:
-                    return deepcopy(replayed)
-                admission = self._admit(commit, log, now)
-                self._make_room(log, len(body))
-            longer = log.grown(commit.commit_id, admission, body)
-            await self._write(longer, is_new=log.head is None)
-            self._keep(longer, admission.entries)
-            return Committed(admission.thread, admission.events)
+        if isinstance(commit.lease, Claim | ClaimIfFree):
+            self._owners.add(commit.lease.owner)
+        is_new = commit.incarnation is None and commit.thread_id not in self._logs
+        async with self._changing(commit.thread_id, commit, is_new=is_new):
+            for _ in range(RACES):
+                log = await self._current(commit.thread_id) or TaskLog(commit.thread_id)
+                if commit.needs_lease_state:
+                    await self._look_for_owner(log.head)
+                now = self._clock.now()
+                body = encode_events(commit.events, now)
+                with self._lock:
+                    replayed = log.replayed(commit)
+                    if replayed is not None:
+                        return deepcopy(replayed)
+                    admission = self._admit(commit, log, now)
+                    self._make_room(log, len(body))
+                longer = log.grown(commit.commit_id, admission, body)
+                if await self._write(longer, log):
+                    self._keep(longer, admission.entries)
+                    return Committed(admission.thread, admission.events)
+        raise errors.StoreBusy(thread_id=commit.thread_id)
 
     async def _claim(self, thread_id: str, owner: str) -> Thread:
-        async with self._thread_lock(thread_id):
-            log = await self._loaded(thread_id) or TaskLog(thread_id)
-            head = log.known_head()
-            with self._lock:
-                leased = self._is_leased(head)
-            taken = log.with_head(claimed(head, owner, leased=leased, now=self._clock.now()))
-            await self._write(taken)
-            self._keep(taken)
-            return deepcopy(taken.known_head())
+        self._owners.add(owner)
+        async with self._changing(thread_id):
+            for _ in range(RACES):
+                log = await self._current(thread_id) or TaskLog(thread_id)
+                head = log.known_head()
+                await self._look_for_owner(head)
+                with self._lock:
+                    leased = self._is_leased(head)
+                taken = log.with_head(claimed(head, owner, leased=leased, now=self._clock.now()))
+                if await self._write(taken, log):
+                    self._keep(taken)
+                    return deepcopy(taken.known_head())
+        raise errors.StoreBusy(thread_id=thread_id)
 
     async def _delete(self, thread_id: str, next_seq: int, incarnation: str | None) -> None:
-        async with self._thread_lock(thread_id):
-            log = await self._loaded(thread_id) or TaskLog(thread_id)
+        async with self._changing(thread_id):
+            log = await self._current(thread_id) or TaskLog(thread_id)
+            await self._look_for_owner(log.head)
             with self._lock:
                 leased = self._is_leased(log.head)
             check_deletable(thread_id, log.head, next_seq, incarnation, leased=leased)
+            if self._tasks.is_conditional:
+                # From here on no other server's commit is admitted on what it has read.
+                head = log.known_head()
+                if not await self._write(log.with_head(head._replace(epoch=head.epoch + 1)), log):
+                    raise errors.SequenceConflict(thread_id=thread_id)
             # Out of the mirror first: if the class fails, what it holds is read again.
             self._forget(thread_id)
             await self._tasks.call("delete", thread_id)
             with self._lock:
                 self._drop_entries(thread_id)
 
-    async def _write(self, log: TaskLog, *, is_new: bool = False) -> None:
-        """Have the class keep this log. Raises StoreError, StoreFull: it did not;
-        CommitOutcomeUnknown: it failed, and does not say what it holds now."""
+    @asynccontextmanager
+    async def _changing(
+        self, thread_id: str, commit: Commit | None = None, *, is_new: bool = False
+    ) -> AsyncGenerator[None]:
+        """While this server alone changes the task. It goes on alone as long as it has the lease.
+
+        Raises:
+            LeaseHeld: another server works on it. LeaseLost: the same, to the owner.
+        """
+        async with self._thread_lock(thread_id):
+            if not self._tasks.is_conditional:
+                try:
+                    await self._locks.take(thread_id, is_new=is_new)
+                except errors.LeaseHeld as error:
+                    if commit is not None and isinstance(commit.guard, Owned):
+                        raise errors.LeaseLost(thread_id=thread_id) from error
+                    raise
+            try:
+                yield
+            finally:
+                await self._keep_or_give_back(thread_id)
+
+    async def _keep_or_give_back(self, thread_id: str) -> None:
+        log = self._logs.get(thread_id)
+        head = log.head if log is not None else None
+        if head is None or head.owner not in self._owners or not self._is_leased(head):
+            await self._locks.give_back(thread_id)
+        elif self._tasks.is_conditional:
+            with suppress(errors.LeaseHeld):
+                await self._locks.take(thread_id)
+
+    async def _look_for_owner(self, head: Thread | None) -> None:
+        """Find out whether an owner at another server lives. With the lock here there is none."""
+        if head is None or head.owner is None or head.owner in self._owners:
+            return
+        if self._tasks.is_conditional and await self._locks.lives(head):
+            self._owned_elsewhere.add(head.thread_id)
+        else:
+            self._owned_elsewhere.discard(head.thread_id)
+
+    def _is_leased(self, head: Thread | None) -> bool:
+        if head is None or head.owner is None or head.owner in self._owners:
+            return super()._is_leased(head)
+        return head.thread_id in self._owned_elsewhere
+
+    async def _write(self, log: TaskLog, before: TaskLog) -> bool:
+        """Have the class keep this log; whether it still held `before`.
+
+        Raises:
+            StoreError, StoreFull: it did not keep it.
+            CommitOutcomeUnknown: it failed, and does not say what it holds now.
+        """
         task = log.task()
         try:
-            await self._tasks.call("create" if is_new else "update", task)
+            if before.head is None:
+                await self._tasks.call("create", task)
+            elif self._tasks.is_conditional:
+                return await self._tasks.update_if(task, before.version)
+            elif self._locks.holds(log.thread_id):
+                await self._tasks.call("update", task)
+            else:
+                raise errors.LeaseLost(thread_id=log.thread_id)
         except (errors.StoreError, errors.StoreFull) as failure:
             try:
-                held = await self._fetch(log.thread_id)
+                held = await self._tasks.load(log.thread_id)
             except (errors.StoreError, errors.StateCorrupt):
                 self._forget(log.thread_id)
                 raise errors.CommitOutcomeUnknown(thread_id=log.thread_id) from failure
-            if held is None or held.document() != log.document():
+            if held is None or held.version != log.version:
                 raise
+        return True
 
-    async def _mirror(self, thread_id: str) -> None:
-        """Have the thread in the mirror, if the class knows it."""
-        if thread_id not in self._logs:
+    async def _mirror(self, thread_id: str, *, even_held: bool = False) -> None:
+        """Have the thread in the mirror as the class has it now, if the class knows it."""
+        if even_held or thread_id not in self._logs or not self._locks.holds(thread_id):
             async with self._thread_lock(thread_id):
-                await self._loaded(thread_id)
+                await self._current(thread_id)
 
-    async def _loaded(self, thread_id: str) -> TaskLog | None:
-        """The log, from the mirror or the class. The caller holds the thread's lock."""
+    async def _current(self, thread_id: str) -> TaskLog | None:
+        """The log as the class has it. The caller holds the thread's lock.
+
+        Raises:
+            StoreUnavailable: the class returned less than it has kept before.
+        """
         mirrored = self._logs.get(thread_id)
-        if isinstance(mirrored, TaskLog):
-            return mirrored
-        log = await self._fetch(thread_id)
-        if log is not None:
-            with self._lock:
-                self._make_room(log, log.size)
-            self._keep(log, log.entries())
-        return log
-
-    async def _fetch(self, thread_id: str) -> TaskLog | None:
         task = await self._tasks.load(thread_id)
-        return TaskLog.of(task) if task is not None else None
+        if task is None:
+            if mirrored is not None:
+                logger.warning("a task was removed", extra={"thread_id": thread_id})
+                self._forget(thread_id)
+                with self._lock:
+                    self._drop_entries(thread_id)
+            return None
+        if isinstance(mirrored, TaskLog) and task.version == mirrored.version is not None:
+            return mirrored
+        log = TaskLog.of(task)
+        if mirrored is not None and not log.follows(mirrored):
+            logger.error("a task lacks what was stored in it", extra={"thread_id": thread_id})
+            raise errors.StoreUnavailable(
+                f"{self}: load returned a task without what was stored in it before.",
+                thread_id=thread_id,
+            )
+        with self._lock:
+            self._make_room(log, log.size)
+        self._keep(log, log.entries())
+        return log
 
     def _keep(self, log: TaskLog, entries: Iterable[Entry] = ()) -> None:
         with self._lock:

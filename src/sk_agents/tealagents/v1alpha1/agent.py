@@ -157,7 +157,7 @@ class TextOutlet(Protocol):
     def write(self, text: str) -> None: ...
 
 
-class AgentLoop:
+class Agent:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 

@@ -30,6 +30,7 @@ from sk_agents.exceptions import (
     TealError,
 )
 from sk_agents.http.caller import Caller
+from sk_agents.ska_types import BaseHandler
 from sk_agents.tealagents.models import (
     AgentTask,
     Content,
@@ -40,7 +41,7 @@ from sk_agents.tealagents.models import (
     UserMessage,
 )
 from sk_agents.tealagents.v1alpha1.access import TaskAccess
-from sk_agents.tealagents.v1alpha1.agent import AcceptedRequest, AgentLoop, Progress
+from sk_agents.tealagents.v1alpha1.agent import AcceptedRequest, Agent, Progress
 from sk_agents.tealagents.v1alpha1.config import SURFACE, ServedTealAgent
 from sk_agents.tealagents.v1alpha1.decisions import already_decided, wanted_decisions
 from sk_agents.tealagents.v1alpha1.render import STATUSES, RequestRenderer, summary_of, task_of
@@ -50,13 +51,13 @@ SESSION_PAGE = 100
 _NAMESPACE = uuid.UUID("5a7c3c1e-6c7f-5b52-9d0e-6f1f0a1c2b3d")
 
 
-class TealAgentsV1Alpha1Handler:
+class TealAgentsV1Alpha1Handler(BaseHandler):
     def __init__(self, engine: Engine, served: ServedTealAgent, *, ids: Ids | None = None) -> None:
         self._engine = engine
         self._served = served
         self._ids = ids or RandomIds()
         self._access = TaskAccess(engine, served)
-        self.loop = AgentLoop(engine)
+        self.loop = Agent(engine)
 
     async def invoke(
         self, caller: Caller, message: UserMessage, *, key: str | None = None, root: str = ""

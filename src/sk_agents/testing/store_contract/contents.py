@@ -146,6 +146,19 @@ _WHOLE: tuple[Event, ...] = (
     ),
     events.ThreadChanged(metadata=VALUES),
     events.RunEnded(status=RunStatus.CANCELLED, usage=USAGE),
+    events.Noted(
+        what="deleting",
+        who="bob",
+        who_name="Bob",
+        role="operator",
+        subject="t",
+        user_id="ann",
+        agent="helper",
+        outcome="asked for",
+        digest="1:ab",
+        count=2,
+        details={"next_seq": 7},
+    ),
     Unrecognised(type="from_the_future"),
 )
 WHOLE = tuple(event.model_copy(update={"run_id": "r"}) for event in _WHOLE)
@@ -161,6 +174,7 @@ BARE: tuple[Event, ...] = (
     events.Imported(),
     events.ThreadChanged(metadata={}),
     events.RunEnded(status=RunStatus.COMPLETED),
+    events.Noted(what="exported"),
 )
 
 

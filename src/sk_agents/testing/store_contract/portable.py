@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from sk_agents import exceptions as errors
-from sk_agents.engine.log.commits import Claim, Quiet
+from sk_agents.engine.log.chain import last_chain
+from sk_agents.engine.log.commits import Claim, Owned, Quiet
 from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import PortableStore, StoredRecord
 from sk_agents.testing.commits import (
@@ -110,6 +112,46 @@ class PortableCases(StoreCases):
         for wrong in (records[1:], records[:1], moved, [*records, records[1]]):
             with pytest.raises(errors.StateCorrupt):
                 await portable.restore(thread, wrong)
+        assert await portable.all_threads() == []
+
+    async def test_head_chains_every_record_of_its_log(self, portable: PortableStore) -> None:
+        for thread_id in await filled(portable):
+            thread, records = await portable.whole_thread(thread_id)
+            assert thread.chain == last_chain(thread, records)
+            assert bool(thread.chain) is bool(records)
+
+    async def test_commits_sent_at_once_are_chained_in_their_order(
+        self, portable: PortableStore
+    ) -> None:
+        await portable.commit(start_run("t", owner="o"))
+        thread = await portable.thread("t")
+        guard = Owned("o", thread.epoch)
+        commits = [new_commit("t", guard, thought(text)) for text in "abcd"]
+        await asyncio.gather(*map(portable.commit, commits))
+        thread, records = await portable.whole_thread("t")
+        assert len(records) == 5
+        assert thread.chain == last_chain(thread, records)
+
+    async def test_chain_goes_on_after_a_claim_and_a_restoration(
+        self, portable: PortableStore
+    ) -> None:
+        await filled(portable)
+        for thread, records in await emptied(portable):
+            await portable.restore(thread, records)
+        await portable.commit(decide("asked", "a2", run_id="run-asked"))
+        head = await portable.claim("asked", "p")
+        await portable.commit(append(head, thought()))
+        thread, records = await portable.whole_thread("asked")
+        assert thread.chain == last_chain(thread, records) != head.chain
+
+    async def test_log_that_is_not_what_its_head_chains_is_not_restored(
+        self, portable: PortableStore
+    ) -> None:
+        await portable.commit(start_run("t"))
+        [(thread, [record])] = await emptied(portable)
+        changed = replace(record, body=record.body.replace(b"run_started", b"run_starteD"))
+        with pytest.raises(errors.StateCorrupt):
+            await portable.restore(thread, [changed])
         assert await portable.all_threads() == []
 
     async def test_unknown_thread_is_not_taken(self, portable: PortableStore) -> None:

@@ -140,7 +140,7 @@ class BuiltinTools:
                 self._sandbox.check()
             except ConfigurationError as error:
                 raise ConfigurationError(f"{path}: {field}.tools: {error}") from None
-        workspaces = self._workspaces(read, path, f"{field}.workspace")
+        workspaces = self.workspaces(block, path=path, field=field)
         return [
             FunctionTool(function, self._threads)
             for function in self._functions(read, workspaces)
@@ -163,10 +163,17 @@ class BuiltinTools:
             yield from WebTools(block.http, network=self._network).functions()
         yield from UserTools().functions()
 
-    def _workspaces(self, block: BuiltinBlock, path: Path, field: str) -> Workspaces | None:
-        if block.workspace is None:
+    def workspaces(self, block: Any, *, path: Path, field: str = "builtin") -> Workspaces | None:
+        """The folders that the block names; `None` if it names none.
+
+        Raises:
+            ConfigurationError: as `load`.
+        """
+        read = read_builtin(block, path=path, field=field)
+        if read.workspace is None:
             return None
-        folder = path.parent / Path(block.workspace).expanduser()
+        field = f"{field}.workspace"
+        folder = path.parent / Path(read.workspace).expanduser()
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
@@ -179,4 +186,4 @@ class BuiltinTools:
                 raise ConfigurationError(
                     f"{path}: {field}: {folder} holds {kept.name}, which tools must not reach"
                 )
-        return Workspaces(resolved, block.workspace_for)
+        return Workspaces(resolved, read.workspace_for)

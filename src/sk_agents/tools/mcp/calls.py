@@ -1,4 +1,4 @@
-"""The call of an MCP tool that is under way, and what its server asks the user during it."""
+"""A request to an MCP server that is under way, and what the server asks the user during it."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ class SessionUnknown(SessionLost):
 
 @dataclass(eq=False, slots=True)
 class LiveCall:
-    """`user` is the user whose id the server gets, if it gets one.
+    """`user` is the user whose id the server gets, if it gets one. `context` is that of a tool's
+    call; what a user reads outside of a run has none.
 
     The transport sets `is_sent` once the server may have got the call, and `is_disowned` if the
     server has answered that it does not know the session.
     """
 
     server: str
-    context: ToolContext
     seconds: float
     user: str | None = None
+    context: ToolContext | None = None
     limit: asyncio.Timeout | None = None
     asked: int = 0
     is_sent: bool = False
@@ -52,21 +53,35 @@ class LiveCall:
 
         While a person is asked, the call's time stands still.
         """
-        if self.context.ask is None or self.asked >= MOST_QUESTIONS:
-            return None
         try:
             form = ArgumentSchema(schema)
         except UnusableSchema:
             return None
+        shown = f"The MCP server '{self.server}' asks: {text[:MOST_TEXT]}"
+        try:
+            answer = await self._answer(Question(shown, choices=_choices(form), schema=form.schema))
+            return _filled(form, answer)
+        except ToolError:
+            return None
+
+    async def choose(self, text: str, *choices: str) -> str | None:
+        """Which of them the user chose; `None` if there is no answer."""
+        try:
+            chosen = await self._answer(Question(text, choices=choices))
+        except ToolError:
+            return None
+        return str(chosen)
+
+    async def _answer(self, question: Question) -> Any:
+        """Raises ToolError: there is none."""
+        put = self.context.ask if self.context is not None else None
+        if put is None or self.asked >= MOST_QUESTIONS:
+            raise ToolError("No person can be asked.")
         async with self._turn:
             self.asked += 1
-            shown = f"The MCP server '{self.server}' asks: {text[:MOST_TEXT]}"
-            question = Question(shown, choices=_choices(form), schema=form.schema)
             self._reschedule(None)
             try:
-                return _filled(form, await self.context.ask(question))
-            except ToolError:
-                return None
+                return await put(question)
             finally:
                 self._reschedule(asyncio.get_running_loop().time() + self.seconds)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -23,6 +23,7 @@ from pydantic import (
 
 from sk_agents.engine.log.canonical import digest
 from sk_agents.exceptions import ConfigurationError
+from sk_agents.tools.builtin.workspace import Workspaces
 from sk_agents.tools.operator_config import (
     HEADER_NAME,
     StrictModel,
@@ -39,6 +40,7 @@ _HTTP_FIELDS = {"url", "headers", "timeout", "sse_read_timeout", "verify_ssl", "
 _OAUTH_FIELDS = {"auth_server", "scopes", "oauth_client_id", "oauth_client_secret", "canonical_uri"}
 
 Seconds = Annotated[float, Field(gt=0, le=3600)]
+LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
 class ToolGovernance(StrictModel):
@@ -66,6 +68,8 @@ class McpServer(StrictModel):
     tool_governance_overrides: dict[str, ToolGovernance] = {}
     request_timeout: Seconds = 60.0
     protocol_version: str | None = None
+    log_level: LogLevel = "info"
+    roots: StrictBool = True
     user_id_header: str | None = None
     user_id_source: Literal["auth", "env"] | None = None
     user_id_env_var: Annotated[str, Field(min_length=1)] | None = None
@@ -151,6 +155,7 @@ class ServerSpec:
     server: McpServer = field(repr=False)
     folder: Path
     fixed_user: str | None = None
+    workspaces: Workspaces | None = None
 
     @property
     def identity(self) -> str:
@@ -162,13 +167,20 @@ class ServerSpec:
     @property
     def key(self) -> str:
         """Agents whose servers have the same key share one connection."""
-        return digest([self.identity, self.server.model_dump(mode="json"), self.fixed_user])
+        spaces = self.workspaces
+        shared = [str(spaces.path), spaces.shared_by] if spaces is not None else None
+        return digest([self.identity, self.server.model_dump(mode="json"), self.fixed_user, shared])
 
 
 def read_mcp_servers(
-    entries: Sequence[Mapping[str, Any]], *, path: Path, field_name: str, environ: Mapping[str, str]
+    entries: Sequence[Mapping[str, Any]],
+    *,
+    path: Path,
+    field_name: str,
+    environ: Mapping[str, str],
+    workspaces: Workspaces | None = None,
 ) -> list[ServerSpec]:
-    """The servers of one agent, checked.
+    """The servers of one agent, checked. Programs are told of the `workspaces`, its folders.
 
     Raises:
         ConfigurationError: naming the file and the field.
@@ -180,7 +192,10 @@ def read_mcp_servers(
         if server.prefix in specs:
             other = specs[server.prefix].server.name
             raise ConfigurationError(f"{place}.name: '{server.name}' is too like '{other}'")
-        specs[server.prefix] = _filled(server, place, path.parent, environ)
+        spec = _filled(server, place, path.parent, environ)
+        if server.transport == "stdio" and server.roots:
+            spec = replace(spec, workspaces=workspaces)
+        specs[server.prefix] = spec
     return list(specs.values())
 
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from sk_agents.config.settings import environment
 from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import ToolContext
-from sk_agents.exceptions import ConfigurationError, ToolError, ToolInterrupted
+from sk_agents.exceptions import ConfigurationError, NotFound, ToolError, ToolInterrupted
 from sk_agents.outbound.network import Network
 from sk_agents.outbound.problems import connection_problem
 from sk_agents.tools.base_tool import Tool
+from sk_agents.tools.builtin.workspace import Workspaces
 from sk_agents.tools.mcp.calls import (
     CURRENT_CALL,
     LiveCall,
@@ -30,6 +31,7 @@ from sk_agents.tools.mcp.calls import (
 )
 from sk_agents.tools.mcp.config import ServerSpec, read_mcp_servers
 from sk_agents.tools.mcp.pins import Pins, Withheld
+from sk_agents.tools.mcp.resources import ResourceTool, resource_kinds, resource_tools
 from sk_agents.tools.mcp.tools import (
     McpTool,
     OfferedTools,
@@ -49,6 +51,7 @@ FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 30.0
 # A connection that lasted this long was a good one: the next pause is short again.
 GOOD_SECONDS = 10.0
+MOST_REASON = 300
 # A program may take longer to start than any call to it.
 CONNECT_SECONDS = 30.0
 # Changes of the list that come faster than this are one change.
@@ -64,6 +67,7 @@ USER_KEY = "sk-agents/user_id"
 IDEMPOTENCY_KEY = "sk-agents/idempotency_key"
 
 Status = Literal["connecting", "up", "down", "refused"]
+T = TypeVar("T")
 
 # How long start-up waits for servers to come up; those that need longer come later.
 START_SECONDS = 10.0
@@ -98,7 +102,21 @@ class McpConnection:
         self._logged: tuple[Status, str] | None = None
         self._listing = asyncio.Lock()
         self.offered = OfferedTools(spec, pins, self)
+        self.prompt_count = 0
+        self.resource_count = 0
+        self._resource_tools: tuple[ResourceTool, ...] = ()
+        self._tools: tuple[tuple[Tool, ...], tuple[Tool, ...], tuple[Tool, ...]] = ((), (), ())
         self._calls: set[LiveCall] = set()
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The server's own and those for its resources; the same object while they are the same."""
+        own, more = self.offered.tools, self._resource_tools
+        if self._tools[0] is not own or self._tools[1] is not more:
+            taken = {tool.spec.name for tool in own}
+            free = [tool for tool in more if tool.spec.name not in taken]
+            self._tools = own, more, (*own, *free)
+        return self._tools[2]
 
     async def run(self) -> None:
         """Keep the server in reach until `close` or a cancellation."""
@@ -142,14 +160,59 @@ class McpConnection:
             await self._list_again(session)
         if not self.offered.has(tool):
             raise ToolError(withheld_text(tool.spec.name))
-        live = self._live(tool, context)
-        token = CURRENT_CALL.set(live)
-        self._calls.add(live)
-        try:
-            return await self._send(session, tool, arguments, live, progress)
-        finally:
-            self._calls.discard(live)
-            CURRENT_CALL.reset(token)
+        harmless = tool.spec.effect is not Effect.AT_MOST_ONCE
+        live = self._live(context.user_id, context, harmless=harmless)
+        meta = self._meta(live)
+        doubt = tool.spec.effect is not Effect.READ_ONLY
+        return await self._exchange(
+            session,
+            live,
+            lambda: session.call(tool.remote_name, arguments, meta=meta, progress=progress.add),
+            doubt=doubt,
+        )
+
+    async def resources(
+        self, context: ToolContext | None = None, *, user: str = ""
+    ) -> list[mcp_types.Resource]:
+        """Raises ToolError: it cannot be reached or refuses, for a reader of any kind."""
+        return await self._ask(context, user, lambda session, meta: session.resources())
+
+    async def templates(
+        self, context: ToolContext | None = None, *, user: str = ""
+    ) -> list[mcp_types.ResourceTemplate]:
+        return await self._ask(context, user, lambda session, meta: session.templates())
+
+    async def prompts(self, *, user: str) -> list[mcp_types.Prompt]:
+        return await self._ask(None, user, lambda session, meta: session.prompts())
+
+    async def prompt(
+        self, name: str, arguments: dict[str, str], *, user: str
+    ) -> mcp_types.GetPromptResult:
+        return await self._ask(
+            None, user, lambda session, meta: session.prompt(name, arguments, meta=meta)
+        )
+
+    async def contents(
+        self, uri: str, context: ToolContext | None = None, *, user: str = ""
+    ) -> mcp_types.ReadResourceResult:
+        return await self._ask(context, user, lambda session, meta: session.read(uri, meta=meta))
+
+    async def read(self, uri: str, context: ToolContext) -> mcp_types.CallToolResult:
+        from sk_agents.tools.mcp.session import as_tool_result  # noqa: PLC0415
+
+        return as_tool_result(await self.contents(uri, context))
+
+    async def _ask(
+        self,
+        context: ToolContext | None,
+        user: str,
+        request: Callable[[McpSession, dict[str, Any]], Awaitable[T]],
+    ) -> T:
+        """What does no harm, in a tool's call or on a user's own behalf."""
+        session = await self._reached()
+        live = self._live(context.user_id if context is not None else user, context, harmless=True)
+        meta = self._meta(live)
+        return await self._exchange(session, live, lambda: request(session, meta), doubt=False)
 
     def broken(self, reason: str) -> None:
         if not self._is_broken:
@@ -159,12 +222,20 @@ class McpConnection:
     def failed(self, reason: str) -> None:
         self._failure = reason
 
-    def tools_changed(self) -> None:
+    def lists_changed(self) -> None:
         self._has_changed = True
         self._news.set()
 
     def only_call(self) -> LiveCall | None:
         return next(iter(self._calls)) if len(self._calls) == 1 else None
+
+    def roots(self, call: LiveCall | None) -> Sequence[Path]:
+        spaces = self.spec.workspaces
+        if spaces is None:
+            return []
+        if call is not None and call.context is not None:
+            return [spaces.folder(call.context)]
+        return [spaces.path] if spaces.shared_by == "everyone" else []
 
     async def _serve(self) -> None:
         # The library takes a third of a second to import, which servers without MCP tools save.
@@ -175,6 +246,7 @@ class McpConnection:
         self._news.clear()
         opening = asyncio.timeout(self._connect_seconds)
         async with opening, open_session(self.spec, self, self._network) as session:
+            await self._look_around(session)
             await self._list(session)
             opening.reschedule(None)
             self._came_up(session)
@@ -200,12 +272,29 @@ class McpConnection:
                 await asyncio.sleep(DEBOUNCE_SECONDS)
                 self._has_changed = False
                 async with asyncio.timeout(self.spec.server.request_timeout):
+                    await self._look_around(session)
                     await self._list(session)
 
     async def _list(self, session: McpSession) -> None:
         async with self._listing:
             tools = await session.tools()
             await self.offered.take([ToolDefinition.of(tool) for tool in tools])
+
+    async def _look_around(self, session: McpSession) -> None:
+        """What else there is. A server whose further lists are no good still has its tools."""
+        try:
+            found, templates = await session.resources(), await session.templates()
+            self.resource_count = len(found) + len(templates)
+            self.prompt_count = len(await session.prompts())
+        except (ServerRefused, SessionLost) as error:
+            logger.warning(
+                "mcp server's resources or prompts cannot be listed",
+                extra={"server": self.spec.server.name, "reason": str(error)[:MOST_REASON]},
+            )
+            return
+        kinds = resource_kinds(found, templates)
+        if kinds != tuple(tool.kind for tool in self._resource_tools):
+            self._resource_tools = resource_tools(self.spec, kinds, self)
 
     async def _list_again(self, session: McpSession) -> None:
         try:
@@ -227,42 +316,52 @@ class McpConnection:
         except TimeoutError:
             raise ToolError(self._away()) from None
 
-    async def _send(
+    async def _exchange(
         self,
         session: McpSession,
-        tool: McpTool,
-        arguments: dict[str, Any],
         live: LiveCall,
-        progress: ProgressMessages,
-    ) -> mcp_types.CallToolResult:
-        meta = {IDEMPOTENCY_KEY: live.context.idempotency_key}
-        if live.user is not None:
-            meta[USER_KEY] = live.user
+        send: Callable[[], Awaitable[T]],
+        *,
+        doubt: bool,
+    ) -> T:
+        """Raises as `call`; with `doubt` the text for the model says that it may have run."""
+        token = CURRENT_CALL.set(live)
+        self._calls.add(live)
         live.limit = asyncio.timeout(live.seconds)
         try:
             async with live.limit:
-                return await session.call(
-                    tool.remote_name, arguments, meta=meta, progress=progress.add
-                )
+                return await send()
         except SessionLost as error:
             self.broken(str(error))
             if isinstance(error, SessionUnknown) or not live.is_sent:
                 raise ToolError(self._away()) from error
-            doubt = " Whether it took effect is not known: check before you repeat it."
+            unknown = " Whether it took effect is not known: check before you repeat it."
             raise ToolInterrupted(
                 "The connection to the server was lost while the tool ran."
-                + (doubt if tool.spec.effect is not Effect.READ_ONLY else "")
+                + (unknown if doubt else "")
             ) from error
+        except ServerRefused as error:
+            raise ToolError(f"The server's answer is not usable: {error}.") from error
         except TimeoutError:
             raise ToolError(f"The server did not answer within {live.seconds:g} seconds.") from None
+        finally:
+            self._calls.discard(live)
+            CURRENT_CALL.reset(token)
 
-    def _live(self, tool: McpTool, context: ToolContext) -> LiveCall:
+    def _live(self, user_id: str, context: ToolContext | None, *, harmless: bool) -> LiveCall:
         server = self.spec.server
         sends_user = server.user_id_source is not None or server.user_id_header is not None
-        user = self.spec.fixed_user or (context.user_id if sends_user else None)
-        harmless = tool.spec.effect is not Effect.AT_MOST_ONCE
+        user = self.spec.fixed_user or (user_id if sends_user else None)
         seconds = server.request_timeout + (0 if harmless else MARGIN_SECONDS)
-        return LiveCall(server.name, context, seconds, user)
+        return LiveCall(server.name, seconds, user, context)
+
+    def _meta(self, live: LiveCall) -> dict[str, Any]:
+        meta = {}
+        if live.context is not None:
+            meta[IDEMPOTENCY_KEY] = live.context.idempotency_key
+        if live.user is not None:
+            meta[USER_KEY] = live.user
+        return meta
 
     def _came_up(self, session: McpSession) -> None:
         self._session, self.status, self.reason, self._logged = session, "up", None, None
@@ -307,20 +406,27 @@ class McpSource:
     """The tools of those servers that one agent names."""
 
     def __init__(self, connections: Sequence[McpConnection]) -> None:
-        self._connections = tuple(connections)
-        self.prefixes = tuple(one.spec.server.prefix for one in self._connections)
+        self.connections = tuple(connections)
+        self.prefixes = tuple(one.spec.server.prefix for one in self.connections)
         self._seen: tuple[Sequence[Tool], ...] = ()
         self._tools: tuple[Tool, ...] = ()
 
     def tools(self) -> Sequence[Tool]:
-        seen = tuple([connection.offered.tools for connection in self._connections])
+        seen = tuple([connection.tools for connection in self.connections])
         if seen != self._seen:
             self._seen = seen
             self._tools = tuple(chain.from_iterable(seen))
         return self._tools
 
     def refusal(self, name: str) -> str | None:
-        return next(filter(None, (one.offered.refusal(name) for one in self._connections)), None)
+        return next(filter(None, (one.offered.refusal(name) for one in self.connections)), None)
+
+    def connection(self, server: str) -> McpConnection:
+        """Raises NotFound: the agent names no such server."""
+        for one in self.connections:
+            if one.spec.server.name == server:
+                return one
+        raise NotFound("This agent has no MCP server of this name.")
 
 
 class McpServers:
@@ -342,7 +448,12 @@ class McpServers:
         self._tasks: list[asyncio.Task[None]] = []
 
     def source(
-        self, entries: Sequence[Mapping[str, Any]], *, agent_file: Path, field: str
+        self,
+        entries: Sequence[Mapping[str, Any]],
+        *,
+        agent_file: Path,
+        field: str,
+        workspaces: Workspaces | None = None,
     ) -> McpSource:
         """The tools of the servers that stand in an agent's `mcp_servers`.
 
@@ -354,6 +465,7 @@ class McpServers:
             path=agent_file,
             field_name=field,
             environ=environment([agent_file]) if entries else {},
+            workspaces=workspaces,
         )
         return McpSource([self._connection(spec) for spec in specs])
 
@@ -405,6 +517,8 @@ class McpServers:
                 "reason": one.reason,
                 "tools": len(one.offered.tools),
                 "withheld": len(one.offered.withheld),
+                "resources": one.resource_count,
+                "prompts": one.prompt_count,
             }
             for one in self._connections.values()
         ]

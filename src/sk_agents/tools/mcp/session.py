@@ -1,10 +1,9 @@
 """One session with one MCP server. Only this file imports the MCP library, by its public names.
 
-It is imported with the first server that is configured: the library takes a third of a second. A
-server may ask one thing of us: a question to the user whose call it works on. What it sends is
-bounded in size. The library's own transport for programs reads lines of any length, so there is
-another one here: a message that is too long ends the session; a line that is no message, such as a
-banner, is skipped.
+It is imported with the first server that is configured: the library takes a third of a second. What
+a server may ask of us is in `_Callbacks`. What it sends is bounded in size. The library's own
+transport for programs reads lines of any length, so there is another one here: a message that is
+too long ends the session; a line that is no message, such as a banner, is skipped.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Protocol, Self
-from urllib.parse import quote
+from typing import Any, Protocol, Self, TypeVar
+from urllib.parse import quote, urlsplit
 
 import anyio
 import httpx2
@@ -38,6 +37,9 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import FileUrl
+from pydantic_core import to_json
 
 from sk_agents import __version__
 from sk_agents.exceptions import ToolError
@@ -54,7 +56,7 @@ from sk_agents.tools.mcp.config import McpServer, ServerSpec
 
 logger = logging.getLogger(__name__)
 
-MOST_TOOLS = 512
+MOST_LISTED = 512
 MOST_PAGES = 32
 
 MOST_BYTES = 4 * 1024 * 1024
@@ -73,6 +75,28 @@ EXIT_SECONDS = 1.0
 LEAVE_SECONDS = 2.0
 LOOK_SECONDS = 0.01
 
+# A server's own log messages are passed on so often in this time.
+MOST_LOG_MESSAGES = 50
+LOG_SECONDS = 60.0
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "notice": logging.INFO,
+    "warning": logging.WARNING,
+}
+
+LIST_CHANGES = (
+    types.ToolListChangedNotification,
+    types.ResourceListChangedNotification,
+    types.PromptListChangedNotification,
+)
+# A page that a server wants opened, in the words of the question about it.
+OPENED, NOT_OPENED = "I have opened it", "do not open it"
+MOST_URL = 2_000
+LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+
+T = TypeVar("T")
+
 Ended = Callable[[str], None]
 _Sent = tuple[LiveCall | None, SessionMessage]
 _Inbound = MemoryObjectSendStream[SessionMessage | Exception]
@@ -87,10 +111,16 @@ class SessionListener(Protocol):
         """A request did not get through; the session may go on."""
         ...
 
-    def tools_changed(self) -> None: ...
+    def lists_changed(self) -> None:
+        """The server has other tools, resources or prompts than before."""
+        ...
 
     def only_call(self) -> LiveCall | None:
         """The call under way, if there is exactly one."""
+        ...
+
+    def roots(self, call: LiveCall | None) -> Sequence[Path]:
+        """The folders that the server may work in, for the user whose call it is."""
         ...
 
 
@@ -107,22 +137,57 @@ class McpSession:
             ServerRefused: too many, or the list has no end or makes no sense.
             SessionLost: it ended.
         """
-        found: list[types.Tool] = []
-        cursor: str | None = None
-        for _ in range(MOST_PAGES):
-            try:
-                page = await self._client.list_tools(cursor=cursor)
-            except MCPError as error:
-                raise SessionLost(error.message) from error
-            except ValueError as error:
-                raise ServerRefused("a list that breaks the protocol") from error
-            found += page.tools
-            if len(found) > MOST_TOOLS:
-                raise ServerRefused(f"more than {MOST_TOOLS} tools")
-            cursor = page.next_cursor
-            if cursor is None:
-                return found
-        raise ServerRefused(f"a list of more than {MOST_PAGES} pages")
+        return await _all_pages(self._client.list_tools, lambda page: page.tools, "tools")
+
+    async def resources(self) -> list[types.Resource]:
+        """Those that it lists. Raises as `tools`, and ToolError: it refused."""
+        if not self._has_resources:
+            return []
+        return await self._listed(
+            self._client.list_resources, lambda page: page.resources, "resources"
+        )
+
+    async def templates(self) -> list[types.ResourceTemplate]:
+        """What addresses of further resources are made of. Raises as `resources`."""
+        if not self._has_resources:
+            return []
+        return await self._listed(
+            self._client.list_resource_templates,
+            lambda page: page.resource_templates,
+            "resource templates",
+        )
+
+    async def prompts(self) -> list[types.Prompt]:
+        """Raises as `resources`."""
+        if self._client.server_capabilities.prompts is None:
+            return []
+        return await self._listed(self._client.list_prompts, lambda page: page.prompts, "prompts")
+
+    @property
+    def _has_resources(self) -> bool:
+        return self._client.server_capabilities.resources is not None
+
+    async def _listed(
+        self, list_page: Callable[..., Awaitable[Any]], items: Callable[[Any], list[T]], what: str
+    ) -> list[T]:
+        try:
+            return await _all_pages(list_page, items, what)
+        except SessionLost as error:
+            cause = error.__cause__
+            if isinstance(cause, MCPError) and cause.code == types.METHOD_NOT_FOUND:
+                # It has the one kind of list and not the other.
+                return []
+            raise
+
+    async def read(self, uri: str, *, meta: dict[str, Any]) -> types.ReadResourceResult:
+        """What the resource holds. Raises as `call`."""
+        return await _answered(self._client.read_resource(uri, meta=_meta(meta)), uri)
+
+    async def prompt(
+        self, name: str, arguments: dict[str, str], *, meta: dict[str, Any]
+    ) -> types.GetPromptResult:
+        """The prompt, filled in. Raises as `call`."""
+        return await _answered(self._client.get_prompt(name, arguments, meta=_meta(meta)), name)
 
     async def call(
         self, name: str, arguments: dict[str, Any], *, meta: dict[str, Any], progress: ProgressFnT
@@ -134,43 +199,101 @@ class McpSession:
             SessionLost: it ended; if the call was sent, it is not known what the tool did.
             ToolError: the server refused the call, or answered something else than it promised.
         """
-        try:
-            return await self._client.call_tool(
-                name,
-                arguments,
-                progress_callback=progress,
-                meta=types.RequestParamsMeta(**meta),  # type: ignore[typeddict-item]  # open keys
-            )
-        except MCPError as error:
-            call = CURRENT_CALL.get()
-            if call is not None and call.is_disowned:
-                raise SessionUnknown(error.message) from error
-            if error.code == types.CONNECTION_CLOSED:
-                raise SessionLost(error.message) from error
-            raise ToolError(f"The server refused the call: {error.message[:500]}") from error
-        except (ValueError, RuntimeError) as error:
-            # Of the library: a result that is not what the protocol or the tool's schema says.
-            logger.warning(
-                "mcp result is not usable", extra={"tool": name, "error": type(error).__name__}
-            )
-            raise ToolError(
-                "The server's answer does not make sense. Whether the tool took effect is not "
-                "known: check before you repeat it."
-            ) from error
+        return await _answered(
+            self._client.call_tool(name, arguments, progress_callback=progress, meta=_meta(meta)),
+            name,
+        )
+
+    async def set_log_level(self, level: types.LoggingLevel) -> None:
+        """What the server is to report of itself; newer ones are asked with each request."""
+        if self._client.server_capabilities.logging is None:
+            return
+        if self._client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return
+        request = types.SetLevelRequest(params=types.SetLevelRequestParams(level=level))
+        with suppress(MCPError):
+            await self._client.session.send_request(request, types.EmptyResult)
 
     async def follow(self, listener: SessionListener) -> None:
         """Pass changes on until the server ends its stream; older servers send them unasked."""
-        tools = self._client.server_capabilities.tools
-        if tools is None or not tools.list_changed:
+        can = self._client.server_capabilities
+        tools, resources, prompts = (
+            one is not None and one.list_changed is True
+            for one in (can.tools, can.resources, can.prompts)
+        )
+        if not (tools or resources or prompts):
             return
         try:
-            async with self._client.listen(tools_list_changed=True) as changes:
+            async with self._client.listen(
+                tools_list_changed=tools,
+                resources_list_changed=resources,
+                prompts_list_changed=prompts,
+            ) as changes:
                 async for _ in changes:
-                    listener.tools_changed()
+                    listener.lists_changed()
         except (ListenNotSupportedError, MCPError):
             return
         except SubscriptionLost:
             listener.broken("the server's stream of changes ended")
+
+
+async def _all_pages(
+    list_page: Callable[..., Awaitable[Any]], items: Callable[[Any], list[T]], what: str
+) -> list[T]:
+    """Raises as `McpSession.tools`."""
+    found: list[T] = []
+    cursor: str | None = None
+    for _ in range(MOST_PAGES):
+        try:
+            page = await list_page(cursor=cursor)
+        except MCPError as error:
+            raise SessionLost(error.message) from error
+        except ValueError as error:
+            raise ServerRefused("a list that breaks the protocol") from error
+        found += items(page)
+        if len(found) > MOST_LISTED:
+            raise ServerRefused(f"more than {MOST_LISTED} {what}")
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+    raise ServerRefused(f"a list of more than {MOST_PAGES} pages")
+
+
+async def _answered(answer: Awaitable[T], name: str) -> T:
+    """Raises as `McpSession.call`."""
+    try:
+        return await answer
+    except MCPError as error:
+        call = CURRENT_CALL.get()
+        if call is not None and call.is_disowned:
+            raise SessionUnknown(error.message) from error
+        if error.code == types.CONNECTION_CLOSED:
+            raise SessionLost(error.message) from error
+        raise ToolError(f"The server refused the call: {error.message[:500]}") from error
+    except (ValueError, RuntimeError) as error:
+        # Of the library: a result that is not what the protocol or the tool's schema says.
+        logger.warning(
+            "mcp result is not usable", extra={"tool": name, "error": type(error).__name__}
+        )
+        raise ToolError(
+            "The server's answer does not make sense. Whether the tool took effect is not "
+            "known: check before you repeat it."
+        ) from error
+
+
+def as_tool_result(read: types.ReadResourceResult) -> types.CallToolResult:
+    """What a resource holds, as a tool would return it."""
+    return types.CallToolResult(
+        content=[
+            types.EmbeddedResource(type="resource", resource=content) for content in read.contents
+        ]
+    )
+
+
+def _meta(meta: dict[str, Any]) -> types.RequestParamsMeta:
+    made: types.RequestParamsMeta = {}
+    made.update(meta)  # type: ignore[typeddict-item]  # its keys are open
+    return made
 
 
 @asynccontextmanager
@@ -198,34 +321,86 @@ async def open_session(
         mode="legacy" if server.transport == "sse" else server.mode,
         client_info=types.Implementation(name="teal-agents", version=__version__),
         elicitation_callback=callbacks.elicit,
+        list_roots_callback=callbacks.roots if spec.workspaces is not None else None,
+        logging_callback=callbacks.log,
+        log_level=server.log_level,
         message_handler=callbacks.notice,
         cache=None,
     )
     async with client:
-        yield McpSession(client)
+        session = McpSession(client)
+        await session.set_log_level(server.log_level)
+        yield session
 
 
 class _Callbacks:
+    """What a server may ask of us, or tell us."""
+
     def __init__(self, server: str, listener: SessionListener) -> None:
         self._server = server
         self._listener = listener
+        self._log_began = 0.0
+        self._log_count = 0
 
     async def elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult:
         """A question to the user whose call this is; none where that is not certain."""
         call = CURRENT_CALL.get() or self._listener.only_call()
-        if call is None or not isinstance(params, types.ElicitRequestFormParams):
+        if call is None:
             logger.warning("mcp question declined", extra={"server": self._server})
             return types.ElicitResult(action="decline")
+        if isinstance(params, types.ElicitRequestURLParams):
+            return await self._send_to_page(call, params)
         answer = await call.ask(params.message, params.requested_schema)
         if answer is None:
             return types.ElicitResult(action="decline")
         return types.ElicitResult(action="accept", content=answer)
 
+    async def _send_to_page(
+        self, call: LiveCall, params: types.ElicitRequestURLParams
+    ) -> types.ElicitResult:
+        """The user opens the page themselves, or does not; nothing here ever does."""
+        parts = urlsplit(params.url)
+        if parts.scheme != "https" and parts.hostname not in LOOPBACK:
+            logger.warning("mcp page not shown: not https", extra={"server": self._server})
+            return types.ElicitResult(action="decline")
+        chosen = await call.choose(
+            f"The MCP server '{self._server}' asks you to open a page at {parts.hostname}: "
+            f"{params.message[:MOST_LOGGED]}\n{params.url[:MOST_URL]}",
+            OPENED,
+            NOT_OPENED,
+        )
+        return types.ElicitResult(action="accept" if chosen == OPENED else "decline")
+
+    async def roots(self, context: ClientRequestContext) -> types.ListRootsResult:
+        call = CURRENT_CALL.get() or self._listener.only_call()
+        folders = self._listener.roots(call)
+        return types.ListRootsResult(
+            roots=[types.Root(uri=FileUrl(folder.as_uri()), name="workspace") for folder in folders]
+        )
+
+    async def log(self, params: types.LoggingMessageNotificationParams) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._log_began > LOG_SECONDS:
+            self._log_began, self._log_count = now, 0
+        self._log_count += 1
+        if self._log_count > MOST_LOG_MESSAGES:
+            return
+        text = params.data if isinstance(params.data, str) else to_json(params.data).decode()
+        logger.log(
+            _LEVELS.get(params.level, logging.ERROR),
+            "mcp server logs",
+            extra={
+                "server": self._server,
+                "line": text[:MOST_LOGGED],
+                "logger_name": (params.logger or "")[:100],
+            },
+        )
+
     async def notice(self, message: IncomingMessage) -> None:
-        if isinstance(message, types.ToolListChangedNotification):
-            self._listener.tools_changed()
+        if isinstance(message, LIST_CHANGES):
+            self._listener.lists_changed()
         elif isinstance(message, Exception):
             self._listener.broken("a message that cannot be read")
 

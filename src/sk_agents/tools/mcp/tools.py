@@ -16,6 +16,7 @@ from sk_agents.engine.log.canonical import digest
 from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
 from sk_agents.exceptions import InvalidInput, ToolError
+from sk_agents.tools.attachments import Collected
 from sk_agents.tools.base_tool import Tool, ToolStream, tool_spec
 from sk_agents.tools.json_schema import ArgumentSchema, UnusableSchema, check_schema
 from sk_agents.tools.mcp.config import McpServer, ServerSpec
@@ -47,6 +48,7 @@ class ToolDefinition:
     is_read_only: bool = False
     is_idempotent: bool = False
     is_destructive: bool = False
+    runs_as_task_only: bool = False
 
     @classmethod
     def of(cls, tool: mcp_types.Tool) -> ToolDefinition:
@@ -59,6 +61,9 @@ class ToolDefinition:
             is_read_only=hints is not None and hints.read_only_hint is True,
             is_idempotent=hints is not None and hints.idempotent_hint is True,
             is_destructive=hints is not None and hints.destructive_hint is True,
+            runs_as_task_only=(
+                tool.execution is not None and tool.execution.task_support == "required"
+            ),
         )
 
     def digest(self, identity: str) -> str:
@@ -150,10 +155,10 @@ class McpTool(Tool):
             if not task.done():
                 task.cancel()
                 await asyncio.wait({task}, timeout=PARTING_SECONDS)
-        text = text_of_result(result)
+        returned = as_tool_result(result)
         if result.is_error:
-            raise ToolError(text)
-        yield ToolResult(text)
+            raise ToolError(returned.content)
+        yield returned
 
 
 def offered_names(server: McpServer, names: Iterable[str]) -> dict[str, str]:
@@ -184,39 +189,40 @@ def _effect(definition: ToolDefinition, server: McpServer) -> Effect:
     return Effect.IDEMPOTENT if definition.is_idempotent else Effect.AT_MOST_ONCE
 
 
-def text_of_result(result: mcp_types.CallToolResult) -> str:
-    """All parts as text for a model; structured content where no text says the same.
-
-    Nothing that a part points to is fetched.
-    """
-    parts = [_text(block) for block in result.content]
+def as_tool_result(result: mcp_types.CallToolResult) -> ToolResult:
+    """Texts for a model, everything else as attachments; structured content where no text says the
+    same. Nothing that a part points to is fetched."""
+    found = Collected()
+    for block in result.content:
+        found.texts.append(_taken(block, found))
     if result.structured_content is not None and all(b.type != "text" for b in result.content):
-        parts.append(to_json(result.structured_content).decode())
-    text = "\n".join(parts) or "(The tool returned nothing.)"
-    return text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + "\n[cut]"
+        found.texts.append(to_json(result.structured_content).decode())
+    whole = found.result()
+    text = whole.content or "(The tool returned nothing.)"
+    text = text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + "\n[cut]"
+    return replace(whole, content=text)
 
 
-def _text(block: mcp_types.ContentBlock) -> str:
+def _taken(block: mcp_types.ContentBlock, found: Collected) -> str:
+    """The text of a part, or the line about it."""
     match block.type:
         case "text":
             return block.text
         case "image" | "audio":
-            return f"[{block.type}: {block.mime_type}, {_size(block.data)} bytes, not shown]"
+            return found.add_base64(block.data, block.mime_type, None)
         case "resource_link":
             about = f": {block.description}" if block.description else ""
+            found.add_link(str(block.uri), block.mime_type, block.title or block.name)
             return f"[resource {block.uri} ({block.name}){about}]"
         case "resource":
             resource = block.resource
             if hasattr(resource, "text"):
                 return f"[resource {resource.uri}]\n{resource.text}"
-            kind = resource.mime_type or "binary"
-            return f"[resource {resource.uri}: {kind}, {_size(resource.blob)} bytes, not shown]"
+            name = str(resource.uri).rstrip("/").rpartition("/")[2]
+            line = found.add_base64(resource.blob, resource.mime_type, name)
+            return f"[resource {resource.uri}]\n{line}"
         case _:
             assert_never(block.type)
-
-
-def _size(base64: str) -> int:
-    return len(base64) * 3 // 4 - base64[-2:].count("=")
 
 
 class OfferedTools:
@@ -272,6 +278,9 @@ class OfferedTools:
     def _digests(self, seen: Sequence[ToolDefinition]) -> dict[str, str]:
         digests: dict[str, str] = {}
         for definition in seen:
+            if definition.runs_as_task_only:
+                self._skip(definition.name, "it runs as a task only, which is not done here")
+                continue
             try:
                 digests.setdefault(definition.name, definition.digest(self._spec.identity))
             except (InvalidInput, RecursionError):

@@ -14,6 +14,7 @@ from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import ToolContext, ToolResult
 from sk_agents.exceptions import ConfigurationError, ToolError
 from sk_agents.outbound.network import Network
+from sk_agents.tools.attachments import ToolFile, result_of
 from sk_agents.tools.base_tool import Tool, ToolStream, tool_spec
 from sk_agents.tools.json_schema import SchemaCheck, UnusableSchema
 from sk_agents.tools.openapi.operations import ServiceOperation, ServiceRequest, request_of
@@ -173,10 +174,10 @@ class RemoteTool(Tool):
         seconds = service.timeout + (0 if reads else MARGIN_SECONDS)
         bounds = RequestBounds(seconds, service.max_bytes, service.redirect_hosts)
         request = request_of(self._operation, arguments)
-        yield ToolResult(_content(await self._clients.send(request, headers, bounds)))
+        yield _result(await self._clients.send(request, headers, bounds))
 
 
-def _content(answer: ServiceAnswer) -> str:
+def _result(answer: ServiceAnswer) -> ToolResult:
     """The answer as a result.
 
     Raises:
@@ -191,11 +192,13 @@ def _content(answer: ServiceAnswer) -> str:
         said = f": {said[:MOST_EXPLANATION]}" if said else "."
         raise ToolError(f"The service answered {status}{said}")
     if not answer.body:
-        return f"The service answered {status}."
-    if not is_text and b"\0" in answer.body:
-        return f"The service answered with {answer.content_type}, which is not text."
+        return ToolResult(f"The service answered {status}.")
+    if answer.content_type.startswith("image/") or (not is_text and b"\0" in answer.body):
+        if answer.is_cut:
+            return ToolResult(f"The service answered with {answer.content_type}, and too much.")
+        return result_of(ToolFile(answer.body, answer.content_type))
     note = f"\n[cut: the first {len(answer.body)} bytes]" if answer.is_cut else ""
-    return answer.text + note
+    return ToolResult(answer.text + note)
 
 
 def origin_of(url: str) -> tuple[str, str, int] | None:

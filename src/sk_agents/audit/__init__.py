@@ -1,0 +1,1 @@
+"""Who did what: the server's own log, the trail through all logs, checkpoints, verification."""

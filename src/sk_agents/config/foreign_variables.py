@@ -1,0 +1,102 @@
+"""Variables of the public Teal Agents project that this server does not read.
+
+None of them is passed over in silence: each one that is set is named once at start, with what to do
+instead. One that decides which agents are served stops the start.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sk_agents.config.settings import CATALOG_PATH, ENV_STORE, PREFIX, Settings, variable
+from sk_agents.exceptions import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+_CONTAINER = "only the container's entry point reads it; see docs/deployment.md"
+_A2A = "A2A is not served: agents have REST, SSE and websocket addresses"
+_SIGN_IN = "set TA_AUTHORIZER=entra or oidc; see docs/authorization.md"
+_MCP_SIGN_IN = "MCP servers are configured in the agent file; see docs/mcp.md"
+_OTEL = "there is one collector for traces, metrics and logs: TA_OTEL_ENDPOINT"
+
+ADVICE = {
+    "TA_GITHUB": "the agents are not fetched from GitHub here: the container image does that (see "
+    "docs/deployment.md), elsewhere clone the repository, serve its folder and unset TA_GITHUB",
+    **dict.fromkeys(
+        ("TA_GH_ORG", "TA_GH_REPO", "TA_GH_BRANCH", "TA_GH_TOKEN", "TA_AGENT_NAME"), _CONTAINER
+    ),
+    "TA_GH_COMMIT": _CONTAINER,
+    "TA_GH_SHA256": _CONTAINER,
+    "TA_ADDL_REQUIREMENTS": _CONTAINER,
+    "TA_A2A_ENABLED": _A2A,
+    "TA_A2A_OUTPUT_CLASSIFIER_MODEL": _A2A,
+    "TA_STATE_MANAGEMENT": "TA_STORE says where conversations are kept; see docs/persistence.md",
+    "TA_AUTH_STORAGE_MANAGER_MODULE": _MCP_SIGN_IN,
+    "TA_AUTH_STORAGE_MANAGER_CLASS": _MCP_SIGN_IN,
+    "TA_MCP_DISCOVERY_MODULE": _MCP_SIGN_IN,
+    "TA_MCP_DISCOVERY_CLASS": _MCP_SIGN_IN,
+    **dict.fromkeys(
+        ("TA_OAUTH_REDIRECT_URI", "TA_OAUTH_CLIENT_NAME", "TA_OAUTH_BASE_URL"), _MCP_SIGN_IN
+    ),
+    **dict.fromkeys(
+        (
+            "TA_AUTH_REQUIRED",
+            "TA_AD_GROUP_ID",
+            "TA_AD_CLIENT_ID",
+            "TA_AD_AUTHORITY",
+            "TA_CLIENT_LOGIN_URL",
+            "TA_CLIENT_SECRETS",
+            "TA_PLATFORM_CLIENT_ID",
+            "TA_PLATFORM_AUTHORITY",
+            "TA_SCOPES",
+        ),
+        _SIGN_IN,
+    ),
+    **dict.fromkeys(
+        ("TA_OTEL_TRACES_ENDPOINT", "TA_OTEL_METRICS_ENDPOINT", "TA_OTEL_LOGS_ENDPOINT"), _OTEL
+    ),
+}
+# With these values a variable asks for nothing.
+IDLE = {
+    "TA_GITHUB": ("false",),
+    "TA_A2A_ENABLED": ("false",),
+    "TA_AUTH_REQUIRED": ("false",),
+}
+# It decides which agents are served.
+STOPPING = frozenset({"TA_GITHUB"})
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignVariable:
+    name: str
+    advice: str
+    stops: bool = False
+
+
+def foreign_variables(values: Mapping[str, str]) -> Iterator[ForeignVariable]:
+    """Those that are set and that no setting is made of, with what to do."""
+    known = {*map(variable, Settings.model_fields), ENV_STORE, CATALOG_PATH}
+    for name in sorted(values):
+        if not name.startswith(PREFIX) or name in known or not values[name]:
+            continue
+        if values[name].lower() in IDLE.get(name, ()):
+            continue
+        if (advice := ADVICE.get(name)) is not None:
+            yield ForeignVariable(name, advice, name in STOPPING)
+        elif name.startswith("TA_MCP_OAUTH_"):
+            yield ForeignVariable(name, _MCP_SIGN_IN)
+        else:
+            near = difflib.get_close_matches(name, known, 1, 0.85)
+            meant = f"; is {near[0]} meant?" if near else ", if no class of yours reads it"
+            yield ForeignVariable(name, f"this server does not know it{meant}")
+
+
+def check_foreign_variables(values: Mapping[str, str]) -> None:
+    """Log each of them. Raises ConfigurationError: one decides which agents are served."""
+    for found in foreign_variables(values):
+        if found.stops:
+            raise ConfigurationError(f"{found.name}: {found.advice}")
+        logger.warning("%s has no effect: %s", found.name, found.advice)

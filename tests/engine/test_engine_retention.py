@@ -1,0 +1,92 @@
+"""A server removes old threads by itself: one instance at a time, if the time can be trusted."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from sk_agents.engine.engine import Engine
+from sk_agents.engine.models import ThreadStatus
+from sk_agents.engine.threads import retention
+from sk_agents.engine.threads.retention import Pruned, RetentionRules
+from sk_agents.exceptions import ThreadNotFound
+from sk_agents.testing import SettableClock
+from sk_agents.testing.scripted_model import says
+from tests.engine.kit import THREAD, USER, Setup, talking
+
+DAY = 86400.0
+RULES = RetentionRules({ThreadStatus.COMPLETED: 90 * DAY})
+
+
+async def sweep(engine: Engine) -> Pruned | None:
+    keeper = engine.parts.retention
+    assert keeper is not None
+    return await keeper.sweep()
+
+
+async def test_old_thread_is_gone_for_everybody_and_a_new_one_can_have_its_id(
+    tmp_path: Path,
+) -> None:
+    clock = SettableClock()
+    async with talking(
+        tmp_path, clock=clock, script=[says("a"), says("b")], retention=RULES
+    ) as talk:
+        await talk.ask()
+        await talk.parked()
+        clock.advance(91 * DAY)
+        done = await sweep(talk.engine)
+        assert done is not None and done.removed == {"completed": 1}
+        with pytest.raises(ThreadNotFound):
+            await talk.engine.thread(THREAD, USER)
+        await talk.ask("again")
+        assert len(talk.prompts[1]) == 2, "nothing of the old conversation is in the prompt"
+
+
+async def test_instances_take_turns(tmp_path: Path) -> None:
+    clock = SettableClock()
+    setup = Setup(clock=clock, retention=RULES)
+    async with (
+        talking(tmp_path, setup, owner="a") as one,
+        talking(tmp_path, setup, owner="b") as other,
+    ):
+        assert await sweep(one.engine) is not None
+        assert await sweep(other.engine) is None
+        clock.advance(retention.PASS_EVERY_SECONDS + 1)
+        assert await sweep(other.engine) is not None
+        assert await sweep(one.engine) is None
+
+
+async def test_wall_clock_that_was_set_forward_removes_nothing(tmp_path: Path) -> None:
+    clock = SettableClock()
+    async with talking(tmp_path, clock=clock, script=[says("a")], retention=RULES) as talk:
+        await talk.ask()
+        await talk.parked()
+        clock.set_wall(clock.now() + timedelta(days=365))
+        assert await sweep(talk.engine) is None
+        assert (await talk.store.thread(THREAD)).status is ThreadStatus.COMPLETED
+
+
+async def test_pass_that_takes_too_long_goes_on_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "PAGE", 1)
+    monkeypatch.setattr(retention, "BREATH_SECONDS", 0)
+    clock = SettableClock()
+    script = [says("a"), says("b")]
+    async with talking(tmp_path, clock=clock, script=script, retention=RULES) as talk:
+        for name in ("t1", "t2"):
+            await talk.result(await talk.say(thread=name))
+        await talk.store.retire("a")
+        clock.advance(91 * DAY)
+        monkeypatch.setattr(retention, "PASS_SECONDS", 0.0)
+        done = await sweep(talk.engine)
+        assert done is not None and done.seen == 0
+        monkeypatch.setattr(retention, "PASS_SECONDS", 60.0)
+        clock.advance(retention.PASS_EVERY_SECONDS + 1)
+        done = await sweep(talk.engine)
+        assert done is not None and done.removed == {"completed": 2}
+
+
+async def test_nothing_is_removed_unless_rules_are_given(tmp_path: Path) -> None:
+    async with talking(tmp_path) as talk:
+        assert talk.engine.parts.retention is None
