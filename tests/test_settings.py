@@ -272,17 +272,6 @@ def test_two_ways_to_name_an_authorizer_stop_the_start(
         load_settings()
 
 
-def test_setting_that_nothing_uses_yet_is_named_at_start(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TA_PROVIDER_ORG", "Example")
-    load_settings()
-    assert [record.getMessage() for record in caplog.records] == [
-        "TA_PROVIDER_ORG is set, but nothing uses it yet"
-    ]
-
-
 @pytest.mark.parametrize(
     ("given", "url"),
     [

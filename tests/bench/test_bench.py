@@ -15,6 +15,7 @@ from tests.bench import (
     redis,
     teal,
     telemetry,
+    tools,
     turns,
     waiting,
     workers,
@@ -123,4 +124,11 @@ def test_postgresql_is_measured_beside_sqlite() -> None:
 @pytest.mark.bench
 def test_redis_is_measured_beside_sqlite() -> None:
     report = redis.measure(conversations=4, turns=2, repetitions=1)
+    assert all(ratio.value > 0 for ratio in report.ratios)
+
+
+@pytest.mark.bench
+def test_turns_with_tools_are_measured() -> None:
+    report = tools.measure(conversations=4, turns=2, repetitions=1)
+    assert [line.split()[0] for line in report.lines] == ["1", "4"]
     assert all(ratio.value > 0 for ratio in report.ratios)

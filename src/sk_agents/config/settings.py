@@ -50,10 +50,6 @@ ENV_STORE = "TA_ENV_STORE"
 # What some pages of the public project call `TA_PLUGIN_CATALOG_FILE`.
 CATALOG_PATH = "TA_PLUGIN_CATALOG_PATH"
 
-# The public project's, which no part of this server uses yet.
-_UNUSED_YET = "Of the public project; accepted, and nothing uses it yet."
-UNUSED = frozenset(("agent_base_url", "provider_org", "provider_url"))
-
 _NAME = r"(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])"
 _HOST = re.compile(rf"\*|{_NAME}")
 _ORIGIN = re.compile(rf"https?://{_NAME}(?::[0-9]{{1,5}})?")
@@ -90,6 +86,9 @@ def _host(value: str) -> str:
     if not _HOST.fullmatch(value.lower()):
         raise ValueError("must be names without ports, or *")
     return value.lower()
+
+
+_PUBLIC_URL = re.compile(r"https?://[A-Za-z0-9._-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
 
 
 def _origin(value: str) -> str:
@@ -130,6 +129,14 @@ Origins = Annotated[
     tuple[Annotated[str, AfterValidator(_origin)], ...] | None, NoDecode, BeforeValidator(_split)
 ]
 
+
+def _public_url(value: str | None) -> str | None:
+    if value is not None and not _PUBLIC_URL.fullmatch(value):
+        raise ValueError("must be like https://name or https://name:port/path")
+    return value.rstrip("/") if value is not None else None
+
+
+PublicUrl = Annotated[str | None, AfterValidator(_public_url)]
 
 KEPT_UNTIL_OLD = ("completed", "failed", "cancelled", "idle", "expired")
 
@@ -201,6 +208,11 @@ class Settings(BaseSettings):
         None,
         description="Names, without ports, by which clients may call this server; `*` for any. "
         "Unset: any, but only `localhost` and loopback addresses if it listens on loopback.",
+    )
+    public_url: PublicUrl = Field(
+        None,
+        description="How browsers reach this server, as `https://name`: users who sign in at an "
+        "MCP server come back to it. Unset: as the request that began it did.",
     )
     allowed_origins: Origins = Field(
         None, description="Other web sites whose pages may use this server, as `https://name:port`."
@@ -452,14 +464,17 @@ class Settings(BaseSettings):
     script_pace: float = Field(
         1.0, ge=0, le=100, description="Factor on the pauses of `scripted/` models; 0 for none."
     )
-    agent_base_url: str = Field(
-        "http://localhost:8000",
-        description=_UNUSED_YET,
+    agent_base_url: str | None = Field(
+        None,
+        min_length=1,
+        description="Address by which clients reach this server, as its interface descriptions "
+        "(`openapi.json`) name it. Unset: the one they were fetched from.",
     )
-    provider_org: str = Field("My Organization", description=_UNUSED_YET)
-    provider_url: str = Field(
-        "http://localhost:8000",
-        description=_UNUSED_YET,
+    provider_org: str | None = Field(
+        None, min_length=1, description="Who provides the agents, for interface descriptions."
+    )
+    provider_url: str | None = Field(
+        None, min_length=1, description="The provider's address, for interface descriptions."
     )
     types_module: str | None = Field(
         None,
@@ -547,8 +562,6 @@ def load_settings(config_paths: Sequence[Path] = (), **overrides: Any) -> Settin
         files = _dotenv_files([settings.service_config])
         settings = _build(files, given)
     _warn_of_aliases(_written_values(files))
-    for name in sorted(UNUSED & settings.model_fields_set):
-        logger.warning("%s is set, but nothing uses it yet", variable(name))
     modules = {module: getattr(settings, module) for module, _ in PAIRS}
     return settings.model_copy(update=own_modules(modules, variable))
 
