@@ -181,7 +181,8 @@ class Settings(BaseSettings):
         None,
         min_length=1,
         description="Where conversations are kept: `sqlite:///path`, `file:///dir`, `memory:`, "
-        "`postgresql://user@host/database`, `redis://host:6379/0`. "
+        "`postgresql://user@host/database`, `redis://host:6379/0`, "
+        "`dynamodb://table?region=...`. "
         "Unset: a SQLite file in the user's data folder.",
     )
     signals: str | None = Field(
