@@ -14,6 +14,7 @@ from tests.bench import (
     readers,
     teal,
     telemetry,
+    tools,
     turns,
     waiting,
     workers,
@@ -116,4 +117,11 @@ def test_postgresql_is_measured_beside_sqlite() -> None:
     report = postgres.measure(
         conversations=4, turns=2, repetitions=1, threads=100, commits=128, events=50
     )
+    assert all(ratio.value > 0 for ratio in report.ratios)
+
+
+@pytest.mark.bench
+def test_turns_with_tools_are_measured() -> None:
+    report = tools.measure(conversations=4, turns=2, repetitions=1)
+    assert [line.split()[0] for line in report.lines] == ["1", "4"]
     assert all(ratio.value > 0 for ratio in report.ratios)
