@@ -1,0 +1,49 @@
+"""Under pytest, plugins of the public Teal Agents project import as they do in the server.
+
+pytest loads this module by itself wherever the package is installed, so it does nothing but put two
+finders at the end of the search path. They are asked only for a package that is not installed:
+`semantic_kernel`, `ska_utils`, `sk_agents.configs`. `-p no:teal` leaves them out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+# Which module of ours knows a package, and its function that makes the imports work.
+STAND_INS = {
+    "semantic_kernel": ("sk_agents.tools.semantic_kernel_stub", "install_kernel_stub"),
+    "ska_utils": ("sk_agents.config.public_names", "install"),
+    "sk_agents.configs": ("sk_agents.config.public_names", "install"),
+}
+
+
+class LazyStandIns(MetaPathFinder):
+    """Loads what knows a package when it is first asked for."""
+
+    def __init__(self) -> None:
+        # What knows a package looks first whether the package is installed, and so asks here again.
+        self._asked: set[str] = set()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        known = STAND_INS.get(fullname)
+        if known is None or fullname in self._asked:
+            return None
+        self._asked.add(fullname)
+        module, function = known
+        before = list(sys.meta_path)
+        getattr(importlib.import_module(module), function)()
+        for finder in sys.meta_path:
+            if finder not in before and (spec := finder.find_spec(fullname, path, target)):
+                return spec
+        return None
+
+
+if not any(isinstance(finder, LazyStandIns) for finder in sys.meta_path):
+    sys.meta_path.append(LazyStandIns())
