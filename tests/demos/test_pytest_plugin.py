@@ -37,9 +37,10 @@ def test_temperature(monkeypatch):
 def test_plugin_is_imported_by_its_own_tests_without_semantic_kernel(tmp_path: Path) -> None:
     (tmp_path / "custom_plugins.py").write_text(PLUGINS)
     (tmp_path / "test_weather.py").write_text(TESTS)
+    (tmp_path / "conftest.py").write_text("import custom_plugins\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, "-p", "sk_agents.pytest_plugin", "--rootdir", str(tmp_path), str(tmp_path)],
+        [*command, "-p", "sk_agents.stand_ins", "--rootdir", str(tmp_path), str(tmp_path)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -50,4 +51,4 @@ def test_plugin_is_imported_by_its_own_tests_without_semantic_kernel(tmp_path: P
 
 def test_pytest_finds_it_by_itself() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"]["pytest11"] == {"teal": "sk_agents.pytest_plugin"}
+    assert project["entry-points"]["pytest11"] == {"teal": "sk_agents.stand_ins"}

@@ -1,8 +1,9 @@
-"""Under pytest, plugins of the public Teal Agents project import as they do in the server.
+"""Imports of the public Teal Agents project's packages, answered where these are not installed.
 
-pytest loads this module by itself wherever the package is installed, so it does nothing but put two
-finders at the end of the search path. They are asked only for a package that is not installed:
-`semantic_kernel`, `ska_utils`, `sk_agents.configs`. `-p no:teal` leaves them out.
+pytest loads this module by itself wherever the package is installed, so that plugins import in
+their own tests as they do in the server; `-p no:teal` leaves it out. It therefore imports nothing
+of ours, and puts a finder at the end of the search path, which is asked only for what no other
+has: `semantic_kernel`, `ska_utils`, `sk_agents.configs`.
 """
 
 from __future__ import annotations
@@ -45,5 +46,12 @@ class LazyStandIns(MetaPathFinder):
         return None
 
 
-if not any(isinstance(finder, LazyStandIns) for finder in sys.meta_path):
-    sys.meta_path.append(LazyStandIns())
+def answer_imports() -> None:
+    """Make these imports work from now on."""
+    if not any(isinstance(finder, LazyStandIns) for finder in sys.meta_path):
+        sys.meta_path.append(LazyStandIns())
+
+
+def pytest_load_initial_conftests() -> None:
+    """As a plugin of pytest, before it loads anything of the tests."""
+    answer_imports()
