@@ -72,6 +72,8 @@ class InteractionStatus(StrEnum):
 
 Decider = Literal["human", "policy", "timeout", "cancel", "failure"]
 ApprovalKind = Literal["tool", "outcome_unknown", "question", "auth"]
+# Where a chat is listed.
+Place = Literal["list", "archive", "bin"]
 Choice = Literal["done", "retry", "give_up"]
 
 
@@ -130,7 +132,8 @@ class AskedCall(WireModel):
     for all of it. `preview` is what the call would have changed when it was asked about, as a
     unified diff. With `redacted` secrets were taken out of both; `digest` is of what will run. With
     a `review`, others than the requester decide. `budget` says how much of a budget is spent, if
-    that is why it is asked."""
+    that is why it is asked. `sign_in` is the MCP server that the user must sign in to first; it
+    goes on by itself once that is done."""
 
     approval_id: str
     interaction_id: str = ""
@@ -146,6 +149,7 @@ class AskedCall(WireModel):
     redacted: Sometimes[bool] = None
     review: Sometimes[ReviewView] = None
     budget: Sometimes[str] = None
+    sign_in: Sometimes[str] = None
 
 
 class StreamEvent(WireModel):
@@ -187,17 +191,22 @@ class _Unaddressed(StreamEvent):
 
 
 class ThinkingEvent(_Unaddressed):
+    """What the model reasoned; with `spoken`, what it said to the user before it called tools."""
+
     type: Literal[EventType.THINKING] = EventType.THINKING
     content: str
+    spoken: Annotated[bool, SOMETIMES, Field(exclude_if=lambda spoken: not spoken)] = False
 
 
 class ToolCallEvent(_Unaddressed):
-    """A tool is called; `tool_input` is JSON."""
+    """A tool is called; `tool_input` is JSON. `grant_id` names the standing approval that allowed
+    it, if one did."""
 
     type: Literal[EventType.TOOL_CALL] = EventType.TOOL_CALL
     id: str
     tool_name: str
     tool_input: str
+    grant_id: Annotated[str | None, SOMETIMES, Field(exclude_if=lambda grant: grant is None)] = None
 
 
 class AttachmentView(WireModel):
