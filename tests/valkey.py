@@ -69,7 +69,7 @@ class ValkeyServer:
         return redis.Redis(port=self.port, password=self.password or None)
 
     def start(self) -> None:
-        """Again at the same port, if it ran before."""
+        """Again at the same port, if it ran before. It ends with the OS thread that started it."""
         self.port = self.port or free_port()
         command = [
             self.program, *self._role(), "--port", str(self.port), "--bind", "127.0.0.1",

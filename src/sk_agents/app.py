@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -19,7 +20,8 @@ from sk_agents.agent_assembly import ServedAgent
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
 from sk_agents.authorization.roles import read_role_map
 from sk_agents.chats.requests import ChatResources
-from sk_agents.chats.routes import chat_operations
+from sk_agents.chats.routes import chat_operations, sign_in_operations
+from sk_agents.chats.sign_ins import SignInEndpoints
 from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
 from sk_agents.config.foreign_variables import check_foreign_variables
 from sk_agents.config.settings import Settings, environment, export_environment, load_settings
@@ -39,7 +41,9 @@ from sk_agents.wiring import (
     build_authorizer,
     build_context,
     build_parts,
+    build_sign_ins,
     open_engines,
+    sign_in_document,
     stream_census,
 )
 
@@ -100,6 +104,8 @@ def create_app(
         title="Teal Agents",
         version=__version__,
         lifespan=lifespan,
+        servers=[{"url": settings.agent_base_url or "/"}],
+        contact=_contact(settings),
         hosts=accepted_hosts(settings.allowed_hosts, settings.host),
         origins=settings.allowed_origins,
         requests=telemetry.requests if telemetry is not None else None,
@@ -120,6 +126,8 @@ def create_app(
         parts.spending.ledger.rows,
     )
     app.add_operations(chat_operations(chats, build_context(parts.agents)))
+    sign_ins = SignInEndpoints(chats, build_sign_ins(parts), settings.public_url, sign_in_document)
+    app.add_operations(sign_in_operations(sign_ins))
     app.add_operations(todo_chat_operations(list(parts.agents)))
     for file in agents:
         _add_agent_routes(app, file, settings)
@@ -180,6 +188,12 @@ def _add_agent_routes(app: TealApp, file: AgentFile, settings: Settings) -> None
             AppV3.run(app, file, settings)
         case other:
             raise AssertionError(f"no API serves {other}")
+
+
+def _contact(settings: Settings) -> dict[str, Any] | None:
+    """Who provides the agents, as far as the operator says."""
+    named = {"name": settings.provider_org, "url": settings.provider_url}
+    return {key: value for key, value in named.items() if value} or None
 
 
 def _agent_view(name: str, served: ServedAgent) -> AgentView:

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sk_agents.agent_assembly import Clients, ServedAgent, build_agents
 from sk_agents.audit.reading import AuditQuery, last_checkpoint, newest
@@ -24,7 +24,7 @@ from sk_agents.authorization.request_authorizer import RequestAuthorizer
 from sk_agents.config.agent_file import AgentFile
 from sk_agents.config.default_agents import AgentOffer, tour_alone, tour_and_assistant
 from sk_agents.config.settings import Settings, environment
-from sk_agents.config.store_url import own_class_url, store_url
+from sk_agents.config.store_url import completed_url, own_class_url, store_url
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
@@ -54,6 +54,8 @@ from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
 from sk_agents.tools.mcp.context import McpContext
 from sk_agents.tools.mcp.pins import Pins, pins_path
 from sk_agents.tools.mcp.servers import McpServers
+from sk_agents.tools.mcp.sign_ins import SignInRecords
+from sk_agents.tools.mcp.signing_in import McpSignIns
 from sk_agents.tools.openapi.tool import RemoteClients
 from sk_agents.wire.views import AuditReport, Checkpoint
 
@@ -159,6 +161,29 @@ def build_context(agents: Mapping[str, ServedAgent]) -> McpContext:
     return McpContext({name: served.mcp for name, served in agents.items()})
 
 
+def build_sign_ins(parts: ServerParts) -> McpSignIns:
+    """Users at the MCP servers of each agent, by every name an engine knows it by."""
+    sources = {
+        name: served.mcp
+        for label, served in parts.agents.items()
+        for name in (label, *([served.teal.name] if served.teal is not None else []))
+    }
+    return McpSignIns(parts.clients.mcp, sources)
+
+
+def sign_in_document(base_url: str) -> Mapping[str, Any]:
+    from sk_agents.tools.mcp.oauth import client_document  # noqa: PLC0415  # the MCP library
+
+    return client_document(base_url)
+
+
+def _sign_in_records(settings: Settings, store: Store) -> SignInRecords | None:
+    """Tokens are kept encrypted, or in memory alone, or not at all."""
+    if settings.encrypts or store_url(settings).startswith("memory:"):
+        return SignInRecords(store, RandomIds())
+    return None
+
+
 def build_pins(settings: Settings) -> Pins:
     """What operators have agreed to of MCP servers' tools; beside the store."""
     return Pins(pins_path(store_url(settings)))
@@ -175,7 +200,9 @@ def build_stores(settings: Settings) -> Stores:
     codec = store_codec(settings)
     key_ids = codec.keys.ids if codec is not None else ()
     main = open_store(url, codec=codec, password_command=password_command)
-    signals_url = check_signals(settings.signals) if settings.signals is not None else url
+    signals_url = url
+    if settings.signals is not None:
+        signals_url = check_signals(completed_url(settings.signals, settings))
     if settings.persistence_module is None or own_class_url(settings) is not None:
         return Stores(main, main, signals_url, password_command, key_ids)
     if settings.encrypts:
@@ -212,7 +239,11 @@ async def copy_store(
 
 
 def _portable_store(settings: Settings, url: str, codec: EncryptingCodec | None) -> PortableStore:
-    store = open_store(url, codec=codec, password_command=settings.postgres_password_command)
+    store = open_store(
+        completed_url(url, settings),
+        codec=codec,
+        password_command=settings.postgres_password_command,
+    )
     if not isinstance(store, PortableStore):
         raise ConfigurationError(f"{store} keeps nothing that could be copied")
     return store
@@ -251,14 +282,18 @@ def build_parts(settings: Settings, files: Sequence[AgentFile]) -> ServerParts:
     """
     trace = current_traceparent if settings.telemetry_enabled else None
     network = configured_network(settings, [file.path for file in files])
+    stores = build_stores(settings)
     clients = Clients(
         ModelClients(trace=trace, network=network),
         RemoteClients(trace=trace, network=network),
-        McpServers(build_pins(settings), network=network),
+        McpServers(
+            build_pins(settings),
+            network=network,
+            records=_sign_in_records(settings, stores.main),
+        ),
     )
     agents = build_agents(files, settings, clients)
     telemetry = build_telemetry(settings, model_names(agents))
-    stores = build_stores(settings)
     return ServerParts(
         stores,
         clients,
@@ -318,9 +353,9 @@ async def prune_store(
     )
     if not isinstance(store, PortableStore):
         raise ConfigurationError(f"{store} keeps nothing that could be removed")
-    pruner = Pruner(store, retention_rules(ages), SystemClock())
     done = Pruned()
-    async with store:
+    async with store as opened, ServerLog(opened, RandomIds()) as audit:
+        pruner = Pruner(opened, retention_rules(ages), SystemClock(), audit)
         after: str | None = ""
         while after is not None:
             after = await pruner.page(after, done, dry_run=dry_run)
@@ -417,12 +452,13 @@ async def open_engines(
         await stack.enter_async_context(parts.telemetry)
     await stack.enter_async_context(parts.clients.models)
     await stack.enter_async_context(parts.clients.remote)
-    await stack.enter_async_context(parts.clients.mcp)
     chats = {name: served.agent for name, served in parts.agents.items()}
     teal = {agent.name: agent for served in parts.agents.values() if (agent := served.teal)}
     alone = {agent.name: agent for served in parts.agents.values() if (agent := served.unattended)}
     stores = parts.stores
     await stack.enter_async_context(stores.main)
+    # It keeps what users have signed in to in that store.
+    await stack.enter_async_context(parts.clients.mcp)
     # Left after the engines, whose runs settle what they have used, and before the store.
     await stack.enter_async_context(parts.spending.ledger)
     audit = await _open_audit(stack, parts, tables or {})

@@ -17,7 +17,8 @@ import uvloop
 
 from sk_agents.cli.garbage_collection import collect_rarely
 from sk_agents.persistence.postgres.store import PostgresStore
-from sk_agents.signals.postgres import PostgresMessages, PostgresSignals
+from sk_agents.signals.messages import MessageSignals
+from sk_agents.signals.postgres import PostgresMessages
 from tests.bench.chats import OURS, Row, our_server, row
 from tests.bench.group_commit import grouped
 from tests.bench.model_client import model_process
@@ -132,7 +133,7 @@ def _fill(url: str, threads: int) -> None:
 async def _notification_seconds(url: str, times: int = 50) -> float:
     found: list[float] = []
     async with PostgresMessages(url) as one, PostgresMessages(url) as other:
-        here, there = PostgresSignals(one), PostgresSignals(other)
+        here, there = MessageSignals(one), MessageSignals(other)
         async with there.subscribe("t") as changes:
             for _ in range(times):
                 begin = time.perf_counter()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -43,6 +43,9 @@ class LedgerTools:
 
     async def preview(self, call: ToolCall, context: ToolContext) -> str | None:
         return None
+
+    async def sign_ins(self, names: Collection[str], user_id: str) -> Mapping[str, str]:
+        return {}
 
     def check_answer(self, schema: Mapping[str, object], answer: object) -> None:
         """No question here has a schema."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -65,6 +65,9 @@ class FakeTools:
 
     async def preview(self, call: ToolCall, context: ToolContext) -> str | None:
         return None
+
+    async def sign_ins(self, names: Collection[str], user_id: str) -> Mapping[str, str]:
+        return {}
 
     def check_answer(self, schema: Mapping[str, object], answer: object) -> None:
         check_answer(schema, answer)

@@ -85,7 +85,9 @@ TABLE: Mapping[Kind, tuple[str, ...]] = {
     ),
     "teal": (
         *(f"{method} {TEAL}/tasks/{{task_id}}" for method in ("GET", "DELETE")),
+        f"GET {TEAL}/tasks/{{task_id}}/sse",
         f"GET {TEAL}/requests/{{request_id}}",
+        f"GET {TEAL}/requests/{{request_id}}/sse",
         f"POST {TEAL}/requests/{{request_id}}/cancel",
         *(f"POST {path}/{{request_id}}" for path in RESUMES),
         *(f"POST {path}/{{request_id}}/sse" for path in RESUMES),

@@ -1,6 +1,5 @@
 """What may stand in `mcp_servers`, and what stops start-up."""
 
-import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +23,11 @@ HTTP = {"name": "todo", "transport": "http", "url": "https://example.com/mcp"}
 
 def read(*entries: dict[str, Any], **environ: str) -> Any:
     return read_mcp_servers(
-        entries, path=Path("/a/config.yaml"), field_name="spec.agent.mcp_servers", environ=environ
+        entries,
+        path=Path("/a/config.yaml"),
+        field_name="spec.agent.mcp_servers",
+        environ=environ,
+        keeps_tokens=True,
     )
 
 
@@ -41,6 +44,9 @@ def read(*entries: dict[str, Any], **environ: str) -> Any:
         ({**STDIO, "headers": {"A": "b"}}, "headers cannot be used"),
         ({**HTTP, "env": {"A": "b"}}, "env cannot be used with transport http"),
         ({**HTTP, "url": "file:///etc/passwd"}, "http or https"),
+        ({**STDIO, "oauth": True}, "oauth cannot be used with transport stdio"),
+        ({**HTTP, "oauth": False, "scopes": ["a"]}, "oauth is false"),
+        ({**HTTP, "oauth": True, "headers": {"authorization": "x"}}, "exclude each other"),
         ({**HTTP, "url": "https://me:secret@example.com"}, "without credentials"),
         ({**HTTP, "headers": {"A b": "c"}}, "no header can have"),
         ({**HTTP, "user_id_header": "A: b"}, "no header can have"),
@@ -105,8 +111,8 @@ def test_every_field_of_the_contract_is_known(caplog: pytest.LogCaptureFixture) 
     )
     assert spec.fixed_user == "ada"
     assert not spec.server.is_trusted
-    assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert "OAuth is not done here" in caplog.text
+    assert (spec.server.signs_in, spec.server.oauth_client_secret) == (True, "x")
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize(

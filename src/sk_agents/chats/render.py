@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import orjson
 
-from sk_agents.engine.calls.call import Approval, Call
+from sk_agents.engine.calls.call import SIGN_IN, Approval, Call
 from sk_agents.engine.calls.reviews import right_to_vote
 from sk_agents.engine.events import (
     Answered,
@@ -37,7 +37,7 @@ from sk_agents.engine.events import (
     VoteWithdrawn,
 )
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.models import ApprovalState, Cost, Part, Thread, Usage, UserInput
+from sk_agents.engine.models import BLOB, ApprovalState, Cost, Part, Thread, Usage, UserInput
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.reading.watch import Item as WatchedItem
 from sk_agents.engine.threads.catalog import Asked, Granted
@@ -360,6 +360,8 @@ def approval_payload(approval: Approval) -> Payload:
         payload["review"] = review_payload(approval)
     if (budget := event.shown.get("budget")) is not None:
         payload["budget"] = str(budget)
+    if (place := event.shown.get(SIGN_IN)) is not None:
+        payload["sign_in"] = str(place)
     return payload
 
 
@@ -424,7 +426,7 @@ def interaction_view(
     return InteractionView(
         **dict(plain),
         agent=run.agent or thread.agent,
-        items=tuple(_item(part) for part in run.message.parts[1:]) if run.message else (),
+        items=tuple(_items(run.message)) if run.message else (),
         parent_id=run.parent_run,
         edits=run.edits,
         superseded=not visible,
@@ -546,6 +548,13 @@ def _approval(thread: Thread, run: Run, call: Call, approval: Approval) -> Appro
         decision=decision_view(approval.decision) if approval.decision else None,
         **approval_payload(approval),
     )
+
+
+def _items(message: UserInput) -> Iterator[ItemView]:
+    for part in message.parts[1:]:
+        # Of a part of a very long chat: it was sent before that part begins.
+        if not part.content.startswith(BLOB):
+            yield _item(part)
 
 
 def _item(part: Part) -> ItemView:

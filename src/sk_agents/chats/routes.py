@@ -25,6 +25,8 @@ from sk_agents.chats.requests import (
     key_parameter,
 )
 from sk_agents.chats.sharing import ShareEndpoints
+from sk_agents.chats.sign_ins import PATH as SIGN_INS
+from sk_agents.chats.sign_ins import SignInEndpoints
 from sk_agents.chats.usage import UsageEndpoints
 from sk_agents.http.caller import DECIDERS, acting_caller
 from sk_agents.http.operations import Events, Operation
@@ -68,6 +70,34 @@ def _chat_events() -> Events:
     from sk_agents.wire.frames import CHAT_FRAMES  # noqa: PLC0415
 
     return CHAT_FRAMES
+
+
+def sign_in_operations(endpoints: SignInEndpoints) -> list[Operation]:
+    """Of users at MCP servers. Those without a caller are for browsers that come from elsewhere."""
+    pages: dict[tuple[str, str], Callable[..., Any]] = {
+        ("GET", f"{SIGN_INS}/open"): endpoints.open,
+        ("POST", f"{SIGN_INS}/open"): endpoints.confirm,
+        ("GET", f"{SIGN_INS}/callback"): endpoints.callback,
+        ("GET", f"{SIGN_INS}/client.json"): endpoints.client,
+    }
+    return [
+        *(
+            Operation(method=method, path=path, endpoint=endpoint, who=None, is_described=False)
+            for (method, path), endpoint in pages.items()
+        ),
+        _context("GET", SIGN_INS, endpoints.listing, ALWAYS),
+        _context(
+            "POST",
+            SIGN_INS,
+            endpoints.begin,
+            (*BODY, 404, 502),
+            status=201,
+            examples={"plain": {"server": "docs"}},
+        ),
+        _context(
+            "DELETE", f"{SIGN_INS}/{{server}}", endpoints.sign_out, (*ALWAYS, 404), status=204
+        ),
+    ]
 
 
 def chat_operations(resources: ChatResources, context: ContextSource) -> list[Operation]:

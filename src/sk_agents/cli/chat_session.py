@@ -364,11 +364,23 @@ class ChatSession:
                 self.screen.note("others decide; Ctrl-C cancels the run")
                 reader.mark_decided(approval)
                 continue
+            if shown.sign_in is not None:
+                self._send_to_sign_in(approval.approval_id, shown.sign_in)
+                reader.mark_decided(approval)
+                continue
             while True:
                 decision = self._prompt.ask(approval)
                 if decision is None or self._decide(approval, decision):
                     break
             reader.mark_decided(approval)
+
+    def _send_to_sign_in(self, approval_id: str, server: str) -> None:
+        """The user signs in in a browser; the interaction goes on by itself."""
+        agent = self.wait(self.client.approval(approval_id)).agent
+        link = self.wait(self.client.begin_sign_in(server, agent=agent or self.agent))
+        self.screen.line(f"Open this address to sign in to {one_line(server)}:")
+        self.screen.line(one_line(link.url))
+        self.screen.note("it goes on by itself then; Ctrl-C cancels the run")
 
     def _as_it_stands(self, approval: ApprovalRequired) -> ApprovalRequired | PendingApproval:
         """With its late result, or with whether this user is one of those who decide."""

@@ -35,11 +35,13 @@ from sk_agents.wire.views import (
     FoundInteraction,
     GrantView,
     InteractionView,
+    McpSignInList,
     MeView,
     Processed,
     PromptList,
     ResourceItems,
     ResourceList,
+    SignInLink,
     UsageReport,
 )
 
@@ -431,6 +433,23 @@ class TealClient:
         body = {"server": server, "uri": uri, "agent": agent}
         request = ServerRequest("POST", path_of("resources", "read"), body)
         return await self._connection.read(ResourceItems, request)
+
+    async def sign_ins(self, agent: str | None = None) -> McpSignInList:
+        """The MCP servers of the agent at which you sign in yourself."""
+        return await self._connection.read(
+            McpSignInList, ServerRequest("GET", path_of("sign-ins"), query=_agent_query(agent))
+        )
+
+    async def begin_sign_in(self, server: str, *, agent: str | None = None) -> SignInLink:
+        """Where to sign in to an MCP server, in a browser; calls that wait for it go on then."""
+        body = {"server": server, "agent": agent}
+        request = ServerRequest("POST", path_of("sign-ins"), body)
+        return await self._connection.read(SignInLink, request)
+
+    async def sign_out(self, server: str, *, agent: str | None = None) -> None:
+        """Have your tokens for an MCP server forgotten."""
+        path = path_of("sign-ins", server)
+        await self._connection.call(ServerRequest("DELETE", path, query=_agent_query(agent)))
 
     async def usage(self, since: date | None = None, *, all_users: bool = False) -> UsageReport:
         """What models have used for you since that day, or 30 days ago; for all users if you are

@@ -50,15 +50,6 @@ ENV_STORE = "TA_ENV_STORE"
 # What some pages of the public project call `TA_PLUGIN_CATALOG_FILE`.
 CATALOG_PATH = "TA_PLUGIN_CATALOG_PATH"
 
-# The public project's, which no part of this server uses yet.
-_UNUSED_YET = "Of the public project; accepted, and nothing uses it yet."
-UNUSED = frozenset(
-    (
-        *("agent_base_url", "provider_org", "provider_url"),
-        *("redis_host", "redis_port", "redis_db", "redis_ttl", "redis_pwd", "redis_ssl"),
-    )
-)
-
 _NAME = r"(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])"
 _HOST = re.compile(rf"\*|{_NAME}")
 _ORIGIN = re.compile(rf"https?://{_NAME}(?::[0-9]{{1,5}})?")
@@ -95,6 +86,9 @@ def _host(value: str) -> str:
     if not _HOST.fullmatch(value.lower()):
         raise ValueError("must be names without ports, or *")
     return value.lower()
+
+
+_PUBLIC_URL = re.compile(r"https?://[A-Za-z0-9._-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
 
 
 def _origin(value: str) -> str:
@@ -135,6 +129,14 @@ Origins = Annotated[
     tuple[Annotated[str, AfterValidator(_origin)], ...] | None, NoDecode, BeforeValidator(_split)
 ]
 
+
+def _public_url(value: str | None) -> str | None:
+    if value is not None and not _PUBLIC_URL.fullmatch(value):
+        raise ValueError("must be like https://name or https://name:port/path")
+    return value.rstrip("/") if value is not None else None
+
+
+PublicUrl = Annotated[str | None, AfterValidator(_public_url)]
 
 KEPT_UNTIL_OLD = ("completed", "failed", "cancelled", "idle", "expired")
 
@@ -179,13 +181,15 @@ class Settings(BaseSettings):
         None,
         min_length=1,
         description="Where conversations are kept: `sqlite:///path`, `file:///dir`, `memory:`, "
-        "`postgresql://user@host/database`. Unset: a SQLite file in the user's data folder.",
+        "`postgresql://user@host/database`, `redis://host:6379/0`. "
+        "Unset: a SQLite file in the user's data folder.",
     )
     signals: str | None = Field(
         None,
         min_length=1,
         description="How instances notify each other: `local:` (not at all), or the URL of the "
-        "store or of the database itself, behind a pooler. Unset: the way of the store.",
+        "store, of the database itself, behind a pooler, or of a Redis. Unset: the way of the "
+        "store.",
     )
     postgres_password_command: str | None = Field(
         None,
@@ -204,6 +208,11 @@ class Settings(BaseSettings):
         None,
         description="Names, without ports, by which clients may call this server; `*` for any. "
         "Unset: any, but only `localhost` and loopback addresses if it listens on loopback.",
+    )
+    public_url: PublicUrl = Field(
+        None,
+        description="How browsers reach this server, as `https://name`: users who sign in at an "
+        "MCP server come back to it. Unset: as the request that began it did.",
     )
     allowed_origins: Origins = Field(
         None, description="Other web sites whose pages may use this server, as `https://name:port`."
@@ -455,14 +464,17 @@ class Settings(BaseSettings):
     script_pace: float = Field(
         1.0, ge=0, le=100, description="Factor on the pauses of `scripted/` models; 0 for none."
     )
-    agent_base_url: str = Field(
-        "http://localhost:8000",
-        description=_UNUSED_YET,
+    agent_base_url: str | None = Field(
+        None,
+        min_length=1,
+        description="Address by which clients reach this server, as its interface descriptions "
+        "(`openapi.json`) name it. Unset: the one they were fetched from.",
     )
-    provider_org: str = Field("My Organization", description=_UNUSED_YET)
-    provider_url: str = Field(
-        "http://localhost:8000",
-        description=_UNUSED_YET,
+    provider_org: str | None = Field(
+        None, min_length=1, description="Who provides the agents, for interface descriptions."
+    )
+    provider_url: str | None = Field(
+        None, min_length=1, description="The provider's address, for interface descriptions."
     )
     types_module: str | None = Field(
         None,
@@ -489,12 +501,26 @@ class Settings(BaseSettings):
     structured_output_transformer_model: str = Field(
         "gpt-4o", description="Model that shapes answers for models without structured output."
     )
-    redis_host: str | None = Field(None, description=_UNUSED_YET)
-    redis_port: Port = Field(6379, description=_UNUSED_YET)
-    redis_db: int = Field(0, ge=0, description=_UNUSED_YET)
-    redis_ttl: int | None = Field(None, gt=0, description=_UNUSED_YET)
-    redis_pwd: SecretStr | None = Field(None, description=_UNUSED_YET)
-    redis_ssl: Flag = Field(True, description=_UNUSED_YET)
+    redis_host: str | None = Field(
+        None,
+        min_length=1,
+        description="Redis or Valkey server that keeps conversations, if `TA_STORE` is unset or "
+        "`redis:`.",
+    )
+    redis_port: Port = Field(6379, description="Its port.")
+    redis_db: int = Field(0, ge=0, description="The number of its database.")
+    redis_ttl: int | None = Field(
+        None,
+        gt=0,
+        description="Seconds after its last change at which a conversation in Redis is gone, "
+        "whatever still runs or waits in it. Unset: it is kept.",
+    )
+    redis_pwd: SecretStr | None = Field(
+        None, description="The password of a Redis whose URL holds none."
+    )
+    redis_ssl: Flag = Field(
+        True, description="Speak TLS with the server that `TA_REDIS_HOST` names."
+    )
     telemetry_enabled: Flag = Field(False, description="Send traces.")
     otel_endpoint: str | None = Field(None, description="Base URL of an OTLP/HTTP collector.")
     metrics_enabled: Flag | None = Field(
@@ -536,8 +562,6 @@ def load_settings(config_paths: Sequence[Path] = (), **overrides: Any) -> Settin
         files = _dotenv_files([settings.service_config])
         settings = _build(files, given)
     _warn_of_aliases(_written_values(files))
-    for name in sorted(UNUSED & settings.model_fields_set):
-        logger.warning("%s is set, but nothing uses it yet", variable(name))
     modules = {module: getattr(settings, module) for module, _ in PAIRS}
     return settings.model_copy(update=own_modules(modules, variable))
 

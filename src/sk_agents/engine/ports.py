@@ -355,6 +355,10 @@ class Toolbox(Protocol):
             ToolError: it breaks the schema. The text names the field, for the person who answers.
         """
 
+    async def sign_ins(self, names: Collection[str], user_id: str) -> Mapping[str, str]:
+        """Of these tools, those that cannot run before this user has signed in somewhere, and where
+        that is, by a name that the user knows. A tool run all the same says so to the model."""
+
     async def preview(self, call: ToolCall, context: ToolContext) -> str | None:
         """For an approval: what the call would change now, or why it would fail; `None` if its
         arguments show it."""
@@ -390,8 +394,20 @@ class Redaction(Protocol):
     def value(self, value: Any) -> Any:
         """A JSON value with every text in it redacted."""
 
-    def stream(self) -> RedactionStream:
-        """For a text that comes in pieces: a secret may be spread over several."""
+    def stream(self, also: Collection[str] = ()) -> RedactionStream:
+        """For a text that comes in pieces: a secret may be spread over several. `also` are further
+        secrets."""
+
+    @property
+    def keeps_secrets(self) -> bool:
+        """Whether tools get back what was taken out; see `run.vault`."""
+
+    def marked(self, text: str, mark: Callable[[str], str]) -> str:
+        """The text, with `mark` of it in place of each secret that a tool may get back, and the
+        usual mark in place of all others."""
+
+    def opens_for(self, tool: str) -> bool:
+        """Whether a call of this tool gets the secrets that its arguments name."""
 
 
 class Observer(Protocol):

@@ -89,10 +89,19 @@ class TealApp(FastAPI):
     def operations(self) -> list[Operation]:
         return [one.operation for one in self.router.routes if isinstance(one, OperationRoute)]
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """What every description of this server says: where it is, and whose."""
+        return {"servers": self.servers, "contact": self.contact}
+
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
             self.openapi_schema = openapi_document(
-                self.routes, title=self.title, version=self.version, description=self.description
+                self.routes,
+                title=self.title,
+                version=self.version,
+                description=self.description,
+                **self.about,
             )
         return self.openapi_schema
 

@@ -39,6 +39,10 @@ class Tool(ABC):
             ToolError: they break the schema. The text is for the model.
         """
 
+    async def sign_in(self, user_id: str) -> str | None:
+        """Where this user must sign in before it can run; `None` if nowhere."""
+        return None
+
     async def preview(self, arguments: dict[str, Any], context: ToolContext) -> str | None:
         """What a call with checked arguments would change as things are now; `None` if the
         arguments say it all.

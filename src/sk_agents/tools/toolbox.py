@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from copy import deepcopy
 from dataclasses import replace
@@ -93,6 +93,14 @@ class AgentToolbox:
             return await self._tool(call.name).preview(deepcopy(call.arguments), context)
         except ToolError as error:
             return f"This call would fail: {error}"
+
+    async def sign_ins(self, names: Collection[str], user_id: str) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name in names:
+            tool = self._tools().get(name)
+            if tool is not None and (place := await tool.sign_in(user_id)) is not None:
+                found[name] = place
+        return found
 
     def check_answer(self, schema: Mapping[str, Any], answer: Any) -> None:
         check_answer(schema, answer)

@@ -145,6 +145,13 @@ class FillPrompt(RequestBody):
     agent: AgentName | None = None
 
 
+class BeginSignIn(RequestBody):
+    """An MCP server of the agent at which users sign in."""
+
+    server: McpServerName
+    agent: AgentName | None = None
+
+
 class ReadResource(RequestBody):
     """A resource of an MCP server that the agent uses."""
 

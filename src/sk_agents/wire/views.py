@@ -355,6 +355,23 @@ class ResourceItems(WireModel):
     items: list[ItemView]
 
 
+class McpSignIn(WireModel):
+    """An MCP server at which each user signs in."""
+
+    server: str
+    signed_in: bool
+
+
+class McpSignInList(WireModel):
+    sign_ins: list[McpSignIn]
+
+
+class SignInLink(WireModel):
+    """Where to sign in, in a browser, within ten minutes."""
+
+    url: str
+
+
 class SignInView(WireModel):
     """How a caller gets what this server wants in `Authorization`: nothing, an access key, a token
     that is brought along, or an access token of an OpenID Connect issuer.

@@ -49,11 +49,11 @@ def at_port(port: int, **fields: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def friendly_http(
-    folder: Path, port: int = 0, way: str = "http", **fields: Any
+    folder: Path, port: int = 0, way: str = "http", program: str = "friendly", **fields: Any
 ) -> AsyncIterator[dict[str, Any]]:
     """An entry for the friendly server over HTTP, which runs meanwhile."""
     process = await asyncio.create_subprocess_exec(
-        PYTHON, str(HERE / "friendly.py"), str(folder), f"--{way}",
+        PYTHON, str(HERE / f"{program}.py"), str(folder), f"--{way}",
         stdout=PIPE, env={"PORT": str(port)},
     )  # fmt: skip
     try:

@@ -5,6 +5,7 @@ import type {
   ApprovalDecision,
   ApprovalPage,
   ApprovalView,
+  AuditReport,
   BranchChoice,
   BranchList,
   Cancelling,
@@ -52,6 +53,13 @@ const interaction = (chat: string, id: string, ...rest: string[]): string =>
 export const agents = () => ask<AgentList>("/agents");
 export const signIn = () => ask<SignInView>("/sign-in");
 export const me = () => ask<MeView>("/me");
+export function audit(since: string, user: string, agent: string) {
+  const asked = new URLSearchParams({ since, limit: "500" });
+  if (user) asked.set("user", user);
+  if (agent) asked.set("agent", agent);
+  return ask<AuditReport>(`/audit?${asked}`);
+}
+
 export const ready = () => ask<Readiness>("/health/ready");
 
 /** Where a chat is listed. */

@@ -5,6 +5,7 @@ import * as inbox from "../inbox/inbox";
 import { isInboxOpen } from "../page/dialogs";
 import { isMenuOpen, newChat } from "../page/openchat";
 import { emptyBin } from "../page/places";
+import { AuditButton } from "./audit";
 import { ChatEntries } from "./chatentries";
 import { Icon, IconButton } from "./icon";
 import { Mark } from "./mark";
@@ -80,6 +81,7 @@ export function Sidebar() {
           />
           <IconButton icon="trash" label="Bin" onClick={() => chatList.showPlace("bin")} />
         </div>
+        <AuditButton />
         <PersonButton />
       </div>
     </nav>

@@ -198,6 +198,9 @@ async def _check_store(settings: Settings, parts: ServerParts) -> Finding:
         hint = "use sqlite:///path or file:///folder to keep conversations"
         return Finding("store", "warn", f"{place} loses everything when the server stops", hint)
     durability = parts.stores.main.durability
+    if durability == "D0":
+        hint = "have its server keep an append-only file (appendonly yes)"
+        return Finding("store", "warn", f"{place} loses everything when its server stops", hint)
     how = "encrypted" if settings.encrypts else "in plain text"
     said = f"{place} can be opened and written, durability {durability}, {how}"
     return Finding("store", "ok", said)

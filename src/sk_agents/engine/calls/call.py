@@ -32,6 +32,8 @@ from sk_agents.engine.models import (
 )
 from sk_agents.exceptions import StateCorrupt
 
+# Where the user must sign in, among what an approval of kind `auth` shows.
+SIGN_IN = "sign_in"
 _REQUESTER = Audience()
 _HELD_BACK = frozenset({ApprovalState.PENDING, ApprovalState.REJECTED, ApprovalState.EXPIRED})
 
@@ -157,6 +159,19 @@ class Call:
     @property
     def has_lent_header(self) -> bool:
         """Whether the user has lent this call a header that it has not been started with."""
+        return self._is_authorized and not self.has_signed_in
+
+    @property
+    def has_signed_in(self) -> bool:
+        """Whether the user has signed in for this call, and it has not been started since."""
+        return (
+            self._is_authorized
+            and self.approval is not None
+            and SIGN_IN in self.approval.request.shown
+        )
+
+    @property
+    def _is_authorized(self) -> bool:
         return (
             self.approval is not None
             and self.approval.request.kind == "auth"

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.calls import reviews, steps
-from sk_agents.engine.calls.call import Approval, Call, effective_call
+from sk_agents.engine.calls.call import SIGN_IN, Approval, Call, effective_call
 from sk_agents.engine.commands import DecideApproval, WithdrawVote
 from sk_agents.engine.events import (
     ApprovalDecided,
@@ -320,7 +320,7 @@ def _check_verb(command: DecideApproval, request: ApprovalRequested) -> None:
         raise InvalidInput(f"Say what happened: choice is one of {choices}.")
     if kind == "question" and command.answer is None:
         raise InvalidInput("A question needs an answer.")
-    if kind == "auth" and command.authorization is None:
+    if kind == "auth" and command.authorization is None and SIGN_IN not in request.shown:
         raise InvalidInput(
             "This tool acts in your name: send the decision with your Authorization header."
         )

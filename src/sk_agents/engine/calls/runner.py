@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sk_agents.engine.calls import steps
-from sk_agents.engine.calls.call import Call, effective_call
+from sk_agents.engine.calls.call import SIGN_IN, Call, effective_call
 from sk_agents.engine.calls.execution import (
     approval_request,
     attach_late_result,
@@ -28,6 +28,7 @@ from sk_agents.engine.models import ApprovalKind, CallState, Effect, Review, Too
 from sk_agents.engine.run.redacting import redacted_shown
 from sk_agents.engine.run.rounds import Reply
 from sk_agents.engine.run.run_context import RunContext
+from sk_agents.engine.run.vault import closed, opened
 from sk_agents.engine.services import patiently
 from sk_agents.engine.turns import ToolContext, ToolSpec, printable
 from sk_agents.exceptions import LeaseLost, SequenceConflict
@@ -79,6 +80,8 @@ class CallRunner:
         if any(call.proposal.problem is not None for call in calls):
             return []
         specs = {spec.name: spec for spec in self._context.agent.toolbox.specs()}
+        if await self._sign_ins(calls):
+            return []
         starts: list[tuple[ToolStarted, ToolSpec]] = []
         loop_slice = _LoopSlice()
         for call in calls:
@@ -95,7 +98,8 @@ class CallRunner:
         agent, ids = self._context.agent, self._context.services.ids
         room = await self._room(len(reply.calls))
         question = self._question(reply)
-        for proposal in proposals(reply, agent, ids, room=room, question=question):
+        secrets = self._context.known.state.secrets
+        for proposal in proposals(reply, agent, ids, room=room, question=question, secrets=secrets):
             events.append(proposal)
             await loop_slice.yield_if_used_up()
         return events
@@ -126,7 +130,9 @@ class CallRunner:
         context, loop_slice = self._context, _LoopSlice()
         seen = context.known.state.next_seq
         next_steps: list[NextStep] = []
-        for one in self._next_steps():
+        idle = self._idle_calls()
+        sign_ins = await self._sign_ins(idle) if idle else {}
+        for one in self._next_steps(idle, sign_ins):
             next_steps.append(one)
             await loop_slice.yield_if_used_up()
         self.hands_over = any(isinstance(step, steps.HandOver) for _, step, _ in next_steps)
@@ -199,26 +205,38 @@ class CallRunner:
         await asyncio.gather(*left, return_exceptions=True)
         self.running.clear()
 
-    def _next_steps(self) -> Iterator[NextStep]:
-        """Of the calls that neither run nor wait for a person."""
-        idle = [
+    def _idle_calls(self) -> list[Call]:
+        """Those that neither run nor wait for a person."""
+        return [
             call
             for call in self._context.run.unresolved_calls
             if call.proposal.call_id not in self.running and not call.waits
         ]
+
+    async def _sign_ins(self, calls: Sequence[Call]) -> Mapping[str, str]:
+        """Of the tools of these calls, those that the user must sign in for, and where. Where no
+        person can do that, the tool itself says so to the model."""
+        context = self._context
+        if not context.agent.is_attended:
+            return {}
+        names = {effective_call(call).name for call in calls}
+        return await context.agent.toolbox.sign_ins(names, context.known.head.user_id)
+
+    def _next_steps(self, idle: Sequence[Call], sign_ins: Mapping[str, str]) -> Iterator[NextStep]:
         if not idle:
             return
         specs = {spec.name: spec for spec in self._context.agent.toolbox.specs()}
         for call in idle:
-            spec = specs.get(effective_call(call).name)
-            yield call, self._step(call, spec), spec
+            name = effective_call(call).name
+            spec = specs.get(name)
+            yield call, self._step(call, spec, sign_ins.get(name)), spec
 
-    def _step(self, call: Call, spec: ToolSpec | None) -> steps.Step:
+    def _step(self, call: Call, spec: ToolSpec | None, sign_in: str | None = None) -> steps.Step:
         context = self._context
         agent, header = context.agent, context.header
         verdict, lacks_authorization = "deny", False
         if spec is not None:
-            verdict = agent.policy.verdict(effective_call(call), spec)
+            verdict = agent.policy.verdict(_true_call(context, call), spec)
             # Where no person can be asked for it, the tool itself says so to the model.
             needs_header = spec.requires_authorization and agent.is_attended
             lacks_authorization = needs_header and header.value is None
@@ -232,21 +250,26 @@ class CallRunner:
                 verdict,
                 lacks_authorization,
                 may_hand_over=not header.is_lost,
+                sign_in=sign_in,
                 review=self._review(effective_call(call), spec) if verdict == "ask" else None,
                 redaction=agent.redaction,
             )
         )
 
     def _review(self, wanted: ToolCall, spec: ToolSpec | None) -> Review | None:
-        return self._context.agent.policy.review(wanted, spec) if spec is not None else None
+        if spec is None:
+            return None
+        context = self._context
+        secrets = context.known.state.secrets
+        return context.agent.policy.review(opened(context.agent.redaction, wanted, secrets), spec)
 
     def _events(self, call: Call, step: steps.Step, spec: ToolSpec | None) -> Iterator[Event]:
         run_id, call_id = self._context.run_id, call.proposal.call_id
         match step:
             case steps.Start():
                 yield self._started(call, step, spec)
-            case steps.Ask(kind):
-                yield self._asked(call, kind, spec)
+            case steps.Ask(kind, sign_in):
+                yield self._asked(call, kind, spec, sign_in)
             case steps.AskAgain(approval):
                 yield approval.closed("withdrawn", "policy")
             case steps.AskOutcome(reason):
@@ -278,13 +301,21 @@ class CallRunner:
             grant_id=step.grant_id,
         )
 
-    def _asked(self, call: Call, kind: ApprovalKind, spec: ToolSpec | None) -> ApprovalRequested:
+    def _asked(
+        self,
+        call: Call,
+        kind: ApprovalKind,
+        spec: ToolSpec | None,
+        sign_in: str | None = None,
+    ) -> ApprovalRequested:
         wanted = effective_call(call)
         review = self._review(wanted, spec)
         choices, schema = _answers(kind, wanted, review)
         shown = steps.shown_call(wanted)
         if kind == "tool" and call.proposal.budget is not None:
             shown["budget"] = call.proposal.budget
+        if sign_in is not None:
+            shown[SIGN_IN] = sign_in
         return approval_request(self._context, wanted, spec, kind, shown, choices, schema, review)
 
     def _dispatch(self, call: Call, spec: ToolSpec, checked: float) -> None:
@@ -397,7 +428,7 @@ async def _with_preview(context: RunContext, event: Event) -> Event:
         user_id=context.known.head.user_id,
         idempotency_key="",
     )
-    call = effective_call(context.run.calls[event.call_id])
+    call = _true_call(context, context.run.calls[event.call_id])
     try:
         async with asyncio.timeout(PREVIEW_SECONDS):
             text = await context.agent.toolbox.preview(call, tool_context)
@@ -405,12 +436,19 @@ async def _with_preview(context: RunContext, event: Event) -> Event:
         return event
     if text is None:
         return event
-    shown = redacted_shown(context.agent.redaction, {"preview": printable(text)})
+    wanted = effective_call(context.run.calls[event.call_id])
+    text = closed(printable(text), wanted, context.known.state.secrets)
+    shown = redacted_shown(context.agent.redaction, {"preview": text})
     preview = shown["preview"]
     if len(preview) > PREVIEW_CHARACTERS:
         left = len(preview) - PREVIEW_CHARACTERS
         preview = f"{preview[:PREVIEW_CHARACTERS]}\n[cut: {left} more characters]\n"
     return event.model_copy(update={"shown": {**event.shown, **shown, "preview": preview}})
+
+
+def _true_call(context: RunContext, call: Call) -> ToolCall:
+    """As its tool gets it: what rules and previews look at."""
+    return opened(context.agent.redaction, effective_call(call), context.known.state.secrets)
 
 
 def _observed_outcome(event: ToolFinished | ToolOutcomeUnknown | None) -> str:

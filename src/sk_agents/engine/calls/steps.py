@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
-from sk_agents.engine.calls.call import Approval, Call, effective_call, proposed_call
+from sk_agents.engine.calls.call import SIGN_IN, Approval, Call, effective_call, proposed_call
 from sk_agents.engine.events import ApprovalRequested
 from sk_agents.engine.log.canonical import approval_digest, digest
 from sk_agents.engine.log.state import Run, ThreadState
@@ -36,9 +36,10 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A person must allow it, answer it, or lend it their authorization."""
+    """A person must allow it, answer it, lend it their authorization, or sign in somewhere."""
 
     kind: Literal["tool", "question", "auth"] = "tool"
+    sign_in: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class Case:
     who decide about it; `spec` is the tool as it is now. With
     `lacks_authorization` the tool may not be run before a user has lent it their header; with
     `may_hand_over`, one that was lent a header elsewhere is left to the instance that has it.
+    `sign_in` is where the user must sign in before it can run.
     """
 
     thread_id: str
@@ -99,6 +101,7 @@ class Case:
     verdict: str
     lacks_authorization: bool = False
     may_hand_over: bool = False
+    sign_in: str | None = None
     review: Review | None = None
     redaction: Redaction | None = None
 
@@ -148,7 +151,11 @@ def invalid_rounds(run: Run) -> int:
 
 def next_step(case: Case) -> Step:
     step = _next_step(case)
-    if not case.lacks_authorization or not isinstance(step, Start):
+    if not isinstance(step, Start):
+        return step
+    if case.sign_in is not None and not case.call.has_signed_in:
+        return Ask("auth", case.sign_in)
+    if not case.lacks_authorization:
         return step
     return HandOver() if case.may_hand_over and case.call.has_lent_header else Ask("auth")
 
@@ -250,7 +257,8 @@ def _is_as_shown(case: Case, request: ApprovalRequested) -> bool:
     kind = "question" if spec is not None and spec.question else "tool"
     if case.call.state is CallState.UNKNOWN:
         kind = "outcome_unknown"
-    if request.kind == "auth" and spec is not None and spec.requires_authorization:
+    is_lent = spec is not None and spec.requires_authorization
+    if request.kind == "auth" and (is_lent or SIGN_IN in request.shown):
         kind = "auth"
     # A reviewer who changed the arguments was asked about those proposed.
     asked = proposed_call(case.call) if kind == "tool" else effective_call(case.call)

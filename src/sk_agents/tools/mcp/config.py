@@ -36,8 +36,16 @@ logger = logging.getLogger(__name__)
 
 _UNCLEAN = re.compile(r"[^A-Za-z0-9_]")
 _STDIO_FIELDS = {"command", "args", "env"}
-_HTTP_FIELDS = {"url", "headers", "timeout", "sse_read_timeout", "verify_ssl", "user_id_header"}
 _OAUTH_FIELDS = {"auth_server", "scopes", "oauth_client_id", "oauth_client_secret", "canonical_uri"}
+_HTTP_FIELDS = {
+    *("url", "headers", "timeout", "sse_read_timeout", "verify_ssl", "user_id_header", "oauth"),
+    *_OAUTH_FIELDS,
+}
+
+NO_TOKENS = (
+    "oauth needs encryption keys, since users' tokens are only kept encrypted: set "
+    "TA_ENCRYPTION_KEYS (`teal encryption-key` makes a key), or TA_STORE=memory: to keep nothing"
+)
 
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
@@ -73,6 +81,7 @@ class McpServer(StrictModel):
     user_id_header: str | None = None
     user_id_source: Literal["auth", "env"] | None = None
     user_id_env_var: Annotated[str, Field(min_length=1)] | None = None
+    oauth: StrictBool | None = None
     auth_server: str | None = None
     scopes: tuple[str, ...] = ()
     oauth_client_id: str | None = None
@@ -86,7 +95,7 @@ class McpServer(StrictModel):
             raise ValueError("must be one program; its arguments go into args")
         return command
 
-    @field_validator("url")
+    @field_validator("url", "auth_server", "canonical_uri")
     @classmethod
     def _is_plain_url(cls, url: str | None) -> str | None:
         parts = urlsplit(url) if url is not None else None
@@ -128,9 +137,20 @@ class McpServer(StrictModel):
         strays = sorted(others & self.model_fields_set)
         if strays:
             raise ValueError(f"{', '.join(strays)} cannot be used with transport {self.transport}")
+        if self.oauth is False and _OAUTH_FIELDS & self.model_fields_set:
+            raise ValueError("oauth is false, but there are fields for it")
+        if self.signs_in and any(name.lower() == "authorization" for name in self.headers):
+            raise ValueError("headers.Authorization and oauth exclude each other")
+        if self.oauth_client_secret is not None and self.oauth_client_id is None:
+            raise ValueError("oauth_client_secret needs oauth_client_id")
         if self.user_id_source == "env" and self.user_id_env_var is None:
             raise ValueError("user_id_source env needs user_id_env_var")
         return self
+
+    @property
+    def signs_in(self) -> bool:
+        """Whether each user signs in there."""
+        return self.oauth is True or any(getattr(self, name) for name in _OAUTH_FIELDS)
 
     @property
     def is_trusted(self) -> bool:
@@ -179,8 +199,10 @@ def read_mcp_servers(
     field_name: str,
     environ: Mapping[str, str],
     workspaces: Workspaces | None = None,
+    keeps_tokens: bool = False,
 ) -> list[ServerSpec]:
     """The servers of one agent, checked. Programs are told of the `workspaces`, its folders.
+    `keeps_tokens`: there is a place for what users get when they sign in.
 
     Raises:
         ConfigurationError: naming the file and the field.
@@ -189,6 +211,8 @@ def read_mcp_servers(
     for number, entry in enumerate(entries):
         place = f"{path}: {field_name}[{number}]"
         server = _parsed(entry, place)
+        if server.signs_in and not keeps_tokens:
+            raise ConfigurationError(f"{place}: {NO_TOKENS}")
         if server.prefix in specs:
             other = specs[server.prefix].server.name
             raise ConfigurationError(f"{place}.name: '{server.name}' is too like '{other}'")
@@ -219,9 +243,6 @@ def _parsed(entry: Mapping[str, Any], place: str) -> McpServer:
         if error.errors()[0]["type"] == "extra_forbidden":
             reason = "is not known here"
         raise ConfigurationError(f"{place}{where}: {reason}") from None
-    unused = sorted(_OAUTH_FIELDS & server.model_fields_set)
-    if unused:
-        logger.warning("%s: OAuth is not done here, %s has no effect", place, ", ".join(unused))
     return server
 
 
@@ -234,5 +255,10 @@ def _filled(server: McpServer, place: str, folder: Path, environ: Mapping[str, s
     user = None
     if server.user_id_source == "env":
         user = filled_value(f"${{{server.user_id_env_var}}}", f"{place}.user_id_env_var", environ)
-    filled = server.model_copy(update={"env": env, "headers": headers})
+    secret = server.oauth_client_secret
+    if secret is not None:
+        secret = filled_value(secret, f"{place}.oauth_client_secret", environ)
+    filled = server.model_copy(
+        update={"env": env, "headers": headers, "oauth_client_secret": secret}
+    )
     return ServerSpec(filled, folder, user)

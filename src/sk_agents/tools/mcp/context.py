@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import ValidationError
 
 from sk_agents.exceptions import InvalidInput, NotFound, ToolError, ToolInterrupted, UpstreamFailed
-from sk_agents.tools.mcp.servers import McpConnection, McpSource
+from sk_agents.tools.mcp.servers import Connection, McpSource
 from sk_agents.wire.requests import MAX_ITEMS, MAX_NAME, FillPrompt, Item, ReadResource
 from sk_agents.wire.views import (
     FilledPrompt,
@@ -43,7 +43,7 @@ class McpContext:
 
     async def resources(self, agent: str, user_id: str) -> ResourceList:
         async def both(
-            one: McpConnection,
+            one: Connection,
         ) -> tuple[list[mcp_types.Resource], list[mcp_types.ResourceTemplate]]:
             return await one.resources(user=user_id), await one.templates(user=user_id)
 
@@ -75,11 +75,11 @@ class McpContext:
             raise InvalidInput(f"This resource has more than {MAX_ITEMS} parts.")
         return ResourceItems(items=[_resource_item(one) for one in answer.contents])
 
-    def _connection(self, agent: str, server: str) -> McpConnection:
+    def _connection(self, agent: str, server: str) -> Connection:
         return self._sources[agent].connection(server)
 
     async def _of_all(
-        self, agent: str, ask: Callable[[McpConnection], Awaitable[T]]
+        self, agent: str, ask: Callable[[Connection], Awaitable[T]]
     ) -> tuple[list[tuple[str, T]], list[UnavailableServer]]:
         connections = self._sources[agent].connections
         answers = await asyncio.gather(*(_tried(ask(one)) for one in connections))
@@ -102,7 +102,7 @@ async def _tried(answer: Awaitable[T]) -> tuple[T | None, str]:
         return None, str(error)
 
 
-async def _asked(connection: McpConnection, answer: Awaitable[T]) -> T:
+async def _asked(connection: Connection, answer: Awaitable[T]) -> T:
     """Raises UpstreamFailed: it cannot be reached; InvalidInput: it refused."""
     try:
         return await answer

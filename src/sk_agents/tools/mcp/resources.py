@@ -39,7 +39,10 @@ _DESCRIPTIONS: dict[Kind, str] = {
 
 
 class ResourceReader(Protocol):
-    """What holds the connection to the server. All raise ToolError: the text is for the model."""
+    """What holds the connection to the server. Those that ask it raise ToolError: the text is for
+    the model."""
+
+    async def sign_in(self, user_id: str) -> str | None: ...
 
     async def resources(self, context: ToolContext) -> Sequence[mcp_types.Resource]: ...
 
@@ -77,6 +80,9 @@ class ResourceTool(Tool):
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return self._arguments.check(arguments)
 
+    async def sign_in(self, user_id: str) -> str | None:
+        return await self._reader.sign_in(user_id)
+
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolStream:
         match self.kind:
             case "list_resources":
@@ -89,7 +95,7 @@ class ResourceTool(Tool):
         yield ToolResult(text)
 
 
-def resource_kinds(
+def kinds_of(
     resources: Sequence[mcp_types.Resource], templates: Sequence[mcp_types.ResourceTemplate]
 ) -> tuple[Kind, ...]:
     """What can be done with what a server has."""

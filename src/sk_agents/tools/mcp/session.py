@@ -1,4 +1,5 @@
-"""One session with one MCP server. Only this file imports the MCP library, by its public names.
+"""One session with one MCP server. Only this file and `oauth` import the MCP library, by its
+public names.
 
 It is imported with the first server that is configured: the library takes a third of a second. What
 a server may ask of us is in `_Callbacks`. What it sends is bounded in size. The library's own
@@ -298,7 +299,10 @@ def _meta(meta: dict[str, Any]) -> types.RequestParamsMeta:
 
 @asynccontextmanager
 async def open_session(
-    spec: ServerSpec, listener: SessionListener, network: Network
+    spec: ServerSpec,
+    listener: SessionListener,
+    network: Network,
+    auth: httpx2.Auth | None = None,
 ) -> AsyncGenerator[McpSession]:
     """Connect in the newest way the server knows.
 
@@ -312,9 +316,9 @@ async def open_session(
         case "stdio":
             transport = stdio_transport(server, spec.folder, listener.broken)
         case "http":
-            transport = http_transport(server, network, listener.failed)
+            transport = http_transport(server, network, listener.failed, auth)
         case "sse":
-            transport = sse_transport(server, network, listener.failed)
+            transport = sse_transport(server, network, listener.failed, auth)
     client = Client(
         transport,
         # The newer ways of speaking need the newer way over HTTP.
@@ -406,11 +410,13 @@ class _Callbacks:
 
 
 @asynccontextmanager
-async def http_transport(server: McpServer, network: Network, failed: Ended) -> AsyncGenerator[Any]:
+async def http_transport(
+    server: McpServer, network: Network, failed: Ended, auth: httpx2.Auth | None = None
+) -> AsyncGenerator[Any]:
     """Yields the library's pair of streams, whose type has no public name."""
     assert server.url is not None
     async with (
-        await _http_client(server, network, failed) as client,
+        await _http_client(server, network, failed, auth) as client,
         streamable_http_client(
             server.url, http_client=client, max_sse_event_size=MOST_BYTES
         ) as streams,
@@ -419,10 +425,12 @@ async def http_transport(server: McpServer, network: Network, failed: Ended) -> 
 
 
 @asynccontextmanager
-async def sse_transport(server: McpServer, network: Network, failed: Ended) -> AsyncGenerator[Any]:
+async def sse_transport(
+    server: McpServer, network: Network, failed: Ended, auth: httpx2.Auth | None = None
+) -> AsyncGenerator[Any]:
     """The older way over HTTP: one stream of events from the server, and an address to post to."""
     assert server.url is not None
-    client = await _http_client(server, network, failed)
+    client = await _http_client(server, network, failed, auth)
 
     def made(
         headers: dict[str, str] | None = None,
@@ -435,7 +443,9 @@ async def sse_transport(server: McpServer, network: Network, failed: Ended) -> A
         yield streams
 
 
-async def _http_client(server: McpServer, network: Network, failed: Ended) -> httpx2.AsyncClient:
+async def _http_client(
+    server: McpServer, network: Network, failed: Ended, auth: httpx2.Auth | None
+) -> httpx2.AsyncClient:
     assert server.url is not None
     header = server.user_id_header
 
@@ -445,7 +455,7 @@ async def _http_client(server: McpServer, network: Network, failed: Ended) -> ht
             request.headers[header] = quote(call.user, safe=_PLAIN)
 
     context = await network.loaded_context(verify=server.verify_ssl)
-    inner = httpx2.AsyncHTTPTransport(verify=context, proxy=_proxy(network, server.url))
+    inner = httpx2.AsyncHTTPTransport(verify=context, proxy=proxy_of(network, server.url))
     return httpx2.AsyncClient(
         # What is compressed could be any size.
         headers={**server.headers, "Accept-Encoding": "identity"},
@@ -453,10 +463,11 @@ async def _http_client(server: McpServer, network: Network, failed: Ended) -> ht
         # Of the newer way it is the library that bounds events.
         transport=_BoundedTransport(inner, failed, bounds_events=server.transport == "sse"),
         event_hooks={"request": [add_user]},
+        auth=auth,
     )
 
 
-def _proxy(network: Network, url: str) -> httpx2.Proxy | None:
+def proxy_of(network: Network, url: str) -> httpx2.Proxy | None:
     proxy = network.proxy_for(url)
     if proxy is None:
         return None

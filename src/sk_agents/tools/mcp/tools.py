@@ -79,6 +79,10 @@ class ToolDefinition:
 class McpCaller(Protocol):
     """What holds the connection to the server."""
 
+    async def sign_in(self, user_id: str) -> str | None:
+        """The server, by its name, if this user must sign in there first."""
+        ...
+
     async def call(
         self,
         tool: McpTool,
@@ -142,6 +146,9 @@ class McpTool(Tool):
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return self._arguments.check(arguments)
+
+    async def sign_in(self, user_id: str) -> str | None:
+        return await self._caller.sign_in(user_id)
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolStream:
         progress = ProgressMessages()
@@ -239,7 +246,7 @@ class OfferedTools:
         self._pins = pins
         self._pin = pin_name(spec.server.name, spec.identity)
         self._caller = caller
-        self._seen: Sequence[ToolDefinition] = ()
+        self.seen: Sequence[ToolDefinition] = ()
         self._stamp: object = None
         self._by_name: dict[str, McpTool] = {}
         self._skips: set[str] = set()
@@ -256,7 +263,7 @@ class OfferedTools:
         Raises:
             ConfigurationError: the pins cannot be read.
         """
-        self._seen = definitions
+        self.seen = definitions
         await self.judge()
 
     async def look_at_pins(self) -> None:
@@ -265,14 +272,14 @@ class OfferedTools:
             await self.judge()
 
     async def judge(self) -> None:
-        seen = self._seen
+        seen = self.seen
         digests = self._digests(seen)
         takes_new = self._spec.server.is_trusted
         withheld = await asyncio.to_thread(
             self._pins.judge, self._pin, digests, takes_new=takes_new
         )
         self._stamp = self._pins.stamp()
-        if seen is self._seen:
+        if seen is self.seen:
             self._put(digests, withheld)
 
     def _digests(self, seen: Sequence[ToolDefinition]) -> dict[str, str]:
@@ -290,7 +297,7 @@ class OfferedTools:
     def _put(self, digests: Mapping[str, str], withheld: Mapping[str, Why]) -> None:
         names = offered_names(self._spec.server, digests)
         tools: dict[str, McpTool] = {}
-        for definition in self._seen:
+        for definition in self.seen:
             name = definition.name
             if name not in digests or name in withheld or name in tools:
                 continue
