@@ -104,8 +104,8 @@ lint-page: $(READY)
 
 # By the tools of those who run them. What a Kubernetes or a Docker would say cannot be asked here.
 lint-deploy: $(LINTERS)
-	@$(LINTERS)/bin/hadolint Dockerfile
-	@$(LINTERS)/bin/yamllint --strict --config-file deploy/yamllint.yaml compose.yaml deploy
+	@$(LINTERS)/bin/hadolint Dockerfile deploy/container/Dockerfile
+	@$(LINTERS)/bin/yamllint --strict --config-file deploy/yamllint.yaml compose.yaml demos/*/compose.yaml deploy
 	@$(LINTERS)/bin/kubernetes-validate --kubernetes-version 1.30 --strict --quiet deploy/kubernetes/*.yaml
 
 docs: $(READY) ## build the documentation as a site, into dist/docs

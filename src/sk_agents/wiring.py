@@ -49,6 +49,7 @@ from sk_agents.spending.allowances import Allowance
 from sk_agents.spending.budgets import AgentBudget, StoreBudget
 from sk_agents.spending.streams import StreamCensus
 from sk_agents.spending.usage import UsageLedger
+from sk_agents.telemetry.run_logs import RunLogs
 from sk_agents.telemetry.spans import current_traceparent
 from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
 from sk_agents.tools.mcp.context import McpContext
@@ -293,7 +294,7 @@ def build_parts(settings: Settings, files: Sequence[AgentFile]) -> ServerParts:
         ),
     )
     agents = build_agents(files, settings, clients)
-    telemetry = build_telemetry(settings, model_names(agents))
+    telemetry = build_telemetry(settings, model_names(agents), model_addresses(agents))
     return ServerParts(
         stores,
         clients,
@@ -438,6 +439,16 @@ def model_names(agents: Mapping[str, ServedAgent]) -> dict[str, str]:
     }
 
 
+def model_addresses(agents: Mapping[str, ServedAgent]) -> dict[str, str]:
+    """Where the model of each agent is asked, where that is known."""
+    return {
+        agent.name: agent.model.endpoint.base_url
+        for served in agents.values()
+        for agent in (served.agent, served.teal, served.unattended)
+        if agent is not None and isinstance(agent.model, StreamedChat)
+    }
+
+
 async def open_engines(
     stack: AsyncExitStack, parts: ServerParts, tables: Mapping[str, Table] | None = None
 ) -> Engines:
@@ -525,7 +536,7 @@ async def _open_engine(
         ids=RandomIds(),
         owner=new_owner(),
         disconnect_grace=parts.disconnect_grace,
-        observer=parts.telemetry.observer if parts.telemetry is not None else None,
+        observer=parts.telemetry.observer if parts.telemetry is not None else RunLogs(),
         budget=parts.spending.budget,
         retention=parts.retention if shared else None,
         audit=audit,

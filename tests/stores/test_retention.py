@@ -35,12 +35,13 @@ def clock() -> SettableClock:
     return SettableClock()
 
 
-@pytest_asyncio.fixture(params=["memory", "sqlite", "file", "postgresql"])
+@pytest_asyncio.fixture(params=["memory", "sqlite", "file", "postgresql", "redis", "dynamodb"])
 async def store(
     request: pytest.FixtureRequest, tmp_path: Path, clock: SettableClock
 ) -> AsyncIterator[ListedStore]:
     urls = {"memory": "memory:", "sqlite": f"sqlite://{tmp_path}/s", "file": f"file://{tmp_path}/f"}
-    url = urls.get(request.param) or request.getfixturevalue("database")
+    servers = {"postgresql": "database", "redis": "empty_redis", "dynamodb": "dynamo_url"}
+    url = urls.get(request.param) or request.getfixturevalue(servers[request.param])
     async with open_store(url, clock=clock) as opened:
         assert isinstance(opened, ListedStore)
         yield opened

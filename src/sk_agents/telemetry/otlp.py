@@ -31,6 +31,8 @@ from sk_agents.telemetry.instruments import INSTRUMENTS, Instrument, Read
 
 NAME = "sk_agents"
 SERVICE = "teal-agents"
+# The version of OpenTelemetry's conventions that our names are of.
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 EXPORT_SECONDS = 5.0
 # A collector that does not answer must not keep a server from stopping.
 CLOSING_SECONDS = 8.0
@@ -122,14 +124,14 @@ class Sending:
         self._traces = TracerProvider(resource=resource, id_generator=ids, shutdown_on_exit=False)
         exporter = OTLPSpanExporter(_signal(endpoint, "traces"), timeout=EXPORT_SECONDS)
         self._traces.add_span_processor(BatchSpanProcessor(exporter))
-        self.tracer: Tracer = self._traces.get_tracer(NAME, __version__)
+        self.tracer: Tracer = self._traces.get_tracer(NAME, __version__, schema_url=SCHEMA_URL)
         self._metrics: MeterProvider | None = None
         self.meter: Meter | None = None
         if metrics:
             sender = OTLPMetricExporter(_signal(endpoint, "metrics"), timeout=EXPORT_SECONDS)
             readers = [PeriodicExportingMetricReader(sender)]
             self._metrics = MeterProvider(readers, resource, shutdown_on_exit=False)
-            self.meter = self._metrics.get_meter(NAME, __version__)
+            self.meter = self._metrics.get_meter(NAME, __version__, SCHEMA_URL)
         self.logs: LoggerProvider | None = None
         if logs:
             self.logs = LoggerProvider(resource, shutdown_on_exit=False)

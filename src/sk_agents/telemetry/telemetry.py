@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
 
-def build_telemetry(settings: Settings, models: Mapping[str, str]) -> Telemetry | None:
-    """What is to be opened; `None` if no setting asks for any of it.
+def build_telemetry(
+    settings: Settings, models: Mapping[str, str], addresses: Mapping[str, str] | None = None
+) -> Telemetry | None:
+    """What is to be opened; `None` if no setting asks for any of it. `models` and `addresses` are
+    those of each agent.
 
     Raises:
         ConfigurationError: traces are to be sent and the packages for it are not installed.
@@ -36,7 +39,7 @@ def build_telemetry(settings: Settings, models: Mapping[str, str]) -> Telemetry 
     if settings.telemetry_enabled:
         refuse_missing_packages()
     asked = (settings.telemetry_enabled, settings.metrics_enabled, settings.log_format == "json")
-    return Telemetry(settings, models) if any(asked) else None
+    return Telemetry(settings, models, addresses or {}) if any(asked) else None
 
 
 def refuse_missing_packages() -> None:
@@ -57,7 +60,9 @@ class Telemetry:
     and after it is left is not sent.
     """
 
-    def __init__(self, settings: Settings, models: Mapping[str, str]) -> None:
+    def __init__(
+        self, settings: Settings, models: Mapping[str, str], addresses: Mapping[str, str]
+    ) -> None:
         self._settings = settings
         self._meters = AllMeters()
         self._spans = Spans()
@@ -70,7 +75,7 @@ class Telemetry:
 
             self._page = PageMeters()
             self._meters.add(self._page)
-        self.observer = TelemetryObserver(self._spans, self._meters, models)
+        self.observer = TelemetryObserver(self._spans, self._meters, models, addresses)
         self.requests = RequestObserver(self._spans, self._meters)
         self._meters.watch(dropped_lines)
 
