@@ -8,6 +8,7 @@ from collections.abc import Callable
 from tests.bench import (
     auth,
     chats,
+    dynamodb,
     encryption,
     group_commit,
     large_reply,
@@ -32,6 +33,7 @@ from tests.bench.report import Report
 MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "auth": auth.measure,
     "chats": chats.measure,
+    "dynamodb": dynamodb.measure,
     "encryption": encryption.measure,
     "group_commit": group_commit.measure,
     "large_reply": large_reply.measure,
