@@ -72,24 +72,24 @@ class TestRedisStore(PortableCases, SharedStoreContract):
         return damage
 
 
+@pytest.fixture(scope="module")
+def redis_itself() -> Iterator[ValkeyServer]:
+    """Not Valkey: Redis, of a version that Debian has."""
+    program = shutil.which("redis-server")
+    if program is None:
+        lacks("redis", "redis-server is not installed")
+    with ValkeyServer("--appendonly", "yes", "--save", "", program=program) as server:
+        yield server
+
+
 if FULL:
 
     class TestRedisItself(TestRedisStore):
-        """Not Valkey: Redis, of a version that Debian has."""
-
-        @pytest.fixture(scope="class")
-        def server(self) -> Iterator[ValkeyServer]:
-            program = shutil.which("redis-server")
-            if program is None:
-                lacks("redis", "redis-server is not installed")
-            with ValkeyServer("--appendonly", "yes", "--save", "", program=program) as server:
-                yield server
-
         @pytest.fixture
-        def empty_redis(self, server: ValkeyServer) -> str:
-            with server.client() as client:
+        def empty_redis(self, redis_itself: ValkeyServer) -> str:
+            with redis_itself.client() as client:
                 client.flushall()
-            return server.url()
+            return redis_itself.url()
 
 
 @pytest.mark.timeout(seconds(1800))
