@@ -48,6 +48,12 @@ GET /chats/{chat_id}
 PATCH /chats/{chat_id}
 DELETE /chats/{chat_id}
 GET /chats/{chat_id}/events
+GET /chats/{chat_id}/passages
+GET /chats/{chat_id}/shares
+POST /chats/{chat_id}/shares
+DELETE /shared/{share_id}
+GET /shared/{share_id}
+POST /shared/{share_id}/copy
 GET /chats/{chat_id}/branches
 POST /chats/{chat_id}/branch
 GET /chats/{chat_id}/export
@@ -67,8 +73,19 @@ DELETE /approvals/{approval_id}/vote
 GET /grants
 DELETE /grants/{grant_id}
 GET /usage
+GET /prompts
+POST /prompts/fill
+GET /resources
+POST /resources/read
+GET /sign-ins
+POST /sign-ins
+DELETE /sign-ins/{server}
 """.strip().splitlines()
-OURS = ("/chats", "/interactions", "/approvals", "/grants", "/agents", "/usage")
+MCP = ("/prompts", "/resources", "/sign-ins")
+OURS = (
+    *("/chats", "/interactions", "/shared", "/approvals", "/grants", "/agents", "/usage"),
+    *MCP,
+)
 
 
 @contextmanager

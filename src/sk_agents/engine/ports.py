@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
@@ -49,12 +49,17 @@ class Ids(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ThreadQuery:
-    """`text` matches, without regard to case, the title and what was said in the thread."""
+    """`text` matches, without regard to case, the title and what was said in the thread.
+
+    `labels` are values that the thread's metadata has to have; `None` is for one that it must not
+    have.
+    """
 
     user_id: str
     surface: str | None = None
     session_id: str | None = None
     text: str | None = None
+    labels: Mapping[str, Any] = field(default_factory=dict)
     after: str | None = None
     limit: int = 50
 

@@ -36,6 +36,7 @@ class ToolSpec:
     timeout: float = 60.0
     question: bool = False
     requires_authorization: bool = False
+    title: str = ""  # what people read instead of the name, if its author says it
 
 
 @dataclass(frozen=True, slots=True)

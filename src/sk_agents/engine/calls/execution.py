@@ -210,8 +210,9 @@ def approval_request(
     clock, now = context.services.clock, context.services.clock.now()
     seconds = review.lifetime if review is not None and kind == "tool" else None
     lifetime = seconds or context.agent.limits.approval_seconds
-    # An inbox is sorted by id: the oldest comes first.
-    approval_id = f"approval_{int(now.timestamp() * 1000):012x}-{context.services.ids.new()}"
+    # An inbox is sorted by id: the oldest comes first, also among the calls of one round.
+    millisecond, rest = divmod(int(now.timestamp() * 1_000_000), 1000)
+    approval_id = f"approval_{millisecond:012x}{rest:03x}-{context.services.ids.new()}"
     return ApprovalRequested(
         run_id=context.run_id,
         approval_id=approval_id,
