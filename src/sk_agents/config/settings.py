@@ -101,6 +101,7 @@ def _origin(value: str) -> str:
 
 Flag = Annotated[bool, BeforeValidator(_lower)]
 Level = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_lower)]
+OtelProtocol = Annotated[Literal["http", "grpc"], BeforeValidator(_lower)]
 LogFormat = Annotated[Literal["text", "json"], BeforeValidator(_lower)]
 AuthorizerName = Annotated[Literal["dummy", "entra", "oidc", "keys"], BeforeValidator(_lower)]
 TokenVersions = Annotated[
@@ -182,7 +183,8 @@ class Settings(BaseSettings):
         None,
         min_length=1,
         description="Where conversations are kept: `sqlite:///path`, `file:///dir`, `memory:`, "
-        "`postgresql://user@host/database`, `redis://host:6379/0`. "
+        "`postgresql://user@host/database`, `redis://host:6379/0`, "
+        "`dynamodb://table?region=...`. "
         "Unset: a SQLite file in the user's data folder.",
     )
     store_module: str | None = Field(
@@ -529,7 +531,12 @@ class Settings(BaseSettings):
         True, description="Speak TLS with the server that `TA_REDIS_HOST` names."
     )
     telemetry_enabled: Flag = Field(False, description="Send traces.")
-    otel_endpoint: str | None = Field(None, description="Base URL of an OTLP/HTTP collector.")
+    otel_endpoint: str | None = Field(
+        None, description="Base URL of an OTLP collector, such as `http://collector:4318`."
+    )
+    otel_protocol: OtelProtocol = Field(
+        "http", description="How the collector is spoken to: `http`, or `grpc` (port 4317)."
+    )
     metrics_enabled: Flag | None = Field(
         None, description="`true` serves `/metrics`; `false` sends none when telemetry is on."
     )
