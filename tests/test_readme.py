@@ -21,6 +21,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "http://127.0.0.1:8000"
 KEYS = re.compile(r"_API_KEY$|^OPENAI_|^OLLAMA_|^TA_|^TEAL_")
 SECONDS = seconds(120)
+TWICE_AS_LONG = seconds(240)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def is_like(shown: Sequence[str], printed: str) -> bool:
     return True
 
 
-@pytest.mark.timeout(2 * SECONDS)
+@pytest.mark.timeout(TWICE_AS_LONG)
 @pytest.mark.parametrize(
     "page", ["README.md", pytest.param("docs/tutorials.md", marks=pytest.mark.chaos)]
 )

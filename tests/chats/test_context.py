@@ -64,7 +64,7 @@ async def test_prompt_with_several_roles_says_who_speaks(served: Served) -> None
         ({}, 422, "also needs: code"),
         ({"arguments": {"code": "x", "color": "red"}}, 422, "no argument color"),
         ({"name": "nothing"}, 404, "no prompt of this name"),
-        ({"server": "nobody"}, 404, "no MCP server of this name"),
+        ({"server": "nobody"}, 422, "no MCP server of this name"),
         ({"server": "absent"}, 502, "cannot be reached"),
         ({"agent": "nobody"}, 422, "no agent of this name"),
         ({"surplus": 1}, 422, ""),
@@ -101,7 +101,7 @@ async def test_resource_is_read_as_items_of_a_message(served: Served) -> None:
 
 @pytest.mark.parametrize(
     ("uri", "server", "status"),
-    [("nothing://here", "friendly", 422), ("note://first", "absent", 502), ("x", "nobody", 404)],
+    [("nothing://here", "friendly", 422), ("note://first", "absent", 502), ("x", "nobody", 422)],
 )
 async def test_resource_that_cannot_be_read_is_refused(
     served: Served, uri: str, server: str, status: int

@@ -73,8 +73,19 @@ DELETE /approvals/{approval_id}/vote
 GET /grants
 DELETE /grants/{grant_id}
 GET /usage
+GET /prompts
+POST /prompts/fill
+GET /resources
+POST /resources/read
+GET /sign-ins
+POST /sign-ins
+DELETE /sign-ins/{server}
 """.strip().splitlines()
-OURS = ("/chats", "/interactions", "/shared", "/approvals", "/grants", "/agents", "/usage")
+MCP = ("/prompts", "/resources", "/sign-ins")
+OURS = (
+    *("/chats", "/interactions", "/shared", "/approvals", "/grants", "/agents", "/usage"),
+    *MCP,
+)
 
 
 @contextmanager

@@ -163,12 +163,12 @@ async def test_sign_in_counts_only_in_the_browser_that_confirmed_it(tmp_path: Pa
         back = await confirmed(browser, await begun(served))
         async with httpx.AsyncClient(timeout=TIMEOUT) as other:
             refused = await other.get(back)
-            assert refused.status_code == 400 and "another browser" in refused.text
+            assert refused.status_code == 404 and "another browser" in refused.text
         forged = await browser.get(back.replace("iss=", "iss=x"))
-        assert forged.status_code == 400 and "does not come from" in forged.text
+        assert forged.status_code == 404 and "does not come from" in forged.text
         assert (await browser.get(back)).status_code == 200
         again = await browser.get(back)
-        assert again.status_code == 400 and "is over" in again.text
+        assert again.status_code == 404 and "is over" in again.text
 
 
 @pytest.mark.parametrize("state", ["", "x", "a.b", "00000000-0000-0000-0000-000000000000.x"])
@@ -177,8 +177,8 @@ async def test_sign_in_that_nobody_began_leads_nowhere(tmp_path: Path, state: st
         for path in ("open", "callback"):
             params = {"state": state, "code": "x"}
             answer = await served.client.get(f"/sign-ins/{path}", params=params)
-            assert answer.status_code == 400 and "is over" in answer.text
-        assert (await served.client.post("/sign-ins", json={"server": "x"})).status_code == 404
+            assert answer.status_code == 404 and "is over" in answer.text
+        assert (await served.client.post("/sign-ins", json={"server": "x"})).status_code == 422
 
 
 async def test_tokens_without_encryption_keys_are_refused_at_the_start(tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ TABLE: Mapping[Kind, tuple[str, ...]] = {
         *("GET /frames/artifact", "HEAD /frames/artifact"),
         *("GET /health/live", "HEAD /health/live", "GET /health/ready", "HEAD /health/ready"),
         "GET /health/stream",
+        *("GET /sign-ins/open", "POST /sign-ins/open", "GET /sign-ins/callback"),
+        "GET /sign-ins/client.json",
         *(
             f"GET {prefix}/{page}"
             for prefix in (TEAL, SK)
@@ -65,6 +67,8 @@ TABLE: Mapping[Kind, tuple[str, ...]] = {
     "callers": (
         *("GET /agents", "GET /chats", "GET /approvals", "GET /grants", "GET /usage", "GET /me"),
         *("POST /chats", "POST /chats/import", "POST /chat"),
+        *("GET /prompts", "POST /prompts/fill", "GET /resources", "POST /resources/read"),
+        *("GET /sign-ins", "POST /sign-ins", "DELETE /sign-ins/{server}"),
         *(f"POST {TEAL}", f"POST {TEAL}/sse", f"POST {SK}", f"POST {SK}/sse"),
         # The link is the right to read.
         *("GET /shared/{share_id}", "POST /shared/{share_id}/copy"),
@@ -78,6 +82,7 @@ TABLE: Mapping[Kind, tuple[str, ...]] = {
         "DELETE /shared/{share_id}",
         f"POST {CHAT_ID}/branch",
         *(f"GET {INTERACTION}", f"GET {INTERACTION}/events", "GET /interactions/{interaction_id}"),
+        f"GET {INTERACTION}/attachments/{{call_id}}/{{number}}",
         *(f"POST {INTERACTION}/{do}" for do in ("approve", "cancel", "edit", "regenerate")),
         *("GET /approvals/{approval_id}", "POST /approvals/{approval_id}"),
         "DELETE /approvals/{approval_id}/vote",
@@ -111,7 +116,10 @@ UNKNOWN = {
     "approval_id": f"approval_{NO_UUID}",
     "grant_id": f"grant_{NO_UUID}",
     "name": "none",
+    "server": "none",
     "share_id": "0" * 64,
+    "call_id": "none",
+    "number": "0",
     **dict.fromkeys(("task_id", "session_id", "request_id"), NO_UUID),
 }
 BODIES: Mapping[str, Any] = {
@@ -206,6 +214,9 @@ async def owned_ids(served: Served) -> tuple[dict[str, str], dict[str, str]]:
         "grant_id": grant["grant_id"],
         "share_id": shared.json()["share_id"],
         "name": "none",
+        "server": "none",
+        "call_id": "none",
+        "number": "0",
         **{name: task[name] for name in ("task_id", "session_id", "request_id")},
     }
     approval_id = review[-1].data["approval_id"]

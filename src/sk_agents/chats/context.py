@@ -20,8 +20,8 @@ AgentName = Annotated[
 class ContextSource(Protocol):
     """What the servers of an agent have for a user.
 
-    The last two raise NotFound: the agent has no such server; InvalidInput: the server has no such
-    thing, or it cannot be part of a message; UpstreamFailed: the server cannot be reached.
+    The last two raise InvalidInput: the agent has no such server, or what the server has cannot be
+    part of a message; NotFound: there is no such prompt; UpstreamFailed: it cannot be reached.
     """
 
     async def prompts(self, agent: str, user_id: str) -> PromptList: ...

@@ -90,13 +90,11 @@ def sign_in_operations(endpoints: SignInEndpoints) -> list[Operation]:
             "POST",
             SIGN_INS,
             endpoints.begin,
-            (*BODY, 404, 502),
+            (*BODY, 502),
             status=201,
             examples={"plain": {"server": "docs"}},
         ),
-        _context(
-            "DELETE", f"{SIGN_INS}/{{server}}", endpoints.sign_out, (*ALWAYS, 404), status=204
-        ),
+        _context("DELETE", f"{SIGN_INS}/{{server}}", endpoints.sign_out, ALWAYS, status=204),
     ]
 
 
@@ -286,7 +284,7 @@ def chat_operations(resources: ChatResources, context: ContextSource) -> list[Op
             "POST",
             "/resources/read",
             servers.read,
-            (*BODY, 404, 502),
+            (*BODY, 502),
             examples={"plain": {"server": "docs", "uri": "file:///handbook.md"}},
         ),
         _approvals("GET", "/grants", approvals.grants, ALWAYS),

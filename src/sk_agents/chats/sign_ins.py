@@ -97,7 +97,7 @@ class SignInEndpoints:
         await self.source.sign_out(self.resources.agent(agent), caller.user_id, server)
         return Response(status_code=204)
 
-    async def open(self, state: State) -> Response:
+    async def open(self, state: State = "") -> Response:
         """The page that says whom the sign-in is for."""
         try:
             attempt = await self.source.attempt(state)
@@ -114,7 +114,7 @@ class SignInEndpoints:
         # Browsers hold redirects of a form against this rule, too.
         return _page(text, form=f"'self' {place.scheme}://{place.netloc}")
 
-    async def confirm(self, request: Request, state: State) -> Response:
+    async def confirm(self, request: Request, state: State = "") -> Response:
         try:
             url, browser = await self.source.confirm(state)
         except InvalidInput as problem:
@@ -140,9 +140,8 @@ class SignInEndpoints:
         error: Annotated[str | None, Query(max_length=200)] = None,
     ) -> Response:
         """Where the browser comes back to."""
-        if error is not None or code is None:
-            why = f" ({escape(error)})" if error else ""
-            return _page(f"<h1>You are not signed in{why}</h1><p>Nothing was changed.</p>", 400)
+        if code is None:
+            return _refusal(error or "The place to sign in says nothing.")
         try:
             done = await self.source.complete(
                 state, code=code, issuer=iss, browser=request.cookies.get(COOKIE)
@@ -197,8 +196,8 @@ def _page(text: str, status: int = 200, *, form: str = "'none'") -> HTMLResponse
     return HTMLResponse(document, status, headers=_headers(form))
 
 
-def _refusal(problem: Exception) -> HTMLResponse:
-    return _page(f"<h1>You are not signed in</h1><p>{escape(str(problem))}</p>", 400)
+def _refusal(problem: object) -> HTMLResponse:
+    return _page(f"<h1>You are not signed in</h1><p>{escape(str(problem))}</p>", 404)
 
 
 def _headers(form: str) -> dict[str, str]:

@@ -50,6 +50,7 @@ class Beginning(ThreadEvent):
     trace: str | None = None  # the W3C traceparent of what asked for it
     user_name: str | None = None  # what the person who asked is called
     secrets: dict[str, str] | None = Field(None, repr=False)  # what placeholders in it stand for
+    correlation_id: str | None = None  # finds the request that asked for it in the logs
 
 
 class RunQueued(Beginning):

@@ -419,6 +419,10 @@ class Observer(Protocol):
     def trace(self) -> str | None:
         """The trace that the caller works in, as a W3C `traceparent`: kept with a run it starts."""
 
+    def correlation_id(self) -> str | None:
+        """By which the caller's request is found in the logs: kept with a run it starts, so that
+        what becomes of the run is found by it, too."""
+
     def stored(self, thread: Thread, state: ThreadState, events: Sequence[Event]) -> None:
         """This process has committed these events; `state` has taken them over."""
 
@@ -430,8 +434,9 @@ class Observer(Protocol):
 
     def model_call(
         self, thread: Thread, run: Run, agent: str, round_number: int
-    ) -> AbstractContextManager[Callable[[Usage, str], None]]:
-        """Around one call of the model; call what it gives with the usage and finish reason."""
+    ) -> AbstractContextManager[Callable[[Usage, str, str | None], None]]:
+        """Around one call of the model; call what it gives with the usage, the finish reason and
+        the model that answered, if that is known."""
 
     def tool_call(
         self, thread: Thread, run: Run, agent: str, call: ToolCall

@@ -93,10 +93,14 @@ class ReasoningState:
 
 @dataclass(frozen=True, slots=True)
 class TurnFinished:
-    """The last piece of every complete stream; a stream without it broke off."""
+    """The last piece of every complete stream; a stream without it broke off.
+
+    `model` is the one that answered, if the provider says: a name may stand for several.
+    """
 
     finish_reason: str = "stop"
     usage: Usage = field(default_factory=Usage)
+    model: str | None = field(default=None, compare=False)
 
 
 ModelPiece = TextDelta | ReasoningDelta | CallRequested | ReasoningState | TurnFinished

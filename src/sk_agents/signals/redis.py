@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 from redis.exceptions import RedisError
 
-from sk_agents.redis_access import LOST, RedisAccess, RedisLink
+from sk_agents.redis_access import LOST, RedisAccess, RedisLink, close
 from sk_agents.signals import messages
 from sk_agents.signals.messages import Messages
 
@@ -34,22 +35,24 @@ class RedisMessages(Messages):
         super().__init__(f"{options.prefix}:{options.database}:signals", probe_seconds)
 
     async def _send_repeatedly(self) -> None:
-        link = RedisLink(self._access, 1)
-        try:
-            while True:
-                sent = await self._next_sending()
-                try:
+        for attempt in count():
+            link = RedisLink(self._access, 1, self._access.listening_client(attempt))
+            try:
+                while True:
+                    sent = await self._next_sending()
                     await link.run([("PUBLISH", channel, payload) for channel, payload in sent])
-                except (RedisError, *LOST) as error:
-                    logger.info("signals lost", extra={"error": type(error).__name__})
-                await asyncio.sleep(SEND_SECONDS)
-        finally:
-            await link.close()
+                    await asyncio.sleep(SEND_SECONDS)
+            except (RedisError, *LOST) as error:
+                logger.info("signals lost", extra={"error": type(error).__name__})
+            finally:
+                with suppress(RedisError, *LOST):
+                    await link.close()
+            await asyncio.sleep(SEND_SECONDS)
 
     async def _listen_repeatedly(self) -> None:
         pause, longest = messages.RETRY_SECONDS
-        while True:
-            client = self._access.client()
+        for attempt in count():
+            client = self._access.listening_client(attempt)
             listening: Any = client.pubsub(ignore_subscribe_messages=True)
             try:
                 own = f"{self._channel}_{self.address}"
@@ -63,7 +66,7 @@ class RedisMessages(Messages):
             finally:
                 with suppress(RedisError, *LOST):
                     await listening.aclose()
-                    await client.aclose()
+                    await close(client)
             await asyncio.sleep(pause)
             pause = min(2 * pause, longest)
 

@@ -65,6 +65,7 @@ class Run:
     response_schema: dict[str, Any] | None = None
     trace: str | None = None
     user_name: str | None = None
+    correlation_id: str | None = None
     thoughts: list[Thinking] = field(default_factory=list)
     calls: dict[str, Call] = field(default_factory=dict)
     # Those of them without a result.
@@ -247,6 +248,7 @@ class ThreadState:
             response_schema=event.response_schema,
             trace=event.trace,
             user_name=event.user_name,
+            correlation_id=event.correlation_id,
             first_seq=event.seq,
         )
         if event.idempotency_key is not None:

@@ -229,6 +229,7 @@ def _beginning(
         "on_disconnect": command.on_disconnect,
         "response_schema": command.response_schema,
         "trace": services.observer.trace(),
+        "correlation_id": services.observer.correlation_id(),
         "user_name": command.user_name,
         "secrets": new_secrets(redaction),
     }

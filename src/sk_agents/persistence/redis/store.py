@@ -123,7 +123,7 @@ class RedisStore:
         return done.thread
 
     def renew(self, owner: str, ttl: float) -> None:
-        self._server.lease(scripts.RENEW([self._keys.owners], owner, ttl, self._lease_clock()))
+        self._server.lease(scripts.RENEW, [self._keys.owners], owner, ttl, self._lease_clock())
 
     async def retire(self, owner: str) -> None:
         await self._ask(("HDEL", self._keys.owners, owner))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from sk_agents.config.settings import environment
-from sk_agents.exceptions import NotFound
+from sk_agents.exceptions import InvalidInput
 from sk_agents.outbound.network import Network
 from sk_agents.tools.base_tool import Tool
 from sk_agents.tools.builtin.workspace import Workspaces
@@ -45,11 +45,11 @@ class McpSource:
         return next(filter(None, (one.offered.refusal(name) for one in self.connections)), None)
 
     def connection(self, server: str) -> Connection:
-        """Raises NotFound: the agent names no such server."""
+        """Raises InvalidInput: the agent names no such server."""
         for one in self.connections:
             if one.spec.server.name == server:
                 return one
-        raise NotFound("This agent has no MCP server of this name.")
+        raise InvalidInput("This agent has no MCP server of this name.")
 
 
 class McpServers:

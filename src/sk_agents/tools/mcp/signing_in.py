@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sk_agents.exceptions import InvalidInput, NotFound
+from sk_agents.exceptions import InvalidInput
 from sk_agents.tools.mcp.accounts import McpAccounts
 from sk_agents.tools.mcp.servers import McpServers, McpSource
 from sk_agents.wire.views import McpSignIn
@@ -42,7 +42,7 @@ class McpSignIns:
         """The `state` of a new attempt.
 
         Raises:
-            NotFound: users do not sign in at a server of this name.
+            InvalidInput: users do not sign in at a server of this name.
             UpstreamFailed: the server, or the place it names, does not do as it should.
         """
         return await self._accounts(agent, server).oauth.begin(user_id, base_url)
@@ -79,7 +79,7 @@ class McpSignIns:
         return SignInAttempt(user_id, accounts.spec.server.name, "")
 
     async def sign_out(self, agent: str, user_id: str, server: str) -> None:
-        """Forget the user's tokens. Raises NotFound."""
+        """Forget the user's tokens. Raises InvalidInput: no such server."""
         accounts = self._accounts(agent, server)
         await accounts.oauth.sign_out(user_id)
         await accounts.end(user_id)
@@ -88,14 +88,14 @@ class McpSignIns:
         """Whether calls of this agent that wait for that may go on."""
         try:
             return await self._accounts(agent, server).oauth.is_signed_in(user_id)
-        except NotFound:
+        except InvalidInput:
             return False
 
     def _accounts(self, agent: str, server: str) -> McpAccounts:
         source = self._sources.get(agent)
         found = source.connection(server) if source is not None else None
         if not isinstance(found, McpAccounts):
-            raise NotFound("Users do not sign in at a server of this name.")
+            raise InvalidInput("Users do not sign in at a server of this name.")
         return found
 
     async def _found(self, state: str) -> tuple[McpAccounts, str, str]:
