@@ -105,7 +105,8 @@ OWNER = "ada_lovelace"
 OTHERS = {"user": "bob", "approver": "vera", "operator": "oscar"}
 SEND: Turn = calls(("Mail-send", {"to": "canary"}))
 POST: Turn = calls(("Mail-post", {"to": "finance"}))
-SCRIPT: list[Turn] = [SEND, says("canary"), SEND, POST, SEND, *[says("canary")] * 40]
+DRAW: Turn = calls(("Mail-draw", {"name": "canary.png"}))
+SCRIPT: list[Turn] = [SEND, says("canary"), DRAW, SEND, POST, SEND, *[says("canary")] * 40]
 # What waits for approvers, two of them: one alone changes nothing.
 RULE = {"tool": "Mail-post", "then": "ask", "approvers": {"roles": ["approver"]}, "quorum": 2}
 MALFORMED = quote("💥 ; drop", safe="")
@@ -215,7 +216,7 @@ async def owned_ids(served: Served) -> tuple[dict[str, str], dict[str, str]]:
         "share_id": shared.json()["share_id"],
         "name": "none",
         "server": "none",
-        "call_id": "none",
+        "call_id": next(event.data["call_id"] for event in waits if event.event == "tool_result"),
         "number": "0",
         **{name: task[name] for name in ("task_id", "session_id", "request_id")},
     }
@@ -239,7 +240,7 @@ class Asker:
         client = self._served.client
         async with client.stream(method, path, json=body, headers=headers) as answer:
             is_stream = answer.headers.get("content-type", "").startswith("text/event-stream")
-            text = "" if is_stream else (await answer.aread()).decode()
+            text = "" if is_stream else (await answer.aread()).decode(errors="replace")
         kept = {name: value for name, value in answer.headers.items() if name not in CHANGING}
         return Answer(answer.status_code, kept, _without_ids(text, answer))
 
