@@ -21,7 +21,8 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "http://127.0.0.1:8000"
 KEYS = re.compile(r"_API_KEY$|^OPENAI_|^OLLAMA_|^TA_|^TEAL_")
 SECONDS = seconds(120)
-TWICE_AS_LONG = seconds(240)
+# A page is some twenty commands, one after the other.
+PAGE_SECONDS = seconds(240)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def is_like(shown: Sequence[str], printed: str) -> bool:
     return True
 
 
-@pytest.mark.timeout(TWICE_AS_LONG)
+@pytest.mark.timeout(PAGE_SECONDS)
 @pytest.mark.parametrize(
     "page", ["README.md", pytest.param("docs/tutorials.md", marks=pytest.mark.chaos)]
 )
