@@ -13,6 +13,7 @@ from tests.bench import (
     mcp,
     postgres,
     readers,
+    redis,
     teal,
     telemetry,
     tools,
@@ -125,6 +126,12 @@ def test_postgresql_is_measured_beside_sqlite() -> None:
     report = postgres.measure(
         conversations=4, turns=2, repetitions=1, threads=100, commits=128, events=50
     )
+    assert all(ratio.value > 0 for ratio in report.ratios)
+
+
+@pytest.mark.bench
+def test_redis_is_measured_beside_sqlite() -> None:
+    report = redis.measure(conversations=4, turns=2, repetitions=1)
     assert all(ratio.value > 0 for ratio in report.ratios)
 
 

@@ -39,6 +39,7 @@ ALIAS_PREFIX = "TEAL_"
 PAIRS = (
     ("authorizer_module", "authorizer_class"),
     ("persistence_module", "persistence_class"),
+    ("store_module", "store_class"),
     ("plugin_catalog_module", "plugin_catalog_class"),
     ("custom_chat_completion_factory_module", "custom_chat_completion_factory_class_name"),
 )
@@ -100,6 +101,7 @@ def _origin(value: str) -> str:
 
 Flag = Annotated[bool, BeforeValidator(_lower)]
 Level = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_lower)]
+OtelProtocol = Annotated[Literal["http", "grpc"], BeforeValidator(_lower)]
 LogFormat = Annotated[Literal["text", "json"], BeforeValidator(_lower)]
 AuthorizerName = Annotated[Literal["dummy", "entra", "oidc", "keys"], BeforeValidator(_lower)]
 TokenVersions = Annotated[
@@ -184,6 +186,12 @@ class Settings(BaseSettings):
         "`postgresql://user@host/database`, `redis://host:6379/0`, "
         "`dynamodb://table?region=...`. "
         "Unset: a SQLite file in the user's data folder.",
+    )
+    store_module: str | None = Field(
+        None, description="Dotted name or file path of the module of a store of your own."
+    )
+    store_class: str | None = Field(
+        None, description="Its class: the port `Store` (`sk_agents.engine.ports`)."
     )
     signals: str | None = Field(
         None,
@@ -523,7 +531,12 @@ class Settings(BaseSettings):
         True, description="Speak TLS with the server that `TA_REDIS_HOST` names."
     )
     telemetry_enabled: Flag = Field(False, description="Send traces.")
-    otel_endpoint: str | None = Field(None, description="Base URL of an OTLP/HTTP collector.")
+    otel_endpoint: str | None = Field(
+        None, description="Base URL of an OTLP collector, such as `http://collector:4318`."
+    )
+    otel_protocol: OtelProtocol = Field(
+        "http", description="How the collector is spoken to: `http`, or `grpc` (port 4317)."
+    )
     metrics_enabled: Flag | None = Field(
         None, description="`true` serves `/metrics`; `false` sends none when telemetry is on."
     )

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from sk_agents.telemetry.otlp import Sending
     from sk_agents.telemetry.page_meters import PageMeters
 
-NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+# By protocol: the packages it needs, and the extra that brings them.
+NEEDED: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "http": (("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"), "otel"),
+    "grpc": (("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.grpc"), "otel-grpc"),
+}
 
 
 def build_telemetry(
@@ -37,19 +41,20 @@ def build_telemetry(
         ConfigurationError: traces are to be sent and the packages for it are not installed.
     """
     if settings.telemetry_enabled:
-        refuse_missing_packages()
+        refuse_missing_packages(settings.otel_protocol)
     asked = (settings.telemetry_enabled, settings.metrics_enabled, settings.log_format == "json")
     return Telemetry(settings, models, addresses or {}) if any(asked) else None
 
 
-def refuse_missing_packages() -> None:
-    for package in NEEDED:
+def refuse_missing_packages(protocol: str) -> None:
+    packages, extra = NEEDED[protocol]
+    for package in packages:
         # It raises if the package around this one is not there.
         with suppress(ModuleNotFoundError):
             if find_spec(package) is not None:
                 continue
         raise ConfigurationError(
-            f"TA_TELEMETRY_ENABLED: {package} is not installed: pip install 'teal-agents[otel]'"
+            f"TA_TELEMETRY_ENABLED: {package} is not installed: pip install 'teal-agents[{extra}]'"
         )
 
 
@@ -121,10 +126,12 @@ class Telemetry:
 
     def _send(self, settings: Settings) -> None:
         # It comes with an extra.
+        from sk_agents.telemetry.exporters import grpc_exporters, http_exporters  # noqa: PLC0415
         from sk_agents.telemetry.otlp import Sending, SentMeters  # noqa: PLC0415
 
-        metrics = settings.metrics_enabled is not False
-        sending = Sending(settings.otel_endpoint, metrics=metrics, logs=settings.logging_enabled)
+        exporters = grpc_exporters if settings.otel_protocol == "grpc" else http_exporters
+        metrics, logs = settings.metrics_enabled is not False, settings.logging_enabled
+        sending = Sending(exporters(settings.otel_endpoint, metrics=metrics, logs=logs))
         self._sending = sending
         self._spans.send_by(sending.tracer, sending.set_ids)
         if sending.meter is not None:
