@@ -40,9 +40,11 @@ from sk_agents.testing.commits import (
 from sk_agents.testing.predictable import SettableClock
 from sk_agents.testing.scripted_model import calls, says
 from sk_agents.testing.store_contract.case import every_event
-from tests.chaos.scale import FULL
+from tests.chaos.scale import FULL, trials
+from tests.chaos.test_killed_writers import kill_while_committing, lost_or_torn
 from tests.dynamodb import store_url
 from tests.engine.kit import Script, talking
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 from tests.stores.refusing_proxy import RefusingProxy
 
@@ -212,6 +214,15 @@ async def test_table_that_is_away_is_unavailable_and_works_again_by_itself(
         proxy.cut = lambda operation: False
         assert (await store.thread("t")).next_seq == 2
         await store.ping()
+
+
+@pytest.mark.timeout(seconds(1800))
+async def test_a_killed_writer_loses_no_acknowledged_commit(dynamo_url: str) -> None:
+    for trial in range(trials(full=100, small=1)):
+        command = [PYTHON, "-m", "tests.chaos.committer", dynamo_url, f"t{trial}"]
+        acknowledged = await asyncio.to_thread(kill_while_committing, command, 5 + trial % 40)
+        async with DynamoStore(dynamo_url) as store:
+            assert await lost_or_torn(store, acknowledged) == []
 
 
 async def test_leases_of_instances_whose_clocks_differ_by_years_last_as_long_as_they_should(

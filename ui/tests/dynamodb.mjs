@@ -38,26 +38,33 @@ function leave() {
   admit();
 }
 
-function ask(operation, parameters) {
+function pass(headers, body) {
   const { port } = inner.address();
+  const place = { port, host: "127.0.0.1", method: "POST", agent };
+  return new Promise((resolve, reject) => {
+    const sent = request({ ...place, headers }, async (answer) => {
+      resolve({ status: answer.statusCode, headers: answer.headers, body: await whole(answer) });
+    });
+    sent.on("error", reject);
+    sent.end(body);
+  });
+}
+
+async function ask(operation, parameters) {
   const headers = {
     "x-amz-target": PREFIX + operation,
     "content-type": "application/x-amz-json-1.0",
     "x-amz-date": "20300101T000000Z",
     authorization: "AWS4-HMAC-SHA256 Credential=a, SignedHeaders=b, Signature=c",
   };
-  return new Promise((resolve, reject) => {
-    const sent = request({ port, host: "127.0.0.1", method: "POST", headers, agent }, (answer) => {
-      const chunks = [];
-      answer.on("data", (chunk) => chunks.push(chunk));
-      answer.on("end", () => {
-        const body = JSON.parse(Buffer.concat(chunks).toString());
-        resolve({ status: answer.statusCode, body });
-      });
-    });
-    sent.on("error", reject);
-    sent.end(JSON.stringify(parameters));
-  });
+  const { status, body } = await pass(headers, JSON.stringify(parameters));
+  return { status, body: JSON.parse(body) };
+}
+
+async function whole(message) {
+  const chunks = [];
+  for await (const chunk of message) chunks.push(chunk);
+  return Buffer.concat(chunks);
 }
 
 // What a transaction with this token has answered: sent again, it answers the same.
@@ -132,22 +139,29 @@ function refusal(type, message) {
   return { status: 400, body: { __type: `com.amazonaws#${type}`, message } };
 }
 
-function send(response, { status, body }) {
-  response.writeHead(status, { "content-type": "application/x-amz-json-1.0" });
-  response.end(JSON.stringify(body));
+async function answerTo(headers, body) {
+  const isTransaction = headers["x-amz-target"] === `${PREFIX}TransactWriteItems`;
+  await enter(isTransaction);
+  try {
+    if (!isTransaction) return await pass(headers, body);
+    const { status, body: told } = await transact(JSON.parse(body));
+    const type = { "content-type": "application/x-amz-json-1.0" };
+    return { status, headers: type, body: JSON.stringify(told) };
+  } finally {
+    leave();
+  }
 }
 
 const server = createServer(async (message, response) => {
-  const isTransaction = message.headers["x-amz-target"] === `${PREFIX}TransactWriteItems`;
-  await enter(isTransaction);
-  response.on("close", leave);
-  if (!isTransaction) {
-    inner.emit("request", message, response);
-    return;
+  let body;
+  try {
+    body = await whole(message);
+  } catch {
+    return; // the client was killed in the middle of its request
   }
-  const chunks = [];
-  for await (const chunk of message) chunks.push(chunk);
-  send(response, await transact(JSON.parse(Buffer.concat(chunks).toString())));
+  const answer = await answerTo(message.headers, body);
+  response.writeHead(answer.status, answer.headers);
+  response.end(answer.body);
 });
 
 inner.listen(0, "127.0.0.1", () => {

@@ -37,9 +37,12 @@ try:
         BotoCoreError,
         ClientError,
         ConnectionError,
+        ConnectTimeoutError,
+        EndpointConnectionError,
         HTTPClientError,
         NoCredentialsError,
         NoRegionError,
+        ProxyConnectionError,
     )
 except ImportError as error:
     raise ConfigurationError(
@@ -379,6 +382,8 @@ class Table:
         Raises:
             ConditionFailed, Refused, StoreError: it may not.
         """
+        if isinstance(error, ConnectTimeoutError | EndpointConnectionError | ProxyConnectionError):
+            return False  # there was no connection
         if isinstance(error, ConnectionError | HTTPClientError):
             return True
         if isinstance(error, NoCredentialsError):
