@@ -21,6 +21,8 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "http://127.0.0.1:8000"
 KEYS = re.compile(r"_API_KEY$|^OPENAI_|^OLLAMA_|^TA_|^TEAL_")
 SECONDS = seconds(120)
+# A page is some twenty commands, one after the other.
+PAGE_SECONDS = seconds(240)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def is_like(shown: Sequence[str], printed: str) -> bool:
     return True
 
 
-@pytest.mark.timeout(2 * SECONDS)
+@pytest.mark.timeout(PAGE_SECONDS)
 @pytest.mark.parametrize(
     "page", ["README.md", pytest.param("docs/tutorials.md", marks=pytest.mark.chaos)]
 )

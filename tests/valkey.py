@@ -38,19 +38,25 @@ def binary() -> str:
 
 class ValkeyServer:
     """Runs while it is entered, with these settings besides its own; `program` is another one that
-    takes the same. Without a `password` it has one of its own, with an empty one none."""
+    takes the same. Without a `password` it has one of its own, with an empty one none;
+    its files are in the folder `parent`."""
 
     def __init__(
-        self, *settings: str, program: str | None = None, password: str | None = None
+        self,
+        *settings: str,
+        program: str | None = None,
+        password: str | None = None,
+        parent: Path | None = None,
     ) -> None:
         self.program = program or binary()
         self.password = secrets.token_hex(8) if password is None else password
         self.port = 0
         self._settings = settings
+        self._parent = parent
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        self.folder = Path(tempfile.mkdtemp(prefix="teal-valkey-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="teal-valkey-", dir=self._parent))
         try:
             self.start()
         except BaseException:

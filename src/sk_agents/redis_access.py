@@ -10,6 +10,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -26,6 +27,7 @@ from sk_agents.exceptions import (
 
 try:
     import redis as blocking
+    from hiredis import pack_command
     from redis import asyncio as redis
     from redis import exceptions as errors
     from redis.asyncio.cluster import ClusterNode
@@ -224,22 +226,48 @@ class RedisLink:
         Raises:
             One of `LOST`: which of them were carried out is not known.
         """
+        async with self._turn():
+            pipeline: Any = self._client.pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command)
+            replies: list[Any] = await pipeline.execute(raise_on_error=False)
+        for reply in replies:
+            if isinstance(reply, Exception) and not isinstance(reply, errors.ResponseError):
+                raise reply
+        return replies
+
+    async def run_plain(self, commands: Sequence[Command]) -> list[Any]:
+        """The same for replies that are needed as they come.
+
+        The library's pipeline packs each value in Python, which took a third of a commit's CPU; for
+        one server they are packed in C.
+        """
+        if isinstance(self._client, redis.RedisCluster):
+            return await self.run(commands)
+        async with self._turn():
+            pool: Any = self._client.connection_pool
+            connection = await pool.get_connection()
+            try:
+                await connection.send_packed_command(_packed(connection, commands))
+                return [await _reply(connection) for _ in commands]
+            except BaseException:
+                await connection.disconnect()
+                raise
+            finally:
+                await pool.release(connection)
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """While one of the connections may be used."""
         try:
             async with asyncio.timeout(BUSY_SECONDS):
                 await self._free.acquire()
         except TimeoutError:
             raise errors.ConnectionError("all connections are busy") from None
         try:
-            pipeline: Any = self._client.pipeline(transaction=False)
-            for command in commands:
-                pipeline.execute_command(*command)
-            replies: list[Any] = await pipeline.execute(raise_on_error=False)
+            yield
         finally:
             self._free.release()
-        for reply in replies:
-            if isinstance(reply, Exception) and not isinstance(reply, errors.ResponseError):
-                raise reply
-        return replies
 
     async def everywhere(self, *command: Any) -> list[Any]:
         """The replies of all servers that take writes; one unless it is a cluster.
@@ -303,6 +331,20 @@ class RedisLink:
 
     async def close(self) -> None:
         await close(self._client)
+
+
+def _packed(connection: Any, commands: Sequence[Command]) -> Any:
+    try:
+        return [b"".join([pack_command(command) for command in commands])]
+    except UnicodeEncodeError:  # half of a surrogate pair, which the library knows how to write
+        return connection.pack_commands(commands)
+
+
+async def _reply(connection: Any) -> Any:
+    try:
+        return await connection.read_response()
+    except errors.ResponseError as error:
+        return error
 
 
 async def close(client: redis.Redis | redis.RedisCluster) -> None:

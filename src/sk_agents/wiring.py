@@ -40,7 +40,7 @@ from sk_agents.outbound.network import configured_network
 from sk_agents.persistence.liveness import new_owner
 from sk_agents.persistence.memory.store import EphemeralStore
 from sk_agents.persistence.persistence_factory import PersistenceFactory
-from sk_agents.persistence.store_factory import open_store
+from sk_agents.persistence.store_factory import open_store, own_store
 from sk_agents.persistence.store_migration import Migration as Migration
 from sk_agents.persistence.store_migration import Told, migrate_store
 from sk_agents.persistence.tasks.bridge import TaskBridgeStore
@@ -75,7 +75,7 @@ class Stores:
 
     main: Store
     tasks: Store
-    signals_url: str
+    signals_url: str | None
     password_command: str | None = None
     # Of the encryption keys, the one that encrypts first; an id says nothing about its key.
     key_ids: Sequence[str] = ()
@@ -196,12 +196,11 @@ def build_stores(settings: Settings) -> Stores:
     Raises:
         ConfigurationError: the URL names no store we have, or the class cannot be used.
     """
-    url = store_url(settings)
     password_command = settings.postgres_password_command
     codec = store_codec(settings)
     key_ids = codec.keys.ids if codec is not None else ()
-    main = open_store(url, codec=codec, password_command=password_command)
-    signals_url = url
+    main = _main_store(settings, codec)
+    signals_url = None if settings.store_module is not None else store_url(settings)
     if settings.signals is not None:
         signals_url = check_signals(completed_url(settings.signals, settings))
     if settings.persistence_module is None or own_class_url(settings) is not None:
@@ -213,6 +212,13 @@ def build_stores(settings: Settings) -> Stores:
         )
     own = TaskBridgeStore(PersistenceFactory(settings).get_persistence_manager())
     return Stores(main, own, signals_url, password_command)
+
+
+def _main_store(settings: Settings, codec: EncryptingCodec | None) -> Store:
+    if settings.store_module is not None:
+        return own_store(settings)
+    password_command = settings.postgres_password_command
+    return open_store(store_url(settings), codec=codec, password_command=password_command)
 
 
 async def copy_store(
@@ -347,11 +353,7 @@ async def prune_store(
         ConfigurationError: the store keeps nothing.
         StoreError: it cannot be opened.
     """
-    store = open_store(
-        store_url(settings),
-        codec=store_codec(settings),
-        password_command=settings.postgres_password_command,
-    )
+    store = _main_store(settings, store_codec(settings))
     if not isinstance(store, PortableStore):
         raise ConfigurationError(f"{store} keeps nothing that could be removed")
     done = Pruned()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from tests.bench import (
     auth,
     chats,
+    dynamodb,
     encryption,
     group_commit,
     large_reply,
@@ -17,6 +18,7 @@ from tests.bench import (
     page,
     postgres,
     readers,
+    redis,
     sandbox,
     stuck_readers,
     teal,
@@ -31,6 +33,7 @@ from tests.bench.report import Report
 MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "auth": auth.measure,
     "chats": chats.measure,
+    "dynamodb": dynamodb.measure,
     "encryption": encryption.measure,
     "group_commit": group_commit.measure,
     "large_reply": large_reply.measure,
@@ -40,6 +43,7 @@ MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "page": page.measure,
     "postgres": postgres.measure,
     "readers": readers.measure,
+    "redis": redis.measure,
     "sandbox": sandbox.measure,
     "stuck_readers": stuck_readers.measure,
     "teal": teal.measure,

@@ -82,6 +82,7 @@ TABLE: Mapping[Kind, tuple[str, ...]] = {
         "DELETE /shared/{share_id}",
         f"POST {CHAT_ID}/branch",
         *(f"GET {INTERACTION}", f"GET {INTERACTION}/events", "GET /interactions/{interaction_id}"),
+        f"GET {INTERACTION}/attachments/{{call_id}}/{{number}}",
         *(f"POST {INTERACTION}/{do}" for do in ("approve", "cancel", "edit", "regenerate")),
         *("GET /approvals/{approval_id}", "POST /approvals/{approval_id}"),
         "DELETE /approvals/{approval_id}/vote",
@@ -117,6 +118,8 @@ UNKNOWN = {
     "name": "none",
     "server": "none",
     "share_id": "0" * 64,
+    "call_id": "none",
+    "number": "0",
     **dict.fromkeys(("task_id", "session_id", "request_id"), NO_UUID),
 }
 BODIES: Mapping[str, Any] = {
@@ -212,6 +215,8 @@ async def owned_ids(served: Served) -> tuple[dict[str, str], dict[str, str]]:
         "share_id": shared.json()["share_id"],
         "name": "none",
         "server": "none",
+        "call_id": "none",
+        "number": "0",
         **{name: task[name] for name in ("task_id", "session_id", "request_id")},
     }
     approval_id = review[-1].data["approval_id"]

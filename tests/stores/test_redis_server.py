@@ -266,7 +266,7 @@ async def test_commit_whose_answer_was_lost_is_looked_for_and_stored_once(
     """Also one without events, which leaves no trace of its id."""
     async with RedisStore(empty_redis) as store:
         head = (await store.commit(start_run("t", owner="o"))).thread
-        run = RedisLink.run
+        run = RedisLink.run_plain
         losses = 0
 
         async def losing(link: RedisLink, commands: Any) -> Any:
@@ -278,7 +278,7 @@ async def test_commit_whose_answer_was_lost_is_looked_for_and_stored_once(
                 await run(link, commands)
             raise ConnectionError("lost")
 
-        monkeypatch.setattr(RedisLink, "run", losing)
+        monkeypatch.setattr(RedisLink, "run_plain", losing)
         losses = 1
         released = await store.commit(append_owned(head, lease=Release()))
         assert released.thread.owner is None

@@ -39,6 +39,7 @@ ALIAS_PREFIX = "TEAL_"
 PAIRS = (
     ("authorizer_module", "authorizer_class"),
     ("persistence_module", "persistence_class"),
+    ("store_module", "store_class"),
     ("plugin_catalog_module", "plugin_catalog_class"),
     ("custom_chat_completion_factory_module", "custom_chat_completion_factory_class_name"),
 )
@@ -182,8 +183,15 @@ class Settings(BaseSettings):
         None,
         min_length=1,
         description="Where conversations are kept: `sqlite:///path`, `file:///dir`, `memory:`, "
-        "`postgresql://user@host/database`, `redis://host:6379/0`. "
+        "`postgresql://user@host/database`, `redis://host:6379/0`, "
+        "`dynamodb://table?region=...`. "
         "Unset: a SQLite file in the user's data folder.",
+    )
+    store_module: str | None = Field(
+        None, description="Dotted name or file path of the module of a store of your own."
+    )
+    store_class: str | None = Field(
+        None, description="Its class: the port `Store` (`sk_agents.engine.ports`)."
     )
     signals: str | None = Field(
         None,

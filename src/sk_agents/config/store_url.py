@@ -91,6 +91,13 @@ def default_store_url(environ: Mapping[str, str]) -> str:
         raise ConfigurationError(f"TA_STORE is not set, and {error}") from None
 
 
+def store_name(settings: Settings) -> str:
+    """The store as it may be shown: its URL without secrets, or the operator's own class."""
+    if settings.store_module is not None:
+        return f"{settings.store_class} of {settings.store_module}"
+    return without_secrets(store_url(settings))
+
+
 def without_secrets(url: str) -> str:
     """The URL as it may be shown: no password, no query."""
     parts = urlsplit(url)

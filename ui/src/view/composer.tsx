@@ -6,6 +6,7 @@ import { dropDraft, emptyDraft, keepDraft, loadDraft, type Draft } from "../chat
 import { itemsOf } from "../chat/attachments";
 import { dropped } from "../page/dropping";
 import { stopRun } from "../page/keyboard";
+import { refill } from "../page/refill";
 import { agents, chosenAgent, showAddress, type OpenChat } from "../page/openchat";
 import { Icon, IconButton } from "./icon";
 
@@ -34,6 +35,14 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
     dropped.value = [];
     void attach(files);
   }, [dropped.value]);
+
+  useEffect(() => {
+    if (refill.value === null) return;
+    const text = [refill.value, latest.current.text].filter(Boolean).join("\n\n");
+    refill.value = null;
+    change({ text });
+    field.current?.focus();
+  }, [refill.value]);
 
   const change = (part: Partial<Draft>): void => {
     // A changed text is another message, so it must not have the key of the old one.

@@ -5,6 +5,7 @@ import { isDragging } from "../page/dropping";
 import { isMenuOpen, linkedShare, openChat, type OpenChat } from "../page/openchat";
 import { ApprovalDialog } from "./approvaldialog";
 import { Banner } from "./banner";
+import { CompareDialog } from "./comparedialog";
 import { Composer } from "./composer";
 import { Conversation } from "./conversation";
 import { Heading } from "./heading";
@@ -46,6 +47,7 @@ function ChatPage() {
       <InboxDialog />
       <ApprovalDialog />
       <Timeline />
+      <CompareDialog />
       <Shortcuts />
       <Settings />
       <SignInDialog />

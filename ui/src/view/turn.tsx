@@ -12,6 +12,8 @@ import { CopyButton } from "./copybutton";
 import { Icon, IconButton } from "./icon";
 import { Markdown } from "./markdown";
 import { Message } from "./message";
+import { Queued } from "./queued";
+import { RetryMenu } from "./retrymenu";
 import { Thinking } from "./thinking";
 import { ToolCard } from "./toolcard";
 
@@ -36,7 +38,7 @@ export function Turn({ openChat, id }: { openChat: OpenChat; id: string }) {
       <h2 class="unseen">{labelOf(run)}</h2>
       <Message openChat={openChat} run={run} />
       <div class="reply">
-        {run.queued && <p class="muted">Waiting in the queue.</p>}
+        {run.queued && <Queued chat={openChat.session.id} run={run} />}
         {left > 0 && (
           <button type="button" class="quiet" onClick={() => setShown(shown + STEPS_SHOWN)}>
             Show {Math.min(left, STEPS_SHOWN)} earlier steps of {left}
@@ -135,6 +137,7 @@ function Footer({ openChat, run }: { openChat: OpenChat; run: Run }) {
         disabled={openChat.session.activeId.value !== null}
         onClick={() => void openChat.sender.replaceMessage(run, null)}
       />
+      <RetryMenu openChat={openChat} run={run} />
       <IconButton
         icon="bars"
         label="Show timeline"

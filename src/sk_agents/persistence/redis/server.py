@@ -96,11 +96,11 @@ class RedisServer:
         answered among them. Raises one of `LOST`."""
         if self._writer is None or not commands:
             return []
-        replies = await self._writer.run(commands)
+        replies = await self._writer.run_plain(commands)
         unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if unknown:  # the server was started again, or another one took its place
             await self.load_scripts()
-            again = await self._writer.run([commands[number] for number in unknown])
+            again = await self._writer.run_plain([commands[number] for number in unknown])
             for number, reply in zip(unknown, again, strict=True):
                 replies[number] = reply
         return replies
