@@ -281,6 +281,7 @@ def test_streamed_text_reasoning_and_usage_arrive_as_they_come(folder: Path) -> 
             "kind": "TurnFinished",
             "finish_reason": "stop",
             "usage": {"prompt_tokens": 7, "completion_tokens": 3, "cost": None},
+            "model": None,
         },
     ]
 
