@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sk_agents.cli import app
-from sk_agents.engine.models import RunStatus
+from sk_agents.engine.models import SERVER_LOG, RunStatus
 from sk_agents.engine.ports import PortableStore
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.testing import SettableClock
@@ -45,7 +45,8 @@ def left(url: str) -> list[str]:
     async def read() -> list[str]:
         async with open_store(url) as store:
             assert isinstance(store, PortableStore)
-            return list(await store.all_threads())
+            threads = await store.all_threads()
+            return [one for one in threads if not one.startswith(SERVER_LOG)]
 
     return asyncio.run(read())
 
