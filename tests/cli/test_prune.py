@@ -45,7 +45,8 @@ def left(url: str) -> list[str]:
     async def read() -> list[str]:
         async with open_store(url) as store:
             assert isinstance(store, PortableStore)
-            return [one for one in await store.all_threads() if not one.startswith(SERVER_LOG)]
+            threads = await store.all_threads()
+            return [one for one in threads if not one.startswith(SERVER_LOG)]
 
     return asyncio.run(read())
 

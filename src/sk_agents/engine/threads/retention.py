@@ -109,7 +109,7 @@ class Pruner:
             for start in range(0, len(due), AT_ONCE):
                 some = due[start : start + AT_ONCE]
                 await asyncio.gather(*(self._remove(head, reason, done) for head, reason in some))
-        done.seen += sum(not one.startswith(SERVER_LOG) for one in ids)
+        done.seen += sum(not thread_id.startswith(SERVER_LOG) for thread_id in ids)
         return ids[-1] if len(ids) == PAGE else None
 
     async def _remove(self, head: Thread, reason: str, done: Pruned) -> None:
