@@ -105,8 +105,8 @@ lint-page: $(READY)
 
 # By the tools of those who run them. What a Kubernetes or a Docker would say cannot be asked here.
 lint-deploy: $(LINTERS)
-	@$(LINTERS)/bin/hadolint Dockerfile
-	@$(LINTERS)/bin/yamllint --strict --config-file deploy/yamllint.yaml compose.yaml deploy
+	@$(LINTERS)/bin/hadolint Dockerfile deploy/container/Dockerfile
+	@$(LINTERS)/bin/yamllint --strict --config-file deploy/yamllint.yaml compose.yaml demos/*/compose.yaml deploy
 	@$(LINTERS)/bin/kubernetes-validate --kubernetes-version 1.30 --strict --quiet deploy/kubernetes/*.yaml
 
 docs: $(READY) ## build the documentation as a site, into dist/docs
@@ -119,7 +119,7 @@ endif
 	@$(PY) -m tests.bench $(ARGS)
 
 chaos: $(EXTRAS) $(MCP_SERVERS) ## kill processes mid-write, the full number of times
-	@TEAL_CHAOS=full $(PY) -m pytest -m "not bench" tests/chaos tests/audit tests/instances tests/crash_images tests/chats tests/stores tests/demos/test_semantic_kernel.py tests/demos/test_agents_sdk.py tests/tools/test_official_servers.py $(ARGS)
+	@TEAL_CHAOS=full $(PY) -m pytest -m "not bench" tests/chaos tests/audit tests/instances tests/crash_images tests/chats tests/stores tests/demos/test_semantic_kernel.py tests/demos/test_agents_sdk.py tests/tools/test_official_servers.py tests/test_readme.py $(ARGS)
 
 mutants: $(EXTRAS) ## make mistakes in a copy and see that tests notice; ARGS="--seed 1 --count 100"
 	@$(PY) -m tests.mutants $(ARGS)

@@ -21,6 +21,7 @@ Part = Literal[
     "page",
     "pooler",
     "proxy",
+    "redis",
     "root",
     "sandbox",
 ]

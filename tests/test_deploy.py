@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import sk_agents
 from sk_agents.cli import app
 from sk_agents.config.agent_file import load_agent_files
+from sk_agents.config.foreign_variables import ADVICE
 from sk_agents.config.settings import Settings, variable
 
 ROOT = Path(__file__).parent.parent
@@ -21,6 +22,7 @@ MANIFESTS = DEPLOY / "kubernetes" / "teal.yaml"
 SETTING = re.compile(r"\bTA_[A-Z_]+\b")
 FILES = [
     *(ROOT / name for name in ("Dockerfile", "compose.yaml")),
+    *sorted((ROOT / "demos").glob("*/compose.yaml")),
     *sorted(path for path in DEPLOY.rglob("*") if path.is_file()),
 ]
 
@@ -40,7 +42,7 @@ def container() -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_setting_that_a_file_names_exists(path: Path) -> None:
-    known = {variable(name) for name in Settings.model_fields}
+    known = {variable(name) for name in Settings.model_fields} | ADVICE.keys()
     assert set(SETTING.findall(path.read_text())) <= known
 
 

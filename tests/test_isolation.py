@@ -73,6 +73,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
         "persistence.encryption",
         "persistence.key_sources",
         "persistence.store_encryption",
+        "stand_ins",
         "telemetry",
         "tools.mcp.pins",
         "wiring",
@@ -86,6 +87,8 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "agent_assembly": {"config", "engine", "outbound"} | BACK_ROOMS | WORDS,
     "plugin_catalog": {"tools.catalog"},
     "extra_data_collector": {"ska_types"},
+    # It names the modules that it loads when they are asked for.
+    "stand_ins": set(),
     **{surface: {"config", "engine", "http"} | WORDS for surface in SURFACES},
     **{room: CONFIGURED | {"engine"} | WORDS for room in BACK_ROOMS - NETWORKED},
     **{room: CONFIGURED | {"engine", "outbound"} | WORDS for room in NETWORKED},

@@ -1,4 +1,4 @@
-"""The README's ten minutes, as somebody new would spend them: every block is run."""
+"""The README's ten minutes and the tutorials, as a new user spends them: every block is run."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "http://127.0.0.1:8000"
 KEYS = re.compile(r"_API_KEY$|^OPENAI_|^OLLAMA_|^TA_|^TEAL_")
 SECONDS = seconds(120)
+# A page is some twenty commands, one after the other.
+PAGE_SECONDS = seconds(240)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +33,6 @@ class Block:
     @property
     def is_make(self) -> bool:
         return self.text.startswith("make ")
-
-
-BLOCKS = [Block(match[1], match[2]) for match in BLOCK.finditer(README)]
 
 
 def environment(home: Path, address: str = "") -> dict[str, str]:
@@ -71,11 +70,16 @@ def is_like(shown: Sequence[str], printed: str) -> bool:
     return True
 
 
-def test_every_block_of_the_readme_does_what_it_shows(tmp_path: Path) -> None:
+@pytest.mark.timeout(PAGE_SECONDS)
+@pytest.mark.parametrize(
+    "page", ["README.md", pytest.param("docs/tutorials.md", marks=pytest.mark.chaos)]
+)
+def test_every_block_of_a_page_does_what_it_shows(tmp_path: Path, page: str) -> None:
     printed = ""
+    text = (ROOT / page).read_text(encoding="utf-8")
     with serving(tmp_path) as ready:
         address = ready.split()[3]
-        for block in BLOCKS:
+        for block in (Block(match[1], match[2]) for match in BLOCK.finditer(text)):
             if block.language == "text":
                 shown = block.text.replace(ADDRESS, address).splitlines()
                 if shown[0].startswith("ui/"):
@@ -108,6 +112,6 @@ def run(block: Block, address: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("room", sorted(set(re.findall(r"(\w+)/", BLOCKS[-1].text))))
+@pytest.mark.parametrize("room", sorted(set(re.findall(r"(\w+)/", BLOCK.findall(README)[-1][1]))))
 def test_every_room_in_the_readme_is_there(room: str) -> None:
     assert (ROOT / "src" / "sk_agents" / room).is_dir() or (ROOT / room).is_dir()

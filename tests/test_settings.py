@@ -272,12 +272,54 @@ def test_two_ways_to_name_an_authorizer_stop_the_start(
         load_settings()
 
 
-def test_setting_that_nothing_uses_yet_is_named_at_start(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ({"TA_REDIS_HOST": "cache"}, "rediss://cache:6379/0"),
+        (
+            {
+                "TA_REDIS_HOST": "::1",
+                "TA_REDIS_PORT": "6380",
+                "TA_REDIS_DB": "2",
+                "TA_REDIS_SSL": "false",
+                "TA_REDIS_PWD": "p@ss:/",
+                "TA_REDIS_TTL": "60",
+            },
+            "redis://:p%40ss%3A%2F@[::1]:6380/2?ttl=60",
+        ),
+        ({"TA_REDIS_HOST": "cache", "TA_STORE": "redis:"}, "rediss://cache:6379/0"),
+        ({"TA_REDIS_HOST": "cache", "TA_STORE": "memory:"}, "memory:"),
+        (
+            {"TA_STORE": "redis+sentinel://me@a,b/main?replicas=1", "TA_REDIS_PWD": "p"},
+            "redis+sentinel://me:p@a,b/main?replicas=1",
+        ),
+        (
+            {"TA_STORE": "redis://:own@a?ttl=5", "TA_REDIS_PWD": "p", "TA_REDIS_TTL": "9"},
+            "redis://:own@a?ttl=5",
+        ),
+    ],
+)
+def test_settings_of_the_public_project_name_a_redis_or_complete_its_url(
+    given: dict[str, str], url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TA_REDIS_HOST", "cache.example.com")
-    load_settings()
-    assert [record.getMessage() for record in caplog.records] == [
-        "TA_REDIS_HOST is set, but nothing uses it yet"
-    ]
+    set_all(monkeypatch, given)
+    assert store_url(load_settings()) == url
+
+
+def test_bare_redis_without_a_host_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TA_STORE", "redis:")
+    with pytest.raises(ConfigurationError, match="TA_REDIS_HOST"):
+        store_url(load_settings())
+
+
+def test_redis_of_a_class_of_ones_own_is_left_to_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = {"TA_PERSISTENCE_MODULE": "mine.py", "TA_PERSISTENCE_CLASS": "Mine"}
+    set_all(monkeypatch, {**own, "TA_REDIS_HOST": "cache"})
+    assert store_url(load_settings()).startswith("sqlite://")

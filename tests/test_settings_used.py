@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from sk_agents.config.settings import PAIRS, PREFIX, UNUSED, Settings, variable
+from sk_agents.config.settings import PAIRS, PREFIX, Settings, variable
 
 SOURCE = Path(__file__).parents[1] / "src" / "sk_agents"
 DOCUMENTED = Path(__file__).parents[1] / "docs" / "settings.md"
@@ -33,17 +33,9 @@ def fields_read_by_the_code() -> set[str]:
     return {field for tree in trees for field in read_fields(tree)}
 
 
-def test_every_setting_is_read_by_the_code_or_is_named_as_unused() -> None:
+def test_every_setting_is_read_by_the_code() -> None:
     read = fields_read_by_the_code() | BY_NAME
-    idle = {variable(field) for field in Settings.model_fields.keys() - read}
-    assert idle == {variable(field) for field in UNUSED}
-
-
-def test_setting_that_nothing_uses_says_so_where_it_is_documented() -> None:
-    lines = DOCUMENTED.read_text(encoding="utf-8").splitlines()
-    for field in UNUSED:
-        (line,) = (line for line in lines if line.startswith(f"| `{variable(field)}` |"))
-        assert "nothing uses it yet" in line
+    assert {variable(field) for field in Settings.model_fields.keys() - read} == set()
 
 
 def test_every_documented_variable_is_a_setting() -> None:

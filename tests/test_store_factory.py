@@ -91,3 +91,37 @@ def test_postgresql_url_that_makes_no_sense_is_refused_without_its_words(url: st
 def test_unknown_scheme_is_named() -> None:
     with pytest.raises(ConfigurationError, match="'mysql'"):
         open_store("mysql://host")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://s3cret@",
+        "redis://h:s3cret",
+        "redis://h/s3cret",
+        "redis://h,s3cret",
+        "redis://h?s3cret=1",
+        "redis://h?ttl=s3cret",
+        "redis://h?prefix={s3cret}",
+        "redis+sentinel://s3cret",
+        "rediss+cluster://h/1?s3cret",
+        "redis+cluster://h?replicas=1",
+    ],
+)
+def test_redis_url_that_makes_no_sense_is_refused_without_its_words(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="Redis's") as refused:
+        open_store(url)
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://me:s3cret@host?ttl=5&prefix=x", "redis://host:6379/0"),
+        ("rediss://:s3cret@[::1]:7000/3", "rediss://[::1]:7000/3"),
+        ("redis+sentinel://:s@a,b:1/main", "redis+sentinel://a:26379,b:1/main/0"),
+        ("redis+cluster://:s@a,b:1", "redis+cluster://a:6379,b:1"),
+    ],
+)
+def test_redis_store_is_named_without_its_password(url: str, shown: str) -> None:
+    assert str(open_store(url)) == shown

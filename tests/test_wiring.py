@@ -99,6 +99,9 @@ def test_agents_of_several_files_are_found_by_their_names(tmp_path: Path) -> Non
         ),
         ({"limits": {"rounds": 3}}, "spec.agent.limits.rounds is not known here"),
         ({"context": {"windows": 3}}, "spec.agent.context.windows is not known here"),
+        ({"redact": {"mode": "vault"}}, "spec.agent.redact: mode vault keeps secrets in the store"),
+        ({"redact": {"mode": "vaults"}}, "spec.agent.redact"),
+        ({"redact": {"tools": ["Mail-*"]}}, "spec.agent.redact"),
     ],
 )
 def test_a_bad_agent_stops_start_up_naming_file_and_field(
@@ -111,6 +114,15 @@ def test_a_bad_agent_stops_start_up_naming_file_and_field(
         built(path)
     assert str(path) in str(caught.value)
     assert said in str(caught.value)
+
+
+def test_with_keys_an_agent_may_have_a_vault_for_some_tools(tmp_path: Path) -> None:
+    redact = {"mode": "vault", "tools": ["Mail-*"]}
+    path = write_agent(tmp_path / "Good", plugins=["Mail"], redact=redact)
+    (served,) = built(path, encryption_keys="x").values()
+    redaction = served.agent.redaction
+    assert redaction is not None and redaction.keeps_secrets
+    assert redaction.opens_for("Mail-send") and not redaction.opens_for("Web-http_get")
 
 
 @pytest.mark.parametrize(

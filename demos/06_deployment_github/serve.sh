@@ -8,4 +8,6 @@ server="${GIT_SERVER:-https://github.com}"
 folder="${CHECKOUT:-$(mktemp -d)}"
 
 git clone --quiet --depth 1 --branch "${TA_GH_BRANCH:-main}" "$server/$TA_GH_ORG/$TA_GH_REPO" "$folder"
+# Done: the server itself would refuse to start with it.
+export TA_GITHUB=false
 exec teal serve "$folder/$TA_AGENT_NAME" "$@"

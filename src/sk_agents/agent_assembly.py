@@ -161,7 +161,7 @@ class _AgentBuilder:
             limits=_limits(spec, approvals, self._settings),
             context_window=_context_window(spec),
             price=Price(**dict(spec.price)) if spec.price is not None else None,
-            redaction=self._redaction(spec),
+            redaction=self._redaction(file, field, spec),
         )
         served = ServedAgent(
             agent,
@@ -188,11 +188,18 @@ class _AgentBuilder:
         )
         return replace(served, unattended=alone)
 
-    def _redaction(self, spec: AgentSpec) -> Redactor | None:
+    def _redaction(self, file: AgentFile, field: str, spec: AgentSpec) -> Redactor | None:
         if spec.redact is False:
             return None
         wanted = RedactSpec() if spec.redact is True else spec.redact
-        return self._secrets.for_prose(wanted.kinds, wanted.patterns)
+        if wanted.mode != "vault":
+            return self._secrets.for_prose(wanted.kinds, wanted.patterns)
+        if not self._settings.encrypts:
+            raise ConfigurationError(
+                f"{file.path}: {field}.redact: mode vault keeps secrets in the store, so it needs "
+                "one that is encrypted: set TA_ENCRYPTION_KEYS (teal encryption-key makes one)"
+            )
+        return self._secrets.for_prose(wanted.kinds, wanted.patterns, wanted.tools or ("*",))
 
     def _budget(self, file: AgentFile, field: str, spec: AgentSpec) -> tuple[Limit, ...]:
         settings, own, currency = self._settings, spec.budget, spec.price and spec.price.currency

@@ -6,10 +6,12 @@ for, so importing this module does nothing.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -32,7 +34,7 @@ from sk_agents.http.hosts import accepted_hosts
 from sk_agents.http.limits import Limits, Quotas, StreamSlots
 from sk_agents.http.page import page_operations
 from sk_agents.todo_chat.routes import todo_chat_operations
-from sk_agents.wire.views import AgentView, ToolView
+from sk_agents.wire.views import AgentView, SkillView, ToolView
 from sk_agents.wiring import (
     Engines,
     ServerParts,
@@ -47,6 +49,9 @@ from sk_agents.wiring import (
 
 # Those whose conversations outlive a request, by their name in the store.
 KEPT_SURFACES = ("chats", "tealagents")
+# An emoji may consist of several code points.
+MAX_ICON = 8
+COLOUR = re.compile(r"#[0-9A-Fa-f]{6}")
 
 _lock = threading.Lock()
 
@@ -99,6 +104,8 @@ def create_app(
         title="Teal Agents",
         version=__version__,
         lifespan=lifespan,
+        servers=[{"url": settings.agent_base_url or "/"}],
+        contact=_contact(settings),
         hosts=accepted_hosts(settings.allowed_hosts, settings.host),
         origins=settings.allowed_origins,
         requests=telemetry.requests if telemetry is not None else None,
@@ -183,22 +190,36 @@ def _add_agent_routes(app: TealApp, file: AgentFile, settings: Settings) -> None
             raise AssertionError(f"no API serves {other}")
 
 
+def _contact(settings: Settings) -> dict[str, Any] | None:
+    """Who provides the agents, as far as the operator says."""
+    named = {"name": settings.provider_org, "url": settings.provider_url}
+    return {key: value for key, value in named.items() if value} or None
+
+
 def _agent_view(name: str, served: ServedAgent) -> AgentView:
     metadata = served.file.document.get("metadata") or {}
-    skills = metadata.get("skills") or []
+    skills = [
+        SkillView(
+            name=str(skill.get("name") or skill.get("id") or ""),
+            description=str(skill.get("description") or ""),
+            examples=[str(example) for example in skill.get("examples") or []],
+        )
+        for skill in metadata.get("skills") or []
+        if isinstance(skill, dict)
+    ]
+    icon, colour = str(metadata.get("icon") or ""), str(metadata.get("colour") or "")
     return AgentView(
         name=name,
         description=served.file.description,
         model=served.model,
-        examples=[
-            str(example)
-            for skill in skills
-            if isinstance(skill, dict)
-            for example in skill.get("examples") or []
-        ],
+        examples=[example for skill in skills for example in skill.examples],
+        skills=skills,
+        icon=icon if 0 < len(icon) <= MAX_ICON else None,
+        colour=colour.lower() if COLOUR.fullmatch(colour) else None,
         tools=[
             ToolView(
                 name=spec.name,
+                title=spec.title or _words(spec.name),
                 description=spec.description,
                 effect=spec.effect,
                 parameters=dict(spec.parameters),
@@ -206,6 +227,13 @@ def _agent_view(name: str, served: ServedAgent) -> AgentView:
             for spec in served.agent.toolbox.specs()
         ],
     )
+
+
+def _words(tool: str) -> str:
+    """`Desk-send_postcard` as "Send postcard"."""
+    words = re.sub(r"[_\W]+", " ", tool.rpartition("-")[2]).strip()
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", words)
+    return words[:1].upper() + words[1:].lower() if words else tool
 
 
 def __getattr__(name: str) -> FastAPI:

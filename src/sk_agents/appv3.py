@@ -31,4 +31,4 @@ class AppV3:
         store = app.state.parts.stores.tasks
         health = Health()
         health.watch("store", store.ping, durability=store.durability)
-        app.add_operations(teal_operations(served, health))
+        app.add_operations(teal_operations(served, health, app.about))

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from sk_agents.ska_types import ExtraData, ExtraDataCollector, ExtraDataElement
+from sk_agents.ska_types import (
+    ExtraData,
+    ExtraDataCollector,
+    ExtraDataElement,
+    ExtraDataPartial,
+)
 
-__all__ = ["ExtraData", "ExtraDataCollector", "ExtraDataElement"]
+__all__ = ["ExtraData", "ExtraDataCollector", "ExtraDataElement", "ExtraDataPartial"]

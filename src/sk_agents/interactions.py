@@ -86,7 +86,8 @@ def agent_events(run: Run) -> list[AgentEvent]:
     asked about, not made.
     """
     dated: list[tuple[int, AgentEvent]] = [
-        (thought.seq, ThinkingEvent(content=thought.content)) for thought in run.thoughts
+        (thought.seq, ThinkingEvent(content=thought.content, spoken=thought.spoken))
+        for thought in run.thoughts
     ]
     for call in run.calls.values():
         dated.extend(_call_events(call))
@@ -121,7 +122,11 @@ def _call_events(call: Call) -> Iterator[tuple[int, AgentEvent]]:
         return
     made = effective_call(call)
     spelled = json.dumps(made.arguments, ensure_ascii=False)
-    yield began.seq, ToolCallEvent(id=made.id, tool_name=made.name, tool_input=spelled)
+    grant_id = call.started.grant_id if call.started is not None else None
+    yield (
+        began.seq,
+        ToolCallEvent(id=made.id, tool_name=made.name, tool_input=spelled, grant_id=grant_id),
+    )
     if call.finished is not None:
         output = call.finished.result
         yield (

@@ -7,8 +7,9 @@ because a stream holds back what may be the beginning of one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import unquote
 
@@ -91,29 +92,57 @@ class Redactor:
     kinds: tuple[str, ...] = KINDS
     patterns: tuple[re.Pattern[str], ...] = ()
     bearer: re.Pattern[str] = _BEARER
+    # The tools that get back what was taken out; `None`: it is gone.
+    vault_tools: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, secrets: Iterable[str] = ()) -> Redactor:
         # The longest first: one may be the beginning of another.
         return cls(tuple(sorted({s for s in secrets if len(s) >= SHORTEST}, key=len, reverse=True)))
 
-    def for_prose(self, kinds: Sequence[str] = KINDS, patterns: Sequence[str] = ()) -> Redactor:
+    def for_prose(
+        self,
+        kinds: Sequence[str] = KINDS,
+        patterns: Sequence[str] = (),
+        vault_tools: tuple[str, ...] | None = None,
+    ) -> Redactor:
         """For what people, models and tools say. Raises re.error."""
-        compiled = tuple(map(re.compile, patterns))
-        return replace(self, kinds=tuple(kinds), patterns=compiled, bearer=_BEARER_IN_PROSE)
+        return replace(
+            self,
+            kinds=tuple(kinds),
+            patterns=tuple(map(re.compile, patterns)),
+            bearer=_BEARER_IN_PROSE,
+            vault_tools=vault_tools,
+        )
+
+    @property
+    def keeps_secrets(self) -> bool:
+        return self.vault_tools is not None
+
+    def opens_for(self, tool: str) -> bool:
+        return any(fnmatchcase(tool, pattern) for pattern in self.vault_tools or ())
 
     def text(self, text: str) -> str:
+        return self.marked(text, _hide)
+
+    def marked(self, text: str, mark: Callable[[str], str]) -> str:
+        """`mark` is for what was found in the text. What this server keeps secret itself is hidden
+        from everyone, tools too."""
+
+        def found(match: re.Match[str]) -> str:
+            return mark(match[0])
+
         if "private_keys" in self.kinds and _BEGIN in text:
-            text = _PRIVATE_KEY.sub(HIDDEN, text)
+            text = _PRIVATE_KEY.sub(found, text)
         for value in self.known:
             text = text.replace(value, HIDDEN)
-        text = self.bearer.sub(rf"\1 {HIDDEN}", text)
+        text = self.bearer.sub(lambda m: f"{m[1]} {mark(m[0][len(m[1]) :].strip())}", text)
         if "provider_keys" in self.kinds:
-            text = _PROVIDER_KEY.sub(HIDDEN, text)
+            text = _PROVIDER_KEY.sub(found, text)
         if "cards" in self.kinds:
-            text = _CARD.sub(_hidden_card, text)
+            text = _CARD.sub(lambda m: mark(m[0]) if _is_card(m[0]) else m[0], text)
         for pattern in self.patterns:
-            text = pattern.sub(HIDDEN, text)
+            text = pattern.sub(lambda m: mark(m[0]) if m[0] else "", text)
         return text
 
     def value(self, value: Any) -> Any:
@@ -136,8 +165,11 @@ class Redactor:
             return value
         return self.text(value if isinstance(value, str) else repr(value))
 
-    def stream(self) -> RedactedStream:
-        return RedactedStream(self)
+    def stream(self, also: Collection[str] = ()) -> RedactedStream:
+        if not also:
+            return RedactedStream(self)
+        known = sorted({*also, *self.known}, key=len, reverse=True)
+        return RedactedStream(replace(self, known=tuple(known)))
 
 
 class RedactedStream:
@@ -211,7 +243,11 @@ def _first_digit(text: str, at: int) -> int:
     return at
 
 
-def _hidden_card(found: re.Match[str]) -> str:
-    digits = [int(digit) for digit in found[0] if digit.isdecimal()]
+def _is_card(text: str) -> bool:
+    digits = [int(digit) for digit in text if digit.isdecimal()]
     doubled = (sum(divmod(2 * digit, 10)) for digit in digits[-2::-2])
-    return HIDDEN if (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0 else found[0]
+    return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
+
+
+def _hide(secret: str) -> str:
+    return HIDDEN

@@ -10,7 +10,8 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -26,6 +27,7 @@ from sk_agents.exceptions import (
 
 try:
     import redis as blocking
+    from hiredis import pack_command
     from redis import asyncio as redis
     from redis import exceptions as errors
     from redis.asyncio.cluster import ClusterNode
@@ -93,9 +95,9 @@ class RedisAccess:
     """Opens connections to one server, cluster or group of replicas. Safe to use from any
     thread."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, place: str | Options) -> None:
         """Raises ConfigurationError: the URL makes no sense. Its message repeats nothing of it."""
-        self.options = read_url(url)
+        self.options = read_url(place) if isinstance(place, str) else place
 
     def __str__(self) -> str:
         options = self.options
@@ -132,6 +134,17 @@ class RedisAccess:
             return found
         [(host, port)] = options.hosts
         return redis.Redis(host=host, port=port, **common)
+
+    def listening_client(self, attempt: int) -> redis.Redis | redis.RedisCluster:
+        """For publishing and subscribing. A cluster hands messages on among its servers, so that
+        one of them will do: another one at each attempt."""
+        options = self.options
+        if not options.is_cluster:
+            return self.client()
+        one = replace(
+            options, is_cluster=False, hosts=(options.hosts[attempt % len(options.hosts)],)
+        )
+        return RedisAccess(one).client()
 
     def blocking_client(self) -> Any:
         """The same for an OS thread. Opens nothing yet."""
@@ -195,11 +208,15 @@ class RedisAccess:
 class RedisLink:
     """Commands to one server or cluster, over a bounded number of connections."""
 
-    def __init__(self, access: RedisAccess, connections: int) -> None:
+    def __init__(
+        self,
+        access: RedisAccess,
+        connections: int,
+        client: redis.Redis | redis.RedisCluster | None = None,
+    ) -> None:
         self._access = access
-        self._client = access.client()
+        self._client = client or access.client()
         self._free = asyncio.Semaphore(connections)
-        self._is_cluster = access.options.is_cluster
 
     async def run(self, commands: Sequence[Command]) -> list[Any]:
         """The replies to all of them, in order; an error that the server answered is among them.
@@ -209,31 +226,68 @@ class RedisLink:
         Raises:
             One of `LOST`: which of them were carried out is not known.
         """
+        async with self._turn():
+            pipeline: Any = self._client.pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command)
+            replies: list[Any] = await pipeline.execute(raise_on_error=False)
+        for reply in replies:
+            if isinstance(reply, Exception) and not isinstance(reply, errors.ResponseError):
+                raise reply
+        return replies
+
+    async def run_plain(self, commands: Sequence[Command]) -> list[Any]:
+        """The same for replies that are needed as they come.
+
+        The library's pipeline packs each value in Python, which took a third of a commit's CPU; for
+        one server they are packed in C.
+        """
+        if isinstance(self._client, redis.RedisCluster):
+            return await self.run(commands)
+        async with self._turn():
+            pool: Any = self._client.connection_pool
+            connection = await pool.get_connection()
+            try:
+                await connection.send_packed_command(_packed(connection, commands))
+                return [await _reply(connection) for _ in commands]
+            except BaseException:
+                await connection.disconnect()
+                raise
+            finally:
+                await pool.release(connection)
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """While one of the connections may be used."""
         try:
             async with asyncio.timeout(BUSY_SECONDS):
                 await self._free.acquire()
         except TimeoutError:
             raise errors.ConnectionError("all connections are busy") from None
         try:
-            if isinstance(self._client, redis.RedisCluster):
-                return await self._run_apart(self._client, commands)
-            pipeline = self._client.pipeline(transaction=False)
-            for command in commands:
-                pipeline.execute_command(*command)
-            return await pipeline.execute(raise_on_error=False)
+            yield
         finally:
             self._free.release()
 
-    async def _run_apart(
-        self, client: redis.RedisCluster, commands: Sequence[Command]
-    ) -> list[Any]:
-        replies = await asyncio.gather(
-            *(client.execute_command(*command) for command in commands), return_exceptions=True
-        )
-        for reply in replies:
-            if isinstance(reply, BaseException) and not isinstance(reply, errors.ResponseError):
-                raise reply
-        return replies
+    async def everywhere(self, *command: Any) -> list[Any]:
+        """The replies of all servers that take writes; one unless it is a cluster.
+
+        Raises:
+            StoreError: one is away, or refuses.
+        """
+        try:
+            if isinstance(self._client, redis.RedisCluster):
+                nodes = self._client.get_primaries()
+                return [
+                    await self._client.execute_command(*command, target_nodes=[node])
+                    for node in nodes
+                ]
+            client: Any = self._client  # this method of it is not typed
+            return [await client.execute_command(*command)]
+        except LOST as error:
+            raise self._access.unreachable(error) from error
+        except errors.ResponseError as error:
+            raise self._access.refused(error) from error
 
     async def ask(self, *commands: Command) -> list[Any]:
         """The replies to commands that may be sent again, and are if a connection was lost while it
@@ -276,7 +330,39 @@ class RedisLink:
         yield page
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await close(self._client)
+
+
+def _packed(connection: Any, commands: Sequence[Command]) -> Any:
+    try:
+        return [b"".join([pack_command(command) for command in commands])]
+    except UnicodeEncodeError:  # half of a surrogate pair, which the library knows how to write
+        return connection.pack_commands(commands)
+
+
+async def _reply(connection: Any) -> Any:
+    try:
+        return await connection.read_response()
+    except errors.ResponseError as error:
+        return error
+
+
+async def close(client: redis.Redis | redis.RedisCluster) -> None:
+    """With its connections to sentinels, which the library leaves open."""
+    await client.aclose()
+    for sentinel in _sentinels(client):
+        await sentinel.aclose()
+
+
+def close_blocking(client: Any) -> None:
+    client.close()
+    for sentinel in _sentinels(client):
+        sentinel.close()
+
+
+def _sentinels(client: Any) -> Sequence[Any]:
+    manager = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
+    return manager.sentinels if manager is not None else ()
 
 
 def read_url(url: str) -> Options:

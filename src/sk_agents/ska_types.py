@@ -195,6 +195,16 @@ class ExtraData(BaseModel):
     items: list[ExtraDataElement]
 
 
+class ExtraDataPartial(BaseModel):
+    """The last frame of a websocket, if plugins have handed something over."""
+
+    extra_data: ExtraData | None = None
+
+    @staticmethod
+    def new_from_json(json_str: str) -> ExtraDataPartial:
+        return ExtraDataPartial.model_validate_json(json_str)
+
+
 class ExtraDataCollector:
     """Takes a plugin's extra data during one call; together at most `MAX_EXTRA_DATA` bytes."""
 

@@ -24,7 +24,7 @@ from sk_agents.authorization.request_authorizer import RequestAuthorizer
 from sk_agents.config.agent_file import AgentFile
 from sk_agents.config.default_agents import AgentOffer, tour_alone, tour_and_assistant
 from sk_agents.config.settings import Settings, environment
-from sk_agents.config.store_url import own_class_url, store_url
+from sk_agents.config.store_url import completed_url, own_class_url, store_url
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
@@ -40,7 +40,7 @@ from sk_agents.outbound.network import configured_network
 from sk_agents.persistence.liveness import new_owner
 from sk_agents.persistence.memory.store import EphemeralStore
 from sk_agents.persistence.persistence_factory import PersistenceFactory
-from sk_agents.persistence.store_factory import open_store
+from sk_agents.persistence.store_factory import open_store, own_store
 from sk_agents.persistence.store_migration import Migration as Migration
 from sk_agents.persistence.store_migration import Told, migrate_store
 from sk_agents.persistence.tasks.bridge import TaskBridgeStore
@@ -49,6 +49,7 @@ from sk_agents.spending.allowances import Allowance
 from sk_agents.spending.budgets import AgentBudget, StoreBudget
 from sk_agents.spending.streams import StreamCensus
 from sk_agents.spending.usage import UsageLedger
+from sk_agents.telemetry.run_logs import RunLogs
 from sk_agents.telemetry.spans import current_traceparent
 from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
 from sk_agents.tools.mcp.context import McpContext
@@ -74,7 +75,7 @@ class Stores:
 
     main: Store
     tasks: Store
-    signals_url: str
+    signals_url: str | None
     password_command: str | None = None
     # Of the encryption keys, the one that encrypts first; an id says nothing about its key.
     key_ids: Sequence[str] = ()
@@ -195,12 +196,13 @@ def build_stores(settings: Settings) -> Stores:
     Raises:
         ConfigurationError: the URL names no store we have, or the class cannot be used.
     """
-    url = store_url(settings)
     password_command = settings.postgres_password_command
     codec = store_codec(settings)
     key_ids = codec.keys.ids if codec is not None else ()
-    main = open_store(url, codec=codec, password_command=password_command)
-    signals_url = check_signals(settings.signals) if settings.signals is not None else url
+    main = _main_store(settings, codec)
+    signals_url = None if settings.store_module is not None else store_url(settings)
+    if settings.signals is not None:
+        signals_url = check_signals(completed_url(settings.signals, settings))
     if settings.persistence_module is None or own_class_url(settings) is not None:
         return Stores(main, main, signals_url, password_command, key_ids)
     if settings.encrypts:
@@ -210,6 +212,13 @@ def build_stores(settings: Settings) -> Stores:
         )
     own = TaskBridgeStore(PersistenceFactory(settings).get_persistence_manager())
     return Stores(main, own, signals_url, password_command)
+
+
+def _main_store(settings: Settings, codec: EncryptingCodec | None) -> Store:
+    if settings.store_module is not None:
+        return own_store(settings)
+    password_command = settings.postgres_password_command
+    return open_store(store_url(settings), codec=codec, password_command=password_command)
 
 
 async def copy_store(
@@ -237,7 +246,11 @@ async def copy_store(
 
 
 def _portable_store(settings: Settings, url: str, codec: EncryptingCodec | None) -> PortableStore:
-    store = open_store(url, codec=codec, password_command=settings.postgres_password_command)
+    store = open_store(
+        completed_url(url, settings),
+        codec=codec,
+        password_command=settings.postgres_password_command,
+    )
     if not isinstance(store, PortableStore):
         raise ConfigurationError(f"{store} keeps nothing that could be copied")
     return store
@@ -287,7 +300,7 @@ def build_parts(settings: Settings, files: Sequence[AgentFile]) -> ServerParts:
         ),
     )
     agents = build_agents(files, settings, clients)
-    telemetry = build_telemetry(settings, model_names(agents))
+    telemetry = build_telemetry(settings, model_names(agents), model_addresses(agents))
     return ServerParts(
         stores,
         clients,
@@ -340,16 +353,12 @@ async def prune_store(
         ConfigurationError: the store keeps nothing.
         StoreError: it cannot be opened.
     """
-    store = open_store(
-        store_url(settings),
-        codec=store_codec(settings),
-        password_command=settings.postgres_password_command,
-    )
+    store = _main_store(settings, store_codec(settings))
     if not isinstance(store, PortableStore):
         raise ConfigurationError(f"{store} keeps nothing that could be removed")
-    pruner = Pruner(store, retention_rules(ages), SystemClock())
     done = Pruned()
-    async with store:
+    async with store as opened, ServerLog(opened, RandomIds()) as audit:
+        pruner = Pruner(opened, retention_rules(ages), SystemClock(), audit)
         after: str | None = ""
         while after is not None:
             after = await pruner.page(after, done, dry_run=dry_run)
@@ -429,6 +438,16 @@ def model_names(agents: Mapping[str, ServedAgent]) -> dict[str, str]:
         for served in agents.values()
         for agent in (served.agent, served.teal, served.unattended)
         if agent is not None
+    }
+
+
+def model_addresses(agents: Mapping[str, ServedAgent]) -> dict[str, str]:
+    """Where the model of each agent is asked, where that is known."""
+    return {
+        agent.name: agent.model.endpoint.base_url
+        for served in agents.values()
+        for agent in (served.agent, served.teal, served.unattended)
+        if agent is not None and isinstance(agent.model, StreamedChat)
     }
 
 
@@ -519,7 +538,7 @@ async def _open_engine(
         ids=RandomIds(),
         owner=new_owner(),
         disconnect_grace=parts.disconnect_grace,
-        observer=parts.telemetry.observer if parts.telemetry is not None else None,
+        observer=parts.telemetry.observer if parts.telemetry is not None else RunLogs(),
         budget=parts.spending.budget,
         retention=parts.retention if shared else None,
         audit=audit,

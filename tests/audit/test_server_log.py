@@ -8,12 +8,14 @@ import pytest
 from sk_agents.audit import server_log
 from sk_agents.audit.reading import server_trail
 from sk_agents.audit.server_log import ServerLog, remembered
-from sk_agents.engine.defaults import RandomIds
+from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.events import Noted
-from sk_agents.engine.models import SERVER_LOG
+from sk_agents.engine.models import SERVER_LOG, ThreadStatus
 from sk_agents.engine.ports import PortableStore
+from sk_agents.engine.threads.retention import Pruned, Pruner, RetentionRules
 from sk_agents.exceptions import StoreUnavailable
 from sk_agents.persistence.memory.store import MemoryStore
+from sk_agents.testing.commits import create, thought
 from tests.audit.stores import open_log, opened
 
 
@@ -89,3 +91,17 @@ async def test_closed_log_takes_nothing() -> None:
         pass
     with pytest.raises(StoreUnavailable):
         await log.note(Noted(what="exporting"))
+
+
+async def test_age_removes_no_part_of_it_and_is_noted_of_others(tmp_path: Path) -> None:
+    async with opened(f"sqlite://{tmp_path}/s") as store, open_log(store) as log:
+        await log.note(Noted(what="exporting", subject="first"))
+        await store.commit(create("t", thought("old")))
+        rules = RetentionRules({ThreadStatus.IDLE: 0.0})
+        await Pruner(store, rules, SystemClock(), log).page("", Pruned())
+        assert await store.all_threads() == [SERVER_LOG]
+        entries = [entry async for entry in server_trail(store)]
+        assert [(entry.what, entry.subject, entry.outcome) for entry in entries] == [
+            ("exporting", "first", None),
+            ("deleting", "t", "by its age, idle"),
+        ]

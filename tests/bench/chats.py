@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvloop
 import yaml
@@ -46,10 +47,12 @@ class Server:
 
 
 @contextmanager
-def our_server(model_url: str, folder: Path, store: str | None = None) -> Iterator[Server]:
-    """Two agents on this store, or on a SQLite file."""
+def our_server(
+    model_url: str, folder: Path, store: str | None = None, **agent: Any
+) -> Iterator[Server]:
+    """Two agents on this store, or on a SQLite file; `agent` is what both have beside a model."""
     folder.mkdir(exist_ok=True)
-    files = [write_agent(folder, name, model_url) for name in ("one", "two")]
+    files = [write_agent(folder, name, model_url, **agent) for name in ("one", "two")]
     command = [
         *(sys.executable, "-m", "sk_agents", "serve", *map(str, files), "--port", "0"),
         *("--store", store or f"sqlite:///{folder}/chats.sqlite", "--log-level", "warning"),
@@ -67,8 +70,10 @@ def our_server(model_url: str, folder: Path, store: str | None = None) -> Iterat
             process.terminate()
 
 
-def write_agent(folder: Path, name: str, model_url: str) -> Path:
+def write_agent(folder: Path, name: str, model_url: str, **more: Any) -> Path:
+    """`more` stands beside the agent's model."""
     agent = {"name": name, "model": "bench", "base_url": model_url, "system_prompt": "Answer."}
+    agent |= more
     document = {
         "apiVersion": "tealagents/v1alpha1",
         "name": name,

@@ -44,7 +44,7 @@ class Turns:
     def __init__(self, model_url: str, database: Path) -> None:
         self._url = model_url
         self._database = database
-        self._history: dict[bytes, list[dict[str, str]]] = {}
+        self._history: dict[bytes, list[dict[str, Any]]] = {}
         self._session: aiohttp.ClientSession
         self._writer: GroupWriter
 
@@ -84,6 +84,29 @@ class Turns:
         await self._answered(chat, history, texts)
         return JSONResponse({"output": "".join(texts)})
 
+    async def with_tools(self, request: Request) -> StreamingResponse:
+        """The calls are synced before they run, their results with the answer."""
+        chat, history = await self._said(request.url.path, await request.body())
+
+        async def frames() -> AsyncIterator[bytes]:
+            texts: list[str] = []
+            calls: list[dict[str, Any]] = []
+            async for joined in self._frames(history, texts, calls):
+                yield joined
+            history.append({"role": "assistant", "tool_calls": calls})
+            await self._store(chat, orjson.dumps(calls))
+            for call in calls:
+                place = orjson.loads(call["function"]["arguments"])["place"]
+                result = f"There is a table in {place}."
+                history.append({"role": "tool", "tool_call_id": call["id"], "content": result})
+                yield b"event: tool_end\ndata: " + orjson.dumps({"result": result}) + b"\n\n"
+            async for joined in self._frames(history, texts):
+                yield joined
+            await self._answered(chat, history, texts)
+            yield DONE
+
+        return StreamingResponse(frames(), media_type="text/event-stream")
+
     async def bare(self, scope: Scope, receive: Receive, send: Send) -> None:
         chat, history = await self._said(scope["path"], (await receive())["body"])
         await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
@@ -93,22 +116,25 @@ class Turns:
         await self._answered(chat, history, texts)
         await send({"type": "http.response.body", "body": DONE})
 
-    async def _said(self, path: str, body: bytes) -> tuple[bytes, list[dict[str, str]]]:
+    async def _said(self, path: str, body: bytes) -> tuple[bytes, list[dict[str, Any]]]:
         chat = path.encode()
         history = self._history.setdefault(chat, [])
         history.append({"role": "user", "content": orjson.loads(body)["user_message"]})
         await self._store(chat, body)
         return chat, history
 
-    async def _answered(self, chat: bytes, history: list[dict[str, str]], texts: list[str]) -> None:
+    async def _answered(self, chat: bytes, history: list[dict[str, Any]], texts: list[str]) -> None:
         text = "".join(texts)
         history.append({"role": "assistant", "content": text})
         await self._store(chat, text.encode())
 
     async def _frames(
-        self, history: list[dict[str, str]], texts: list[str]
+        self,
+        history: list[dict[str, Any]],
+        texts: list[str],
+        calls: list[dict[str, Any]] | None = None,
     ) -> AsyncIterator[bytes]:
-        """What arrives together leaves together; the texts are collected on the way."""
+        """What arrives together leaves together; texts and calls are collected on the way."""
         rest = b""
         prompt = orjson.dumps({"model": "bench", "stream": True, "messages": history})
         headers = {"Content-Type": "application/json"}
@@ -120,11 +146,14 @@ class Turns:
                     if event == b"data: [DONE]":
                         break
                     choices = orjson.loads(event[6:])["choices"]
-                    content = choices[0]["delta"].get("content") if choices else None
+                    delta = choices[0]["delta"] if choices else {}
+                    if calls is not None:
+                        calls += delta.get("tool_calls", ())
+                    content = delta.get("content")
                     if content:
                         texts.append(content)
-                        delta = orjson.dumps({"content": content})
-                        frames.append(b"event: answer_delta\ndata: " + delta + b"\n\n")
+                        data = orjson.dumps({"content": content})
+                        frames.append(b"event: answer_delta\ndata: " + data + b"\n\n")
                 if frames:
                     yield b"".join(frames)
 
@@ -148,6 +177,7 @@ def main(model_url: str, database: str) -> None:
     turns = Turns(model_url, Path(database))
     routes = [
         Route("/bare/{chat}", Bare(turns), methods=["POST"]),
+        Route("/tools/{chat}", turns.with_tools, methods=["POST"]),
         Route("/json/{chat}", turns.whole, methods=["POST"]),
         Route("/{chat}", turns.streamed, methods=["POST"]),
     ]

@@ -46,9 +46,12 @@ NATIVE_BAR = 1.5
 NATIVES = ("anthropic", "gemini", "responses")
 # Everything in one write, or a write for each token.
 PACES = ("burst", "steps")
+# What a model at `/calls1` or `/calls4` asks for, so many times at once, before it answers.
+TOOL = "RoomPlugin-look"
+CALLS = (1, 4)
 
 
-def chunk(delta: dict[str, str], finish: str | None = None) -> bytes:
+def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
     document = {
         "id": "chatcmpl-AbCdEfGhIjKlMnOpQrStUvWxYz012",
         "object": "chat.completion.chunk",
@@ -125,12 +128,29 @@ def answer_events() -> list[bytes]:
     return [chunk({"role": "assistant", "content": ""}), *words, chunk({}, "stop"), last]
 
 
+def call_events(count: int) -> list[bytes]:
+    """A reply that asks for so many calls of one tool."""
+    calls = [
+        {
+            "index": index,
+            "id": f"call_{index}",
+            "type": "function",
+            "function": {"name": TOOL, "arguments": f'{{"place": "room {index}"}}'},
+        }
+        for index in range(count)
+    ]
+    usage = {"prompt_tokens": 20, "completion_tokens": TOKENS}
+    last = b"data: " + orjson.dumps({"choices": [], "usage": usage}) + b"\n\ndata: [DONE]\n\n"
+    return [chunk({"role": "assistant", "tool_calls": calls}), chunk({}, "tool_calls"), last]
+
+
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """HTTP as far as the bench needs it: a request with a length, a chunked answer."""
     streams = {
         b"messages": anthropic_events(),
         b"models": gemini_events(),
         b"responses": responses_events(),
+        **{b"calls%d" % count: call_events(count) for count in CALLS},
         b"chat": answer_events(),
     }
     head = (
@@ -146,10 +166,12 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
         except (asyncio.IncompleteReadError, ConnectionError):
             break
         length = int(request.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
-        await reader.readexactly(length)
+        body = await reader.readexactly(length)
         path = request.partition(b" HTTP/1.1")[0]
+        if b"/calls" in path and orjson.loads(body)["messages"][-1]["role"] == "tool":
+            path = b"/chat"
         frames = next(frames for name, frames in framed.items() if b"/" + name in path)
-        if request.startswith(b"POST /burst/"):
+        if request.startswith((b"POST /burst/", b"POST /calls")):
             writer.write(b"".join([head, *frames, b"0\r\n\r\n"]))
         else:
             writer.write(head)

@@ -17,7 +17,8 @@ import uvloop
 
 from sk_agents.cli.garbage_collection import collect_rarely
 from sk_agents.persistence.postgres.store import PostgresStore
-from sk_agents.signals.postgres import PostgresMessages, PostgresSignals
+from sk_agents.signals.messages import MessageSignals
+from sk_agents.signals.postgres import PostgresMessages
 from tests.bench.chats import OURS, Row, our_server, row
 from tests.bench.group_commit import grouped
 from tests.bench.model_client import model_process
@@ -71,14 +72,14 @@ def measure(
             with our_server(f"{url}/burst", place, server.url()) as ours:
                 postgres = row(ours.address, ours.pid, OURS, conversations, turns)
             pairs.append((sqlite, postgres))
-            lines.append(f"  sqlite {_cells(sqlite)}   postgresql {_cells(postgres)}")
+            lines.append(f"  sqlite {cells(sqlite)}   postgresql {cells(postgres)}")
         late, grown, told = uvloop.run(_store(server.url(), threads, commits, repetitions, events))
     return Report(
         f"PostgreSQL beside SQLite: 32 tokens a turn, {conversations} conversations",
         [*lines, f"  a notification reaches another instance in {told * 1e3:.1f} ms (median)"],
         [
-            Ratio("turns/s, PostgreSQL / SQLite", _median(pairs, "turns_per_second"), 0.9),
-            Ratio("one turn alone, PostgreSQL / SQLite", _median(pairs, "alone"), 1.5, False),
+            Ratio("turns/s, PostgreSQL / SQLite", median_ratio(pairs, "turns_per_second"), 0.9),
+            Ratio("one turn alone, PostgreSQL / SQLite", median_ratio(pairs, "alone"), 1.5, False),
             Ratio("commits/s, first / 10,000th event of a thread", late, 1.3, at_least=False),
             Ratio(f"commits/s, empty / with {10 * threads:,} events", grown, 1.3, at_least=False),
             Ratio("ms from a notification to its reader", told * 1e3, 20, at_least=False),
@@ -86,12 +87,12 @@ def measure(
     )
 
 
-def _median(pairs: list[tuple[Row, Row]], field: str) -> float:
+def median_ratio(pairs: list[tuple[Row, Row]], field: str) -> float:
     found = (getattr(postgres, field) / getattr(sqlite, field) for sqlite, postgres in pairs)
     return float(statistics.median(found))
 
 
-def _cells(found: Row) -> str:
+def cells(found: Row) -> str:
     return (
         f"{found.turns_per_second:7.0f} turns/s {found.cpu * 1e3:6.3f} ms CPU"
         f" {found.alone * 1e3:6.2f} ms alone"
@@ -132,7 +133,7 @@ def _fill(url: str, threads: int) -> None:
 async def _notification_seconds(url: str, times: int = 50) -> float:
     found: list[float] = []
     async with PostgresMessages(url) as one, PostgresMessages(url) as other:
-        here, there = PostgresSignals(one), PostgresSignals(other)
+        here, there = MessageSignals(one), MessageSignals(other)
         async with there.subscribe("t") as changes:
             for _ in range(times):
                 begin = time.perf_counter()

@@ -6,14 +6,17 @@ import pytest
 
 from tests.bench import (
     chats,
+    dynamodb,
     encryption,
     group_commit,
     long_thread,
     mcp,
     postgres,
     readers,
+    redis,
     teal,
     telemetry,
+    tools,
     turns,
     waiting,
     workers,
@@ -41,6 +44,13 @@ def test_a_sync_covers_many_commits_when_many_wait() -> None:
 def test_long_threads_are_measured_on_every_durable_store() -> None:
     report = long_thread.measure(late=50, commits=20, repetitions=1)
     assert [line.split()[0] for line in report.lines] == list(long_thread.BARS)
+
+
+@pytest.mark.bench
+def test_requests_and_units_of_a_turn_on_dynamodb_are_counted() -> None:
+    report = dynamodb.measure(conversations=2, turns=1, counted=2)
+    assert [line.split()[0] for line in report.lines] == ["sqlite", "dynamodb", "a", "a"]
+    assert report.holds
 
 
 @pytest.mark.bench
@@ -116,4 +126,17 @@ def test_postgresql_is_measured_beside_sqlite() -> None:
     report = postgres.measure(
         conversations=4, turns=2, repetitions=1, threads=100, commits=128, events=50
     )
+    assert all(ratio.value > 0 for ratio in report.ratios)
+
+
+@pytest.mark.bench
+def test_redis_is_measured_beside_sqlite() -> None:
+    report = redis.measure(conversations=4, turns=2, repetitions=1)
+    assert all(ratio.value > 0 for ratio in report.ratios)
+
+
+@pytest.mark.bench
+def test_turns_with_tools_are_measured() -> None:
+    report = tools.measure(conversations=4, turns=2, repetitions=1)
+    assert [line.split()[0] for line in report.lines] == ["1", "4"]
     assert all(ratio.value > 0 for ratio in report.ratios)

@@ -95,6 +95,22 @@ def server(tmp_path: Path) -> Iterator[Server]:
         server.kill()
 
 
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """For tests that do not mind what others have said to it."""
+    server = Server(tmp_path_factory.mktemp("shared"))
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def guest(browser: Browser, shared_server: Server) -> Tab:
+    return await Tab(await browser.new_page(), shared_server.url).open()
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def tab(browser: Browser, server: Server) -> Tab:
     return await Tab(await browser.new_page(), server.url).open()

@@ -19,10 +19,10 @@ SHOWN = """() => [...document.querySelectorAll('.turn[data-run]')].map((turn) =>
   run: turn.dataset.run,
   said: turn.querySelector('.said')?.innerText ?? '',
   status: turn.dataset.status,
-  steps: [...turn.querySelectorAll('.reply > .thinking, .reply > .call, .reply > .answer')]
+  steps: [...turn.querySelectorAll('.reply > :is(.thinking, .remark, .call, .answer)')]
     .map((step) => step.matches('.call')
       ? ['call', step.querySelector('code').textContent]
-      : [step.matches('.thinking') ? 'thought' : 'answer',
+      : [step.matches('.answer') ? 'answer' : step.matches('.remark') ? 'remark' : 'thought',
          step.querySelector('.markdown').textContent]),
 }))"""
 
@@ -63,6 +63,10 @@ class Tab:
 
     async def ended(self, status: str = "COMPLETED", at: int = -1) -> None:
         await expect(self.turn(at)).to_have_attribute("data-status", status, timeout=WAIT_MS)
+
+    async def sign_out(self) -> None:
+        await self.page.locator(".person").click()
+        await self.button("Sign out").click()
 
     async def sees(self, where: Locator | str, text: str | re.Pattern[str]) -> None:
         place = self.page.locator(where) if isinstance(where, str) else where
@@ -116,7 +120,7 @@ def _steps(events: Sequence[dict[str, Any]]) -> list[list[str]]:
     return [
         ["call", event["tool_name"]]
         if event["type"] == "TOOL_CALL"
-        else [names[event["type"]], event["content"]]
+        else ["remark" if event.get("spoken") else names[event["type"]], event["content"]]
         for event in events
         if event["type"] != "TOOL_RESULT"
     ]

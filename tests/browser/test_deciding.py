@@ -234,7 +234,7 @@ async def test_inbox_decides_across_chats(tab: Tab) -> None:
         .click()
     )
     await tab.sees_count(inbox.locator(".approval"), 1)
-    await inbox.get_by_role("link", name="Open the chat").click()
+    await inbox.locator(".asker a").click()
     await tab.sees(tab.turn().locator(".said"), "Grace")
     tab.check()
 

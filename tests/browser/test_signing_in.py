@@ -65,7 +65,7 @@ async def sign_in(tab: Tab, name: str) -> None:
     await tab.page.fill("input[name=password]", "secret")
     await tab.page.click("button[type=submit]")
     await tab.page.click("button[type=submit]")
-    await tab.sees(".account", name.capitalize())
+    await tab.sees(".person", name.capitalize())
 
 
 async def test_token_is_asked_for_and_goes_with_every_request(
@@ -102,10 +102,10 @@ async def test_wrong_access_key_is_refused_in_words_and_a_right_one_forgotten_at
         for is_last in (False, True):
             await tab.page.get_by_label("Access key").fill(text)
             await tab.button("Sign in").click()
-            await tab.sees(".account", "alice")
+            await tab.sees(".person", "alice")
             await expect(tab.page.locator(".agent").first).to_be_visible(timeout=WAIT_MS)
             if not is_last:
-                await tab.button("Sign out").click()
+                await tab.sign_out()
                 await expect(tab.page.get_by_label("Access key")).to_be_visible(timeout=WAIT_MS)
                 assert not re.search("alice|teal_", await tab.page.evaluate(LEFT))
         keys.revoke(key.key_id)
@@ -143,7 +143,7 @@ async def test_stream_outlives_its_token_and_the_next_user_sees_nothing_of_the_f
     await tab.page.fill("#composer", "a secret draft of ada")
     assert not [url for url in asked if "access_token" in url or "id_token" in url]
 
-    await tab.button("Sign out").click()
+    await tab.sign_out()
     await tab.page.get_by_role("button", name="Yes").click()
     await expect(tab.button("Sign in")).to_be_visible(timeout=WAIT_MS)
     left = await tab.page.evaluate(LEFT)
@@ -171,7 +171,7 @@ async def test_reload_and_second_tab_need_no_question_and_sign_out_closes_both(
     await sign_in(tab, "ada")
     assert await tab.page.evaluate("location.href") == f"{bank.url}/#/some-chat"
     await tab.page.reload()
-    await tab.sees(".account", "Ada")
+    await tab.sees(".person", "Ada")
     # An issuer that is away must not catch the user in a circle: the way back leads to the button.
     unanswered = re.compile(r"/auth\?")
     await context.route(unanswered, lambda route: route.abort())
@@ -181,11 +181,11 @@ async def test_reload_and_second_tab_need_no_question_and_sign_out_closes_both(
     await expect(tab.button("Use another account")).to_be_visible(timeout=WAIT_MS)
     await context.unroute(unanswered)
     await tab.page.reload()
-    await tab.sees(".account", "Ada")
+    await tab.sees(".person", "Ada")
     second = Tab(await context.new_page(), bank.url)
     await second.page.goto(bank.url)
-    await second.sees(".account", "Ada")
-    await tab.button("Sign out").click()
+    await second.sees(".person", "Ada")
+    await tab.sign_out()
     await expect(second.button("Sign in")).to_be_visible(timeout=WAIT_MS)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sk_agents.persistence.encryption import new_key
 from sk_agents.testing import HeaderAuthorizer
 from sk_agents.testing.scripted_model import calls, says
 from tests.chats.serving import Served, durable, id_of, names, serving
@@ -214,3 +216,15 @@ async def test_what_a_document_says_about_its_place_is_not_believed(tmp_path: Pa
     assert names(frames)[-1] == "interaction_complete"
     assert {entry["agent"] for entry in chat["interactions"]} == {"helper"}
     assert (shown.status_code, shown.json()["tool_name"]) == (200, "7")
+
+
+async def test_what_placeholders_stand_for_leaves_with_no_export(tmp_path: Path) -> None:
+    card = "4111 1111 1111 1111"
+    agent = {"redact": {"mode": "vault"}}
+    async with serving(tmp_path, [says("ok")], agent=agent, encryption_keys=new_key()) as served:
+        await served.say(f"my card is {card}")
+        shown = (await served.get("/chats/c"))["interactions"][0]["user_message"]
+        exported = (await served.client.get("/chats/c/export")).text
+    assert shown.startswith("my card is [secret-")
+    assert card not in exported
+    assert not any(event.get("secrets") for event in json.loads(exported)["events"])

@@ -9,7 +9,7 @@ from sk_agents.engine.turns import TextDelta, TurnFinished
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.chats.serving import id_of, names, serving
 
-SUMMARY = {"id", "title", "agent", "status", "created_at", "updated_at"}
+SUMMARY = {"id", "title", "agent", "status", "created_at", "updated_at", "pinned", "place"}
 
 
 async def test_a_chat_is_made_empty_and_talked_in(tmp_path: Path) -> None:
@@ -95,6 +95,32 @@ async def test_chats_are_found_by_title_and_by_what_was_said(tmp_path: Path) -> 
         assert await found("nothing like it") == []
 
 
+async def test_a_text_is_found_where_it_was_said(tmp_path: Path) -> None:
+    long = "word " * 40 + "The Fjord is deep." + " word" * 40
+    async with serving(tmp_path, [says(long), says("no")]) as served:
+        await served.say("Tell me about Oslo's fjord", chat="a")
+        await served.say("something else", chat="a")
+
+        async def found(text: str, limit: int = 10) -> list[tuple[str, ...]]:
+            asked = {"q": text, "limit": limit}
+            places = (await served.get("/chats/a/passages", params=asked))["passages"]
+            assert all(place["visible"] for place in places)
+            return [
+                (place["speaker"], place["before"], place["match"], place["after"])
+                for place in places
+            ]
+
+        said = ("user", "Tell me about Oslo's ", "fjord", "")
+        [first, answered] = await found("FJORD")
+        assert first == said
+        assert answered[0::2] == ("agent", "Fjord")
+        assert answered[1].startswith("…") and answered[1].endswith("word The ")
+        assert await found("fjord", 1) == [said]
+        assert await found("nothing like it") == []
+        assert (await served.get("/chats/a/passages?q="))["passages"] == []
+        assert (await served.client.get("/chats/b/passages?q=x")).status_code == 404
+
+
 async def test_a_chat_is_renamed(tmp_path: Path) -> None:
     async with serving(tmp_path, [says("x"), says("y")]) as served:
         await served.say("first words")
@@ -107,6 +133,46 @@ async def test_a_chat_is_renamed(tmp_path: Path) -> None:
     assert (renamed.status_code, renamed.json()["title"]) == (200, "Ünïcode ✓")
     assert chat["title"] == "Ünïcode ✓"
     assert (unknown.status_code, unknown.json()["code"]) == (404, "thread_not_found")
+
+
+async def test_a_chat_is_pinned_archived_and_listed_where_it_is(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        for name in ("a", "b", "c"):
+            await served.client.post("/chats", json={"chat_id": name})
+
+        async def listed(**asked: str) -> list[str]:
+            return sorted(
+                chat["id"] for chat in (await served.get("/chats", params=asked))["chats"]
+            )
+
+        pinned = await served.client.patch("/chats/a", json={"pinned": True})
+        archived = await served.client.patch("/chats/b", json={"place": "archive"})
+        places = await listed(), await listed(place="archive"), await listed(place="bin")
+        pins = await listed(pinned="true"), await listed(pinned="false")
+        await served.client.patch("/chats/b", json={"place": "list", "pinned": False})
+        back = await listed()
+        refused = await served.client.patch("/chats/b", json={"place": "attic"})
+        nowhere = await served.client.get("/chats", params={"place": "attic"})
+    assert (pinned.json()["pinned"], archived.json()["place"]) == (True, "archive")
+    assert places == (["a", "c"], ["b"], [])
+    assert pins == (["a"], ["c"])
+    assert back == ["a", "b", "c"]
+    assert (refused.status_code, nowhere.status_code) == (422, 422)
+
+
+async def test_a_chat_in_the_bin_is_stopped_and_comes_back_whole(tmp_path: Path) -> None:
+    async with serving(tmp_path, [says("x"), calls(("Mail-send", {"to": "ada"}))]) as served:
+        await served.say()
+        await served.say_until("approval_required")
+        binned = await served.client.patch("/chats/c", json={"place": "bin"})
+        inbox = await served.get("/approvals")
+        away = await served.get("/chats"), await served.get("/chats?place=bin")
+        await served.client.patch("/chats/c", json={"place": "list"})
+        back = await served.get("/chats/c")
+    assert (binned.status_code, binned.json()["status"]) == (200, "CANCELLED")
+    assert inbox["approvals"] == []
+    assert [[chat["id"] for chat in page["chats"]] for page in away] == [[], ["c"]]
+    assert [entry["status"] for entry in back["interactions"]] == ["COMPLETED", "CANCELLED"]
 
 
 async def test_a_deleted_chat_is_gone_and_its_id_is_free_again(tmp_path: Path) -> None:

@@ -48,6 +48,12 @@ GET /chats/{chat_id}
 PATCH /chats/{chat_id}
 DELETE /chats/{chat_id}
 GET /chats/{chat_id}/events
+GET /chats/{chat_id}/passages
+GET /chats/{chat_id}/shares
+POST /chats/{chat_id}/shares
+DELETE /shared/{share_id}
+GET /shared/{share_id}
+POST /shared/{share_id}/copy
 GET /chats/{chat_id}/branches
 POST /chats/{chat_id}/branch
 GET /chats/{chat_id}/export
@@ -76,7 +82,10 @@ POST /sign-ins
 DELETE /sign-ins/{server}
 """.strip().splitlines()
 MCP = ("/prompts", "/resources", "/sign-ins")
-OURS = ("/chats", "/interactions", "/approvals", "/grants", "/agents", "/usage", *MCP)
+OURS = (
+    *("/chats", "/interactions", "/shared", "/approvals", "/grants", "/agents", "/usage"),
+    *MCP,
+)
 
 
 @contextmanager

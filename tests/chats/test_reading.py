@@ -13,6 +13,7 @@ from tests.requirements import requirement
 SEED_CHAT = {"id", "interactions", "created_at"}
 OUR_CHAT = {
     "title", "agent", "status", "updated_at", "last_seq", "last_event_id", "truncated", "next",
+    "pinned", "place",
 }  # fmt: skip
 SEED_INTERACTION = {
     "id", "status", "user_message", "agent_events", "final_agent_state", "created_at",

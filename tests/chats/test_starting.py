@@ -243,7 +243,7 @@ async def test_the_chats_own_agent_answers_and_an_unknown_one_is_refused(tmp_pat
     assert (helper["name"], helper["description"]) == ("helper", "Helps.")
     assert helper["examples"] == ["Look up Oslo"]
     assert [tool["name"] for tool in helper["tools"]] == [
-        "Mail-look", "Mail-send", "Mail-post", "Mail-fail", "Mail-count", "Mail-drip",
+        "Mail-look", "Mail-send", "Mail-post", "Mail-draw", "Mail-fail", "Mail-count", "Mail-drip",
     ]  # fmt: skip
 
 

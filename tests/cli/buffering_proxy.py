@@ -1,4 +1,5 @@
-"""A proxy as it should not stand before this server: it collects an answer before passing it on.
+"""A proxy as it should not stand before this server: it collects an answer before passing it on,
+and asks under another `Host` than it was asked under.
 
 As a program, `python -m tests.cli.buffering_proxy TARGET`, it prints its address.
 """
@@ -21,13 +22,14 @@ TARGET = web.AppKey("target", str)
 
 async def _pass_on(request: web.Request) -> web.Response:
     target = request.app[TARGET]
+    kept = {name: request.headers[name] for name in ("Accept", "Origin") if name in request.headers}
     async with (
         aiohttp.ClientSession() as session,
         session.request(
             request.method,
             target + request.path_qs,
             data=await request.read(),
-            headers={"Content-Type": request.content_type, "Accept": request.headers["Accept"]},
+            headers={"Content-Type": request.content_type, **kept},
         ) as answer,
     ):
         body = await answer.read()

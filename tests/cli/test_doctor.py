@@ -213,6 +213,7 @@ def test_running_server_is_healthy_and_streams(tmp_path: Path, tour: Served) -> 
     assert found["server"]["state"] == "ok"
     assert found["server's agents"]["detail"] == "tour, assistant"
     assert "one by one" in found["server's streams"]["detail"]
+    assert found["server's page"]["state"] == "ok"
     assert json.loads(tour.answer("chats", "list", "--json")) == []
 
 
@@ -222,6 +223,8 @@ def test_proxy_that_buffers_streams_is_found(tmp_path: Path, tour: Served) -> No
     assert (code, found["server"]["state"], found["server's agents"]["state"]) == (1, "ok", "ok")
     assert found["server's streams"]["state"] == "fail"
     assert "buffer" in found["server's streams"]["hint"]
+    assert found["server's page"]["state"] == "fail"
+    assert "Host" in found["server's page"]["hint"]
 
 
 async def test_server_without_streams_to_measure_is_a_warning(tmp_path: Path) -> None:

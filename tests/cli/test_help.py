@@ -47,6 +47,7 @@ COMMANDS = [
     ["audit", "key"],
     ["audit", "verify"],
     ["usage"],
+    ["migrate-check"],
     ["export"],
     ["import"],
     ["export-test"],

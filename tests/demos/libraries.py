@@ -13,19 +13,14 @@ from tests.missing import lacks
 INSTALL_SECONDS = 400
 
 
-def python_with(folder: Path, *packages: str, overrides: str = "") -> Path:
-    """A Python with our dependencies and the packages; skips where they cannot be installed.
-
-    `overrides` are versions to take in spite of what packages ask for.
-    """
+def python_with(folder: Path, *packages: str) -> Path:
+    """A Python with our dependencies and the packages; skips where they cannot be installed."""
     uv = Path(sys.executable).parent / "uv"
-    (folder / "overrides.txt").write_text(overrides)
     python = folder / "environment" / "bin" / "python"
     for command in (
         [str(uv), "venv", "--quiet", "--python", sys.executable, str(folder / "environment")],
         [str(uv), "pip", "install", "--quiet", "--python", str(python)]
-        + ["-r", str(ROOT / "pyproject.toml"), *packages]
-        + ["--override", str(folder / "overrides.txt")],
+        + ["-r", str(ROOT / "pyproject.toml"), *packages],
     ):
         environ = {**os.environ, "UV_SYSTEM_CERTS": "1", "UV_PYTHON_DOWNLOADS": "never"}
         try:

@@ -20,6 +20,7 @@ from sk_agents.engine.events import (
     ImportedItem,
     LateResult,
     ModelRestarted,
+    Noted,
     ReviewExtended,
     RunEnded,
     RunQueued,
@@ -234,4 +235,5 @@ def one_of_each() -> list[Event]:
         BranchChanged(head_run=None),
         imported("old", status="completed"),
         ThreadChanged(metadata={"title": "A", "gone": None}),
+        Noted(what="deleting", who="bob", subject="t", count=2, details={"next_seq": 7}),
     ]

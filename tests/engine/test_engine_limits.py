@@ -1,6 +1,7 @@
 """Limits: of a tool's time and output, of a round, of a run; each with a clear failure."""
 
 import asyncio
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,19 @@ async def test_five_megabytes_are_cut_and_their_size_is_kept(tmp_path: Path) -> 
         assert finished.full_size == 5_000_000
         assert len(finished.result.encode()) < 300_000
         assert "of 5000000 bytes are shown" in talk.prompts[1][-1]["content"]
+        (whole,) = finished.attachments or ()
+        assert (whole.name, whole.size) == ("output.txt", 5_000_000)
+        assert b64decode(whole.uri.partition(",")[2]).decode() == "é" * 2_500_000
+
+
+async def test_output_that_is_too_large_to_be_attached_is_only_cut(tmp_path: Path) -> None:
+    tools = FakeTools(tool("Files-look", lambda arguments, context: "x" * 400_000))
+    script = [calls(("Files-look", {})), says("long")]
+    limits = RunLimits(tool_attachment_bytes=400_000)
+    async with talking(tmp_path, script=script, tools=tools, limits=limits) as talk:
+        await talk.ask()
+        finished = next(e for e in await talk.log() if isinstance(e, ToolFinished))
+        assert (finished.full_size, finished.attachments) == (400_000, None)
 
 
 @requirement("S004-10.1-limits")

@@ -166,7 +166,7 @@ def test_what_a_typed_endpoint_says_is_extended_by_its_operation() -> None:
     answer = found["responses"]["200"]
     assert answer["description"] == "Done."
     assert answer["content"]["application/json"]["example"] == {"interaction_id": "int_1"}
-    assert found["operationId"] == "cancel_runs__run_id__cancel_post"
+    assert found["operationId"] == "post_runs_run_id_cancel"
 
 
 def test_every_error_has_the_one_shape() -> None:

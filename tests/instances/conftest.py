@@ -1,24 +1,26 @@
 """Three servers that share a store, for as long as the tests of one store last.
 
-With PostgreSQL their wake-ups and live text go through a proxy of ours, and nothing else does.
+With PostgreSQL and Redis their wake-ups and live text go through a proxy of ours, and nothing else
+does.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import psycopg
 import pytest
 import pytest_asyncio
-from psycopg.conninfo import conninfo_to_dict
 
 from tests.chaos.scale import FULL
 from tests.chaos.served_chaos import Site, open_site
 from tests.instances.tcp_proxy import TcpProxy
+from tests.valkey import ValkeyServer
 
-STORES = ["postgresql", "sqlite"] if FULL else ["postgresql"]
+STORES = ["postgresql", "sqlite", "redis"] if FULL else ["postgresql"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,6 +35,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def store_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     if request.param == "sqlite":
         return f"sqlite://{tmp_path_factory.mktemp('shared')}/teal.sqlite"
+    if request.param == "redis":
+        valkey: ValkeyServer = request.getfixturevalue("valkey")
+        return valkey.url("/1")
     server: str = request.getfixturevalue("postgres")
     with psycopg.connect(server, autocommit=True) as connection:
         # Every worker of the test session has the same server.
@@ -47,8 +52,8 @@ async def signals_proxy(store_url: str) -> AsyncIterator[TcpProxy | None]:
     if store_url.startswith("sqlite:"):
         yield None
         return
-    place = conninfo_to_dict(store_url)
-    async with TcpProxy(str(place["host"]), int(str(place["port"]))) as proxy:
+    place = urlsplit(store_url)
+    async with TcpProxy(str(place.hostname), int(str(place.port))) as proxy:
         yield proxy
 
 
@@ -58,7 +63,7 @@ async def site(
 ) -> AsyncIterator[Site]:
     environment = {}
     if signals_proxy is not None:
-        port = str(conninfo_to_dict(store_url)["port"])
+        port = urlsplit(store_url).port
         environment["TA_SIGNALS"] = store_url.replace(f":{port}/", f":{signals_proxy.port}/")
     folder = tmp_path_factory.mktemp("site")
     async with open_site(folder, store_url, instances=3, **environment) as site:

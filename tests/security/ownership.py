@@ -52,6 +52,7 @@ TABLE: Mapping[Kind, tuple[str, ...]] = {
         *("GET /openapi.json", "GET /sign-in"),
         *("GET /", "HEAD /", "GET /docs", "HEAD /docs"),
         *("GET /assets/{name}", "HEAD /assets/{name}"),
+        *("GET /frames/artifact", "HEAD /frames/artifact"),
         *("GET /health/live", "HEAD /health/live", "GET /health/ready", "HEAD /health/ready"),
         "GET /health/stream",
         *("GET /sign-ins/open", "POST /sign-ins/open", "GET /sign-ins/callback"),
@@ -69,14 +70,19 @@ TABLE: Mapping[Kind, tuple[str, ...]] = {
         *("GET /prompts", "POST /prompts/fill", "GET /resources", "POST /resources/read"),
         *("GET /sign-ins", "POST /sign-ins", "DELETE /sign-ins/{server}"),
         *(f"POST {TEAL}", f"POST {TEAL}/sse", f"POST {SK}", f"POST {SK}/sse"),
+        # The link is the right to read.
+        *("GET /shared/{share_id}", "POST /shared/{share_id}/copy"),
         f"WEBSOCKET {SK}/stream",
     ),
     "begins": (f"POST {CHAT_ID}/interactions",),
     "chats": (
         *(f"{method} {CHAT_ID}" for method in ("GET", "PATCH", "DELETE")),
-        *(f"GET {CHAT_ID}/{page}" for page in ("events", "branches", "export")),
+        *(f"GET {CHAT_ID}/{page}" for page in ("events", "passages", "branches", "export")),
+        *(f"{method} {CHAT_ID}/shares" for method in ("GET", "POST")),
+        "DELETE /shared/{share_id}",
         f"POST {CHAT_ID}/branch",
         *(f"GET {INTERACTION}", f"GET {INTERACTION}/events", "GET /interactions/{interaction_id}"),
+        f"GET {INTERACTION}/attachments/{{call_id}}/{{number}}",
         *(f"POST {INTERACTION}/{do}" for do in ("approve", "cancel", "edit", "regenerate")),
         *("GET /approvals/{approval_id}", "POST /approvals/{approval_id}"),
         "DELETE /approvals/{approval_id}/vote",
@@ -84,7 +90,9 @@ TABLE: Mapping[Kind, tuple[str, ...]] = {
     ),
     "teal": (
         *(f"{method} {TEAL}/tasks/{{task_id}}" for method in ("GET", "DELETE")),
+        f"GET {TEAL}/tasks/{{task_id}}/sse",
         f"GET {TEAL}/requests/{{request_id}}",
+        f"GET {TEAL}/requests/{{request_id}}/sse",
         f"POST {TEAL}/requests/{{request_id}}/cancel",
         *(f"POST {path}/{{request_id}}" for path in RESUMES),
         *(f"POST {path}/{{request_id}}/sse" for path in RESUMES),
@@ -109,6 +117,9 @@ UNKNOWN = {
     "grant_id": f"grant_{NO_UUID}",
     "name": "none",
     "server": "none",
+    "share_id": "0" * 64,
+    "call_id": "none",
+    "number": "0",
     **dict.fromkeys(("task_id", "session_id", "request_id"), NO_UUID),
 }
 BODIES: Mapping[str, Any] = {
@@ -191,6 +202,7 @@ async def owned_ids(served: Served) -> tuple[dict[str, str], dict[str, str]]:
     await served.decide(asked[-1].data, chat="had", headers=headers, remember="thread")
     await served.follow(id_of(asked), chat="had", headers=headers)
     [grant] = (await served.get("/grants", headers=headers))["grants"]
+    shared = await served.client.post("/chats/had/shares", json={}, headers=headers)
     waits = await served.say_until("approval_required", "canary", chat="keep", headers=headers)
     review = await served.say_until("approval_required", "canary", chat="paid", headers=headers)
     message = {"items": [{"content_type": "text", "content": "canary"}]}
@@ -200,8 +212,11 @@ async def owned_ids(served: Served) -> tuple[dict[str, str], dict[str, str]]:
         "interaction_id": id_of(waits),
         "approval_id": waits[-1].data["approval_id"],
         "grant_id": grant["grant_id"],
+        "share_id": shared.json()["share_id"],
         "name": "none",
         "server": "none",
+        "call_id": "none",
+        "number": "0",
         **{name: task[name] for name in ("task_id", "session_id", "request_id")},
     }
     approval_id = review[-1].data["approval_id"]

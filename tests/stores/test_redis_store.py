@@ -1,6 +1,7 @@
 """The Redis store under the contract of durable stores that several processes share."""
 
-from collections.abc import AsyncIterator, Callable
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,8 +20,10 @@ from sk_agents.testing.store_contract import (
 )
 from sk_agents.testing.store_machine import SIZE, store_machine
 from tests.chaos.scale import FULL
+from tests.missing import lacks
 from tests.patience import seconds
 from tests.requirements import requirement
+from tests.valkey import ValkeyServer
 
 KEYS = Keys("teal")
 
@@ -67,6 +70,26 @@ class TestRedisStore(PortableCases, SharedStoreContract):
             return lambda: record_of(client, thread_id)[1][b"body"]
 
         return damage
+
+
+@pytest.fixture(scope="module")
+def redis_itself() -> Iterator[ValkeyServer]:
+    """Not Valkey: Redis, of a version that Debian has."""
+    program = shutil.which("redis-server")
+    if program is None:
+        lacks("redis", "redis-server is not installed")
+    with ValkeyServer("--appendonly", "yes", "--save", "", program=program) as server:
+        yield server
+
+
+if FULL:
+
+    class TestRedisItself(TestRedisStore):
+        @pytest.fixture
+        def empty_redis(self, redis_itself: ValkeyServer) -> str:
+            with redis_itself.client() as client:
+                client.flushall()
+            return redis_itself.url()
 
 
 @pytest.mark.timeout(seconds(1800))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from sk_agents.engine.defaults import NoAudit
 from sk_agents.engine.log.commits import Absent
 from sk_agents.engine.models import NewThread, RunStatus, Thread, ThreadStatus
 from sk_agents.engine.ports import ListedStore
@@ -34,12 +35,13 @@ def clock() -> SettableClock:
     return SettableClock()
 
 
-@pytest_asyncio.fixture(params=["memory", "sqlite", "file", "postgresql"])
+@pytest_asyncio.fixture(params=["memory", "sqlite", "file", "postgresql", "redis", "dynamodb"])
 async def store(
     request: pytest.FixtureRequest, tmp_path: Path, clock: SettableClock
 ) -> AsyncIterator[ListedStore]:
     urls = {"memory": "memory:", "sqlite": f"sqlite://{tmp_path}/s", "file": f"file://{tmp_path}/f"}
-    url = urls.get(request.param) or request.getfixturevalue("database")
+    servers = {"postgresql": "database", "redis": "empty_redis", "dynamodb": "dynamo_url"}
+    url = urls.get(request.param) or request.getfixturevalue(servers[request.param])
     async with open_store(url, clock=clock) as opened:
         assert isinstance(opened, ListedStore)
         yield opened
@@ -55,7 +57,7 @@ async def left(store: ListedStore) -> list[str]:
 
 
 async def pruned(store: ListedStore, clock: SettableClock, rules: RetentionRules) -> Pruned:
-    done, pruner = Pruned(), Pruner(store, rules, clock)
+    done, pruner = Pruned(), Pruner(store, rules, clock, NoAudit())
     after: str | None = ""
     while after is not None:
         after = await pruner.page(after, done)
@@ -95,7 +97,7 @@ async def test_thread_that_went_on_since_it_was_looked_at_stays(
             await super()._remove(head, reason, done)
 
     done = Pruned()
-    await Late(store, RULES, clock).page("", done)
+    await Late(store, RULES, clock, NoAudit()).page("", done)
     assert (done.due, done.removed) == ({"completed": 1}, {})
     assert (await store.thread("t")).next_seq == head.next_seq + 1
 

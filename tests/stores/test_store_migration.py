@@ -25,13 +25,15 @@ Place = Callable[[str], str]
 
 
 @pytest.fixture
-def place(tmp_path: Path, schema: str) -> Place:
+def place(tmp_path: Path, request: pytest.FixtureRequest) -> Place:
     """The URL of an empty store of this kind; two of a kind have two places."""
     numbers = itertools.count()
 
     def place(kind: str) -> str:
         if kind == "postgresql":
-            return schema
+            return str(request.getfixturevalue("schema"))
+        if kind == "dynamodb":
+            return str(request.getfixturevalue("dynamo_url"))
         return f"{kind}://{tmp_path / f'{kind}-{next(numbers)}'}"
 
     return place
@@ -53,6 +55,8 @@ async def migrated(source: str, target: str, *, merge: bool = False) -> Migratio
     [
         *itertools.permutations(KINDS, 2),
         ("sqlite", "sqlite"),
+        ("sqlite", "dynamodb"),
+        ("dynamodb", "file"),
     ],
 )
 async def test_everything_reads_the_same_in_the_other_store(

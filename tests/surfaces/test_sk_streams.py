@@ -181,7 +181,8 @@ async def test_websocket_hands_the_header_to_tools(tmp_path: Path) -> None:
     async with serving(tmp_path, config, script) as server, listening(server) as address:
         headers = {"Authorization": "Bearer canary"}
         said, code, _ = await spoken(address, json.dumps(HELLO), additional_headers=headers)
-        assert (said, code) == (["Sent."], 1000)
+        last = {"extra_data": {"items": [{"key": "sent_to", "value": "Bob"}]}}
+        assert (said[0], json.loads(said[1]), code) == ("Sent.", last, 1000)
     assert (tmp_path / "sent.txt").read_text() == "Bob Bearer canary\n"
 
 

@@ -88,7 +88,6 @@ def told(response: httpx.Response, status: int, code: str) -> Any:
         f"{{{UNKNOWN}}}",
         f"urn:uuid:{UNKNOWN}",
         UNKNOWN.replace("-", ""),
-        UNKNOWN.upper(),
         f"{UNKNOWN}\n",
         UNKNOWN.replace("1", "\uff11"),
         "1234567-81234-4234-8234-123456789abc",
@@ -155,7 +154,7 @@ async def test_malformed_id_in_a_path_is_422_and_an_unknown_one_404(
     tmp_path: Path, path: str
 ) -> None:
     async with server(tmp_path) as at:
-        for wrong in (UNKNOWN.upper(), "1", "%2e%2e"):
+        for wrong in (UNKNOWN + "0", "1", "%2e%2e"):
             response = await at.get(f"{P}/{path.replace('X', wrong)}")
             told(response, 422, "invalid_input")
         response = await at.get(f"{P}/{path.replace('X', UNKNOWN)}")

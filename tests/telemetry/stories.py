@@ -87,7 +87,7 @@ class Story:
 
     def ask_model(self) -> None:
         with self.observer.model_call(self.thread, self.run, AGENT, 1) as replied:
-            replied(Usage(prompt_tokens=7, completion_tokens=2), "stop")
+            replied(Usage(prompt_tokens=7, completion_tokens=2), "stop", None)
 
     def ask_for_approval(self) -> None:
         self.commit(

@@ -7,6 +7,7 @@ import pytest
 from sk_agents.engine.events import Failed, RunEnded
 from sk_agents.engine.models import RunStatus
 from sk_agents.exceptions import ModelRateLimited
+from sk_agents.telemetry.exporters import http_exporters
 from sk_agents.telemetry.otlp import Sending
 from sk_agents.telemetry.spans import current_traceparent
 from tests.patience import seconds
@@ -148,7 +149,7 @@ async def test_collector_that_never_answers_does_not_keep_a_server_from_stopping
 
     server = await asyncio.start_server(hear, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    sending_there = Sending(f"http://127.0.0.1:{port}", metrics=True, logs=True)
+    sending_there = Sending(http_exporters(f"http://127.0.0.1:{port}", metrics=True, logs=True))
     sending_there.tracer.start_span("lost").end()
     async with asyncio.timeout(seconds(30)):
         await asyncio.to_thread(sending_there.close, 0.3)

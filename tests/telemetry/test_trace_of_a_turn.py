@@ -100,6 +100,8 @@ async def test_model_and_tool_spans_carry_the_conventions_attributes(tmp_path: P
         "gen_ai.provider.name": "openai",
         "gen_ai.system": "openai",
         "gen_ai.request.model": "x",
+        "gen_ai.response.model": "x",
+        "server.address": "127.0.0.1",
         "gen_ai.usage.input_tokens": 11,
         "gen_ai.usage.output_tokens": 3,
         "gen_ai.response.finish_reasons": ("tool_calls",),

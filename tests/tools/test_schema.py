@@ -114,7 +114,10 @@ def test_function_gets_python_values() -> None:
 @pytest.mark.parametrize(
     ("change", "advice"),
     [
-        ({"count": "2"}, "count: Input should be a valid integer"),
+        ({"count": "two"}, "count: Input should be a valid integer"),
+        ({"count": "2.5"}, "count: Input should be a valid integer"),
+        ({"count": " 2"}, "count: Input should be a valid integer"),
+        ({"count": "9" * 5000}, "count: Input should be a valid integer"),
         ({"count": 2.5}, "count: Input should be a valid integer"),
         ({"count": True}, "count: Input should be a valid integer"),
         ({"text": 5}, "text: Input should be a valid string"),
@@ -139,6 +142,11 @@ def test_bad_arguments_are_refused_with_what_to_fix(change: dict[str, Any], advi
     assert advice in str(caught.value)
     assert "nothing was run" in str(caught.value)
     assert len(str(caught.value)) < 4000
+
+
+def test_number_written_as_a_text_is_the_number_where_no_text_fits() -> None:
+    checked = EXAMPLE.check({**GOOD, "count": "2", "text": "5"})
+    assert (checked["count"], checked["text"]) == (2, "5")
 
 
 def test_missing_arguments_are_all_named() -> None:

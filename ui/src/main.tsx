@@ -5,7 +5,9 @@ import { begin, stage } from "./account/account";
 import * as chatList from "./chat/chatlist";
 import * as inbox from "./inbox/inbox";
 import { keepAnnouncing } from "./page/announcer";
+import { listenToDrops } from "./page/dropping";
 import { listenToKeys } from "./page/keyboard";
+import { applyPreferences } from "./page/preferences";
 import { openChat, start } from "./page/openchat";
 import "./style/base.css";
 import "./style/controls.css";
@@ -15,6 +17,7 @@ import "./style/call.css";
 import "./style/windows.css";
 import { Page } from "./view/page";
 
+applyPreferences();
 const place = document.getElementById("page");
 if (place) render(<Page />, place);
 if (await begin()) {
@@ -29,6 +32,7 @@ function startPage(): void {
   inbox.keepRefreshing();
   keepAnnouncing();
   listenToKeys();
+  listenToDrops();
   // The list and the inbox change with the run on the screen.
   effect(() => {
     const { session } = openChat.value;

@@ -18,21 +18,25 @@ from sk_agents.engine.defaults import RandomIds
 from sk_agents.engine.events import (
     ApprovalDecided,
     ApprovalRequested,
+    Beginning,
     BranchChanged,
     Compacted,
     Event,
     GrantChanged,
     Imported,
+    LateResult,
     ReviewExtended,
     RunQueued,
     RunStarted,
     ThreadChanged,
+    ToolFinished,
     ToolStarted,
     Unrecognised,
     VoteCast,
     VoteWithdrawn,
     event_from,
 )
+from sk_agents.engine.log.blobs import carried
 from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import TERMINAL, Thread
 from sk_agents.exceptions import InvalidInput
@@ -71,8 +75,11 @@ async def archive(
     }
     yield orjson.dumps(head)[:-1] + b',"events":['
     separator = b""
+    taken: set[str] = set()
     async for page in pages:
-        kept = [_kept(event) for event in page if _is_kept(event, ended)]
+        kept = [
+            carried(_kept(event), state.contents, taken) for event in page if _is_kept(event, ended)
+        ]
         if kept:
             yield separator + b",".join(
                 event.model_dump_json(exclude={"seq"}).encode() for event in kept
@@ -121,7 +128,10 @@ def _events(document: Archive) -> Iterator[Event]:
 
 
 def _kept(event: Event) -> Event:
-    """Of a chat's labels only the title is its own."""
+    """Of a chat's labels only the title is its own; what placeholders stand for leaves with no
+    document, and comes with none."""
+    if isinstance(event, Beginning | ToolFinished | LateResult) and event.secrets:
+        return event.model_copy(update={"secrets": None})
     if not isinstance(event, ThreadChanged):
         return event
     title = event.metadata.get(TITLE)

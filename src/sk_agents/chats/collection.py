@@ -17,7 +17,8 @@ from starlette.types import Receive, Scope, Send
 from sk_agents.chats import streams
 from sk_agents.chats.archive import Archive, archive, restored
 from sk_agents.chats.history import DocumentResponse, HistoryCursor, chat_document
-from sk_agents.chats.render import branch_list, chat_summary
+from sk_agents.chats.passages import passages
+from sk_agents.chats.render import PINNED, PLACE, branch_list, chat_summary
 from sk_agents.chats.requests import (
     CHAT_ID,
     SURFACE,
@@ -47,8 +48,9 @@ from sk_agents.http.ids import chat_id as checked_chat_id
 from sk_agents.http.ids import idempotency_key
 from sk_agents.http.limits import HeldStream, Quotas
 from sk_agents.interactions import chat_thread_id
+from sk_agents.wire.events import Place
 from sk_agents.wire.requests import BranchChoice, ChatChange, NewChat
-from sk_agents.wire.views import AgentList, BranchList, ChatPage, ChatSummary
+from sk_agents.wire.views import AgentList, BranchList, ChatPage, ChatSummary, PassageList
 
 MAX_PAGE = 100
 EXPORT_PAGE = 100
@@ -80,11 +82,20 @@ class ChatEndpoints:
         cursor: Cursor = None,
         limit: Limit = 50,
         q: Annotated[str | None, Query(max_length=200)] = None,
+        place: Place = "list",
+        pinned: Annotated[bool | None, Query(description="Unset: pinned or not.")] = None,
     ) -> ChatPage:
-        """The caller's chats, the most recently changed first; with `q` those that mention it."""
-        page = await engine_of(request.scope).catalog.threads(
-            ThreadQuery(caller.user_id, surface=SURFACE, text=q, after=cursor, limit=limit)
+        """The caller's chats, the most recently changed first; with `q` those that mention it.
+
+        Those in the archive and in the bin are listed with `place` alone.
+        """
+        labels: dict[str, Any] = {PLACE: None if place == "list" else place}
+        if pinned is not None:
+            labels[PINNED] = pinned or None
+        query = ThreadQuery(
+            caller.user_id, surface=SURFACE, text=q, labels=labels, after=cursor, limit=limit
         )
+        page = await engine_of(request.scope).catalog.threads(query)
         return ChatPage(chats=[chat_summary(thread) for thread in page.threads], next=page.after)
 
     async def make(
@@ -126,9 +137,15 @@ class ChatEndpoints:
         )
         return DocumentResponse(document)
 
-    async def rename(self, chat: Chat, body: ChatChange) -> ChatSummary:
-        """Give the chat another title."""
-        labels = {"title": body.title}
+    async def change(self, chat: Chat, body: ChatChange) -> ChatSummary:
+        """Give the chat another title, pin it, or move it to the archive or the bin."""
+        labels: dict[str, Any] = {"title": body.title} if body.title is not None else {}
+        if body.pinned is not None:
+            labels[PINNED] = body.pinned or None
+        if body.place is not None:
+            labels[PLACE] = None if body.place == "list" else body.place
+        if body.place == "bin":
+            await chat.engine.stop(chat.thread_id, chat.caller.user_id)
         catalog = chat.engine.catalog
         return chat_summary(await catalog.label(chat.thread_id, chat.caller.user_id, labels))
 
@@ -147,6 +164,16 @@ class ChatEndpoints:
         renderer = await streams.renderer_at(chat, known, after)
         stream = streams.live_stream(chat, renderer, after=after, incarnation=known.incarnation)
         return HeldStream(self.resources.slots, chat.caller.user_id, stream)
+
+    async def passages(
+        self,
+        chat: Chat,
+        q: Annotated[str, Query(max_length=200)] = "",
+        limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 10,
+    ) -> PassageList:
+        """Where this text was said in the chat, the newest place first."""
+        known = await chat.engine.thread(chat.thread_id, chat.caller.user_id)
+        return PassageList(passages=passages(known.state, q, limit) if q else [])
 
     async def branches(self, chat: Chat) -> BranchList:
         """Every interaction and what it follows: the conversation as a tree."""

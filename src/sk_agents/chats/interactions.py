@@ -31,7 +31,7 @@ from sk_agents.chats.requests import (
 )
 from sk_agents.engine.commands import Accepted, CancelRun, EditRun, StartRun
 from sk_agents.engine.log.state import Run
-from sk_agents.engine.models import Attachment, NewThread
+from sk_agents.engine.models import DATA, Attachment, NewThread
 from sk_agents.engine.ports import Quota
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import AttachmentNotFound, RunNotFound
@@ -180,7 +180,7 @@ class InteractionEndpoints:
         _, run = await _found(chat, interaction_id)
         call = run.calls.get(call_id)
         found = (call.finished.attachments if call and call.finished else None) or ()
-        if not 0 <= number < len(found) or found[number].is_link:
+        if not 0 <= number < len(found) or not found[number].uri.startswith(DATA):
             raise AttachmentNotFound(call_id=call_id)
         try:
             return _file_response(found[number])

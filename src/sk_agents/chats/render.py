@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import orjson
@@ -37,7 +37,7 @@ from sk_agents.engine.events import (
     VoteWithdrawn,
 )
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.models import ApprovalState, Cost, Part, Thread, Usage, UserInput
+from sk_agents.engine.models import BLOB, ApprovalState, Cost, Part, Thread, Usage, UserInput
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.reading.watch import Item as WatchedItem
 from sk_agents.engine.threads.catalog import Asked, Granted
@@ -67,6 +67,9 @@ from sk_agents.wire.views import (
 )
 
 RETRY_MS = 1000
+# The labels of a thread that say where its chat is listed.
+PINNED = "pinned"
+PLACE = "place"
 # How many turns of a shared conversation those who decide about a call see: the last ones.
 SHARED_TURNS = 20
 
@@ -160,7 +163,10 @@ class ChatRenderer:
         }
 
     def _thinking(self, event: Thinking) -> Named:
-        return "thinking", {"type": EventType.THINKING, "content": event.content}
+        payload: Payload = {"type": EventType.THINKING, "content": event.content}
+        if event.spoken:
+            payload["spoken"] = True
+        return "thinking", payload
 
     def _proposed(self, event: ToolProposed) -> Named | None:
         self._names[event.call_id] = _name(event)
@@ -168,7 +174,10 @@ class ChatRenderer:
         return self._call(event.call_id) if event.problem is not None else None
 
     def _tool_started(self, event: ToolStarted) -> Named:
-        return self._call(event.call_id)
+        name, payload = self._call(event.call_id)
+        if event.grant_id is not None:
+            payload["grant_id"] = event.grant_id
+        return name, payload
 
     def _call(self, call_id: str) -> Named:
         self._shown.add(call_id)
@@ -404,6 +413,8 @@ def chat_summary(thread: Thread) -> ChatSummary:
         status=_status(thread.status),
         created_at=spelled_time(thread.created_at),
         updated_at=spelled_time(thread.updated_at),
+        pinned=thread.metadata.get(PINNED) is True,
+        place=thread.metadata.get(PLACE) or "list",
     )
 
 
@@ -415,7 +426,7 @@ def interaction_view(
     return InteractionView(
         **dict(plain),
         agent=run.agent or thread.agent,
-        items=tuple(_item(part) for part in run.message.parts[1:]) if run.message else (),
+        items=tuple(_items(run.message)) if run.message else (),
         parent_id=run.parent_run,
         edits=run.edits,
         superseded=not visible,
@@ -445,7 +456,7 @@ def asked_view(asked: Asked, caller: Caller) -> ApprovalView:
         "my_vote": vote.approved if vote is not None else None,
     }
     if caller.user_id != asked.thread.user_id:
-        update["chat_id"] = ""
+        update |= {"chat_id": "", "chat_title": ""}
     return view.model_copy(update=update)
 
 
@@ -498,6 +509,7 @@ def grant_view(granted: Granted) -> GrantView:
         scope=grant.scope,
         granted_at=spelled_time(grant.at),
         granted_by=grant.changed_by,
+        chat_title=str(granted.thread.metadata.get("title", "")),
     )
 
 
@@ -531,10 +543,18 @@ def _approval(thread: Thread, run: Run, call: Call, approval: Approval) -> Appro
         state=approval.state,
         requested_at=spelled_time(request.at),
         requested_by=run.user_name or thread.user_id,
+        chat_title=str(thread.metadata.get("title", "")),
         late_result=call.late_result,
         decision=decision_view(approval.decision) if approval.decision else None,
         **approval_payload(approval),
     )
+
+
+def _items(message: UserInput) -> Iterator[ItemView]:
+    for part in message.parts[1:]:
+        # Of a part of a very long chat: it was sent before that part begins.
+        if not part.content.startswith(BLOB):
+            yield _item(part)
 
 
 def _item(part: Part) -> ItemView:

@@ -24,6 +24,7 @@ from sk_agents.chats.requests import (
     interaction_parameter,
     key_parameter,
 )
+from sk_agents.chats.sharing import ShareEndpoints
 from sk_agents.chats.sign_ins import PATH as SIGN_INS
 from sk_agents.chats.sign_ins import SignInEndpoints
 from sk_agents.chats.usage import UsageEndpoints
@@ -33,6 +34,7 @@ from sk_agents.wire.requests import EditInteraction, Regenerate, StartInteractio
 from sk_agents.wire.views import ChatSummary, ChatView
 
 CHAT = "/chats/{chat_id}"
+SHARED = "/shared/{share_id}"
 INTERACTION = f"{CHAT}/interactions/{{interaction_id}}"
 
 # What any request may be answered with: a bad Host or header, no caller, a foreign page or user,
@@ -99,6 +101,7 @@ def sign_in_operations(endpoints: SignInEndpoints) -> list[Operation]:
 def chat_operations(resources: ChatResources, context: ContextSource) -> list[Operation]:
     chats = ChatEndpoints(resources)
     interactions = InteractionEndpoints(resources)
+    shares = ShareEndpoints(resources)
     approvals = ApprovalEndpoints()
     servers = ContextEndpoints(resources, context)
     return [
@@ -157,9 +160,13 @@ def chat_operations(resources: ChatResources, context: ContextSource) -> list[Op
         _chats(
             "PATCH",
             CHAT,
-            chats.rename,
+            chats.change,
             (*BODY, 404, 409),
-            examples={"plain": {"title": "The weather"}},
+            examples={
+                "title": {"title": "The weather"},
+                "bin": {"place": "bin"},
+                "pin": {"pinned": True},
+            },
         ),
         _chats("DELETE", CHAT, chats.delete, (*ALWAYS, 404, 409), status=204),
         _chats(
@@ -172,6 +179,19 @@ def chat_operations(resources: ChatResources, context: ContextSource) -> list[Op
             event_id=f"^{EVENT_ID_PATTERN}$",
             depends=(cursor_parameters,),
         ),
+        _chats("GET", f"{CHAT}/passages", chats.passages, (*ALWAYS, 404)),
+        _chats("GET", f"{CHAT}/shares", shares.listing, (*ALWAYS, 404)),
+        _chats(
+            "POST",
+            f"{CHAT}/shares",
+            shares.make,
+            (*BODY, 404, 409),
+            status=201,
+            examples={"all that is shown": {}, "up to": {"interaction_id": "int_abc123"}},
+        ),
+        _chats("DELETE", SHARED, shares.revoke, (*ALWAYS, 404, 409), status=204),
+        _chats("GET", SHARED, shares.read, (*ALWAYS, 404)),
+        _chats("POST", f"{SHARED}/copy", shares.copy, (*ALWAYS, 404, 409), status=201),
         _chats("GET", f"{CHAT}/branches", chats.branches, (*ALWAYS, 404)),
         _chats(
             "POST",

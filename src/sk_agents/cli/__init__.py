@@ -24,6 +24,7 @@ from sk_agents.cli.chats import (
 )
 from sk_agents.cli.doctor import doctor
 from sk_agents.cli.garbage_collection import paused_collection
+from sk_agents.cli.migrate_check import migrate_check
 from sk_agents.cli.options import EXITS, StoreUrl
 from sk_agents.cli.retention import EXITS as PRUNE_EXITS
 from sk_agents.cli.retention import prune
@@ -161,6 +162,7 @@ app.command(epilog=EXITS)(top)
 app.command(epilog=USAGE_EXITS)(usage)
 app.command(epilog=MIGRATE_EXITS)(migrate)
 app.command("migrate-store", epilog=MOVE_EXITS)(migrate_store)
+app.command("migrate-check")(migrate_check)
 app.command(epilog=PRUNE_EXITS)(prune)
 app.command(epilog=encryption.EXITS)(encryption.encrypt)
 app.command(epilog=encryption.EXITS)(encryption.rekey)

@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 # They log every request that they send, and MCP's every message.
 TALKATIVE = ("httpx", "httpx2", "httpcore", "mcp")
 
+# Each of its lines is an event of its own, which someone may have to account for.
+EVERY_LINE = {"sk_agents.telemetry.run_logs"}
+
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
@@ -38,14 +41,15 @@ class _RedactingFormatter(logging.Formatter):
 
 
 class TextFormatter(_RedactingFormatter):
-    """Appends what the call passed as `extra`, as `key=value`."""
+    """Appends what the call passed as `extra` and the ids of request and run, as `key=value`."""
 
     def format(self, record: logging.LogRecord) -> str:
         return self._redactor.text(super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         facts = (
-            f" {key}={self._redactor.fact(key, value)!r}" for key, value in extras(record).items()
+            f" {key}={self._redactor.fact(key, value)!r}"
+            for key, value in {**extras(record), **log_ids(), **extras(record)}.items()
         )
         return super().formatMessage(record) + "".join(facts)
 
@@ -99,7 +103,7 @@ class QueuedHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            if self._limit is not None:
+            if self._limit is not None and record.name not in EVERY_LINE:
                 if not self._limit.admit((record.name, record.levelno, str(record.msg))):
                     return
                 for message, number in self._limit.taken_omissions():

@@ -119,7 +119,7 @@ async def _prune(
     progress.end()
     typer.echo(f"{_amounts(done.removed)} of {done.seen} conversations were removed")
     if kept := done.due.total() - done.removed.total():
-        typer.echo(f"{kept} were old enough, but changed at the same time: they were kept")
+        typer.echo(f"{kept} were old enough, but were changed or removed at the same time")
     return Exit.DONE
 
 

@@ -21,7 +21,7 @@ from sk_agents.cli.worker_link import Stop, WorkerLink
 from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
 from sk_agents.config.default_agents import AgentOffer
 from sk_agents.config.settings import Settings, export_environment
-from sk_agents.config.store_url import store_url, without_secrets
+from sk_agents.config.store_url import store_name
 from sk_agents.exceptions import ConfigurationError, StoreBroken, StoreBusy, StoreError
 from sk_agents.http.caller import check_bind_address
 from sk_agents.http.connections import ConnectionLimits, affordable_connections, http_protocol
@@ -90,7 +90,7 @@ def ready_line(
     facts = [
         f"teal ready at http://{host}:{port}",
         f"agents: {names}",
-        f"store: {without_secrets(store_url(settings))}",
+        f"store: {store_name(settings)}",
         f"model: {_models(parts, offer.reasons) or 'none configured'}",
     ]
     if offer.remark is not None:

@@ -62,7 +62,8 @@ def migrate_store(
 
     Every id, event, approval and grant is kept; at the end both stores are compared. Stop the
     servers that use FROM first. If the copy is interrupted, run it again: it goes on where it
-    stopped. FROM is not changed. Kinds: sqlite:///path, file:///dir, postgresql://user@host/db.
+    stopped. FROM is not changed. Kinds: sqlite:///path, file:///dir, postgresql://user@host/db,
+    redis://host:6379/0, dynamodb://table?region=...
 
     \b
     Examples:

@@ -13,9 +13,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from sk_agents.config.amounts import Amounts, read_amounts
 from sk_agents.config.strict_yaml import read_yaml
@@ -138,7 +146,7 @@ def _pattern(text: str) -> str:
 
 class RedactSpec(BaseModel):
     """What is taken out of messages, answers and tool results: secrets of these kinds, and what
-    matches one of the operator's own patterns."""
+    matches one of the operator's own patterns. With `vault` the `tools` get it back."""
 
     model_config = _STRICT
 
@@ -148,6 +156,14 @@ class RedactSpec(BaseModel):
         "cards",
     )
     patterns: tuple[Annotated[str, AfterValidator(_pattern)], ...] = ()
+    mode: Literal["remove", "vault"] = "remove"
+    tools: tuple[Annotated[str, Field(min_length=1)], ...] | None = None
+
+    @model_validator(mode="after")
+    def _tools_go_with_the_vault(self) -> Self:
+        if self.tools is not None and self.mode != "vault":
+            raise ValueError("tools goes with mode: vault")
+        return self
 
 
 def _as_list(value: object) -> object:

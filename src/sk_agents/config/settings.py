@@ -39,6 +39,7 @@ ALIAS_PREFIX = "TEAL_"
 PAIRS = (
     ("authorizer_module", "authorizer_class"),
     ("persistence_module", "persistence_class"),
+    ("store_module", "store_class"),
     ("plugin_catalog_module", "plugin_catalog_class"),
     ("custom_chat_completion_factory_module", "custom_chat_completion_factory_class_name"),
 )
@@ -49,15 +50,6 @@ ALIASED_FIELDS = PAIRS[0] + PAIRS[1]
 ENV_STORE = "TA_ENV_STORE"
 # What some pages of the public project call `TA_PLUGIN_CATALOG_FILE`.
 CATALOG_PATH = "TA_PLUGIN_CATALOG_PATH"
-
-# The public project's, which no part of this server uses yet.
-_UNUSED_YET = "Of the public project; accepted, and nothing uses it yet."
-UNUSED = frozenset(
-    (
-        *("agent_base_url", "provider_org", "provider_url"),
-        *("redis_host", "redis_port", "redis_db", "redis_ttl", "redis_pwd", "redis_ssl"),
-    )
-)
 
 _NAME = r"(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])"
 _HOST = re.compile(rf"\*|{_NAME}")
@@ -109,6 +101,7 @@ def _origin(value: str) -> str:
 
 Flag = Annotated[bool, BeforeValidator(_lower)]
 Level = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_lower)]
+OtelProtocol = Annotated[Literal["http", "grpc"], BeforeValidator(_lower)]
 LogFormat = Annotated[Literal["text", "json"], BeforeValidator(_lower)]
 AuthorizerName = Annotated[Literal["dummy", "entra", "oidc", "keys"], BeforeValidator(_lower)]
 TokenVersions = Annotated[
@@ -190,13 +183,22 @@ class Settings(BaseSettings):
         None,
         min_length=1,
         description="Where conversations are kept: `sqlite:///path`, `file:///dir`, `memory:`, "
-        "`postgresql://user@host/database`. Unset: a SQLite file in the user's data folder.",
+        "`postgresql://user@host/database`, `redis://host:6379/0`, "
+        "`dynamodb://table?region=...`. "
+        "Unset: a SQLite file in the user's data folder.",
+    )
+    store_module: str | None = Field(
+        None, description="Dotted name or file path of the module of a store of your own."
+    )
+    store_class: str | None = Field(
+        None, description="Its class: the port `Store` (`sk_agents.engine.ports`)."
     )
     signals: str | None = Field(
         None,
         min_length=1,
         description="How instances notify each other: `local:` (not at all), or the URL of the "
-        "store or of the database itself, behind a pooler. Unset: the way of the store.",
+        "store, of the database itself, behind a pooler, or of a Redis. Unset: the way of the "
+        "store.",
     )
     postgres_password_command: str | None = Field(
         None,
@@ -471,14 +473,17 @@ class Settings(BaseSettings):
     script_pace: float = Field(
         1.0, ge=0, le=100, description="Factor on the pauses of `scripted/` models; 0 for none."
     )
-    agent_base_url: str = Field(
-        "http://localhost:8000",
-        description=_UNUSED_YET,
+    agent_base_url: str | None = Field(
+        None,
+        min_length=1,
+        description="Address by which clients reach this server, as its interface descriptions "
+        "(`openapi.json`) name it. Unset: the one they were fetched from.",
     )
-    provider_org: str = Field("My Organization", description=_UNUSED_YET)
-    provider_url: str = Field(
-        "http://localhost:8000",
-        description=_UNUSED_YET,
+    provider_org: str | None = Field(
+        None, min_length=1, description="Who provides the agents, for interface descriptions."
+    )
+    provider_url: str | None = Field(
+        None, min_length=1, description="The provider's address, for interface descriptions."
     )
     types_module: str | None = Field(
         None,
@@ -505,14 +510,33 @@ class Settings(BaseSettings):
     structured_output_transformer_model: str = Field(
         "gpt-4o", description="Model that shapes answers for models without structured output."
     )
-    redis_host: str | None = Field(None, description=_UNUSED_YET)
-    redis_port: Port = Field(6379, description=_UNUSED_YET)
-    redis_db: int = Field(0, ge=0, description=_UNUSED_YET)
-    redis_ttl: int | None = Field(None, gt=0, description=_UNUSED_YET)
-    redis_pwd: SecretStr | None = Field(None, description=_UNUSED_YET)
-    redis_ssl: Flag = Field(True, description=_UNUSED_YET)
+    redis_host: str | None = Field(
+        None,
+        min_length=1,
+        description="Redis or Valkey server that keeps conversations, if `TA_STORE` is unset or "
+        "`redis:`.",
+    )
+    redis_port: Port = Field(6379, description="Its port.")
+    redis_db: int = Field(0, ge=0, description="The number of its database.")
+    redis_ttl: int | None = Field(
+        None,
+        gt=0,
+        description="Seconds after its last change at which a conversation in Redis is gone, "
+        "whatever still runs or waits in it. Unset: it is kept.",
+    )
+    redis_pwd: SecretStr | None = Field(
+        None, description="The password of a Redis whose URL holds none."
+    )
+    redis_ssl: Flag = Field(
+        True, description="Speak TLS with the server that `TA_REDIS_HOST` names."
+    )
     telemetry_enabled: Flag = Field(False, description="Send traces.")
-    otel_endpoint: str | None = Field(None, description="Base URL of an OTLP/HTTP collector.")
+    otel_endpoint: str | None = Field(
+        None, description="Base URL of an OTLP collector, such as `http://collector:4318`."
+    )
+    otel_protocol: OtelProtocol = Field(
+        "http", description="How the collector is spoken to: `http`, or `grpc` (port 4317)."
+    )
     metrics_enabled: Flag | None = Field(
         None, description="`true` serves `/metrics`; `false` sends none when telemetry is on."
     )
@@ -552,8 +576,6 @@ def load_settings(config_paths: Sequence[Path] = (), **overrides: Any) -> Settin
         files = _dotenv_files([settings.service_config])
         settings = _build(files, given)
     _warn_of_aliases(_written_values(files))
-    for name in sorted(UNUSED & settings.model_fields_set):
-        logger.warning("%s is set, but nothing uses it yet", variable(name))
     modules = {module: getattr(settings, module) for module, _ in PAIRS}
     return settings.model_copy(update=own_modules(modules, variable))
 

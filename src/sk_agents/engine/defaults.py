@@ -53,6 +53,9 @@ class NoObserver:
     def trace(self) -> str | None:
         return None
 
+    def correlation_id(self) -> str | None:
+        return None
+
     def stored(self, thread: Thread, state: ThreadState, events: Sequence[Event]) -> None:
         pass
 
@@ -64,7 +67,7 @@ class NoObserver:
 
     def model_call(
         self, thread: Thread, run: Run, agent: str, round_number: int
-    ) -> AbstractContextManager[Callable[[Usage, str], None]]:
+    ) -> AbstractContextManager[Callable[[Usage, str, str | None], None]]:
         return _BLOCK_WITH_REPORT
 
     def tool_call(

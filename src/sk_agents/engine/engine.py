@@ -263,6 +263,17 @@ class Engine:
             return known.state.run(command.run_id).status
         raise Conflict(thread_id=command.thread_id)
 
+    async def stop(self, thread_id: str, user_id: str) -> None:
+        """Stop what runs and what waits for its turn; the thread stays.
+
+        Raises:
+            ThreadNotFound: no such thread of this user.
+        """
+        state = (await self.thread(thread_id, user_id)).state
+        for run_id in (*reversed(state.queue), state.active_run):
+            if run_id is not None:
+                await self._stop(thread_id, user_id, run_id)
+
     async def delete(self, thread_id: str, user_id: str) -> None:
         """Stop what runs in the thread, then remove it with all that was said.
 
@@ -313,6 +324,14 @@ class Engine:
         known = await self._services.threads.load(thread_id)
         lifecycle.check_owner(known, user_id)
         return known
+
+    async def unowned_thread(self, thread_id: str) -> KnownThread:
+        """The same for a caller that has checked the right to read it.
+
+        Raises:
+            ThreadNotFound: no such thread.
+        """
+        return await self._services.threads.load(thread_id)
 
     async def _start(self, command: StartRun) -> Accepted:
         known = self._services.threads.known(command.thread_id)

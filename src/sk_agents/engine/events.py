@@ -49,6 +49,8 @@ class Beginning(ThreadEvent):
     response_schema: dict[str, Any] | None = None
     trace: str | None = None  # the W3C traceparent of what asked for it
     user_name: str | None = None  # what the person who asked is called
+    secrets: dict[str, str] | None = Field(None, repr=False)  # what placeholders in it stand for
+    correlation_id: str | None = None  # finds the request that asked for it in the logs
 
 
 class RunQueued(Beginning):
@@ -213,6 +215,7 @@ class ToolFinished(LogEvent):
     usage: Usage | None = None
     extra_data: dict[str, Any] | None = None
     attachments: tuple[Attachment, ...] | None = None  # absent: there are none
+    secrets: dict[str, str] | None = Field(None, repr=False)  # what placeholders in it stand for
 
 
 class ToolOutcomeUnknown(LogEvent):
@@ -230,6 +233,7 @@ class LateResult(LogEvent):
     call_id: str
     result: str
     attachments: tuple[Attachment, ...] | None = None
+    secrets: dict[str, str] | None = Field(None, repr=False)
 
 
 class CancelRequested(LogEvent):

@@ -215,24 +215,32 @@ class Durability(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One piece of a message: text, an image as a data URI, or a named text file."""
+    """One piece of a message: text, an image as a data URI, or a named text file.
+
+    In a log the content may be a reference; see `log.blobs`. `digest` is that of a content to which
+    later events may refer.
+    """
 
     kind: Literal["text", "image", "file"] = "text"
     content: str
     name: str | None = None
+    digest: str | None = field(default=None, compare=False)
 
 
 # What every model that sees can look at.
 PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 DATA = "data:"
+# Instead of a content that an earlier event of the thread holds; its digest follows.
+BLOB = "blob:sha256:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
     """What a tool returned beside its text: a picture, a sound, a file, or a link.
 
-    `uri` is a data URI in base64 that holds all of it; of a link it is an address, which nothing
-    here ever fetches. `size` counts its bytes, 0 of a link.
+    `uri` is a data URI in base64 that holds all of it, in a log perhaps a reference (see
+    `log.blobs`); of a link it is an address, which nothing here ever fetches. `size` counts its
+    bytes, 0 of a link.
     """
 
     # It becomes a header; an imported log may say anything.
@@ -240,14 +248,15 @@ class Attachment:
     uri: str
     size: int = 0
     name: str | None = None
+    digest: str | None = field(default=None, compare=False)
 
     @property
     def is_link(self) -> bool:
-        return not self.uri.startswith(DATA)
+        return not self.uri.startswith((DATA, BLOB))
 
     @property
     def is_picture(self) -> bool:
-        return self.media_type in PICTURES and not self.is_link
+        return self.media_type in PICTURES and self.uri.startswith(DATA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

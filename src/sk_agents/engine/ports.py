@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
@@ -49,12 +49,17 @@ class Ids(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ThreadQuery:
-    """`text` matches, without regard to case, the title and what was said in the thread."""
+    """`text` matches, without regard to case, the title and what was said in the thread.
+
+    `labels` are values that the thread's metadata has to have; `None` is for one that it must not
+    have.
+    """
 
     user_id: str
     surface: str | None = None
     session_id: str | None = None
     text: str | None = None
+    labels: Mapping[str, Any] = field(default_factory=dict)
     after: str | None = None
     limit: int = 50
 
@@ -389,8 +394,20 @@ class Redaction(Protocol):
     def value(self, value: Any) -> Any:
         """A JSON value with every text in it redacted."""
 
-    def stream(self) -> RedactionStream:
-        """For a text that comes in pieces: a secret may be spread over several."""
+    def stream(self, also: Collection[str] = ()) -> RedactionStream:
+        """For a text that comes in pieces: a secret may be spread over several. `also` are further
+        secrets."""
+
+    @property
+    def keeps_secrets(self) -> bool:
+        """Whether tools get back what was taken out; see `run.vault`."""
+
+    def marked(self, text: str, mark: Callable[[str], str]) -> str:
+        """The text, with `mark` of it in place of each secret that a tool may get back, and the
+        usual mark in place of all others."""
+
+    def opens_for(self, tool: str) -> bool:
+        """Whether a call of this tool gets the secrets that its arguments name."""
 
 
 class Observer(Protocol):
@@ -401,6 +418,10 @@ class Observer(Protocol):
 
     def trace(self) -> str | None:
         """The trace that the caller works in, as a W3C `traceparent`: kept with a run it starts."""
+
+    def correlation_id(self) -> str | None:
+        """By which the caller's request is found in the logs: kept with a run it starts, so that
+        what becomes of the run is found by it, too."""
 
     def stored(self, thread: Thread, state: ThreadState, events: Sequence[Event]) -> None:
         """This process has committed these events; `state` has taken them over."""
@@ -413,8 +434,9 @@ class Observer(Protocol):
 
     def model_call(
         self, thread: Thread, run: Run, agent: str, round_number: int
-    ) -> AbstractContextManager[Callable[[Usage, str], None]]:
-        """Around one call of the model; call what it gives with the usage and finish reason."""
+    ) -> AbstractContextManager[Callable[[Usage, str, str | None], None]]:
+        """Around one call of the model; call what it gives with the usage, the finish reason and
+        the model that answered, if that is known."""
 
     def tool_call(
         self, thread: Thread, run: Run, agent: str, call: ToolCall

@@ -12,6 +12,7 @@ from typing import Self, TypeVar
 from sk_agents.engine.defaults import NoAudit, NoBudget, NoObserver
 from sk_agents.engine.events import Event
 from sk_agents.engine.failpoints import failpoint
+from sk_agents.engine.log.blobs import with_references
 from sk_agents.engine.log.commits import (
     Claim,
     ClaimIfFree,
@@ -174,6 +175,7 @@ class Services:
         events: tuple[Event, ...],
         lease: LeaseChange | None,
     ) -> Commit:
+        events = with_references(events, known.state.contents)
         return Commit(
             known.head.thread_id, self.next_commit_id(), guard, events, lease, known.incarnation
         )

@@ -36,6 +36,7 @@ class ToolSpec:
     timeout: float = 60.0
     question: bool = False
     requires_authorization: bool = False
+    title: str = ""  # what people read instead of the name, if its author says it
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +93,14 @@ class ReasoningState:
 
 @dataclass(frozen=True, slots=True)
 class TurnFinished:
-    """The last piece of every complete stream; a stream without it broke off."""
+    """The last piece of every complete stream; a stream without it broke off.
+
+    `model` is the one that answered, if the provider says: a name may stand for several.
+    """
 
     finish_reason: str = "stop"
     usage: Usage = field(default_factory=Usage)
+    model: str | None = field(default=None, compare=False)
 
 
 ModelPiece = TextDelta | ReasoningDelta | CallRequested | ReasoningState | TurnFinished

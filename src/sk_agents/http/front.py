@@ -26,6 +26,7 @@ from sk_agents.http.hosts import HostCheck, allow_origin, preflight_answer
 from sk_agents.http.ids import RAW_CORRELATION_HEADER, correlation_id_of
 from sk_agents.http.operations import Operation, OperationRoute, openapi_document
 from sk_agents.http.sse import LIVE_WRITES
+from sk_agents.telemetry.logs import logged_with
 from sk_agents.telemetry.observers import RequestObserver, ServedRequest
 
 Header = tuple[bytes, bytes]
@@ -89,10 +90,19 @@ class TealApp(FastAPI):
     def operations(self) -> list[Operation]:
         return [one.operation for one in self.router.routes if isinstance(one, OperationRoute)]
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """What every description of this server says: where it is, and whose."""
+        return {"servers": self.servers, "contact": self.contact}
+
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
             self.openapi_schema = openapi_document(
-                self.routes, title=self.title, version=self.version, description=self.description
+                self.routes,
+                title=self.title,
+                version=self.version,
+                description=self.description,
+                **self.about,
             )
         return self.openapi_schema
 
@@ -122,7 +132,8 @@ class Front:
         if kind == "lifespan":
             await self._app.router(scope, receive, send)
         elif self._requests is None:
-            await self._serve(scope, receive, send, None)
+            with logged_with(correlation_id=correlation_id_of(scope)):
+                await self._serve(scope, receive, send, None)
         else:
             method = scope["method"] if kind == "http" else "WEBSOCKET"
             trace = {

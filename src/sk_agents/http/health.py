@@ -98,8 +98,10 @@ class Health:
         )
 
 
-def health_operations(health: Health, *, streams: int = BEATING_AT_ONCE) -> list[Operation]:
-    """So many `streams` are given at a time."""
+def health_operations(
+    health: Health, *, streams: int = BEATING_AT_ONCE, agent_version: str | None = None
+) -> list[Operation]:
+    """So many `streams` are given at a time. An agent's own version is no secret of operators."""
 
     async def live() -> JSONResponse:
         """Whether the process is there."""
@@ -111,6 +113,8 @@ def health_operations(health: Health, *, streams: int = BEATING_AT_ONCE) -> list
         status = 200 if report["status"] == "healthy" else 503
         if not await may_monitor(request):
             report = {name: report[name] for name in ("status", "timestamp")}
+        if agent_version is not None:
+            report["version"] = agent_version
         return JSONResponse(report, status)
 
     about: dict[str, Any] = {"tag": "health", "who": None}
@@ -134,9 +138,9 @@ def health_operations(health: Health, *, streams: int = BEATING_AT_ONCE) -> list
     ]
 
 
-def agent_health_operations(prefix: str, health: Health, tag: str) -> list[Operation]:
+def agent_health_operations(prefix: str, health: Health, tag: str, version: str) -> list[Operation]:
     """The same for one agent: `{prefix}/health` and `{prefix}/health/live`."""
-    live, ready, *_ = health_operations(health)
+    live, ready, *_ = health_operations(health, agent_version=version)
     return [
         replace(ready, path=f"{prefix}/health", tag=tag, summary="Can it serve?"),
         replace(live, path=f"{prefix}/health/live", tag=tag, summary="Is it there?"),

@@ -20,7 +20,7 @@ RAW_CORRELATION_HEADER = CORRELATION_HEADER.lower().encode()
 MAX_KEY_LENGTH = 255
 
 CHAT_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _KEY = re.compile(rb"[\x21-\x7e]{1,%d}" % MAX_KEY_LENGTH)
 # What a client sends ends up in headers and logs.
 _CORRELATION_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
@@ -42,14 +42,14 @@ def chat_id(text: str) -> str:
 
 
 def canonical_uuid(text: str) -> str:
-    """`text`, if it is a UUID in its canonical form: lower case, with hyphens, nothing around it.
+    """The canonical form, in lower case, of a UUID with hyphens and nothing around it.
 
     Raises:
-        InvalidInput: it is not; other spellings would be second names of the same thing.
+        InvalidInput: it is none.
     """
     if not _UUID.fullmatch(text):
-        raise InvalidInput("An id is a UUID in lower case with hyphens.")
-    return text
+        raise InvalidInput("An id is a UUID with hyphens.")
+    return text.lower()
 
 
 def idempotency_key(scope: Scope) -> str | None:

@@ -37,6 +37,11 @@ from sk_agents.http.limits import admit_request
 Events = Mapping[str, tuple[Any, Any]]
 _SCHEMAS = "#/components/schemas/"
 _STREAM = "text/event-stream"
+_BEARER = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "A token or an access key; `GET /sign-in` says what this server wants.",
+}
 # FastAPI's own shape of a validation error, which no route sends.
 _NEVER_SENT = ("HTTPValidationError", "ValidationError")
 
@@ -130,13 +135,12 @@ class OperationRoute(Route):
             options["response_class"] = Response
         elif operation.answer is None and not operation.is_typed:
             options["response_class"] = Response
-        if not operation.is_typed:
-            options["operation_id"] = _operation_id(operation)
         return _StrictRoute(
             operation.path,
             operation.endpoint if operation.is_typed else _stub(operation),
             methods=[operation.method],
-            summary=operation.summary,
+            operation_id=_operation_id(operation),
+            summary=operation.summary or _first_clause(operation),
             description=operation.description,
             tags=[operation.tag] if operation.tag else None,
             dependencies=[Depends(one) for one in operation.depends],
@@ -205,7 +209,13 @@ def _stub(operation: Operation) -> Callable[..., Any]:
 
 
 def _operation_id(operation: Operation) -> str:
-    return operation.method.lower() + re.sub(r"[^A-Za-z0-9]+", "_", operation.path)
+    """The method and the words of the path: what a generated client calls it."""
+    return operation.method.lower() + re.sub(r"[^A-Za-z0-9]+", "_", operation.path).rstrip("_")
+
+
+def _first_clause(operation: Operation) -> str | None:
+    text = operation.description or inspect.getdoc(operation.endpoint)
+    return re.split(r"[.;:](?:\s|$)", text, maxsplit=1)[0] if text else None
 
 
 def _responses(operation: Operation) -> dict[int | str, dict[str, Any]]:
@@ -249,10 +259,16 @@ def openapi_document(routes: Sequence[BaseRoute], **about: Any) -> dict[str, Any
     described = [
         route.api_route if isinstance(route, OperationRoute) else route for route in routes
     ]
-    document = get_openapi(routes=described, **about)
-    schemas: dict[str, Any] = document.setdefault("components", {}).setdefault("schemas", {})
+    # A field with a default may be left out, also where we send it: a generated client that
+    # insisted on it would refuse what an older server says.
+    document = get_openapi(routes=described, separate_input_output_schemas=False, **about)
+    components: dict[str, Any] = document.setdefault("components", {})
+    schemas: dict[str, Any] = components.setdefault("schemas", {})
+    components["securitySchemes"] = {"bearer": _BEARER}
     for operation in (route.operation for route in operations if route.operation.is_described):
         schemas[operation.errors_as.name] = operation.errors_as.schema
+        described_as = document["paths"][operation.path][operation.method.lower()]
+        described_as["security"] = [{"bearer": []}] if operation.who is not None else []
         if operation.events is not None:
             answers = document["paths"][operation.path][operation.method.lower()]["responses"]
             _describe_events(answers[str(operation.status)], operation, schemas)

@@ -12,7 +12,7 @@ from sk_agents.exceptions import ModelProtocolError
 from sk_agents.llm.failures import Timing
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_wire import image_data, part_text
-from sk_agents.llm.replies import StreamedReply, token_count
+from sk_agents.llm.replies import StreamedReply, model_of, token_count
 from sk_agents.llm.streamed_chat import Endpoint, EventReading, StreamedChat, parsed
 
 VERSION = "2023-06-01"
@@ -181,6 +181,7 @@ class MessagesReading(EventReading):
                 self._begin_block(event["index"], event["content_block"])
             case "message_start":
                 self._prompt_tokens = _prompt_tokens(event["message"].get("usage") or {})
+                self.reply.model = model_of(event["message"].get("model"))
             case "message_delta":
                 self._take_end(event)
             case "message_stop":

@@ -15,7 +15,7 @@ from sk_agents.exceptions import ModelProtocolError
 from sk_agents.llm.failures import Timing
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_wire import encoded, image_data, part_text
-from sk_agents.llm.replies import StreamedReply, token_count
+from sk_agents.llm.replies import StreamedReply, model_of, token_count
 from sk_agents.llm.streamed_chat import Endpoint, EventReading, StreamedChat, parsed
 
 KIND = "gemini"
@@ -195,6 +195,7 @@ class GeminiReading(EventReading):
         if isinstance(usage, Mapping):
             # Every event counts; the last one counts all.
             self._usage = usage
+        self.reply.model = self.reply.model or model_of(event.get("modelVersion"))
         for candidate in (event.get("candidates") or ())[:1]:
             for part in (candidate.get("content") or {}).get("parts") or ():
                 self._take_part(part)

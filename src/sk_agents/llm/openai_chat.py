@@ -10,7 +10,7 @@ from sk_agents.exceptions import ModelProtocolError
 from sk_agents.llm.failures import Timing
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_wire import RequestEncoder
-from sk_agents.llm.replies import PlainChunks, StreamedReply, plain_text, usage_of
+from sk_agents.llm.replies import PlainChunks, StreamedReply, model_of, plain_text, usage_of
 from sk_agents.llm.streamed_chat import Endpoint, EventReading, StreamedChat, parsed
 
 PATH = "/chat/completions"
@@ -56,6 +56,7 @@ class OpenAIChat(StreamedChat):
             raise ModelProtocolError("the reply is a JSON document without a choice") from None
         reply.finish_reason = reply.finish_reason or "stop"
         reply.usage = usage_of(document.get("usage"))
+        reply.model = model_of(document.get("model"))
 
 
 def _options(endpoint: Endpoint) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from sk_agents.exceptions import ModelProtocolError
 from sk_agents.llm.failures import Timing
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_wire import encoded, part_text, response_format
-from sk_agents.llm.replies import StreamedReply, token_count
+from sk_agents.llm.replies import StreamedReply, model_of, token_count
 from sk_agents.llm.streamed_chat import Endpoint, EventReading, StreamedChat, parsed
 
 KIND = "openai_responses"
@@ -161,6 +161,7 @@ class ResponsesReading(EventReading):
             prompt_tokens=token_count(usage.get("input_tokens")),
             completion_tokens=token_count(usage.get("output_tokens")),
         )
+        self.reply.model = model_of(response.get("model"))
         reason = (response.get("incomplete_details") or {}).get("reason")
         ended = "tool_calls" if self._has_calls else "stop"
         self.reply.finish_reason = INCOMPLETE.get(reason, str(reason)[:64]) if reason else ended

@@ -55,6 +55,7 @@ class StreamedReply:
         self._argument_bytes = 0
         self.finish_reason: str | None = None
         self.usage = NO_USAGE
+        self.model: str | None = None
         self.state: dict[str, Any] | None = None
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
@@ -106,6 +107,8 @@ class StreamedReply:
             if choices:
                 self._take_choice(choices[0])
             usage = chunk.get("usage")
+            if self.model is None:
+                self.model = model_of(chunk.get("model"))
         except (TypeError, KeyError, AttributeError):
             raise ModelProtocolError("a chunk of the reply has an unknown form") from None
         if usage:
@@ -142,7 +145,8 @@ class StreamedReply:
                 raise ReplyTooLarge("The model's reasoning is larger than a reply may be.")
             self._pieces.append(ReasoningState(self.state))
         reason = self.finish_reason or ("tool_calls" if self._calls else "stop")
-        self._pieces.append(TurnFinished(FINISH_REASONS.get(reason, reason), self.usage))
+        reason = FINISH_REASONS.get(reason, reason)
+        self._pieces.append(TurnFinished(reason, self.usage, self.model))
         self.finished = True
 
     def end(self) -> None:
@@ -320,6 +324,11 @@ class _Call:
         arguments = printable("".join(self.arguments)) or "{}"
         identity = self.identity or f"call_{number}"
         return CallRequested(identity, printable(self.name), arguments)
+
+
+def model_of(name: object) -> str | None:
+    """What a provider calls the model that answered."""
+    return name[:128] if isinstance(name, str) and name else None
 
 
 def usage_of(usage: Any) -> Usage:

@@ -245,7 +245,7 @@ def _steps(interaction: Interaction) -> Iterator[Event]:
             number, has_results = number + 1, False
         match event:
             case ThinkingEvent():
-                yield Thinking(round=number, content=event.content)
+                yield Thinking(round=number, content=event.content, spoken=event.spoken)
             case ToolCallEvent():
                 open_calls[event.id] = event.tool_name
                 yield _proposed(event, number)

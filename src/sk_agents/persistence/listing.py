@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
 from sk_agents.engine.events import Answered, Event, Imported, RunQueued, RunStarted
 from sk_agents.engine.models import Entry, EntryKind, Thread
@@ -23,6 +24,7 @@ def page_of(threads: Iterable[Thread], query: ThreadQuery) -> ThreadPage:
         and query.surface in (None, thread.surface)
         and query.session_id in (None, thread.session_id)
         and (start is None or _place(thread) < start)
+        and carries(thread, query.labels)
     ]
     chosen.sort(key=_place, reverse=True)
     page = tuple(chosen[: query.limit])
@@ -80,6 +82,11 @@ def read_cursor(text: str | None) -> tuple[datetime, str] | None:
     if place.tzinfo is None or not thread_id:
         raise InvalidCursor
     return place, thread_id
+
+
+def carries(thread: Thread, labels: Mapping[str, Any]) -> bool:
+    """Whether its metadata is as `ThreadQuery.labels` says."""
+    return all(thread.metadata.get(name) == value for name, value in labels.items())
 
 
 def mentions(thread: Thread, events: Iterable[Event], text: str) -> bool:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from sk_agents.config.class_loader import build_configured
+from sk_agents.config.settings import Settings
+from sk_agents.engine.models import Durability
 from sk_agents.engine.ports import Clock, Store
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.persistence.codec import RecordCodec
 
 SOURCE = "The store's URL (TA_STORE, --store)"
+OWN_SOURCE = "TA_STORE_MODULE, TA_STORE_CLASS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +113,32 @@ def open_store(
     if path is not None:
         return _store_class(kind)(path, clock=clock, **options)
     return _store_class(kind)(clock=clock)
+
+
+def own_store(settings: Settings) -> Store:
+    """The operator's own, which `TA_STORE_MODULE` and `TA_STORE_CLASS` name; the caller enters it.
+
+    Raises:
+        ConfigurationError: it cannot be loaded or built, lacks a method of the port, or another
+            setting asks for another store.
+    """
+    if settings.store is not None:
+        raise ConfigurationError("TA_STORE and TA_STORE_MODULE are both set; choose one")
+    if settings.encrypts:
+        raise ConfigurationError(
+            "TA_STORE_MODULE and TA_ENCRYPTION_KEYS are both set: a store of your own encrypts by "
+            "itself"
+        )
+    module, name = settings.store_module or "", settings.store_class or ""
+    store: Any = build_configured(module, name, object, settings, source=OWN_SOURCE)
+    needed = (method for method, value in vars(Store).items() if inspect.isfunction(value))
+    missing = [method for method in needed if not callable(getattr(store, method, None))]
+    if not isinstance(getattr(store, "durability", None), Durability):
+        missing.append("durability")
+    if missing:
+        raise ConfigurationError(f"{OWN_SOURCE}: '{name}' is no Store: it has no {missing[0]}")
+    own: Store = store
+    return own
 
 
 def place_of(url: str) -> tuple[str, Path | None]:

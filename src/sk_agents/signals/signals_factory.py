@@ -12,11 +12,11 @@ from sk_agents.engine.ports import Peers, Signals
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.signals.host import HostPeers, HostSignals
 from sk_agents.signals.local import LocalSignals
+from sk_agents.signals.messages import MessagePeers, Messages, MessageSignals
 
-# Loaded when it is used: the driver of the database is an extra.
-POSTGRES = "sk_agents.signals.postgres"
-DATABASE = "postgresql"
-WAYS = ("local", "sqlite", "file", DATABASE)
+REDIS = ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
+POSTGRES = "postgresql"
+WAYS = ("local", "sqlite", "file", POSTGRES, *REDIS)
 
 
 class Exchange(NamedTuple):
@@ -33,15 +33,27 @@ async def open_exchange(
     """The way between instances that a store's URL, or `TA_SIGNALS`, stands for; `None` for a store
     of one process."""
     folder = peers_folder(url) if url is not None else None
-    if url is not None and url.partition(":")[0].lower() == DATABASE:
-        module = importlib.import_module(POSTGRES)
-        async with module.PostgresMessages(url, password_command=password_command) as messages:
-            yield Exchange(module.PostgresSignals(messages), module.PostgresPeers(messages))
+    if url is not None and (opened := _messages(url, password_command)) is not None:
+        async with opened as messages:
+            yield Exchange(MessageSignals(messages), MessagePeers(messages))
     elif folder is not None:
         async with HostPeers(folder) as peers:
             yield Exchange(HostSignals(peers), peers)
     else:
         yield Exchange(LocalSignals(), None)
+
+
+def _messages(url: str, password_command: str | None) -> Messages | None:
+    """Their module is loaded when it is used: the driver of a server is an extra."""
+    scheme = url.partition(":")[0].lower()
+    if scheme == POSTGRES:
+        module = importlib.import_module("sk_agents.signals.postgres")
+        by_database: Messages = module.PostgresMessages(url, password_command=password_command)
+        return by_database
+    if scheme in REDIS:
+        by_redis: Messages = importlib.import_module("sk_agents.signals.redis").RedisMessages(url)
+        return by_redis
+    return None
 
 
 def check_signals(url: str) -> str:
@@ -52,8 +64,8 @@ def check_signals(url: str) -> str:
     """
     if url.partition(":")[0].lower() not in WAYS:
         raise ConfigurationError(
-            "TA_SIGNALS must be local: or a URL that begins with sqlite://, file:// or"
-            " postgresql://"
+            "TA_SIGNALS must be local: or a URL that begins with sqlite://, file://,"
+            " postgresql://, redis://, rediss:// or the same with +sentinel or +cluster"
         )
     return url
 

@@ -65,31 +65,39 @@ def serve_agent_file(
     }
     operations = [
         Operation(
-            path=prefix, endpoint=Invoke(handler, adapter), summary="Invoke", answer=answer, **about
+            path=prefix,
+            endpoint=Invoke(handler, adapter),
+            summary="Ask, and wait for the answer",
+            answer=answer,
+            **about,
         ),
         Operation(
             path=f"{prefix}/sse",
             endpoint=InvokeStream(handler, adapter),
-            summary="Invoke Sse",
+            summary="Ask, and read the answer as it appears",
             events=lambda: _events(answer),
             **about,
         ),
-        # This API keeps nothing, so it depends on no store.
-        *agent_health_operations(prefix, Health(), file.name),
     ]
+    # This API keeps nothing, so it depends on no store.
+    health = agent_health_operations(prefix, Health(), file.name, file.version)
 
     def document() -> dict[str, Any]:
+        """Only what is asked by POST, the agent's own address first: the public project's
+        orchestrators take their description of an agent from there, and refuse a document with a
+        path that has no POST."""
         return openapi_document(
             [OperationRoute(operation) for operation in operations],
             title=file.name,
             version=file.version,
             description=file.description,
+            **app.about,
         )
 
     async def stream(websocket: WebSocket) -> None:
         await serve_websocket(websocket, handler, adapter, _engine(websocket))
 
-    app.add_operations([*operations, *reference_operations(prefix, document)])
+    app.add_operations([*operations, *health, *reference_operations(prefix, document)])
     # Deprecated: `POST P/sse` says more.
     app.router.routes.append(WebSocketRoute(f"{prefix}/stream", stream))
 
@@ -156,7 +164,7 @@ def _describable(kind: type[BaseModel]) -> type[BaseModel]:
 
 
 def _events(answer: Any) -> Events:
-    ids = {"session_id": "chat-1", "source": "Weather:0.1", "request_id": "51aa..."}
+    ids = {"session_id": "chat-1", "source": "Weather:0.1", "request_id": "51aa7e02"}
     usage = {"completion_tokens": 4, "prompt_tokens": 12, "total_tokens": 16}
     whole = {**ids, "token_usage": usage, "output_raw": "It is sunny."}
     task = {"task_no": 1, "task_name": "look", "response": whole}

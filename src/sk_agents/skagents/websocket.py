@@ -29,7 +29,8 @@ from sk_agents.http.body import read_json
 from sk_agents.http.caller import USERS, current_caller, require_role
 from sk_agents.http.limits import admit_request, limits_of
 from sk_agents.http.sse import WRITE_SECONDS
-from sk_agents.skagents.models import Handler, InvokeFailure, Outputs, PartialResponse
+from sk_agents.ska_types import ExtraDataPartial, InvokeResponse, PartialResponse
+from sk_agents.skagents.models import Handler, InvokeFailure, Outputs
 from sk_agents.skagents.outputs import failure_of, while_connected, with_failure
 
 ANSWERED = 1000
@@ -94,6 +95,10 @@ async def _sent(websocket: WebSocket, outputs: Outputs) -> tuple[int, str] | Non
                         case PartialResponse():
                             async with asyncio.timeout(WRITE_SECONDS):
                                 await websocket.send_text(output.output_partial)
+                        case InvokeResponse() if output.extra_data is not None:
+                            last = ExtraDataPartial(extra_data=output.extra_data)
+                            async with asyncio.timeout(WRITE_SECONDS):
+                                await websocket.send_text(last.model_dump_json())
                         case InvokeFailure():
                             code = STATUS_CODES.get(output.status, FAILED)
                             return code, output.message

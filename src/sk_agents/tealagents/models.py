@@ -8,9 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 from sk_agents.engine.commands import OnBusy
+from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.ska_types import (
     AgentTask,
     AgentTaskItem,
@@ -49,8 +57,9 @@ MAX_DECISIONS = 256
 MAX_MESSAGE = 10_000
 
 # One spelling of one id: `uuid.UUID` also takes braces, prefixes, capitals and other digits.
-UUID_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
-Id = Annotated[str, Field(pattern=UUID_PATTERN)]
+MAX_METADATA = 16 * 1024
+UUID_PATTERN = r"^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"
+Id = Annotated[str, Field(pattern=UUID_PATTERN), AfterValidator(str.lower)]
 Action = Literal["approve", "reject"]
 NO_TOKENS = TokenUsage(completion_tokens=0, prompt_tokens=0, total_tokens=0)
 
@@ -83,6 +92,21 @@ class UserMessage(Incoming):
     items: list[MultiModalItem] = Field(min_length=1, max_length=MAX_ITEMS)
     user_context: dict[str, str] | None = None
     on_busy: OnBusy = "reject"
+    metadata: dict[str, Any] | None = Field(
+        None,
+        description="What the client wants to find with the task. With a task that is there, these "
+        "keys are changed; `null` removes one.",
+    )
+    expires_at: Moment | None = Field(
+        None, description="When a new task expires: from then on it takes no message."
+    )
+
+    @field_validator("metadata")
+    @classmethod
+    def _metadata_is_small(cls, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
+        if metadata is not None and len(canonical_json(metadata)) > MAX_METADATA:
+            raise ValueError(f"is limited to {MAX_METADATA} bytes of JSON")
+        return metadata
 
     @model_validator(mode="after")
     def _items_are_usable(self) -> Self:
@@ -228,11 +252,34 @@ class StateResponse(RequestIds):
     content: Content | None = None
 
 
+class TraceStep(Outgoing):
+    """One step of a request: what the model thought, a call and its result, a decision, the end.
+
+    `content` is the text of a thought, a result, an answer or a failure; `outcome` is what came of
+    a call, a decision or the request."""
+
+    kind: Literal["thinking", "tool_call", "tool_result", "approval", "decision", "answer", "end"]
+    request_id: str
+    at: Moment
+    call_id: str | None = None
+    tool_name: str | None = None
+    arguments: dict[str, Any] | None = None
+    content: str | None = None
+    outcome: str | None = None
+
+
 class Request(StateResponse):
     """One invocation of a task, at any time."""
 
     created_at: Moment
     completed_at: Moment | None = None
+    trace: list[TraceStep] = Field(default_factory=list)
+
+
+class Task(AgentTask):
+    """A task with the steps of all its requests."""
+
+    trace: list[TraceStep] = Field(default_factory=list)
 
 
 class TaskSummary(Outgoing):

@@ -6,6 +6,7 @@ read bytes once. The others are ordinary, typed endpoints.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -33,7 +34,6 @@ from sk_agents.http.sse import EventStream, Frames, LiveWriter
 from sk_agents.tealagents import handle
 from sk_agents.tealagents.models import (
     UUID_PATTERN,
-    AgentTask,
     HitlResponse,
     RejectedToolResponse,
     RequestFailure,
@@ -42,6 +42,7 @@ from sk_agents.tealagents.models import (
     Session,
     StateIds,
     StateResponse,
+    Task,
     TealAgentsPartialResponse,
     TealAgentsResponse,
     UserMessage,
@@ -237,6 +238,7 @@ class Endpoints(_Endpoint):
         request_id: Uuid,
         task_id: TaskQuery = None,
     ) -> Response:
+        """Stop a request. What was said so far is kept, and calls that wait are withdrawn."""
         handler = self._handler(request.scope)
         accepted, progress = await handler.cancel(caller, request_id, task_id)
         return _reply(request.scope, handler, accepted.ids, progress)
@@ -248,13 +250,44 @@ class Endpoints(_Endpoint):
         request_id: Uuid,
         task_id: TaskQuery = None,
     ) -> Response:
+        """A request as it stands: running, waiting for a person, or ended with its answer."""
         handler, root = self._handler(request.scope), _root(request.scope)
         return _json(await handler.request(caller, request_id, task_id, root))
 
-    async def task(self, request: Request, caller: RequestCaller, task_id: Uuid) -> AgentTask:
+    async def request_stream(
+        self,
+        request: Request,
+        caller: RequestCaller,
+        request_id: Uuid,
+        task_id: TaskQuery = None,
+    ) -> Response:
+        """Read a request that is under way, or was, from its beginning: for a client that lost its
+        stream."""
+        handler = self._handler(request.scope)
+        accepted = await handler.attach(caller, request_id, task_id)
+        return self._attached(request, handler, caller, accepted)
+
+    async def task_stream(self, request: Request, caller: RequestCaller, task_id: Uuid) -> Response:
+        """The same for the request that a task works on, or its last one."""
+        handler = self._handler(request.scope)
+        return self._attached(request, handler, caller, await handler.attach_task(caller, task_id))
+
+    def _attached(
+        self,
+        request: Request,
+        handler: TealAgentsV1Alpha1Handler,
+        caller: RequestCaller,
+        accepted: AcceptedRequest,
+    ) -> Response:
+        stream = self._stream(request.scope, handler, accepted)
+        return HeldStream(limits_of(request).slots, caller.user_id, stream)
+
+    async def task(self, request: Request, caller: RequestCaller, task_id: Uuid) -> Task:
+        """A task with everything that was said in it."""
         return await self._handler(request.scope).task(caller, task_id)
 
     async def delete_task(self, request: Request, caller: RequestCaller, task_id: Uuid) -> None:
+        """Stop what runs in the task and remove it with all that was said."""
         await self._handler(request.scope).delete(caller, task_id)
         limits_of(request).quotas[SURFACE].release_chat(caller.user_id)
 
@@ -267,11 +300,15 @@ class Endpoints(_Endpoint):
             Optional, Query(description="Where to go on: `next` of the last reply.")
         ] = None,
     ) -> Session:
+        """The tasks of a session, the most recently changed first."""
         return await self._handler(request.scope).session(caller, session_id, cursor)
 
 
-def teal_operations(served: ServedTealAgent, health: Health) -> list[Operation]:
-    """Everything one agent is served by. Resuming has an older, longer path too."""
+def teal_operations(
+    served: ServedTealAgent, health: Health, about: Mapping[str, Any] | None = None
+) -> list[Operation]:
+    """Everything one agent is served by. Resuming has an older, longer path too. `about` is what
+    every description of this server says."""
     config, at = served.config, served.config.path
     do = Endpoints(served)
     # What the agent is for belongs to where it is asked.
@@ -308,7 +345,21 @@ def teal_operations(served: ServedTealAgent, health: Health) -> list[Operation]:
             "A request, at any time",
             {"answer": RequestState, **read},
         ),
+        (
+            "GET",
+            "/requests/{request_id}/sse",
+            do.request_stream,
+            "Read a request again as it appears",
+            {"events": _events, **read},
+        ),
         ("GET", "/tasks/{task_id}", do.task, "A task", read),
+        (
+            "GET",
+            "/tasks/{task_id}/sse",
+            do.task_stream,
+            "Read the present request of a task as it appears",
+            {"events": _events, **read},
+        ),
         (
             "DELETE",
             "/tasks/{task_id}",
@@ -352,30 +403,41 @@ def teal_operations(served: ServedTealAgent, health: Health) -> list[Operation]:
         )
         for method, path, endpoint, summary, more in table
     ]
-    operations += agent_health_operations(at, health, config.name)
+    operations += agent_health_operations(at, health, config.name, config.version)
 
     def document() -> dict[str, Any]:
-        described = openapi_document(
+        return openapi_document(
             [OperationRoute(operation) for operation in operations],
             title=config.name,
             version=config.version,
             description=config.description or None,
+            **(about or {}),
         )
-        described["components"]["securitySchemes"] = {
-            "bearer": {"type": "http", "scheme": "bearer"}
-        }
-        return {**described, "security": [{"bearer": []}]}
 
     return [*operations, *reference_operations(at, document)]
 
 
 def _events() -> Events:
-    ids = {"session_id": "5a7c3c1e-...", "task_id": "9d0e6f1f-...", "request_id": "0a1c2b3d-..."}
+    request = "0a1c2b3d-5f7e-4c1a-9b2d-3e4f5a6b7c8d"
+    ids = {
+        "session_id": "5a7c3c1e-6c7f-4b52-9d0e-6f1f0a1c2b3d",
+        "task_id": "9d0e6f1f-0a1c-4b3d-8c7f-5b52e1a7c3c1",
+        "request_id": request,
+    }
     usage = {"completion_tokens": 4, "prompt_tokens": 12, "total_tokens": 16}
-    call = {"id": "call_1", "name": "Mail-send", "arguments": '{"to": "bob"}', "kind": "tool"}
+    call = {
+        "id": "call_1",
+        "name": "Mail-send",
+        "function_name": "send",
+        "plugin_name": "Mail",
+        "arguments": '{"to": "bob"}',
+        "approval_id": "approval_7b52e1a7",
+        "digest": "sha256:9f86d081",
+        "kind": "tool",
+    }
     urls = {
-        "approval_url": "/Helper/0.1/resume/0a1c2b3d-...?action=approve&pause=3",
-        "rejection_url": "/Helper/0.1/resume/0a1c2b3d-...?action=reject&pause=3",
+        "approval_url": f"/Helper/0.1/resume/{request}?action=approve&pause=3",
+        "rejection_url": f"/Helper/0.1/resume/{request}?action=reject&pause=3",
     }
     return {
         "partial-response": (TealAgentsPartialResponse, {**ids, "output_partial": "It is "}),

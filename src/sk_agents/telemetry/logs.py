@@ -37,6 +37,8 @@ SEVERITIES = (
 )
 # What these libraries log is about sending, and sending it would cause more of it.
 SENDERS = ("opentelemetry", "urllib3", "requests")
+# Facts that are written and not sent: who a person is.
+KEPT_HERE = frozenset(("user_id",))
 # What every entry has; anything else was passed as `extra`.
 PLAIN = frozenset(vars(logging.makeLogRecord({}))).union(
     ("asctime", "color_message", "message", "taskName")
@@ -226,7 +228,7 @@ class SentLogs(logging.Handler):
         return {
             name: cleaned
             for name, value in facts.items()
-            if (cleaned := self._redactor.fact(name, value)) is not None
+            if name not in KEPT_HERE and (cleaned := self._redactor.fact(name, value)) is not None
         }
 
 

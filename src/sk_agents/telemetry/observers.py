@@ -31,6 +31,7 @@ from sk_agents.engine.models import Thread, ToolCall, Usage
 from sk_agents.telemetry import instruments
 from sk_agents.telemetry import spans as at
 from sk_agents.telemetry.logs import logged_with
+from sk_agents.telemetry.run_logs import RunLogs, ids_of
 from sk_agents.telemetry.spans import Spans, current_traceparent, mark_failed
 
 RUNS_DRIVEN = instruments.Instrument("teal.runs.driven", "gauge", "Runs driven here now.")
@@ -44,10 +45,18 @@ NO_STATUS = "none"
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
-class TelemetryObserver:
-    """The engine's `Observer`. `models` names the model of each agent."""
+class TelemetryObserver(RunLogs):
+    """The engine's `Observer`. `models` names the model of each agent, `addresses` the URL at which
+    it is asked."""
 
-    def __init__(self, spans: Spans, meters: instruments.Meters, models: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        spans: Spans,
+        meters: instruments.Meters,
+        models: Mapping[str, str],
+        addresses: Mapping[str, str],
+    ) -> None:
+        self._servers = {agent: at.server_of(url) for agent, url in addresses.items()}
         self._spans = spans
         self._meters = meters
         self._models = models
@@ -59,6 +68,7 @@ class TelemetryObserver:
         return current_traceparent()
 
     def stored(self, thread: Thread, state: ThreadState, events: Sequence[Event]) -> None:
+        super().stored(thread, state, events)
         for event in events:
             run = state.runs.get(event.run_id)
             if run is not None:
@@ -74,7 +84,7 @@ class TelemetryObserver:
         try:
             with (
                 self._spans.belonging_to(run),
-                logged_with(thread_id=thread.thread_id, run_id=run.run_id),
+                logged_with(**ids_of(thread, run)),
             ):
                 yield
         finally:
@@ -84,7 +94,7 @@ class TelemetryObserver:
     @contextmanager
     def model_call(
         self, thread: Thread, run: Run, agent: str, round_number: int
-    ) -> Iterator[Callable[[Usage, str], None]]:
+    ) -> Iterator[Callable[[Usage, str, str | None], None]]:
         provider, model = at.provider_and_model(self._models.get(agent, "unknown/unknown"))
         given: at.Attributes = {
             **at.operation("chat", agent, thread, run.run_id),
@@ -92,16 +102,18 @@ class TelemetryObserver:
             at.SYSTEM: provider,
             at.REQUEST_MODEL: model,
             at.ROUND: round_number,
+            **self._servers.get(agent, {}),
         }
         started, code = perf_counter(), ""
         try:
             with self._spans.current(f"chat {model}", SpanKind.CLIENT, given) as span:
 
-                def replied(usage: Usage, finish_reason: str) -> None:
+                def replied(usage: Usage, finish_reason: str, answered: str | None) -> None:
                     used = {"input": usage.prompt_tokens, "output": usage.completion_tokens}
                     span.set_attribute(at.INPUT_TOKENS, used["input"])
                     span.set_attribute(at.OUTPUT_TOKENS, used["output"])
                     span.set_attribute(at.FINISH_REASONS, (finish_reason,))
+                    span.set_attribute(at.RESPONSE_MODEL, answered or model)
                     for kind, count in used.items():
                         labels = (kind, provider, model)
                         self._meters.record(instruments.MODEL_TOKENS, count, *labels)

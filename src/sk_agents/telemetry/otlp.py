@@ -12,9 +12,6 @@ from time import monotonic
 from typing import Any
 from uuid import uuid4
 
-from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
@@ -27,11 +24,13 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import SpanContext, Tracer
 
 from sk_agents import __version__
+from sk_agents.telemetry.exporters import Exporters
 from sk_agents.telemetry.instruments import INSTRUMENTS, Instrument, Read
 
 NAME = "sk_agents"
 SERVICE = "teal-agents"
-EXPORT_SECONDS = 5.0
+# The version of OpenTelemetry's conventions that our names are of.
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 # A collector that does not answer must not keep a server from stopping.
 CLOSING_SECONDS = 8.0
 
@@ -104,12 +103,9 @@ class SentMeters:
 
 
 class Sending:
-    """Everything that goes to one collector. Its threads start here; `close` ends them.
+    """Everything that goes to one collector. Its threads start here; `close` ends them."""
 
-    Without an `endpoint` OpenTelemetry's own variables say where it is.
-    """
-
-    def __init__(self, endpoint: str | None, *, metrics: bool, logs: bool) -> None:
+    def __init__(self, exporters: Exporters) -> None:
         ids = RunSpanIds()
         self.set_ids = ids.set_next
         resource = Resource.create(
@@ -120,21 +116,18 @@ class Sending:
             }
         )
         self._traces = TracerProvider(resource=resource, id_generator=ids, shutdown_on_exit=False)
-        exporter = OTLPSpanExporter(_signal(endpoint, "traces"), timeout=EXPORT_SECONDS)
-        self._traces.add_span_processor(BatchSpanProcessor(exporter))
-        self.tracer: Tracer = self._traces.get_tracer(NAME, __version__)
+        self._traces.add_span_processor(BatchSpanProcessor(exporters.traces))
+        self.tracer: Tracer = self._traces.get_tracer(NAME, __version__, schema_url=SCHEMA_URL)
         self._metrics: MeterProvider | None = None
         self.meter: Meter | None = None
-        if metrics:
-            sender = OTLPMetricExporter(_signal(endpoint, "metrics"), timeout=EXPORT_SECONDS)
-            readers = [PeriodicExportingMetricReader(sender)]
+        if exporters.metrics is not None:
+            readers = [PeriodicExportingMetricReader(exporters.metrics)]
             self._metrics = MeterProvider(readers, resource, shutdown_on_exit=False)
-            self.meter = self._metrics.get_meter(NAME, __version__)
+            self.meter = self._metrics.get_meter(NAME, __version__, SCHEMA_URL)
         self.logs: LoggerProvider | None = None
-        if logs:
+        if exporters.logs is not None:
             self.logs = LoggerProvider(resource, shutdown_on_exit=False)
-            log_sender = OTLPLogExporter(_signal(endpoint, "logs"), timeout=EXPORT_SECONDS)
-            self.logs.add_log_record_processor(BatchLogRecordProcessor(log_sender))
+            self.logs.add_log_record_processor(BatchLogRecordProcessor(exporters.logs))
 
     def flush(self) -> None:
         """Send what waits. Blocks until it is sent or given up."""
@@ -156,7 +149,3 @@ class Sending:
             thread.start()
         for thread in threads:
             thread.join(max(0.0, deadline - monotonic()))
-
-
-def _signal(endpoint: str | None, signal: str) -> str | None:
-    return f"{endpoint.rstrip('/')}/v1/{signal}" if endpoint is not None else None

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from hashlib import sha256
+from urllib.parse import urlsplit
 
 from opentelemetry import trace
 from opentelemetry.context import Context, attach, detach
@@ -25,6 +26,9 @@ PROVIDER = "gen_ai.provider.name"
 # The name PROVIDER had before; some back-ends know only this one.
 SYSTEM = "gen_ai.system"
 REQUEST_MODEL = "gen_ai.request.model"
+RESPONSE_MODEL = "gen_ai.response.model"
+SERVER_ADDRESS = "server.address"
+SERVER_PORT = "server.port"
 FINISH_REASONS = "gen_ai.response.finish_reasons"
 INPUT_TOKENS = "gen_ai.usage.input_tokens"
 OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
@@ -69,9 +73,19 @@ def operation(name: str, agent: str, thread: Thread, run_id: str) -> Attributes:
     return {
         OPERATION: name,
         AGENT_NAME: agent,
-        CONVERSATION_ID: thread.thread_id,
+        CONVERSATION_ID: thread.wire_id or thread.thread_id,
         **run_ids(thread, run_id),
     }
+
+
+def server_of(url: str | None) -> Attributes:
+    """Where a model is asked, as the conventions name it."""
+    parts = urlsplit(url or "")
+    if parts.hostname is None:
+        return {}
+    port = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+    found: Attributes = {SERVER_ADDRESS: parts.hostname}
+    return found if port is None else {**found, SERVER_PORT: port}
 
 
 def provider_and_model(name: str) -> tuple[str, str]:

@@ -24,29 +24,37 @@ if TYPE_CHECKING:
     from sk_agents.telemetry.otlp import Sending
     from sk_agents.telemetry.page_meters import PageMeters
 
-NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+# By protocol: the packages it needs, and the extra that brings them.
+NEEDED: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "http": (("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"), "otel"),
+    "grpc": (("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.grpc"), "otel-grpc"),
+}
 
 
-def build_telemetry(settings: Settings, models: Mapping[str, str]) -> Telemetry | None:
-    """What is to be opened; `None` if no setting asks for any of it.
+def build_telemetry(
+    settings: Settings, models: Mapping[str, str], addresses: Mapping[str, str] | None = None
+) -> Telemetry | None:
+    """What is to be opened; `None` if no setting asks for any of it. `models` and `addresses` are
+    those of each agent.
 
     Raises:
         ConfigurationError: traces are to be sent and the packages for it are not installed.
     """
     if settings.telemetry_enabled:
-        refuse_missing_packages()
+        refuse_missing_packages(settings.otel_protocol)
     asked = (settings.telemetry_enabled, settings.metrics_enabled, settings.log_format == "json")
-    return Telemetry(settings, models) if any(asked) else None
+    return Telemetry(settings, models, addresses or {}) if any(asked) else None
 
 
-def refuse_missing_packages() -> None:
-    for package in NEEDED:
+def refuse_missing_packages(protocol: str) -> None:
+    packages, extra = NEEDED[protocol]
+    for package in packages:
         # It raises if the package around this one is not there.
         with suppress(ModuleNotFoundError):
             if find_spec(package) is not None:
                 continue
         raise ConfigurationError(
-            f"TA_TELEMETRY_ENABLED: {package} is not installed: pip install 'teal-agents[otel]'"
+            f"TA_TELEMETRY_ENABLED: {package} is not installed: pip install 'teal-agents[{extra}]'"
         )
 
 
@@ -57,7 +65,9 @@ class Telemetry:
     and after it is left is not sent.
     """
 
-    def __init__(self, settings: Settings, models: Mapping[str, str]) -> None:
+    def __init__(
+        self, settings: Settings, models: Mapping[str, str], addresses: Mapping[str, str]
+    ) -> None:
         self._settings = settings
         self._meters = AllMeters()
         self._spans = Spans()
@@ -70,7 +80,7 @@ class Telemetry:
 
             self._page = PageMeters()
             self._meters.add(self._page)
-        self.observer = TelemetryObserver(self._spans, self._meters, models)
+        self.observer = TelemetryObserver(self._spans, self._meters, models, addresses)
         self.requests = RequestObserver(self._spans, self._meters)
         self._meters.watch(dropped_lines)
 
@@ -116,10 +126,12 @@ class Telemetry:
 
     def _send(self, settings: Settings) -> None:
         # It comes with an extra.
+        from sk_agents.telemetry.exporters import grpc_exporters, http_exporters  # noqa: PLC0415
         from sk_agents.telemetry.otlp import Sending, SentMeters  # noqa: PLC0415
 
-        metrics = settings.metrics_enabled is not False
-        sending = Sending(settings.otel_endpoint, metrics=metrics, logs=settings.logging_enabled)
+        exporters = grpc_exporters if settings.otel_protocol == "grpc" else http_exporters
+        metrics, logs = settings.metrics_enabled is not False, settings.logging_enabled
+        sending = Sending(exporters(settings.otel_endpoint, metrics=metrics, logs=logs))
         self._sending = sending
         self._spans.send_by(sending.tracer, sending.set_ids)
         if sending.meter is not None:

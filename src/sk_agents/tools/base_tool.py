@@ -71,6 +71,7 @@ def tool_spec(
     effect: Effect = Effect.AT_MOST_ONCE,
     timeout: float = DEFAULT_TIMEOUT,
     requires_authorization: bool = False,
+    title: str = "",
 ) -> ToolSpec:
     """The spec with the digest of everything that a model or a reviewer reads about the tool.
 
@@ -95,6 +96,7 @@ def tool_spec(
         definition_digest=definition,
         timeout=timeout,
         requires_authorization=requires_authorization,
+        title=title,
     )
 
 

@@ -18,6 +18,7 @@ from sk_agents.exceptions import ConfigurationError
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_TIMEOUT = 60.0
+MAX_TITLE = 80
 _OFFERED = "__kernel_function__"
 _NAME = "__kernel_function_name__"
 _DESCRIPTION = "__kernel_function_description__"
@@ -26,11 +27,13 @@ _DECLARATION = "__tool_declaration__"
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """`requires_approval` is `None` where the author leaves it to policy."""
+    """`requires_approval` is `None` where the author leaves it to policy; `title` is what people
+    read instead of the tool's name."""
 
     effect: Effect = Effect.AT_MOST_ONCE
     requires_approval: bool | None = None
     timeout: float = DEFAULT_TIMEOUT
+    title: str = ""
 
 
 @overload
@@ -58,8 +61,11 @@ def tool(
     effect: str | Effect = Effect.AT_MOST_ONCE,
     requires_approval: bool | None = None,
     timeout: float = DEFAULT_TIMEOUT,
+    title: str = "",
 ) -> Callable[[F], F]:
     """Say beside `kernel_function` what a second execution would do, and whether to ask first.
+
+    `title` is what people read instead of the tool's name.
 
     Raises:
         ConfigurationError: a value that means nothing.
@@ -70,7 +76,9 @@ def tool(
         raise ConfigurationError("requires_approval must be True, False or None")
     if isinstance(timeout, bool) or not (math.isfinite(timeout) and timeout > 0):
         raise ConfigurationError("timeout must be a positive number of seconds")
-    declaration = Declaration(Effect(effect), requires_approval, float(timeout))
+    if not isinstance(title, str) or len(title) > MAX_TITLE:
+        raise ConfigurationError(f"title must be a text of at most {MAX_TITLE} characters")
+    declaration = Declaration(Effect(effect), requires_approval, float(timeout), title.strip())
 
     def mark(function: F) -> F:
         setattr(function, _DECLARATION, declaration)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 MOST_PROBLEMS = 10
 MOST_TEXT = 200
 _REQUIRED: Any = object()
+# As JSON writes one, and no longer than an honest one is.
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,3})?")
 
 
 class _SchemaWriter(GenerateJsonSchema):
@@ -56,8 +59,20 @@ class _Parameter:
     """As JSON."""
 
     def value(self, given: Any) -> Any:
-        """What the function gets. Strict, so that nothing is guessed, and by JSON's rules."""
-        text = json.dumps(given, allow_nan=False)
+        """What the function gets. Strict, so that nothing is guessed, and by JSON's rules; only a
+        number that was written as a text is taken for what it says, where no text fits."""
+        try:
+            return self._strict(json.dumps(given, allow_nan=False))
+        except ValidationError:
+            if not isinstance(given, str) or not _NUMBER.fullmatch(given):
+                raise
+            try:
+                return self._strict(given)
+            except ValidationError:
+                pass
+            raise
+
+    def _strict(self, text: str) -> Any:
         return self.adapter.validate_json(text, strict=True, by_alias=True, by_name=True)
 
     def shown(self, value: Any) -> Any:

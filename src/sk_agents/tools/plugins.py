@@ -62,6 +62,7 @@ class PluginMethodTool(Tool):
             effect=declaration.effect,
             timeout=declaration.timeout,
             requires_authorization=plugin.requires_authorization,
+            title=declaration.title,
         )
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:

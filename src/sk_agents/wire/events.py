@@ -72,6 +72,8 @@ class InteractionStatus(StrEnum):
 
 Decider = Literal["human", "policy", "timeout", "cancel", "failure"]
 ApprovalKind = Literal["tool", "outcome_unknown", "question", "auth"]
+# Where a chat is listed.
+Place = Literal["list", "archive", "bin"]
 Choice = Literal["done", "retry", "give_up"]
 
 
@@ -189,17 +191,22 @@ class _Unaddressed(StreamEvent):
 
 
 class ThinkingEvent(_Unaddressed):
+    """What the model reasoned; with `spoken`, what it said to the user before it called tools."""
+
     type: Literal[EventType.THINKING] = EventType.THINKING
     content: str
+    spoken: Annotated[bool, SOMETIMES, Field(exclude_if=lambda spoken: not spoken)] = False
 
 
 class ToolCallEvent(_Unaddressed):
-    """A tool is called; `tool_input` is JSON."""
+    """A tool is called; `tool_input` is JSON. `grant_id` names the standing approval that allowed
+    it, if one did."""
 
     type: Literal[EventType.TOOL_CALL] = EventType.TOOL_CALL
     id: str
     tool_name: str
     tool_input: str
+    grant_id: Annotated[str | None, SOMETIMES, Field(exclude_if=lambda grant: grant is None)] = None
 
 
 class AttachmentView(WireModel):

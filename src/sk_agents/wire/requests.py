@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, model_validator
 
-from sk_agents.wire.events import Choice
+from sk_agents.wire.events import Choice, Place
 from sk_agents.wire.images import checked_image
 
 MAX_TEXT_BYTES = 256 * 1024
@@ -108,7 +108,24 @@ class NewChat(RequestBody):
 
 
 class ChatChange(RequestBody):
-    title: Title
+    """What is not named stays as it is. `place` moves the chat: into the bin it is not gone yet,
+    but what runs in it is stopped."""
+
+    title: Title | None = None
+    pinned: StrictBool | None = None
+    place: Place | None = None
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Self:
+        if self.title is None and self.pinned is None and self.place is None:
+            raise ValueError("must name title, pinned or place")
+        return self
+
+
+class NewShare(RequestBody):
+    """Without an interaction, up to the last one that is shown."""
+
+    interaction_id: Annotated[str, Field(min_length=1, max_length=128)] | None = None
 
 
 class BranchChoice(RequestBody):

@@ -13,6 +13,7 @@ from sk_agents.wire.events import (
     CostView,
     Decider,
     InteractionStatus,
+    Place,
     Sometimes,
     UsageView,
     WireModel,
@@ -55,15 +56,16 @@ class SharedTurn(WireModel):
 
 class ApprovalView(AskedCall):
     """An approval, in whichever chat it was asked. `requested_by` is what the person is called
-    whose message led to the call; `chat_id` is empty for everyone else. Of an approval with a
-    `review`, `may_decide` says whether the caller is one of those who decide now, `my_vote` what
-    they said; `conversation` is there if the rule shares it."""
+    whose message led to the call; `chat_id` and `chat_title` are empty for everyone else. Of an
+    approval with a `review`, `may_decide` says whether the caller is one of those who decide now,
+    `my_vote` what they said; `conversation` is there if the rule shares it."""
 
     chat_id: str
     agent: str = ""
     state: str = "pending"
     requested_at: str = ""
     requested_by: str = ""
+    chat_title: str = ""
     may_decide: Sometimes[bool] = None
     my_vote: Sometimes[bool] = None
     conversation: Sometimes[tuple[SharedTurn, ...]] = None
@@ -138,6 +140,8 @@ class ChatSummary(WireModel):
     status: str = ""
     created_at: str = ""
     updated_at: str = ""
+    pinned: bool = False
+    place: Place = "list"
 
 
 class ChatView(WireModel):
@@ -150,6 +154,8 @@ class ChatView(WireModel):
     agent: str = ""
     status: str = ""
     updated_at: str = ""
+    pinned: bool = False
+    place: Place = "list"
     last_seq: int = 0
     last_event_id: str = ""
     """A cursor for the chat's stream: everything after what is here."""
@@ -161,6 +167,46 @@ class ChatView(WireModel):
 class ChatPage(WireModel):
     chats: list[ChatSummary]
     next: str | None
+
+
+class ShareView(WireModel):
+    """A read-only link to a chat: `path` at this server. It shows the branch up to this
+    interaction."""
+
+    share_id: str
+    path: str
+    interaction_id: str
+    created_at: str
+
+
+class ShareList(WireModel):
+    shares: list[ShareView]
+
+
+class SharedChat(WireModel):
+    """A chat as a link shows it to other people."""
+
+    title: str
+    agent: str
+    shared_by: str | None
+    shared_at: str
+    interactions: tuple[InteractionView, ...]
+
+
+class PassageView(WireModel):
+    """Where something was said: in the message or the answer of an interaction. `visible` is false
+    for one that was edited away."""
+
+    interaction_id: str
+    speaker: Literal["user", "agent"]
+    before: str
+    match: str
+    after: str
+    visible: bool
+
+
+class PassageList(WireModel):
+    passages: list[PassageView]
 
 
 class ApprovalPage(WireModel):
@@ -177,6 +223,7 @@ class GrantView(WireModel):
     scope: Literal["run", "thread"]
     granted_at: str = ""
     granted_by: str | None = None
+    chat_title: str = ""
 
 
 class GrantPage(WireModel):
@@ -204,18 +251,34 @@ class BranchList(WireModel):
 
 
 class ToolView(WireModel):
+    """`title` is for people: its author's, or made of the name."""
+
     name: str
+    title: str = ""
     description: str
     effect: str
     parameters: dict[str, Any]
 
 
+class SkillView(WireModel):
+    """Something an agent can do, and messages that make it do so."""
+
+    name: str
+    description: str = ""
+    examples: list[str] = []
+
+
 class AgentView(WireModel):
+    """`examples` are those of all `skills`. `icon` is a character or two, `colour` is `#rrggbb`."""
+
     name: str
     description: str | None = None
     model: str = ""
     examples: list[str] = []
+    skills: list[SkillView] = []
     tools: list[ToolView] = []
+    icon: str | None = None
+    colour: str | None = None
 
 
 class AgentList(WireModel):

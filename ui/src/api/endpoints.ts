@@ -5,6 +5,7 @@ import type {
   ApprovalDecision,
   ApprovalPage,
   ApprovalView,
+  AuditReport,
   BranchChoice,
   BranchList,
   Cancelling,
@@ -17,10 +18,15 @@ import type {
   InteractionView,
   MeView,
   NamedDecision,
+  PassageList,
   Processed,
   Regenerate,
+  ShareList,
+  ShareView,
+  SharedChat,
   SignInView,
   StartInteraction,
+  UsageReport,
 } from "./schema";
 
 export interface Readiness {
@@ -47,14 +53,38 @@ const interaction = (chat: string, id: string, ...rest: string[]): string =>
 export const agents = () => ask<AgentList>("/agents");
 export const signIn = () => ask<SignInView>("/sign-in");
 export const me = () => ask<MeView>("/me");
+export function audit(since: string, user: string, agent: string) {
+  const asked = new URLSearchParams({ since, limit: "500" });
+  if (user) asked.set("user", user);
+  if (agent) asked.set("agent", agent);
+  return ask<AuditReport>(`/audit?${asked}`);
+}
+
 export const ready = () => ask<Readiness>("/health/ready");
 
-export function chats(query: string, cursor: string | null, signal?: AbortSignal) {
-  const asked = new URLSearchParams({ limit: "50" });
+/** Where a chat is listed. */
+export type Place = ChatSummary["place"];
+
+export interface ChatQuery {
+  query?: string;
+  place: Place;
+  pinned?: boolean;
+  cursor?: string;
+}
+
+export function chats({ query, place, pinned, cursor }: ChatQuery, signal?: AbortSignal) {
+  const asked = new URLSearchParams({ limit: "50", place });
   if (query) asked.set("q", query);
+  if (pinned !== undefined) asked.set("pinned", String(pinned));
   if (cursor) asked.set("cursor", cursor);
   return ask<ChatPage>(`/chats?${asked}`, signal ? { signal } : {});
 }
+
+export const passages = (chat: string, query: string, limit: number, signal: AbortSignal) =>
+  ask<PassageList>(
+    `${place("chats", chat, "passages")}?${new URLSearchParams({ q: query, limit: String(limit) })}`,
+    { signal },
+  );
 
 export function chat(id: string, before?: string) {
   const asked = new URLSearchParams({ include: "superseded", state: "false" });
@@ -62,11 +92,8 @@ export function chat(id: string, before?: string) {
   return ask<ChatView>(`${place("chats", id)}?${asked}`);
 }
 
-export const rename = (id: string, title: string) =>
-  ask<ChatSummary>(place("chats", id), {
-    method: "PATCH",
-    body: { title } satisfies ChatChange,
-  });
+export const changeChat = (id: string, body: ChatChange) =>
+  ask<ChatSummary>(place("chats", id), { method: "PATCH", body });
 
 export const remove = (id: string) => send(place("chats", id), { method: "DELETE" });
 
@@ -132,6 +159,16 @@ export const vote = (id: string, body: ApprovalDecision, key: string) =>
 
 export const withdrawVote = (id: string) =>
   send(place("approvals", id, "vote"), { method: "DELETE" });
+
+export const usage = () => ask<UsageReport>("/usage");
+
+export const shares = (chat: string) => ask<ShareList>(place("chats", chat, "shares"));
+export const share = (chat: string) =>
+  ask<ShareView>(place("chats", chat, "shares"), { method: "POST", body: {} });
+export const revokeShare = (id: string) => send(place("shared", id), { method: "DELETE" });
+export const sharedChat = (id: string) => ask<SharedChat>(place("shared", id));
+export const copyShared = (id: string) =>
+  ask<ChatSummary>(place("shared", id, "copy"), { method: "POST" });
 
 export const grants = () => ask<GrantPage>("/grants?limit=100");
 export const revoke = (id: string) => send(place("grants", id), { method: "DELETE" });

@@ -16,6 +16,7 @@ function section(run: Run): string {
   for (const step of run.steps) {
     if (step.kind === "thought") parts.push(quoted(`*Thinking:* ${step.text}`));
     else if (step.kind === "call") parts.push(call(step));
+    else if (step.kind === "remark") parts.push(step.text);
     else parts.push(step.text + (step.isCut ? `\n\n*${step.cutNote ?? STOPPED}*` : ""));
   }
   if (run.error) parts.push(`**Failed:** ${run.error.message} (\`${run.error.code}\`)`);

@@ -4,6 +4,7 @@ import type { ReviewView } from "../api/schema";
 import {
   newCall,
   NO_TEXT,
+  thoughtOf,
   type ApprovalRequest,
   wholeAnswer,
   type CallStep,
@@ -32,7 +33,7 @@ export function folded(run: Run, frame: RunFrame): Run {
     case "thinking":
       return {
         ...withMoment(run, moment("model", frame)),
-        steps: [...run.steps, { kind: "thought", text: frame.content }],
+        steps: [...run.steps, thoughtOf(frame)],
         preview: null,
       };
     case "answer":
@@ -54,6 +55,7 @@ export function folded(run: Run, frame: RunFrame): Run {
           phase: "running",
           preview: NO_TEXT,
           approval: null,
+          isGranted: Boolean(frame.grant_id),
         }),
         () => newCall(frame.id, frame.tool_name, frame.tool_input),
       );

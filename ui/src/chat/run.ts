@@ -9,6 +9,7 @@ import type {
   InteractionStatus,
   InteractionView,
   ItemView,
+  ThinkingEvent,
   UsageView,
 } from "../api/schema";
 
@@ -59,6 +60,14 @@ export interface CallStep {
   attachments: AttachmentView[];
   approval: ApprovalRequest | null;
   verdict: Verdict | null;
+  /** A standing approval has allowed it. */
+  isGranted: boolean;
+}
+
+/** What the model said to the user before it called tools. */
+export interface RemarkStep {
+  kind: "remark";
+  text: string;
 }
 
 export interface AnswerStep {
@@ -82,7 +91,13 @@ export function wholeAnswer(event: Pick<AnswerEvent, "content" | "finish_reason"
   return reason ? { ...step, isCut: true, cutNote: CUT_NOTES[reason] } : { ...step, isCut: false };
 }
 
-export type Step = ThoughtStep | CallStep | AnswerStep;
+export function thoughtOf(
+  event: Pick<ThinkingEvent, "content" | "spoken">,
+): ThoughtStep | RemarkStep {
+  return { kind: event.spoken ? "remark" : "thought", text: event.content };
+}
+
+export type Step = ThoughtStep | RemarkStep | CallStep | AnswerStep;
 
 /** The text of a model that is not finished yet. */
 export interface Preview {
@@ -184,7 +199,7 @@ export const waitingCalls = (run: Run): CallStep[] => run.steps.filter(isWaiting
 export const answerOf = (run: Run): string =>
   run.steps.findLast((step) => step.kind === "answer")?.text ?? "";
 
-export function newCall(id: string, tool: string, input: string): CallStep {
+export function newCall(id: string, tool: string, input: string, isGranted = false): CallStep {
   return {
     kind: "call",
     id,
@@ -196,6 +211,7 @@ export function newCall(id: string, tool: string, input: string): CallStep {
     attachments: [],
     approval: null,
     verdict: null,
+    isGranted,
   };
 }
 
@@ -203,7 +219,7 @@ function stepsOf(view: InteractionView): Step[] {
   const steps: Step[] = [];
   for (const event of view.agent_events) {
     if (event.type === "TOOL_CALL") {
-      steps.push(newCall(event.id, event.tool_name, event.tool_input));
+      steps.push(newCall(event.id, event.tool_name, event.tool_input, Boolean(event.grant_id)));
     } else if (event.type === "TOOL_RESULT") {
       const at = steps.findIndex((step) => step.kind === "call" && step.id === event.id);
       const call = steps[at];
@@ -216,7 +232,7 @@ function stepsOf(view: InteractionView): Step[] {
         };
       }
     } else if (event.type === "THINKING") {
-      steps.push({ kind: "thought", text: event.content });
+      steps.push(thoughtOf(event));
     } else if (event.type === "ANSWER") {
       steps.push(wholeAnswer(event));
     }

@@ -60,7 +60,7 @@ export class MessageSender {
   }
 
   /** Replace an earlier message with another text; without a text, answer the same one again. */
-  replaceMessage(run: Run, text: string | null): Promise<boolean> {
+  replaceMessage(run: Run, text: string | null, agent = run.agent): Promise<boolean> {
     const { session } = this;
     const key = randomId();
     const interrupting = {
@@ -75,17 +75,22 @@ export class MessageSender {
           : server.edit(
               session.id,
               run.id,
-              { new_user_message: text, items: run.items, ...interrupting },
+              {
+                new_user_message: text,
+                items: run.items,
+                ...(agent === run.agent ? {} : { agent }),
+                ...interrupting,
+              },
               key,
               signal,
             ),
       () => ({
         message: text ?? run.message,
         items: run.items,
-        agent: run.agent,
+        agent,
         parent: run.parent,
       }),
-      run.agent,
+      agent,
     );
   }
 

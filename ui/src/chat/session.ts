@@ -2,6 +2,7 @@
 import { batch, computed, signal, type Signal } from "@preact/signals";
 
 import * as server from "../api/endpoints";
+import type { Place } from "../api/endpoints";
 import { follow, type LinkState } from "../api/follow";
 import type { Frame } from "../api/frames";
 import { ServerProblem, Unreachable, errorText } from "../api/request";
@@ -22,6 +23,8 @@ export class ChatSession implements Runs {
   readonly title = signal("");
   readonly agent = signal("");
   readonly problem = signal("");
+  readonly place = signal<Place>("list");
+  readonly isPinned = signal(false);
   readonly head = signal<string | null>(null);
   /** The cursor of the interactions that are older than all of these. */
   readonly older = signal<string | null>(null);
@@ -186,6 +189,8 @@ export class ChatSession implements Runs {
       this.add(view, "");
       this.title.value = view.title;
       this.agent.value = view.agent;
+      this.place.value = view.place;
+      this.isPinned.value = view.pinned;
       const shown = view.interactions.filter((entry) => !entry.superseded);
       this.head.value = shown.findLast((entry) => !this.get(entry.id)?.queued)?.id ?? null;
       this.known = view.last_seq;

@@ -9,7 +9,6 @@ import { notify } from "./notifications";
 export const waiting = signal<ApprovalView[]>([]);
 /** Those that wait for this user; the others wait for other people. */
 export const count = computed(() => waiting.value.filter(isForMe).length);
-export const isOpen = signal(false);
 
 const VISIBLE_MS = 5_000;
 const HIDDEN_MS = 15_000;

@@ -22,8 +22,7 @@ export function notify(approval: ApprovalView): void {
   });
   note.addEventListener("click", () => {
     window.focus();
-    // Of another user's chat only the call is there to be seen: in the inbox.
-    if (approval.chat_id) location.hash = `#/${approval.chat_id}`;
+    location.hash = `#/approval/${approval.approval_id}`;
     note.close();
   });
 }

@@ -1,9 +1,8 @@
 /** Keyboard shortcuts. */
 import { cancel } from "../api/endpoints";
 import { errorText } from "../api/request";
-import * as inbox from "../inbox/inbox";
 import { switchBranch } from "../view/branches";
-import { isHelpOpen, shownTimeline } from "./dialogs";
+import { isHelpOpen, isInboxOpen, shownTimeline } from "./dialogs";
 import { notice } from "./notice";
 import { newChat, openChat } from "./openchat";
 
@@ -15,9 +14,9 @@ interface Shortcut {
 
 export const SHORTCUTS: Shortcut[] = [
   { keys: "Enter", what: "Send the message (Shift+Enter: a new line)" },
-  { keys: "/", what: "Write a message", run: () => focus("#composer") },
+  { keys: "/", what: "Write a message", run: () => focusOn("#composer") },
   { keys: "n", what: "New chat", run: newChat },
-  { keys: "f", what: "Find a chat", run: () => focus("#search") },
+  { keys: "f", what: "Find a chat", run: () => focusOn("#search") },
   { keys: "j", what: "Next message", run: () => step(1) },
   { keys: "k", what: "Previous message", run: () => step(-1) },
   { keys: "e", what: "Edit this message", run: () => press(".edit-message") },
@@ -29,8 +28,8 @@ export const SHORTCUTS: Shortcut[] = [
   { keys: "[", what: "Previous version of this message", run: () => branch(-1) },
   { keys: "]", what: "Next version of this message", run: () => branch(1) },
   { keys: "t", what: "Timeline of this run", run: timeline },
-  { keys: "a", what: "Go to the call that waits for approval", run: () => focus(".approval") },
-  { keys: "i", what: "Inbox of approvals", run: () => (inbox.isOpen.value = true) },
+  { keys: "a", what: "Go to the call that waits for approval", run: () => focusOn(".approval") },
+  { keys: "i", what: "Inbox of approvals", run: () => (isInboxOpen.value = true) },
   { keys: "s", what: "Stop the agent", run: () => void stopRun() },
   { keys: "?", what: "This list", run: () => (isHelpOpen.value = true) },
   { keys: "Esc", what: "Close a dialog, leave a field" },
@@ -64,7 +63,7 @@ export function listenToKeys(): void {
   });
 }
 
-function focus(selector: string): void {
+export function focusOn(selector: string): void {
   const element = document.querySelector<HTMLElement>(selector);
   element?.focus();
   element?.scrollIntoView({ block: "nearest" });

@@ -7,6 +7,7 @@ import type { AgentView } from "../api/schema";
 import { ChatSession } from "../chat/session";
 import * as chatList from "../chat/chatlist";
 import { MessageSender } from "../chat/sender";
+import * as inbox from "../inbox/inbox";
 
 export interface OpenChat {
   session: ChatSession;
@@ -16,7 +17,10 @@ export interface OpenChat {
 const IDLE_MS = 60_000;
 const RETRY_MS = 2_000;
 const NEW = "teal.new";
-const CHAT = /^#\/([A-Za-z0-9_-]{1,64})$/;
+const CHAT = /^#\/([A-Za-z0-9_-]{1,64})(?:\/([A-Za-z0-9_-]{1,80}))?$/;
+
+const SHARED = /^#\/shared\/([0-9a-f]{64})$/;
+const APPROVAL = /^#\/approval\/(approval_[A-Za-z0-9-]{1,64})$/;
 
 export const openChat = signal<OpenChat>(opened(""));
 export const agents = signal<AgentView[]>([]);
@@ -25,14 +29,26 @@ export const health = signal<server.Readiness | null>(null);
 /** The agent of the next new chat. */
 export const chosenAgent = signal("");
 export const isMenuOpen = signal(false);
+/** The link to a shared chat that the address is. */
+export const linkedShare = signal<string | null>(null);
+/** The approval that the address names. */
+export const linkedApproval = signal<string | null>(null);
+/** The interaction to which the conversation has to scroll. */
+export const sought = signal<string | null>(null);
 
-export const addressOf = (chat: string): string => `#/${chat}`;
+/** With an interaction, the page goes to it. */
+export const addressOf = (chat: string, interaction?: string): string =>
+  `#/${chat}${interaction ? `/${interaction}` : ""}`;
 
 export function toolOf(agent: string, tool: string) {
   return agents.value
     .find((entry) => entry.name === agent)
     ?.tools.find((entry) => entry.name === tool);
 }
+
+/** What people read instead of the name of a tool. */
+export const toolTitle = (agent: string, tool: string): string =>
+  toolOf(agent, tool)?.title || tool;
 
 export function chooseAgent(name: string): void {
   chosenAgent.value = name;
@@ -49,7 +65,7 @@ export function newChat(): void {
 export function showAddress(): void {
   const { session } = openChat.peek();
   sessionStorage.removeItem(NEW);
-  if (location.hash !== addressOf(session.id)) {
+  if (!location.hash.startsWith(addressOf(session.id))) {
     history.replaceState(null, "", addressOf(session.id));
   }
   void chatList.refresh();
@@ -69,9 +85,9 @@ export function start(): void {
     if (entry && session.title.peek() === "") session.title.value = entry.title;
   });
   effect(() => {
-    document.title = [openChat.value.session.title.value, "Teal Agents"]
-      .filter(Boolean)
-      .join(" · ");
+    const count = inbox.count.value > 0 ? `(${inbox.count.value}) ` : "";
+    document.title =
+      count + [openChat.value.session.title.value, "Teal Agents"].filter(Boolean).join(" · ");
   });
 }
 
@@ -95,10 +111,19 @@ async function loadHealth(): Promise<void> {
   }
 }
 
+/** Close the window of a linked approval, and show a chat again. */
+export function leaveApproval(): void {
+  linkedApproval.value = null;
+  if (APPROVAL.test(location.hash)) history.replaceState(null, "", addressOf(""));
+}
+
 function route(): void {
   isMenuOpen.value = false;
-  const id = CHAT.exec(location.hash)?.[1];
-  if (id === undefined) show(newId());
+  linkedShare.value = SHARED.exec(location.hash)?.[1] ?? null;
+  linkedApproval.value = APPROVAL.exec(location.hash)?.[1] ?? null;
+  const [, id, interaction] = CHAT.exec(location.hash) ?? [];
+  sought.value = interaction ?? null;
+  if (id === undefined || linkedShare.peek() || linkedApproval.peek()) show(newId());
   else if (id !== openChat.peek().session.id) {
     show(id);
     void openChat.peek().session.open();

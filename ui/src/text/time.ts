@@ -17,6 +17,19 @@ export function ago(when: string, now = Date.now()): string {
   return day.format(at);
 }
 
+const month = new Intl.DateTimeFormat(undefined, { month: "long", year: "numeric" });
+
+/** The heading under which something of this date is listed. */
+export function dateGroup(when: string, now = new Date()): string {
+  const midnight = new Date(now.getFullYear(), now.getMonth(), now.getDate()).getTime();
+  const at = Date.parse(when);
+  if (at >= midnight) return "Today";
+  if (at >= midnight - DAY) return "Yesterday";
+  if (at >= midnight - 7 * DAY) return "The last 7 days";
+  if (at >= midnight - 30 * DAY) return "The last 30 days";
+  return month.format(at);
+}
+
 export const fullDate = (when: string): string => whole.format(Date.parse(when));
 
 export function until(when: string, now = Date.now()): string {

@@ -9,6 +9,7 @@ import { fullDate, until } from "../text/time";
 import { DecisionForm } from "./decisionform";
 import { ArgumentForm } from "./argumentform";
 import { Arguments } from "./arguments";
+import { Comparison } from "./comparison";
 import { LongText } from "./longtext";
 import { Preview } from "./preview";
 import { Review } from "./review";
@@ -55,7 +56,7 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
     setProblem(outcome.problem);
   };
   return (
-    <section class="approval" aria-label={`Approval: ${approval.tool_name}`} tabIndex={-1}>
+    <div class="approval" role="group" aria-label={`Approval: ${approval.tool_name}`} tabIndex={-1}>
       <p class="question">
         {mayDecide ? QUESTIONS[approval.kind] : "This call waits for the approval of others."}
       </p>
@@ -66,6 +67,7 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
       {approval.kind !== "question" && (
         <Arguments input={approval.tool_input} isFull={!approval.preview} />
       )}
+      {approval.kind === "tool" && <Comparison approval={approval} />}
       {approval.redacted && (
         <p class="muted">Secrets in it are not shown; the tool gets what the model wrote.</p>
       )}
@@ -139,7 +141,7 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
           {problem}
         </p>
       )}
-    </section>
+    </div>
   );
 }
 

@@ -2,6 +2,7 @@
 import { chooseBranch } from "../api/endpoints";
 import { errorText } from "../api/request";
 import type { ChatSession } from "../chat/session";
+import { comparedRun } from "../page/dialogs";
 import { notice } from "../page/notice";
 import { IconButton } from "./icon";
 
@@ -37,6 +38,11 @@ export function Branches({ session, run }: { session: ChatSession; run: string }
         label="Next version"
         disabled={at === all.length - 1 || isBusy}
         onClick={() => void switchBranch(session, run, 1)}
+      />
+      <IconButton
+        icon="compare"
+        label="Compare versions"
+        onClick={() => (comparedRun.value = run)}
       />
     </span>
   );

@@ -1,12 +1,22 @@
-/** Code with its language, its colours and a way to take it away. */
-import { useEffect, useRef } from "preact/hooks";
+/** Code with its language, its colours, and buttons that copy it and wrap its lines. */
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
 
 import { CopyButton } from "./copybutton";
+import { IconButton } from "./icon";
 
 const MAX_COLOURED = 60_000;
 
-export function Code({ text, language }: { text: string; language: string }) {
+interface CodeProps {
+  text: string;
+  language: string;
+  /** Further buttons. */
+  children?: ComponentChildren;
+}
+
+export function Code({ text, language, children }: CodeProps) {
   const place = useRef<HTMLElement>(null);
+  const [isWrapped, setWrapped] = useState(false);
   useEffect(() => {
     let isStale = false;
     const element = place.current;
@@ -23,10 +33,18 @@ export function Code({ text, language }: { text: string; language: string }) {
     };
   }, [text, language]);
   return (
-    <figure class="code">
+    <figure class="code" data-wrapped={isWrapped}>
       <figcaption>
         <span>{language || "text"}</span>
-        <CopyButton text={() => text} label="Copy code" />
+        <span class="code-tools">
+          {children}
+          <IconButton
+            icon="wrap"
+            label={isWrapped ? "Do not wrap lines" : "Wrap lines"}
+            onClick={() => setWrapped(!isWrapped)}
+          />
+          <CopyButton text={() => text} label="Copy code" />
+        </span>
       </figcaption>
       <pre tabIndex={0}>
         <code ref={place} />

@@ -4,7 +4,9 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { randomId } from "../api/request";
 import { dropDraft, emptyDraft, keepDraft, loadDraft, type Draft } from "../chat/drafts";
 import { itemsOf } from "../chat/attachments";
+import { dropped } from "../page/dropping";
 import { stopRun } from "../page/keyboard";
+import { refill } from "../page/refill";
 import { agents, chosenAgent, showAddress, type OpenChat } from "../page/openchat";
 import { Icon, IconButton } from "./icon";
 
@@ -14,6 +16,9 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
   const { session, sender } = openChat;
   const [draft, setDraft] = useState<Draft>(() => loadDraft(session.id));
   const [problem, setProblem] = useState("");
+  // Files are read for a while, and the draft may change in that time.
+  const latest = useRef(draft);
+  latest.current = draft;
   const field = useRef<HTMLTextAreaElement>(null);
   const file = useRef<HTMLInputElement>(null);
   const isSending = sender.outgoing.value !== null;
@@ -24,17 +29,32 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
     if (window.matchMedia("(min-width: 720px)").matches) field.current?.focus();
   }, []);
   useEffect(() => grow(field.current), [draft.text]);
+  useEffect(() => {
+    if (dropped.value.length === 0) return;
+    const files = dropped.value;
+    dropped.value = [];
+    void attach(files);
+  }, [dropped.value]);
+
+  useEffect(() => {
+    if (refill.value === null) return;
+    const text = [refill.value, latest.current.text].filter(Boolean).join("\n\n");
+    refill.value = null;
+    change({ text });
+    field.current?.focus();
+  }, [refill.value]);
 
   const change = (part: Partial<Draft>): void => {
     // A changed text is another message, so it must not have the key of the old one.
-    const next = { ...draft, ...part, key: randomId() };
+    const next = { ...latest.current, ...part, key: randomId() };
+    latest.current = next;
     setDraft(next);
     keepDraft(session.id, next);
   };
   const attach = async (files: Iterable<File>): Promise<void> => {
     const { items, problem: words } = await itemsOf(files);
     setProblem(words);
-    if (items.length) change({ items: [...draft.items, ...items] });
+    if (items.length) change({ items: [...latest.current.items, ...items] });
   };
   const send = async (): Promise<void> => {
     if (!draft.text.trim() || isSending || !hasAgent) return;
@@ -55,11 +75,6 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
       onSubmit={(event) => {
         event.preventDefault();
         void send();
-      }}
-      onDragOver={(event) => event.preventDefault()}
-      onDrop={(event) => {
-        event.preventDefault();
-        void attach(event.dataTransfer?.files ?? []);
       }}
     >
       {(problem || sender.problem.value) && (
@@ -99,8 +114,10 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
           aria-label="Files to attach"
           accept="image/png,image/jpeg,image/gif,image/webp,text/*,.md,.json,.yaml,.csv"
           onChange={(event) => {
-            void attach(event.currentTarget.files ?? []);
+            // The list is the field's own: it is empty once the field is.
+            const files = [...(event.currentTarget.files ?? [])];
             event.currentTarget.value = "";
+            void attach(files);
           }}
         />
         <IconButton icon="picture" label="Attach" onClick={() => file.current?.click()} />

@@ -3,7 +3,8 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { errorText } from "../api/request";
 import { notice } from "../page/notice";
-import type { OpenChat } from "../page/openchat";
+import { sought, type OpenChat } from "../page/openchat";
+import { placeOf } from "../page/seeking";
 import { Icon } from "./icon";
 import { MessageText } from "./message";
 import { Turn } from "./turn";
@@ -14,6 +15,8 @@ const SHOWN = 20;
 const MORE = 40;
 /** A reader who is this many pixels from the end counts as being there. */
 const NEAR = 80;
+/** So many messages before the one that was looked for are shown too. */
+const MARGIN = 3;
 
 export function Conversation({ openChat }: { openChat: OpenChat }) {
   const { session, sender } = openChat;
@@ -32,6 +35,19 @@ export function Conversation({ openChat }: { openChat: OpenChat }) {
     }
     keepPlace();
     setShown(shown + MORE);
+  };
+  useEffect(() => void seek(), [sought.value, session.phase.value]);
+  const seek = async (): Promise<void> => {
+    const id = sought.peek();
+    if (id === null || session.phase.peek() !== "open") return;
+    sought.value = null;
+    const place = await placeOf(session, id).catch((error: unknown) => {
+      notice.value = errorText(error);
+      return -1;
+    });
+    if (place < 0) return;
+    setShown((before) => Math.max(before, session.visible.peek().length - place + MARGIN));
+    requestAnimationFrame(() => showTurn(view.current, id));
   };
   const hasOlder = all.length > shown || session.older.value !== null;
   return (
@@ -81,6 +97,14 @@ export function Conversation({ openChat }: { openChat: OpenChat }) {
       )}
     </div>
   );
+}
+
+function showTurn(view: HTMLElement | null, id: string): void {
+  const turn = view?.querySelector<HTMLElement>(`[data-run="${CSS.escape(id)}"]`);
+  if (!turn) return;
+  turn.dataset["found"] = "true";
+  turn.scrollIntoView({ block: "start" });
+  turn.focus({ preventScroll: true });
 }
 
 /** Scrolls to the end while the text grows, unless the reader has scrolled away. */

@@ -6,33 +6,43 @@ import { errorText } from "../api/request";
 import { asMarkdown } from "../chat/document";
 import * as chatList from "../chat/chatlist";
 import * as inbox from "../inbox/inbox";
-import { notice } from "../page/notice";
-import { isMenuOpen, newChat, type OpenChat } from "../page/openchat";
+import { isShareOpen } from "../page/dialogs";
 import { downloadFile } from "../page/download";
-import { IconButton } from "./icon";
+import { focusOn } from "../page/keyboard";
+import { notice } from "../page/notice";
+import { isMenuOpen, type OpenChat } from "../page/openchat";
+import { move, pin } from "../page/places";
+import { Avatar } from "./avatar";
+import { Icon, IconButton } from "./icon";
 
 export function Heading({ openChat }: { openChat: OpenChat }) {
   const { session } = openChat;
   const [isNaming, setNaming] = useState(false);
   const isOpen = session.phase.value === "open";
+  const waiting = session.pendingCount.value;
   return (
     <header class="heading">
-      <IconButton
-        icon="menu"
-        label="Chats"
-        class="only-narrow"
-        onClick={() => (isMenuOpen.value = true)}
-      />
+      <span class="menu-badge only-narrow">
+        <IconButton icon="menu" label="Chats" onClick={() => (isMenuOpen.value = true)} />
+        {inbox.count.value > 0 && <span class="count">{inbox.count.value}</span>}
+      </span>
+      {isOpen && session.agent.value && (
+        <span class="agent-name" title={session.agent.value}>
+          <Avatar agent={session.agent.value} />
+          <span>{session.agent.value}</span>
+        </span>
+      )}
       {isNaming ? (
         <TitleForm openChat={openChat} onDone={() => setNaming(false)} />
       ) : (
-        <h1>{session.title.value || (isOpen ? "Chat" : "New chat")}</h1>
+        <h1 class={isOpen ? "" : "unseen"} onDblClick={() => isOpen && setNaming(true)}>
+          {session.title.value || (isOpen ? "Chat" : "New chat")}
+        </h1>
       )}
-      {isOpen && <span class="agent-name">{session.agent.value}</span>}
       <span class="spacer" />
-      {inbox.count.value > 0 && (
-        <button type="button" class="waiting" onClick={() => (inbox.isOpen.value = true)}>
-          {inbox.count.value} waiting
+      {waiting > 0 && (
+        <button type="button" class="waiting" onClick={() => focusOn(".approval")}>
+          {waiting} waiting
         </button>
       )}
       {isOpen && <Menu openChat={openChat} onRename={() => setNaming(true)} />}
@@ -46,7 +56,7 @@ function TitleForm({ openChat, onDone }: { openChat: OpenChat; onDone: () => voi
     onDone();
     if (!title.trim() || title === openChat.session.title.peek()) return;
     try {
-      await server.rename(openChat.session.id, title.trim());
+      await server.changeChat(openChat.session.id, { title: title.trim() });
       openChat.session.title.value = title.trim();
       void chatList.refresh();
     } catch (error) {
@@ -76,7 +86,6 @@ function TitleForm({ openChat, onDone }: { openChat: OpenChat; onDone: () => voi
 
 function Menu({ openChat, onRename }: { openChat: OpenChat; onRename: () => void }) {
   const menu = useRef<HTMLDetailsElement>(null);
-  const [isSure, setSure] = useState(false);
   useEffect(() => {
     const close = (event: Event): void => {
       if (menu.current && !menu.current.contains(event.target as Node)) menu.current.open = false;
@@ -89,54 +98,65 @@ function Menu({ openChat, onRename }: { openChat: OpenChat; onRename: () => void
     Promise.resolve(what()).catch((error: unknown) => (notice.value = errorText(error)));
   };
   const { session } = openChat;
+  const { id } = session;
+  const place = session.place.value;
+  const isPinned = session.isPinned.value;
+  const title = session.title.value;
   return (
-    <details class="menu" ref={menu} onToggle={() => setSure(false)}>
+    <details
+      class="menu"
+      ref={menu}
+      onKeyDown={(event) => {
+        if (event.key !== "Escape" || !menu.current?.open) return;
+        menu.current.open = false;
+        menu.current.querySelector("summary")?.focus();
+      }}
+    >
       <summary aria-label="Chat menu" title="Chat menu" class="icon-button">
-        <svg class="icon" viewBox="0 0 24 24" aria-hidden="true">
-          <path d="M5 12h.01M12 12h.01M19 12h.01" />
-        </svg>
+        <Icon name="more" />
       </summary>
       <div class="menu-items">
         <button type="button" onClick={act(onRename)}>
-          Rename
+          <Icon name="edit" /> Rename
         </button>
+        <button type="button" onClick={act(() => pin(id, !isPinned))}>
+          <Icon name="pin" /> {isPinned ? "Unpin" : "Pin"}
+        </button>
+        <button type="button" onClick={act(() => void (isShareOpen.value = true))}>
+          <Icon name="share" /> Share…
+        </button>
+        <hr />
         <button
           type="button"
-          onClick={act(() =>
-            downloadFile(`${session.id}.md`, "text/markdown", asMarkdown(session)),
-          )}
+          onClick={act(() => downloadFile(`${id}.md`, "text/markdown", asMarkdown(session)))}
         >
-          Export as Markdown
+          <Icon name="save" /> Export as Markdown
         </button>
         <button
           type="button"
           onClick={act(async () => {
-            const document = await server.archive(session.id);
-            downloadFile(
-              `${session.id}.json`,
-              "application/json",
-              JSON.stringify(document, null, 1),
-            );
+            const document = await server.archive(id);
+            downloadFile(`${id}.json`, "application/json", JSON.stringify(document, null, 1));
           })}
         >
-          Export as JSON
+          <Icon name="save" /> Export as JSON
         </button>
-        {isSure ? (
-          <button type="button" class="danger" onClick={act(() => removeChat(openChat))}>
-            Delete permanently
+        <hr />
+        {place === "list" ? (
+          <button type="button" onClick={act(() => move(id, title, "archive", place))}>
+            <Icon name="archive" /> Archive
           </button>
         ) : (
-          <button type="button" onClick={() => setSure(true)}>
-            Delete…
+          <button type="button" onClick={act(() => move(id, title, "list", place))}>
+            <Icon name="left" /> Move back to the list
+          </button>
+        )}
+        {place !== "bin" && (
+          <button type="button" onClick={act(() => move(id, title, "bin", place))}>
+            <Icon name="trash" /> Delete
           </button>
         )}
       </div>
     </details>
   );
-}
-
-async function removeChat({ session }: OpenChat): Promise<void> {
-  await server.remove(session.id);
-  newChat();
-  void chatList.refresh();
 }

@@ -1,16 +1,24 @@
 /** The whole page. */
 import { stage } from "../account/account";
 import { announcement } from "../page/announcer";
-import { isMenuOpen, openChat } from "../page/openchat";
+import { isDragging } from "../page/dropping";
+import { isMenuOpen, linkedShare, openChat, type OpenChat } from "../page/openchat";
+import { ApprovalDialog } from "./approvaldialog";
 import { Banner } from "./banner";
+import { CompareDialog } from "./comparedialog";
 import { Composer } from "./composer";
 import { Conversation } from "./conversation";
 import { Heading } from "./heading";
 import { InboxDialog } from "./inboxdialog";
+import { SetAside } from "./setaside";
+import { Settings } from "./settings";
+import { SharedPage } from "./sharedchat";
+import { ShareDialog } from "./sharedialog";
 import { Shortcuts } from "./shortcuts";
 import { SignInDialog, SignInPage } from "./signin";
 import { Sidebar } from "./sidebar";
 import { Timeline } from "./timeline";
+import { ToastLine } from "./toast";
 
 export function Page() {
   return stage.value === "in" ? <ChatPage /> : <SignInPage />;
@@ -20,25 +28,47 @@ function ChatPage() {
   const current = openChat.value;
   return (
     <>
-      <a class="skip" href="#composer" onClick={skip}>
-        To the message field
-      </a>
+      {current.session.place.value !== "bin" && linkedShare.value === null && (
+        <a class="skip" href="#composer" onClick={skip}>
+          To the message field
+        </a>
+      )}
       <Sidebar />
       {isMenuOpen.value && <div class="shade" onClick={() => (isMenuOpen.value = false)} />}
-      <main key={current.session.id}>
-        <Heading openChat={current} />
-        <Banner openChat={current} />
-        <Conversation openChat={current} />
-        <Composer openChat={current} />
-      </main>
+      {linkedShare.value !== null ? (
+        <SharedPage key={linkedShare.value} id={linkedShare.value} />
+      ) : (
+        <ChatMain openChat={current} />
+      )}
       <p class="unseen" role="status" aria-live="polite">
         {announcement.value}
       </p>
+      <ShareDialog />
       <InboxDialog />
+      <ApprovalDialog />
       <Timeline />
+      <CompareDialog />
       <Shortcuts />
+      <Settings />
       <SignInDialog />
+      <ToastLine />
+      {isDragging.value && <div class="drop-hint">Drop files to attach them</div>}
     </>
+  );
+}
+
+function ChatMain({ openChat: current }: { openChat: OpenChat }) {
+  return (
+    <main key={current.session.id}>
+      <Heading openChat={current} />
+      <Banner openChat={current} />
+      <Conversation openChat={current} />
+      {current.session.place.value === "bin" ? (
+        <SetAside openChat={current} />
+      ) : (
+        <Composer openChat={current} />
+      )}
+    </main>
   );
 }
 

@@ -8,7 +8,7 @@ export function Preview({ text }: { text: string }) {
   const patch = patchOf(text);
   return (
     <div class="preview">
-      <h4>
+      <h3 class="label">
         What it would change
         {patch && (
           <>
@@ -18,7 +18,7 @@ export function Preview({ text }: { text: string }) {
             </code>
           </>
         )}
-      </h4>
+      </h3>
       {patch ? <Changes lines={patch.lines} /> : <LongText text={text} label="Preview" />}
       <p class="fine">As it was when the approval was requested.</p>
     </div>

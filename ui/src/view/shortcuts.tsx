@@ -7,6 +7,14 @@ export function Shortcuts() {
   if (!isHelpOpen.value) return null;
   return (
     <Dialog title="Keyboard" onClose={() => (isHelpOpen.value = false)}>
+      <ShortcutTable />
+    </Dialog>
+  );
+}
+
+export function ShortcutTable() {
+  return (
+    <>
       <table class="keys">
         <tbody>
           {SHORTCUTS.map(({ keys, what }) => (
@@ -23,6 +31,6 @@ export function Shortcuts() {
         No key approves a call directly: go to the call with <kbd>a</kbd>, read it, then press its
         button.
       </p>
-    </Dialog>
+    </>
   );
 }

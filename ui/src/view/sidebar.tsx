@@ -1,25 +1,31 @@
-/** The list of the user's chats, with search and the button for a new one. */
-import type { ChatSummary } from "../api/schema";
-import type { ChatSession } from "../chat/session";
+/** The user's chats: found, grouped by date, and put aside. */
+import type { Place } from "../api/endpoints";
 import * as chatList from "../chat/chatlist";
 import * as inbox from "../inbox/inbox";
-import { isHelpOpen } from "../page/dialogs";
-import { addressOf, isMenuOpen, newChat, openChat } from "../page/openchat";
-import { ago, fullDate } from "../text/time";
-import { Account } from "./account";
+import { isInboxOpen } from "../page/dialogs";
+import { isMenuOpen, newChat } from "../page/openchat";
+import { emptyBin } from "../page/places";
+import { AuditButton } from "./audit";
+import { ChatEntries } from "./chatentries";
 import { Icon, IconButton } from "./icon";
+import { Mark } from "./mark";
+import { PersonButton } from "./person";
 
-const MARKS: Record<string, string> = {
-  RUNNING: "working",
-  WAITING_APPROVAL: "needs approval",
-  FAILED: "failed",
+const NAMES: Record<Place, string> = { list: "Chats", archive: "Archive", bin: "Bin" };
+const EMPTY: Record<Place, string> = {
+  list: "No chats yet. What you say first becomes the title of a chat.",
+  archive: "The archive is empty. A chat that is done can be put here from its menu.",
+  bin: "The bin is empty.",
 };
 
 export function Sidebar() {
+  const { chats, query, place, isLoaded, problem } = chatList;
   return (
     <nav class="sidebar" aria-label="Chats" data-open={isMenuOpen.value}>
       <div class="sidebar-head">
-        <span class="brand">Teal Agents</span>
+        <span class="brand">
+          <Mark /> Teal Agents
+        </span>
         <IconButton
           icon="cross"
           label="Close menu"
@@ -37,71 +43,65 @@ export function Sidebar() {
           id="search"
           type="search"
           placeholder="Find a chat"
-          value={chatList.query.value}
+          value={query.value}
           onInput={(event) => chatList.search(event.currentTarget.value)}
         />
       </label>
-      <ul class="chats">
-        {chatList.chats.value.map((chat) => (
-          <Entry key={chat.id} chat={chat} />
-        ))}
-        {chatList.isLoaded.value && chatList.chats.value.length === 0 && (
-          <li class="empty">
-            {chatList.query.value ? "No chat contains this text." : "No chats yet."}
-          </li>
-        )}
-      </ul>
-      {chatList.hasMore.value && (
-        <button type="button" class="quiet" onClick={() => void chatList.loadMore()}>
-          More
-        </button>
+      {place.value !== "list" && <PlaceHead place={place.value} />}
+      {problem.value && (
+        <p class="problem list-problem" role="status">
+          {problem.value} This list may be out of date.
+        </p>
       )}
-      <div class="sidebar-foot">
-        <button
-          type="button"
-          class="quiet inbox-button"
-          onClick={() => (inbox.isOpen.value = true)}
-        >
-          <Icon name="bell" /> Inbox
-          {inbox.count.value > 0 && <span class="count">{inbox.count.value}</span>}
-        </button>
-        <button type="button" class="quiet" onClick={() => (isHelpOpen.value = true)}>
-          Keyboard <kbd>?</kbd>
-        </button>
+      <div class="chats" role="region" aria-label={NAMES[place.value]} tabIndex={0}>
+        <ChatEntries />
+        {isLoaded.value && chats.value.length === 0 && chatList.pinned.value.length === 0 && (
+          <p class="empty">{query.value ? "No chat contains this text." : EMPTY[place.value]}</p>
+        )}
+        {chatList.hasMore.value && (
+          <button type="button" class="quiet" onClick={() => void chatList.loadMore()}>
+            More
+          </button>
+        )}
       </div>
-      <Account />
+      <div class="sidebar-foot">
+        <div class="row">
+          <button
+            type="button"
+            class="quiet inbox-button"
+            onClick={() => (isInboxOpen.value = true)}
+          >
+            <Icon name="bell" /> Inbox
+            {inbox.count.value > 0 && <span class="count">{inbox.count.value}</span>}
+          </button>
+          <IconButton
+            icon="archive"
+            label="Archive"
+            onClick={() => chatList.showPlace("archive")}
+          />
+          <IconButton icon="trash" label="Bin" onClick={() => chatList.showPlace("bin")} />
+        </div>
+        <AuditButton />
+        <PersonButton />
+      </div>
     </nav>
   );
 }
 
-/** The open chat's own status is newer than the one in the list. */
-function liveStatus(session: ChatSession): string | null {
-  if (session.pendingCount.value > 0) return "WAITING_APPROVAL";
-  return session.activeId.value !== null ? "RUNNING" : null;
-}
-
-function Entry({ chat }: { chat: ChatSummary }) {
-  const { session } = openChat.value;
-  const isCurrent = session.id === chat.id;
-  const status = isCurrent ? (liveStatus(session) ?? chat.status) : chat.status;
-  const mark = MARKS[status];
+function PlaceHead({ place }: { place: Place }) {
   return (
-    <li>
-      <a href={addressOf(chat.id)} aria-current={isCurrent ? "page" : undefined} title={chat.title}>
-        <span class="chat-title">{chat.title || "New chat"}</span>
-        <span class="chat-facts">
-          {mark ? (
-            <span class="mark" data-status={status}>
-              {mark}
-            </span>
-          ) : (
-            <span>{chat.agent}</span>
-          )}
-          <time dateTime={chat.updated_at} title={fullDate(chat.updated_at)}>
-            {ago(chat.updated_at)}
-          </time>
-        </span>
-      </a>
-    </li>
+    <div class="place-head">
+      <button type="button" class="quiet" onClick={() => chatList.showPlace("list")}>
+        <Icon name="left" /> All chats
+      </button>
+      <span>{NAMES[place]}</span>
+      {place === "bin" && chatList.chats.value.length > 0 ? (
+        <button type="button" class="quiet" onClick={() => void emptyBin()}>
+          Empty…
+        </button>
+      ) : (
+        <span />
+      )}
+    </div>
   );
 }

@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { how, problem, signInAtIssuer, signInWith, stage, usesIssuer } from "../account/account";
 import { needsSignIn } from "../account/credentials";
 import { Dialog } from "./dialog";
+import { Mark } from "./mark";
 
 export function SignInPage() {
   const isBusy = stage.value !== "out";
@@ -12,7 +13,7 @@ export function SignInPage() {
       {!isBusy && (
         <section aria-labelledby="sign-in">
           <h1 id="sign-in" class="brand">
-            Teal Agents
+            <Mark /> Teal Agents
           </h1>
           <SignInForm />
         </section>

@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 
 import { callTime } from "../chat/moments";
 import type { CallStep, Run, Verdict } from "../chat/run";
-import { toolOf } from "../page/openchat";
+import { toolOf, toolTitle } from "../page/openchat";
 import { duration } from "../text/time";
 import { Approval } from "./approval";
 import { Arguments } from "./arguments";
@@ -34,9 +34,15 @@ export function ToolCard({ chat, run, call }: ToolCardProps) {
           onClick={() => setOpen(!shows)}
         >
           <Icon name={call.phase === "asked" ? "shield" : "tool"} />
+          <span class="tool-title">{toolTitle(run.agent, call.tool)}</span>
           <code>{call.tool}</code>
           <Risk effect={toolOf(run.agent, call.tool)?.effect} />
           <span class="outcome">
+            {call.isGranted && (
+              <span class="risk" title="You have allowed this tool in this chat without asking.">
+                allowed by you
+              </span>
+            )}
             <span class="state">{stateText(run, call)}</span>
             {took !== null && <span class="took">{duration(took)}</span>}
           </span>
@@ -66,17 +72,17 @@ export function ToolCard({ chat, run, call }: ToolCardProps) {
 function Content({ call }: { call: CallStep }) {
   return (
     <>
-      <h4>Arguments</h4>
+      <h3 class="label">Arguments</h3>
       <Arguments input={call.input} />
       {call.output !== null && (
         <>
-          <h4>Result</h4>
+          <h3 class="label">Result</h3>
           <LongText text={call.output} label="Result" />
         </>
       )}
       {call.output === null && call.preview.text && (
         <>
-          <h4>Output so far</h4>
+          <h3 class="label">Output so far</h3>
           <LongText text={call.preview.text} isTail label="Output so far" />
         </>
       )}

@@ -7,10 +7,13 @@ import type { OpenChat } from "../page/openchat";
 import { shownTimeline } from "../page/dialogs";
 import { money } from "../text/money";
 import { duration, fullDate } from "../text/time";
+import { BatchDecision } from "./batch";
 import { CopyButton } from "./copybutton";
 import { Icon, IconButton } from "./icon";
 import { Markdown } from "./markdown";
 import { Message } from "./message";
+import { Queued } from "./queued";
+import { RetryMenu } from "./retrymenu";
 import { Thinking } from "./thinking";
 import { ToolCard } from "./toolcard";
 
@@ -32,9 +35,10 @@ export function Turn({ openChat, id }: { openChat: OpenChat; id: string }) {
       aria-label={labelOf(run)}
       tabIndex={-1}
     >
+      <h2 class="unseen">{labelOf(run)}</h2>
       <Message openChat={openChat} run={run} />
       <div class="reply">
-        {run.queued && <p class="muted">Waiting in the queue.</p>}
+        {run.queued && <Queued chat={openChat.session.id} run={run} />}
         {left > 0 && (
           <button type="button" class="quiet" onClick={() => setShown(shown + STEPS_SHOWN)}>
             Show {Math.min(left, STEPS_SHOWN)} earlier steps of {left}
@@ -43,10 +47,11 @@ export function Turn({ openChat, id }: { openChat: OpenChat; id: string }) {
         {run.steps.slice(left).map((step, at) => (
           <StepView key={keyOf(step, left + at)} chat={openChat.session.id} run={run} step={step} />
         ))}
+        <BatchDecision chat={openChat.session.id} run={run} />
         {run.preview?.thinking.text && <Thinking text={run.preview.thinking.text} isLive />}
         {run.preview?.answer.text && (
           <div class="answer" data-live="true">
-            <Markdown text={run.preview.answer.text} />
+            <Markdown text={run.preview.answer.text} isLive />
           </div>
         )}
         {isWorking(run) && <Working />}
@@ -61,6 +66,12 @@ function StepView({ chat, run, step }: { chat: string; run: Run; step: Step }) {
   switch (step.kind) {
     case "thought":
       return <Thinking text={step.text} />;
+    case "remark":
+      return (
+        <div class="remark">
+          <Markdown text={step.text} />
+        </div>
+      );
     case "call":
       return <ToolCard chat={chat} run={run} call={step} />;
     case "answer":
@@ -126,6 +137,7 @@ function Footer({ openChat, run }: { openChat: OpenChat; run: Run }) {
         disabled={openChat.session.activeId.value !== null}
         onClick={() => void openChat.sender.replaceMessage(run, null)}
       />
+      <RetryMenu openChat={openChat} run={run} />
       <IconButton
         icon="bars"
         label="Show timeline"

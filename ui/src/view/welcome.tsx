@@ -1,5 +1,8 @@
-/** An empty chat: the agents, examples of messages, and where the server keeps chats. */
+/** An empty chat: who answers, what they can do, and where the server keeps chats. */
+import { useState } from "preact/hooks";
+
 import { randomId } from "../api/request";
+import type { AgentView, SkillView } from "../api/schema";
 import {
   agents,
   agentsProblem,
@@ -9,12 +12,16 @@ import {
   showAddress,
   type OpenChat,
 } from "../page/openchat";
+import { Avatar } from "./avatar";
+import { Icon } from "./icon";
+import { Mark } from "./mark";
 
 const STORES: Record<string, string> = {
   sqlite: "in one SQLite file on the server",
   file: "as readable files on the server",
   memory: "only in the server's memory: they are lost when it stops",
 };
+const TOOLS_SHOWN = 8;
 
 export function Welcome({ openChat }: { openChat: OpenChat }) {
   const agent = agents.value.find((entry) => entry.name === chosenAgent.value);
@@ -24,7 +31,11 @@ export function Welcome({ openChat }: { openChat: OpenChat }) {
   };
   return (
     <section class="welcome" aria-labelledby="welcome">
-      <h2 id="welcome">What would you like to do?</h2>
+      <div class="hello">
+        <Mark />
+        <h2 id="welcome">What would you like to do?</h2>
+        <p>Agents work with tools. What could do harm waits until you have said yes.</p>
+      </div>
       {agentsProblem.value && <p class="problem">{agentsProblem.value}</p>}
       <div class="agents" role="radiogroup" aria-label="Agent">
         {agents.value.map((entry) => (
@@ -35,7 +46,8 @@ export function Welcome({ openChat }: { openChat: OpenChat }) {
               checked={entry.name === chosenAgent.value}
               onChange={() => chooseAgent(entry.name)}
             />
-            <span>
+            <Avatar agent={entry.name} />
+            <span class="agent-words">
               <strong>{entry.name}</strong>
               <span class="muted">{entry.description}</span>
               <code>{entry.model}</code>
@@ -43,21 +55,85 @@ export function Welcome({ openChat }: { openChat: OpenChat }) {
           </label>
         ))}
       </div>
-      {agent && agent.examples.length > 0 && (
-        <>
-          <h3>Try one of these</h3>
-          <ul class="examples">
-            {agent.examples.map((example) => (
-              <li key={example}>
-                <button type="button" onClick={() => void send(example)}>
-                  {example}
-                </button>
-              </li>
-            ))}
-          </ul>
-        </>
-      )}
+      {agent && <Skills key={agent.name} agent={agent} onSay={(text) => void send(text)} />}
+      {agent && <Abilities agent={agent} />}
       <Facts />
+    </section>
+  );
+}
+
+interface SkillsProps {
+  agent: AgentView;
+  onSay: (text: string) => void;
+}
+
+/** One skill at a time: a dozen examples at once are read by nobody. */
+function Skills({ agent, onSay }: SkillsProps) {
+  const [at, setAt] = useState(0);
+  const skills = agent.skills.filter((skill) => skill.examples.length > 0);
+  const chosen = skills[at];
+  if (!chosen) return null;
+  return (
+    <section class="skills" aria-label={`What ${agent.name} can do`}>
+      {skills.length > 1 && (
+        <div class="skill-names">
+          {skills.map((skill, other) => (
+            <button
+              key={skill.name}
+              type="button"
+              aria-pressed={other === at}
+              onClick={() => setAt(other)}
+            >
+              {skill.name}
+            </button>
+          ))}
+        </div>
+      )}
+      <Examples skill={chosen} onSay={onSay} />
+    </section>
+  );
+}
+
+function Examples({ skill, onSay }: { skill: SkillView; onSay: (text: string) => void }) {
+  return (
+    <>
+      {skill.description && <p class="muted">{skill.description}</p>}
+      <ul class="examples">
+        {skill.examples.map((example) => (
+          <li key={example}>
+            <button type="button" onClick={() => onSay(example)}>
+              {example}
+              <Icon name="right" />
+            </button>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function Abilities({ agent }: { agent: AgentView }) {
+  const [shown, setShown] = useState(TOOLS_SHOWN);
+  if (agent.tools.length === 0) return null;
+  const left = agent.tools.length - shown;
+  return (
+    <section class="skills" aria-label={`Tools of ${agent.name}`}>
+      <h3>Tools it may use</h3>
+      <ul class="abilities">
+        {agent.tools.slice(0, shown).map((tool) => (
+          <li key={tool.name} title={tool.description} data-asks={tool.effect !== "read_only"}>
+            <Icon name={tool.effect === "read_only" ? "eye" : "shield"} />
+            {tool.title}
+          </li>
+        ))}
+        {left > 0 && (
+          <li>
+            <button type="button" class="quiet" onClick={() => setShown(agent.tools.length)}>
+              {left} more
+            </button>
+          </li>
+        )}
+      </ul>
     </section>
   );
 }

@@ -27,7 +27,7 @@ from sk_agents.cli.server_connection import silence_client_log
 from sk_agents.config.agent_file import configured_paths
 from sk_agents.config.foreign_variables import foreign_variables
 from sk_agents.config.settings import Settings, environment, export_environment, load_settings
-from sk_agents.config.store_url import store_url, without_secrets
+from sk_agents.config.store_url import store_name, store_url
 from sk_agents.exceptions import ConfigurationError, StoreError
 from sk_agents.http.caller import check_bind_address
 from sk_agents.wiring import ServerParts, build_authorizer, build_parts, outbound_addresses
@@ -98,7 +98,8 @@ async def _local_checks(
         return
     yield _configured(parts)
     yield await _check_store(settings, parts)
-    yield check_disk(store_url(settings))
+    if settings.store_module is None:
+        yield check_disk(store_url(settings))
     yield await check_port(settings.host, settings.port)
     addresses = outbound_addresses(parts, settings)
     network = parts.clients.models.network
@@ -186,7 +187,7 @@ def _configured(parts: ServerParts) -> Finding:
 
 
 async def _check_store(settings: Settings, parts: ServerParts) -> Finding:
-    place = without_secrets(store_url(settings))
+    place = store_name(settings)
     try:
         for store in {parts.stores.main, parts.stores.tasks}:
             async with store:
@@ -198,6 +199,9 @@ async def _check_store(settings: Settings, parts: ServerParts) -> Finding:
         hint = "use sqlite:///path or file:///folder to keep conversations"
         return Finding("store", "warn", f"{place} loses everything when the server stops", hint)
     durability = parts.stores.main.durability
+    if durability == "D0":
+        hint = "have its server keep an append-only file (appendonly yes)"
+        return Finding("store", "warn", f"{place} loses everything when its server stops", hint)
     how = "encrypted" if settings.encrypts else "in plain text"
     said = f"{place} can be opened and written, durability {durability}, {how}"
     return Finding("store", "ok", said)

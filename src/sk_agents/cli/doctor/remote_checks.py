@@ -66,6 +66,7 @@ OWN_SERVER = {
 PORT_TIMEOUT = 2.0
 SERVER_TIMEOUT = 10.0
 STREAMS = "server's streams"
+FOREIGN_PAGE = 403
 # A stream that was sent in less time says nothing about its pace.
 SHORTEST_STREAM = 0.2
 # What was sent over some time must arrive over at least this share of it.
@@ -195,6 +196,7 @@ async def check_server(access: ServerAccess) -> AsyncIterator[Finding]:
     yield health
     if health.state == "fail":
         return
+    yield await _check_page(access)
     yield await _check_agents(access)
     yield await _check_stream(access)
 
@@ -228,6 +230,28 @@ async def _check_health(access: ServerAccess) -> Finding:
         return Finding("server", "warn", detail, "the server's log says why they ended")
     count = f", {len(workers)} workers" if workers else ""
     return Finding("server", "ok", f"{access.server} is healthy, version {version}{count}")
+
+
+async def _check_page(access: ServerAccess) -> Finding:
+    """Asks as the page does that a browser has loaded from this address.
+
+    A proxy that changes `Host`, if only by its port, makes the page look like one of another site.
+    """
+    origin = origin_of(access.server)
+    request = ServerRequest("GET", "/health/live", headers={"Origin": origin})
+    try:
+        async with asyncio.timeout(SERVER_TIMEOUT), open_link(access) as link:
+            await link.call(request)
+    except TealServerError as error:
+        if error.status != FOREIGN_PAGE:
+            detail = f"not checked: GET /health/live is answered with {error.status}"
+            return Finding("server's page", "warn", detail)
+        detail = f"the page at {origin} stays blank: its requests are answered {error.status}"
+        hint = "let the proxy pass Host on with its port; nginx: proxy_set_header Host $http_host;"
+        return Finding("server's page", "fail", detail, hint)
+    except (ClientError, TimeoutError) as error:
+        return Finding("server's page", "fail", str(error) or "no answer")
+    return Finding("server's page", "ok", f"a page from {origin} may talk to it")
 
 
 async def _check_agents(access: ServerAccess) -> Finding:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -45,6 +46,7 @@ from sk_agents.engine.models import (
 )
 from sk_agents.engine.run.redacting import redacted_attachment, redacted_shown
 from sk_agents.engine.run.run_context import RunContext
+from sk_agents.engine.run.vault import keeping, new_secrets, opened
 from sk_agents.engine.services import STORE_TROUBLE, Services
 from sk_agents.engine.turns import Question, ToolChunk, ToolContext, ToolResult, ToolSpec, printable
 from sk_agents.exceptions import Conflict, NotFound, StateCorrupt, ToolError, ToolInterrupted
@@ -59,6 +61,8 @@ MAX_EXTRA = 64 * 1024
 # Of one result.
 MAX_ATTACHMENTS = 32
 MAX_NAME = 256
+# What a result is attached as that was too long for the model.
+WHOLE_OUTPUT = "output.txt"
 # How often a harmless tool is started that breaks off each time.
 MAX_ATTEMPTS = 2
 # An answer given to another instance is looked for this often.
@@ -99,14 +103,19 @@ async def execute(
     else:
         text = f"The tool did not finish within {spec.timeout:g} seconds."
         outcome, result = "error", ToolResult(text)
-    redaction = context.agent.redaction
+    services, secrets = context.services, context.known.state.secrets
+    redaction = keeping(context.agent.redaction, secrets, services.ids)
     text, extra_data = printable(result.content), _plain(result.extra_data)
-    attachments, left_out = _kept(result.attachments, context.agent.limits)
     if redaction is not None:
         # Before it is cut: the rest of a secret would not be known as one.
         text, extra_data = redaction.text(text), redaction.value(extra_data)
+    whole, limits = text, context.agent.limits
+    text, full_size = _capped(text, limits.tool_result_bytes)
+    attachments, left_out = _kept(result.attachments, limits)
+    if redaction is not None:
         attachments = tuple(redacted_attachment(redaction, one) for one in attachments)
-    text, full_size = _capped(text, context.agent.limits.tool_result_bytes)
+    if full_size is not None:
+        attachments, _ = _kept((*attachments, _as_file(whole, full_size)), limits)
     if wanted.arguments != call.proposal.arguments:
         changed = wanted.arguments if redaction is None else redaction.value(wanted.arguments)
         shown = canonical_json(changed).decode()
@@ -122,6 +131,7 @@ async def execute(
         usage=result.usage,
         extra_data=extra_data,
         attachments=attachments or None,
+        secrets=new_secrets(redaction),
     )
 
 
@@ -166,10 +176,12 @@ async def _collect(
         ask=questions.ask,
     )
     result: ToolResult | None = None
-    redaction = context.agent.redaction
+    secrets = context.known.state.secrets
+    redaction = keeping(context.agent.redaction, secrets, context.services.ids)
     output = redaction.stream() if redaction is not None else None
+    true_call = opened(context.agent.redaction, wanted, secrets)
     failpoint("tool_dispatched")
-    async with aclosing(context.agent.toolbox.run(wanted, tool_context)) as pieces:
+    async with aclosing(context.agent.toolbox.run(true_call, tool_context)) as pieces:
         async for piece in pieces:
             if isinstance(piece, ToolChunk):
                 text = output.feed(piece.content) if output is not None else piece.content
@@ -198,8 +210,9 @@ def approval_request(
     clock, now = context.services.clock, context.services.clock.now()
     seconds = review.lifetime if review is not None and kind == "tool" else None
     lifetime = seconds or context.agent.limits.approval_seconds
-    # An inbox is sorted by id: the oldest comes first.
-    approval_id = f"approval_{int(now.timestamp() * 1000):012x}-{context.services.ids.new()}"
+    # An inbox is sorted by id: the oldest comes first, also among the calls of one round.
+    millisecond, rest = divmod(int(now.timestamp() * 1_000_000), 1000)
+    approval_id = f"approval_{millisecond:012x}{rest:03x}-{context.services.ids.new()}"
     return ApprovalRequested(
         run_id=context.run_id,
         approval_id=approval_id,
@@ -224,6 +237,12 @@ def _capped(text: str, limit: int) -> tuple[str, int | None]:
     kept = encoded[:limit].decode(errors="ignore")
     note = f"\n[cut: the first {limit} of {len(encoded)} bytes are shown]"
     return kept + note, len(encoded)
+
+
+def _as_file(text: str, size: int) -> Attachment:
+    """The whole output, for people: the model is sent a part of it."""
+    uri = f"data:text/plain;base64,{b2a_base64(text.encode(), newline=False).decode()}"
+    return Attachment(media_type="text/plain", uri=uri, size=size, name=WHOLE_OUTPUT)
 
 
 def _kept(
@@ -355,6 +374,7 @@ async def _attached(services: Services, thread_id: str, finished: ToolFinished) 
         call_id=finished.call_id,
         result=finished.result,
         attachments=finished.attachments,
+        secrets=finished.secrets,
     )
     guard = Pending(call.approval.request.approval_id, next_seq=known.state.next_seq)
     await services.commit(known, guard, late)

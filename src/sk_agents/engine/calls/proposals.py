@@ -19,6 +19,7 @@ from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.engine.models import Effect, ToolCall
 from sk_agents.engine.ports import Ids
 from sk_agents.engine.run.rounds import Reply
+from sk_agents.engine.run.vault import closed, opened
 from sk_agents.engine.turns import CallRequested, ToolSpec
 from sk_agents.exceptions import InvalidInput, ToolError
 
@@ -39,11 +40,18 @@ class Room:
 
 
 def proposals(
-    reply: Reply, agent: Agent, ids: Ids, *, room: Room, question: str | None = None
+    reply: Reply,
+    agent: Agent,
+    ids: Ids,
+    *,
+    room: Room,
+    question: str | None = None,
+    secrets: Mapping[str, str] | None = None,
 ) -> Iterator[ToolProposed]:
     """One proposal a call; what cannot run says why, for the model to read.
 
-    The first one that can run asks `question`, if there is one.
+    The first one that can run asks `question`, if there is one. `secrets` is what placeholders
+    stand for: a call is checked as it will run, and proposed as the model has written it.
     """
     limits = agent.limits
     specs = {spec.name: spec for spec in agent.toolbox.specs()}
@@ -57,7 +65,8 @@ def proposals(
         elif wanted.provider_id and wanted.provider_id in seen:
             problem = "This call repeats the id of another one."
         seen.add(wanted.provider_id)
-        proposal = _proposal(reply, agent, specs, wanted, f"call_{ids.new()}", problem)
+        call_id = f"call_{ids.new()}"
+        proposal = _proposal(reply, agent, specs, wanted, call_id, problem, secrets or {})
         if question is not None and proposal.problem is None:
             proposal = proposal.model_copy(update={"budget": question, "gated": True})
             question = None
@@ -77,6 +86,7 @@ def _proposal(
     wanted: CallRequested,
     call_id: str,
     problem: str | None,
+    secrets: Mapping[str, str],
 ) -> ToolProposed:
     spec = specs.get(wanted.name)
     plugin, _, function = _name(wanted.name, spec).rpartition("-")
@@ -87,9 +97,11 @@ def _proposal(
         if spec is None:
             raise ToolError(_unknown(agent, wanted.name[:MAX_NAME]))
         call = call.model_copy(update={"arguments": parse_arguments(wanted.arguments)})
-        call = call.model_copy(update={"arguments": dict(agent.toolbox.check(call))})
+        checked = dict(agent.toolbox.check(opened(agent.redaction, call, secrets)))
+        call = call.model_copy(update={"arguments": closed(checked, call, secrets)})
     except ToolError as error:
-        problem = str(error)
+        problem = closed(str(error), call, secrets)
+    true_call = opened(agent.redaction, call, secrets)
     return ToolProposed(
         run_id=reply.run_id,
         round=reply.round,
@@ -99,7 +111,7 @@ def _proposal(
         arguments=call.arguments,
         effect=spec.effect if spec else Effect.AT_MOST_ONCE,
         definition_digest=spec.definition_digest if spec else "",
-        gated=spec is not None and agent.policy.verdict(call, spec) != "allow",
+        gated=spec is not None and agent.policy.verdict(true_call, spec) != "allow",
         problem=problem,
     )
 

@@ -28,6 +28,7 @@ from sk_agents.engine.models import ApprovalKind, CallState, Effect, Review, Too
 from sk_agents.engine.run.redacting import redacted_shown
 from sk_agents.engine.run.rounds import Reply
 from sk_agents.engine.run.run_context import RunContext
+from sk_agents.engine.run.vault import closed, opened
 from sk_agents.engine.services import patiently
 from sk_agents.engine.turns import ToolContext, ToolSpec, printable
 from sk_agents.exceptions import LeaseLost, SequenceConflict
@@ -97,7 +98,8 @@ class CallRunner:
         agent, ids = self._context.agent, self._context.services.ids
         room = await self._room(len(reply.calls))
         question = self._question(reply)
-        for proposal in proposals(reply, agent, ids, room=room, question=question):
+        secrets = self._context.known.state.secrets
+        for proposal in proposals(reply, agent, ids, room=room, question=question, secrets=secrets):
             events.append(proposal)
             await loop_slice.yield_if_used_up()
         return events
@@ -234,7 +236,7 @@ class CallRunner:
         agent, header = context.agent, context.header
         verdict, lacks_authorization = "deny", False
         if spec is not None:
-            verdict = agent.policy.verdict(effective_call(call), spec)
+            verdict = agent.policy.verdict(_true_call(context, call), spec)
             # Where no person can be asked for it, the tool itself says so to the model.
             needs_header = spec.requires_authorization and agent.is_attended
             lacks_authorization = needs_header and header.value is None
@@ -255,7 +257,11 @@ class CallRunner:
         )
 
     def _review(self, wanted: ToolCall, spec: ToolSpec | None) -> Review | None:
-        return self._context.agent.policy.review(wanted, spec) if spec is not None else None
+        if spec is None:
+            return None
+        context = self._context
+        secrets = context.known.state.secrets
+        return context.agent.policy.review(opened(context.agent.redaction, wanted, secrets), spec)
 
     def _events(self, call: Call, step: steps.Step, spec: ToolSpec | None) -> Iterator[Event]:
         run_id, call_id = self._context.run_id, call.proposal.call_id
@@ -422,7 +428,7 @@ async def _with_preview(context: RunContext, event: Event) -> Event:
         user_id=context.known.head.user_id,
         idempotency_key="",
     )
-    call = effective_call(context.run.calls[event.call_id])
+    call = _true_call(context, context.run.calls[event.call_id])
     try:
         async with asyncio.timeout(PREVIEW_SECONDS):
             text = await context.agent.toolbox.preview(call, tool_context)
@@ -430,12 +436,19 @@ async def _with_preview(context: RunContext, event: Event) -> Event:
         return event
     if text is None:
         return event
-    shown = redacted_shown(context.agent.redaction, {"preview": printable(text)})
+    wanted = effective_call(context.run.calls[event.call_id])
+    text = closed(printable(text), wanted, context.known.state.secrets)
+    shown = redacted_shown(context.agent.redaction, {"preview": text})
     preview = shown["preview"]
     if len(preview) > PREVIEW_CHARACTERS:
         left = len(preview) - PREVIEW_CHARACTERS
         preview = f"{preview[:PREVIEW_CHARACTERS]}\n[cut: {left} more characters]\n"
     return event.model_copy(update={"shown": {**event.shown, **shown, "preview": preview}})
+
+
+def _true_call(context: RunContext, call: Call) -> ToolCall:
+    """As its tool gets it: what rules and previews look at."""
+    return opened(context.agent.redaction, effective_call(call), context.known.state.secrets)
 
 
 def _observed_outcome(event: ToolFinished | ToolOutcomeUnknown | None) -> str:

@@ -85,8 +85,13 @@ def _spelt(value: Any) -> str:
 
 
 def _sorted(value: Mapping[Any, Any]) -> list[str]:
-    if not all(isinstance(key, str) for key in value):
-        raise InvalidInput("an object's key is not a string")
+    try:
+        is_ascii = "".join(value).isascii()
+    except TypeError:
+        raise InvalidInput("an object's key is not a string") from None
+    # The order is the same then, and found in a fifth of the time.
+    if is_ascii:
+        return sorted(value)
     return sorted(value, key=lambda key: key.encode("utf-16-be", "surrogatepass"))
 
 

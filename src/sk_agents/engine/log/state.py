@@ -14,6 +14,7 @@ from typing import Any
 from sk_agents.engine.calls.call import Approval, Call, apply_to_calls
 from sk_agents.engine.events import (
     Answered,
+    Beginning,
     BranchChanged,
     Cancelled,
     CancelRequested,
@@ -34,6 +35,7 @@ from sk_agents.engine.events import (
     ToolFinished,
     ToolProposed,
 )
+from sk_agents.engine.log.blobs import with_contents
 from sk_agents.engine.models import (
     RUN_CHANGES,
     STATUS_AFTER,
@@ -63,6 +65,7 @@ class Run:
     response_schema: dict[str, Any] | None = None
     trace: str | None = None
     user_name: str | None = None
+    correlation_id: str | None = None
     thoughts: list[Thinking] = field(default_factory=list)
     calls: dict[str, Call] = field(default_factory=dict)
     # Those of them without a result.
@@ -130,6 +133,10 @@ class ThreadState:
     compactions: list[Compacted] = field(default_factory=list)
     imported: list[ImportedItem] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
+    # What placeholders stand for: for tools alone.
+    secrets: dict[str, str] = field(default_factory=dict, repr=False)
+    # What later events may refer to, by digest.
+    contents: dict[str, str] = field(default_factory=dict, repr=False)
     last_status: ThreadStatus = ThreadStatus.IDLE
     last_event: Event | None = None
 
@@ -169,6 +176,10 @@ class ThreadState:
             raise StateCorrupt(f"event {event.seq} stands where {self.next_seq} is due")
         self.next_seq += 1
         self.last_event = event
+        if isinstance(event, Beginning | ToolFinished | LateResult):
+            if event.secrets:
+                self.secrets.update(event.secrets)
+            event = with_contents(event, self.contents)
         if not isinstance(event, ThreadEvent):
             _apply_step(self.run(event.run_id), event)
             return
@@ -237,6 +248,7 @@ class ThreadState:
             response_schema=event.response_schema,
             trace=event.trace,
             user_name=event.user_name,
+            correlation_id=event.correlation_id,
             first_seq=event.seq,
         )
         if event.idempotency_key is not None:

@@ -357,7 +357,7 @@ class Driver:
 
     async def _fail(self, code: str, message: str) -> None:
         self._live.close_round()
-        correlation_id = self._services.ids.new()
+        correlation_id = self.run.correlation_id or self._services.ids.new()
         logger.warning(
             "run failed",
             extra={"run_id": self.run.run_id, "code": code, "correlation_id": correlation_id},

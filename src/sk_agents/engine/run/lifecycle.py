@@ -24,11 +24,13 @@ from sk_agents.engine.events import (
     ToolFinished,
 )
 from sk_agents.engine.failpoints import failpoint
+from sk_agents.engine.log.blobs import with_references
 from sk_agents.engine.log.commits import Absent, Claim, Commit, Quiet, Unchanged
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL, CallState, NewThread, RunStatus, Usage
-from sk_agents.engine.ports import Spender
+from sk_agents.engine.ports import Redaction, Spender
 from sk_agents.engine.run.redacting import redacted_edit, redacted_start
+from sk_agents.engine.run.vault import keeping, new_secrets
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
@@ -86,11 +88,12 @@ async def begin(services: Services, known: KnownThread, command: StartRun) -> Ac
     """
     check_new(known, command.run_id)
     guard = Quiet(known.state.next_seq)
-    command = redacted_start(services.redaction(command.agent or known.head.agent), command)
+    redaction = _redaction(services, command.agent or known.head.agent, known)
+    command = redacted_start(redaction, command)
     await _check_quota(services, command, command.agent or known.head.agent)
     events: list[Event] = [
         RunStarted(
-            **_beginning(services, command),
+            **_beginning(services, command, redaction),
             message=command.message,
             parent_run=known.state.head_run,
         )
@@ -108,13 +111,15 @@ async def create(services: Services, command: StartRun, new: NewThread) -> Known
     Raises:
         ThreadExists: another request was faster.
     """
-    command = redacted_start(services.redaction(command.agent or new.agent), command)
+    redaction = _redaction(services, command.agent or new.agent)
+    command = redacted_start(redaction, command)
     new = command.new or new
     await _check_quota(services, command, command.agent or new.agent, makes_thread=True)
-    started = RunStarted(**_beginning(services, command), message=command.message)
+    started = RunStarted(**_beginning(services, command, redaction), message=command.message)
     lease = Claim(services.owner)
     commit_id = services.next_commit_id()
-    done = await services.send(Commit(command.thread_id, commit_id, Absent(new), (started,), lease))
+    events = with_references((started,), {})
+    done = await services.send(Commit(command.thread_id, commit_id, Absent(new), events, lease))
     failpoint("run_committed")
     known = KnownThread(done.thread)
     await services.learn(known, done)
@@ -130,13 +135,14 @@ async def enqueue(services: Services, known: KnownThread, command: StartRun) -> 
     """
     check_new(known, command.run_id)
     guard = Unchanged(known.state.next_seq)
-    command = redacted_start(services.redaction(command.agent or known.head.agent), command)
+    redaction = _redaction(services, command.agent or known.head.agent, known)
+    command = redacted_start(redaction, command)
     await _check_quota(services, command, command.agent or known.head.agent)
     waiting = len(known.state.queue)
     if waiting >= MAX_QUEUED:
         raise LimitExceeded(f"{MAX_QUEUED} messages wait in this conversation already.")
     queued = RunQueued(
-        **_beginning(services, command), message=command.message, position=waiting + 1
+        **_beginning(services, command, redaction), message=command.message, position=waiting + 1
     )
     await services.commit(known, guard, queued)
     thread_id, after = known.head.thread_id, guard.next_seq - 1
@@ -153,10 +159,11 @@ async def begin_edit(services: Services, known: KnownThread, command: EditRun) -
     check_new(known, command.run_id)
     edited = edited_run(known, command)
     agent = command.agent or edited.agent or known.head.agent
-    command = redacted_edit(services.redaction(agent), command)
+    redaction = _redaction(services, agent, known)
+    command = redacted_edit(redaction, command)
     guard = Quiet(known.state.next_seq)
     await _check_quota(services, command, command.agent or known.head.agent)
-    beginning = _beginning(services, command)
+    beginning = _beginning(services, command, redaction)
     for name in ("agent", "on_disconnect", "response_schema"):
         beginning[name] = beginning[name] or getattr(edited, name)
     message = command.message or edited.message
@@ -203,7 +210,16 @@ async def _check_quota(
         await command.quota.admit(command.user_id, makes_thread=makes_thread)
 
 
-def _beginning(services: Services, command: BeginRun) -> dict[str, Any]:
+def _redaction(
+    services: Services, agent: str | None, known: KnownThread | None = None
+) -> Redaction | None:
+    secrets = known.state.secrets if known is not None else {}
+    return keeping(services.redaction(agent), secrets, services.ids)
+
+
+def _beginning(
+    services: Services, command: BeginRun, redaction: Redaction | None
+) -> dict[str, Any]:
     """What every beginning says; see `events.Beginning`."""
     return {
         "run_id": command.run_id,
@@ -213,7 +229,9 @@ def _beginning(services: Services, command: BeginRun) -> dict[str, Any]:
         "on_disconnect": command.on_disconnect,
         "response_schema": command.response_schema,
         "trace": services.observer.trace(),
+        "correlation_id": services.observer.correlation_id(),
         "user_name": command.user_name,
+        "secrets": new_secrets(redaction),
     }
 
 

@@ -177,8 +177,9 @@ class Sweeper(BackgroundTask):
         if run.cancel_requested is not None:
             events = lifecycle.cancelled(run)
         else:
+            correlation_id = run.correlation_id or self._services.ids.new()
             events = lifecycle.failed(
-                run, code=code, message=message, correlation_id=self._services.ids.new()
+                run, code=code, message=message, correlation_id=correlation_id
             )
         guard = Owned(self._services.owner, head.epoch, known.state.next_seq, exact=True)
         await self._services.commit(known, guard, *events, lease=Release())

@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from sk_agents.engine.commands import EditRun, StartRun
+from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.engine.models import Attachment, NewThread, Part, UserInput
 from sk_agents.engine.ports import Redaction
+from sk_agents.engine.run.vault import PLACEHOLDER
 
 TITLE = "title"
 
@@ -43,7 +45,10 @@ def redacted_shown(redaction: Redaction | None, shown: Mapping[str, Any]) -> dic
     if redaction is None:
         return dict(shown)
     hidden: dict[str, Any] = redaction.value(shown)
-    return hidden if hidden == dict(shown) else {**hidden, "redacted": True}
+    is_whole = hidden == dict(shown)
+    if is_whole and redaction.keeps_secrets:
+        is_whole = not PLACEHOLDER.search(canonical_json(shown).decode())
+    return hidden if is_whole else {**hidden, "redacted": True}
 
 
 def redacted_attachment(redaction: Redaction, attachment: Attachment) -> Attachment:

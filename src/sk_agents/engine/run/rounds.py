@@ -52,6 +52,7 @@ class Reply:
     state: Mapping[str, Any] | None = None
     usage: Usage = Usage()
     finish_reason: str = "stop"
+    model: str | None = None
     limits: ReplyLimits = ReplyLimits()
     text_bytes: int = 0
     argument_bytes: int = 0
@@ -163,7 +164,7 @@ class ModelRound:
                     context.known.head, context.run, context.agent.name, self.number
                 ) as replied:
                     reply = await self._stream(prompt)
-                    replied(reply.usage, reply.finish_reason)
+                    replied(reply.usage, reply.finish_reason, reply.model)
                 return reply
             except (ModelInterrupted, ContextTooLong) as error:
                 if self._attempt >= last:
@@ -248,6 +249,7 @@ class ModelRound:
                     price = self._context.agent.price
                     reply.usage = price.applied(piece.usage) if price else piece.usage
                     reply.finish_reason = printable(piece.finish_reason)
+                    reply.model = printable(piece.model) if piece.model is not None else None
                     return True
         return False
 

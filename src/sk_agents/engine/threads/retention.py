@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from sk_agents.engine.models import Thread, ThreadStatus
-from sk_agents.engine.ports import Clock, Count, ListedStore
+from sk_agents.engine.models import SERVER_LOG, Thread, ThreadStatus
+from sk_agents.engine.ports import Audit, Clock, Count, ListedStore
 from sk_agents.engine.services import STORE_TROUBLE, BackgroundTask, Services
 from sk_agents.exceptions import Conflict, CounterFull, NotFound
 
@@ -52,6 +52,8 @@ class RetentionRules:
 
     def reason(self, thread: Thread, now: datetime) -> str | None:
         """Why the thread is to be removed: its status, or that it has expired; `None`: it stays."""
+        if thread.thread_id.startswith(SERVER_LOG):
+            return None
         if thread.status not in PRUNABLE or thread.runnable or thread.queued or thread.active_run:
             return None
         if self.expired is not None and thread.expires_at is not None:
@@ -81,11 +83,13 @@ class Pruner:
         store: ListedStore,
         rules: RetentionRules,
         clock: Clock,
+        audit: Audit,
         removed: Callable[[Thread, str], None] = lambda thread, reason: None,
     ) -> None:
         self._store = store
         self._rules = rules
         self._clock = clock
+        self._audit = audit
         self._removed = removed
 
     async def page(self, after: str, done: Pruned, *, dry_run: bool = False) -> str | None:
@@ -109,6 +113,7 @@ class Pruner:
         return ids[-1] if len(ids) == PAGE else None
 
     async def _remove(self, head: Thread, reason: str, done: Pruned) -> None:
+        await self._audit.deleting(head, who=None, reason=f"by its age, {reason}")
         try:
             await self._store.delete(
                 head.thread_id, next_seq=head.next_seq, incarnation=head.incarnation
@@ -129,7 +134,7 @@ class RetentionKeeper(BackgroundTask):
 
     def __init__(self, services: Services, store: ListedStore, rules: RetentionRules) -> None:
         self._services = services
-        self._pruner = Pruner(store, rules, services.clock, self._forget)
+        self._pruner = Pruner(store, rules, services.clock, services.audit, self._forget)
         # Where this instance goes on when a pass was too short for the whole store.
         self._after = ""
         self._started = (services.clock.now(), services.clock.monotonic())

@@ -105,8 +105,13 @@ _REFUSED_ACCESS = frozenset(
 
 
 class ConditionFailed(Exception):
-    """A condition of the request does not hold. Nothing was written, unless an earlier attempt
-    of the same request was."""
+    """A condition of the request does not hold.
+
+    If it `may_be_ours`, an earlier attempt of this very request has perhaps been stored: its answer
+    was lost. Otherwise nothing was written.
+    """
+
+    may_be_ours = False
 
 
 class NoSuchTable(StoreUnavailable):
@@ -183,7 +188,7 @@ class Table:
                 call = self._threads.submit(self._call, operation, parameters)
                 answer, sent_at, came_at = await asyncio.wrap_future(call)
             except (ClientError, BotoCoreError) as error:
-                was_unsure = self._look_at(error) or was_unsure
+                was_unsure = self._look_at(error, was_unsure) or was_unsure
                 delay = random.uniform(0, pause)
                 if time.monotonic() + delay > end:
                     self._give_up(error, was_unsure)
@@ -204,7 +209,7 @@ class Table:
             try:
                 answer, sent_at, came_at = self._call(operation, parameters)
             except (ClientError, BotoCoreError) as error:
-                was_unsure = self._look_at(error) or was_unsure
+                was_unsure = self._look_at(error, was_unsure) or was_unsure
                 delay = random.uniform(0, pause)
                 if time.monotonic() + delay > end:
                     raise self._unreachable(error) from error
@@ -368,8 +373,8 @@ class Table:
         if date is not None:
             self._service_clock.learn(date, sent_at, came_at)
 
-    def _look_at(self, error: Exception) -> bool:
-        """Return if the request may be sent again: whether it may have taken effect already.
+    def _look_at(self, error: Exception, was_unsure: bool) -> bool:
+        """Return if the request may be sent again: whether it may have taken effect by now.
 
         Raises:
             ConditionFailed, Refused, StoreError: it may not.
@@ -382,9 +387,9 @@ class Table:
             raise StoreUnavailable(f"{self}: {_line(error)}") from error
         code = error.response.get("Error", {}).get("Code", "")
         if code == "TransactionCanceledException":
-            return self._look_at_reasons(error)
+            return self._look_at_reasons(error, was_unsure)
         if code == "ConditionalCheckFailedException":
-            raise ConditionFailed from error
+            raise _failed_condition(was_unsure) from error
         if code in _PASSING:
             self.throttled += code in _THROTTLED
             return False
@@ -399,10 +404,10 @@ class Table:
             raise StoreUnavailable(f"{self}: AWS refuses access ({_line(error)})") from error
         raise StoreError(f"{self}: the table refused ({_line(error)})") from error
 
-    def _look_at_reasons(self, error: ClientError) -> bool:
+    def _look_at_reasons(self, error: ClientError, was_unsure: bool) -> bool:
         reasons = {reason.get("Code") for reason in error.response.get("CancellationReasons", [])}
         if "ConditionalCheckFailed" in reasons:
-            raise ConditionFailed from error
+            raise _failed_condition(was_unsure) from error
         if reasons - {None, "None"} <= _PASSING:
             self.throttled += bool(reasons & _THROTTLED)
             return False
@@ -442,7 +447,8 @@ class ServiceClock:
     """
 
     def __init__(self) -> None:
-        self._ahead: float | None = None
+        # Of this process's monotonic clock, in seconds.
+        self.ahead: float | None = None
 
     def learn(self, date: str, sent_at: float, came_at: float) -> None:
         try:
@@ -450,11 +456,11 @@ class ServiceClock:
         except ValueError:
             return
         least, most = told - came_at, told + 1 - sent_at
-        ahead = least if self._ahead is None else self._ahead
-        self._ahead = min(max(ahead, least), most)
+        ahead = least if self.ahead is None else self.ahead
+        self.ahead = min(max(ahead, least), most)
 
     def now(self) -> float | None:
-        return None if self._ahead is None else time.monotonic() + self._ahead
+        return None if self.ahead is None else time.monotonic() + self.ahead
 
 
 @cache
@@ -479,6 +485,12 @@ def _conditional(condition: str | None, values: Mapping[str, Any] | None) -> dic
     if values:
         found["ExpressionAttributeValues"] = dict(values)
     return found
+
+
+def _failed_condition(was_unsure: bool) -> ConditionFailed:
+    failed = ConditionFailed()
+    failed.may_be_ours = was_unsure
+    return failed
 
 
 def _line(error: Exception) -> str:

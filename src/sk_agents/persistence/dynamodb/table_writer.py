@@ -198,14 +198,20 @@ class TableWriter(CommitWriter[Mark]):
                 await self._table.transact(actions)
         except AnswerLost:
             raise
-        except ConditionFailed:
-            await self._drop(written.parts)
-            return False
+        except ConditionFailed as failed:
+            if not failed.may_be_ours or not await self._is_stored(chain):
+                await self._drop(written.parts)
+                return False
         except (Refused, TealError):
             await self._drop(written.parts)
             raise
         await self._after(chain, written)
         return True
+
+    async def _is_stored(self, chain: Chain[Mark]) -> bool:
+        """Whether the head is the one that was sent, though no answer said so."""
+        head = await self._reader.head(chain.thread.thread_id)
+        return head is not None and head.mark == chain.new_mark
 
     async def _after(self, chain: Chain[Mark], written: WrittenThread) -> None:
         thread = chain.thread

@@ -27,7 +27,7 @@ from sk_agents.exceptions import (
 from sk_agents.persistence.codec import PLAIN, RecordCodec
 from sk_agents.persistence.counters import Counter, counted
 from sk_agents.persistence.encoding import encode_events
-from sk_agents.persistence.listing import cursor, read_cursor
+from sk_agents.persistence.listing import carries, cursor, read_cursor
 from sk_agents.persistence.liveness import MARK_SECONDS, check_deletable, local_process_is_gone
 from sk_agents.persistence.postgres import schema, statements
 from sk_agents.persistence.postgres.arrays import Int8Array, TextArray
@@ -222,7 +222,8 @@ class PostgresStore:
                 thread_id=last_id,
                 limit=at_once,
             )
-            heads = [*readable_heads(self._codec, rows)]
+            readable = readable_heads(self._codec, rows)
+            heads = [stored for stored in readable if carries(stored[0], query.labels)]
             if query.text is None:
                 found += [head for head, _ in heads]
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from redis.exceptions import NoScriptError, ResponseError
@@ -20,7 +20,8 @@ from sk_agents.exceptions import (
 from sk_agents.persistence.codec import RecordCodec
 from sk_agents.persistence.redis import scripts
 from sk_agents.persistence.redis.keys import Keys
-from sk_agents.redis_access import LOST, Command, RedisAccess, RedisLink
+from sk_agents.persistence.redis.scripts import Script
+from sk_agents.redis_access import LOST, Command, RedisAccess, RedisLink, close_blocking
 
 logger = logging.getLogger(__name__)
 
@@ -95,17 +96,17 @@ class RedisServer:
         answered among them. Raises one of `LOST`."""
         if self._writer is None or not commands:
             return []
-        replies = await self._writer.run(commands)
+        replies = await self._writer.run_plain(commands)
         unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if unknown:  # the server was started again, or another one took its place
-            await self._writer.run(_LOAD)
-            again = await self._writer.run([commands[number] for number in unknown])
+            await self.load_scripts()
+            again = await self._writer.run_plain([commands[number] for number in unknown])
             for number, reply in zip(unknown, again, strict=True):
                 replies[number] = reply
         return replies
 
-    def lease(self, command: Command) -> None:
-        """Carry out a command past the event loop, from any thread, within a few seconds.
+    def lease(self, script: Script, keys: Sequence[str], *values: Any) -> None:
+        """Run a script past the event loop, from any thread, within a few seconds.
 
         Raises:
             StoreError: it was not carried out, as far as is known.
@@ -116,11 +117,9 @@ class RedisServer:
                     if self._lease_client is None:
                         self._lease_client = self.access.blocking_client()
                     try:
-                        self._lease_client.execute_command(*command)
+                        self._lease_client.execute_command(*script(keys, *values))
                     except NoScriptError:
-                        for load in _LOAD:
-                            self._lease_client.execute_command(*load)
-                        self._lease_client.execute_command(*command)
+                        self._lease_client.eval(script.text, len(keys), *keys, *values)
                     return
                 except ResponseError as error:
                     raise self.access.refused(error) from error
@@ -135,12 +134,13 @@ class RedisServer:
 
     def _close_lease(self) -> None:
         if self._lease_client is not None:
-            self._lease_client.close()
+            close_blocking(self._lease_client)
             self._lease_client = None
 
     async def load_scripts(self) -> None:
         if self._readers is not None:
-            await self._readers.ask(*_LOAD)
+            for script in scripts.ALL:
+                await self._readers.everywhere("SCRIPT LOAD", script.text)
 
     async def check_generation(self) -> None:
         """Return iff the server still has the data that it had when it was opened.
@@ -158,13 +158,26 @@ class RedisServer:
             )
 
     async def _check_settings(self) -> Durability:
-        about = {}
+        """Of all servers; what is kept is what the weakest of them keeps."""
+        assert self._readers is not None
+        servers: list[dict[str, str]] = []
         for section in ("server", "replication", "memory", "persistence"):
-            [found] = await self.ask(("INFO", section))
-            about.update(_info(found))
-        version = str(about.get("valkey_version") or about.get("redis_version") or "0")
-        major, minor, *_ = [*map(int, version.split(".")[:2]), 0, 0]
-        if (major, minor) < OLDEST_SERVER:
+            found = await self._readers.everywhere("INFO", section)
+            servers = servers or [{} for _ in found]
+            for server, said in zip(servers, found, strict=True):
+                server.update(_info(said))
+        for server in servers:
+            self._check_server(server)
+        if not all(server.get("aof_enabled") == "1" for server in servers):
+            logger.warning(
+                "Redis's setting appendonly is off: conversations are lost with the server"
+            )
+            return Durability.D0
+        return await self._synced(self._readers)
+
+    def _check_server(self, about: Mapping[str, str]) -> None:
+        version = about.get("valkey_version") or about.get("redis_version") or "0.0"
+        if tuple(map(int, version.split(".")[:2])) < OLDEST_SERVER:
             raise ConfigurationError(f"Redis {version} is too old: 7.0 is the oldest")
         if about.get("role") == "slave":
             raise StoreReadOnly(
@@ -177,31 +190,21 @@ class RedisServer:
                 f"the server's maxmemory-policy is {policy}: it would drop conversations when its"
                 " memory is full. Set it to noeviction"
             )
-        return await self._durability(is_kept=str(about.get("aof_enabled")) == "1")
 
-    async def _durability(self, *, is_kept: bool) -> Durability:
-        if not is_kept:
-            logger.warning(
-                "Redis's setting appendonly is off: conversations are lost with the server"
-            )
-            return Durability.D0
-        assert self._readers is not None
-        [found] = await self._readers.run([("CONFIG", "GET", "appendfsync")])
-        if isinstance(found, ResponseError):
+    async def _synced(self, link: RedisLink) -> Durability:
+        try:
+            found = {_setting(said) for said in await link.everywhere("CONFIG GET", "appendfsync")}
+        except StoreUnavailable:  # a server that others run may not let us look
             logger.warning("Redis's setting appendfsync cannot be read: it counts as everysec")
             return Durability.D1
-        pairs = (
-            found if isinstance(found, dict) else dict(zip(found[::2], found[1::2], strict=True))
-        )
-        how = next(iter(pairs.values()), b"")
-        how = how.decode() if isinstance(how, bytes) else str(how)
-        if how == "always":
-            return Durability.D2
-        logger.warning(
-            "Redis's setting appendfsync is %s: what is acknowledged may be lost with the machine",
-            how,
-        )
-        return Durability.D1
+        weaker = found - {"always"}
+        for how in weaker:
+            logger.warning(
+                "Redis's setting appendfsync is %s: what is acknowledged may be lost with the"
+                " machine",
+                how,
+            )
+        return Durability.D1 if weaker else Durability.D2
 
     async def _prepare(self, codec: RecordCodec) -> None:
         keys = self.keys
@@ -231,9 +234,6 @@ class RedisServer:
         return bool(done)
 
 
-_LOAD: list[Command] = [("SCRIPT LOAD", script.text) for script in scripts.ALL]
-
-
 def liveness(reply: Any) -> tuple[dict[str, float], float]:
     """Until when each owner's leases hold, and the time, from the reply to `scripts.OWNERS`."""
     now, pairs = reply
@@ -249,10 +249,5 @@ def _setting(found: Any) -> str:
 
 
 def _info(found: Any) -> dict[str, str]:
-    """From the reply to INFO; a cluster answers for each of its servers, of which one counts."""
-    if isinstance(found, bytes):
-        lines = [line.partition(":") for line in found.decode().splitlines()]
-        return {name: value for name, _, value in lines if value}
-    if found and all(isinstance(value, dict) for value in found.values()):
-        found = next(iter(found.values()))
+    """From the reply to INFO."""
     return {str(name): str(value) for name, value in found.items()}

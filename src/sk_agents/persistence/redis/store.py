@@ -23,6 +23,7 @@ from sk_agents.persistence.codec import PLAIN, RecordCodec
 from sk_agents.persistence.counters import Counter, counted
 from sk_agents.persistence.encoding import encode_events
 from sk_agents.persistence.listing import (
+    carries,
     cursor,
     longest_untouched,
     read_cursor,
@@ -122,7 +123,7 @@ class RedisStore:
         return done.thread
 
     def renew(self, owner: str, ttl: float) -> None:
-        self._server.lease(scripts.RENEW([self._keys.owners], owner, ttl, self._lease_clock()))
+        self._server.lease(scripts.RENEW, [self._keys.owners], owner, ttl, self._lease_clock())
 
     async def retire(self, owner: str) -> None:
         await self._ask(("HDEL", self._keys.owners, owner))
@@ -216,7 +217,8 @@ class RedisStore:
         """One more than fits is looked for, to know whether there is one."""
         found: list[Thread] = []
         at_once = query.limit + 1 if query.text is None else SEARCHED
-        async for heads in self._of_user(query, at_once):
+        async for stored in self._of_user(query, at_once):
+            heads = [one for one in stored if carries(one[0], query.labels)]
             if query.text is None:
                 found += [head for head, _ in heads]
             else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from datetime import UTC, datetime
 from typing import Any
 
 from sk_agents.engine.calls.call import Approval
@@ -25,18 +26,20 @@ from sk_agents.exceptions import (
     AlreadyTerminal,
     ApprovalAlreadyDecided,
     Conflict,
+    InvalidInput,
     NotFound,
+    RunNotFound,
     StillRunning,
     TealError,
 )
 from sk_agents.http.caller import Caller
 from sk_agents.ska_types import BaseHandler
 from sk_agents.tealagents.models import (
-    AgentTask,
     Content,
     ResumeRequest,
     Session,
     StateIds,
+    Task,
     TealAgentsPartialResponse,
     UserMessage,
 )
@@ -44,7 +47,14 @@ from sk_agents.tealagents.v1alpha1.access import TaskAccess
 from sk_agents.tealagents.v1alpha1.agent import AcceptedRequest, Agent, Progress
 from sk_agents.tealagents.v1alpha1.config import SURFACE, ServedTealAgent
 from sk_agents.tealagents.v1alpha1.decisions import already_decided, wanted_decisions
-from sk_agents.tealagents.v1alpha1.render import STATUSES, RequestRenderer, summary_of, task_of
+from sk_agents.tealagents.v1alpha1.render import (
+    STATUSES,
+    RequestRenderer,
+    labelled,
+    summary_of,
+    task_of,
+    trace_of,
+)
 
 SESSION_PAGE = 100
 # For ids made of an idempotency key.
@@ -123,6 +133,10 @@ class TealAgentsV1Alpha1Handler(BaseHandler):
             head = await self._access.head(caller, message.task_id)
             if message.session_id not in (None, head.session_id):
                 raise Conflict("This task belongs to another session.")
+            if head.expires_at is not None and head.expires_at <= datetime.now(UTC):
+                raise Conflict("This task has expired.")
+            if message.expires_at not in (None, head.expires_at):
+                raise InvalidInput("A task's expires_at is set when it is made.")
         task_id = message.task_id or self._new_task_id(caller, key)
         session_id = head.session_id if head else message.session_id or self._ids.new()
         command = StartRun(
@@ -130,7 +144,7 @@ class TealAgentsV1Alpha1Handler(BaseHandler):
             user_id=caller.user_id,
             run_id=self._ids.new(),
             message=_input(message),
-            new=None if head else self._new_thread(caller, session_id, task_id),
+            new=None if head else self._new_thread(caller, session_id, task_id, message),
             fresh=head is None and key is None,
             agent=None if head is None or head.agent else self._served.agent,
             idempotency_key=key,
@@ -144,8 +158,36 @@ class TealAgentsV1Alpha1Handler(BaseHandler):
         accepted = await self._engine.start(command)
         if accepted.repeated and head is None:
             session_id = (await self._access.head(caller, task_id)).session_id
+        elif head is not None and message.metadata is not None and not accepted.repeated:
+            # The head that was asked for first may be older than its metadata.
+            present = (await self._engine.thread(task_id, caller.user_id)).head
+            changed = labelled(present, message.metadata)
+            await self._engine.catalog.label(task_id, caller.user_id, changed)
         ids = StateIds(session_id, task_id, accepted.run_id)
         return AcceptedRequest(ids, caller.user_id, accepted.after)
+
+    async def attach(
+        self, caller: Caller, request_id: str, task_id: str | None = None
+    ) -> AcceptedRequest:
+        """A request that is there, to be followed from its beginning.
+
+        Raises:
+            Unauthenticated, RunNotFound: it is another's, or there is none.
+        """
+        return self._accepted(*await self._access.request(caller, request_id, task_id))
+
+    async def attach_task(self, caller: Caller, task_id: str) -> AcceptedRequest:
+        """The request that a task works on, or its last one.
+
+        Raises:
+            Unauthenticated, NotFound: the task is another's, or there is none of both.
+        """
+        await self._access.head(caller, task_id)
+        known = await self._engine.thread(task_id, caller.user_id)
+        request_id = known.state.active_run or known.state.head_run
+        if request_id is None:
+            raise RunNotFound(f"The task {task_id} has no request yet.")
+        return self._accepted(known, known.state.run(request_id))
 
     async def outcome(self, request: AcceptedRequest) -> Progress:
         """The request as soon as it has ended or waits for a person.
@@ -222,10 +264,16 @@ class TealAgentsV1Alpha1Handler(BaseHandler):
     ) -> dict[str, Any]:
         known, run = await self._access.request(caller, request_id, task_id)
         progress = await self.loop.progress(known, run)
-        times = {"created_at": run.created_at, "completed_at": run.completed_at}
-        return self.renderer(self._accepted(known, run).ids, root).state(progress) | times
+        end = run.last_seq or known.state.next_seq - 1
+        events = await self.loop.events(known, after=run.first_seq - 1, end=end)
+        more = {
+            "created_at": run.created_at,
+            "completed_at": run.completed_at,
+            "trace": [step.model_dump() for step in trace_of(events, request_id)],
+        }
+        return self.renderer(self._accepted(known, run).ids, root).state(progress) | more
 
-    async def task(self, caller: Caller, task_id: str) -> AgentTask:
+    async def task(self, caller: Caller, task_id: str) -> Task:
         await self._access.head(caller, task_id)
         known = await self._engine.thread(task_id, caller.user_id)
         head, state = known.head, known.state
@@ -292,13 +340,19 @@ class TealAgentsV1Alpha1Handler(BaseHandler):
             return self._ids.new()
         return str(uuid.uuid5(_NAMESPACE, digest([caller.user_id, SURFACE, key])))
 
-    def _new_thread(self, caller: Caller, session_id: str, task_id: str) -> NewThread:
+    def _new_thread(
+        self, caller: Caller, session_id: str, task_id: str, message: UserMessage
+    ) -> NewThread:
+        if message.expires_at is not None and message.expires_at <= datetime.now(UTC):
+            raise InvalidInput("expires_at is in the past.")
         return NewThread(
             user_id=caller.user_id,
             session_id=session_id,
             wire_id=task_id,
             surface=SURFACE,
             agent=self._served.agent,
+            metadata=labelled(None, message.metadata) if message.metadata else {},
+            expires_at=message.expires_at,
         )
 
     def _digest(self, message: UserMessage) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
@@ -13,13 +13,25 @@ import orjson
 from pydantic import BaseModel
 
 from sk_agents.engine.calls.call import Approval, Call
-from sk_agents.engine.events import Answered, Event, Imported, RunQueued, RunStarted
+from sk_agents.engine.events import (
+    Answered,
+    ApprovalDecided,
+    ApprovalRequested,
+    Event,
+    Failed,
+    Imported,
+    RunEnded,
+    RunQueued,
+    RunStarted,
+    Thinking,
+    ToolFinished,
+    ToolProposed,
+)
 from sk_agents.engine.models import RunStatus, Thread, ThreadStatus, UserInput
 from sk_agents.exceptions import TealError
 from sk_agents.http.sse import frame
 from sk_agents.interactions import review_payload
 from sk_agents.ska_types import (
-    AgentTask,
     AgentTaskItem,
     ExtraData,
     ExtraDataElement,
@@ -32,10 +44,12 @@ from sk_agents.tealagents.models import (
     RejectedToolResponse,
     RequestFailure,
     StateIds,
+    Task,
     TaskSummary,
     TealAgentsPartialResponse,
     TealAgentsResponse,
     ToolCallContent,
+    TraceStep,
 )
 from sk_agents.tealagents.v1alpha1.agent import Piece, Progress
 from sk_agents.tealagents.v1alpha1.config import ServedTealAgent
@@ -272,9 +286,50 @@ def summary_of(head: Thread) -> TaskSummary:
     )
 
 
-def task_of(head: Thread, status: ThreadStatus, events: Iterable[Event]) -> AgentTask:
+def trace_of(events: Iterable[Event], request_id: str | None = None) -> list[TraceStep]:
+    """The steps of all requests, or of this one, in their order."""
+    names: dict[str, str | None] = {}
+    return [
+        TraceStep(request_id=event.run_id, at=event.at, **step)
+        for event in events
+        if request_id in (None, event.run_id) and (step := _step(event, names)) is not None
+    ]
+
+
+def _step(event: Event, names: dict[str, str | None]) -> dict[str, Any] | None:
+    """What an event is in a trace; `names` are the tools of the calls seen so far."""
+    match event:
+        case Thinking():
+            return {"kind": "thinking", "content": event.content}
+        case ToolProposed():
+            tool = "-".join(part for part in (event.plugin_name, event.function_name) if part)
+            names[event.call_id] = tool
+            asked = {"arguments": event.arguments, "content": event.problem}
+            return {"kind": "tool_call", **_call(event.call_id, names), **asked}
+        case ApprovalRequested():
+            return {"kind": "approval", **_call(event.call_id, names)}
+        case ApprovalDecided():
+            said = {"outcome": event.outcome, "content": event.message}
+            return {"kind": "decision", **_call(event.call_id, names), **said}
+        case ToolFinished():
+            done = {"outcome": event.outcome, "content": event.result}
+            return {"kind": "tool_result", **_call(event.call_id, names), **done}
+        case Answered():
+            return {"kind": "answer", "content": event.content}
+        case Failed():
+            return {"kind": "end", "outcome": "failed", "content": event.message}
+        case RunEnded() if event.status is not RunStatus.FAILED:
+            return {"kind": "end", "outcome": event.status.value}
+    return None
+
+
+def _call(call_id: str, names: Mapping[str, str | None]) -> dict[str, str | None]:
+    return {"call_id": call_id, "tool_name": names.get(call_id)}
+
+
+def task_of(head: Thread, status: ThreadStatus, events: Sequence[Event]) -> Task:
     """The task; `status` is that of its events: a head shows a pause a moment later."""
-    return AgentTask(
+    return Task(
         task_id=head.thread_id,
         session_id=head.session_id,
         user_id=head.user_id,
@@ -284,6 +339,7 @@ def task_of(head: Thread, status: ThreadStatus, events: Iterable[Event]) -> Agen
         status=TASK_STATUSES[status],
         metadata=_label(head).get("metadata", {}),
         expires_at=head.expires_at,
+        trace=trace_of(events),
     )
 
 
@@ -319,6 +375,14 @@ def _items(task_id: str, events: Iterable[Event]) -> Iterator[AgentTaskItem]:
 def _created_at(head: Thread) -> datetime:
     given = _label(head).get("created_at")
     return head.created_at if given is None else datetime.fromisoformat(given)
+
+
+def labelled(head: Thread | None, metadata: dict[str, Any]) -> dict[str, Any]:
+    """The thread's metadata with a task's own changed by these; `None` removes a key."""
+    label = _label(head) if head is not None else {}
+    merged = {**label.get("metadata", {}), **metadata}
+    kept = {key: value for key, value in merged.items() if value is not None}
+    return {LABEL: {**label, "metadata": kept}}
 
 
 def _label(head: Thread) -> dict[str, Any]:

@@ -397,6 +397,24 @@ class ReadingCases(StoreCases):
         assert ids(by_both) == ["tasks-s1"]
         assert ids(await store.threads(ThreadQuery(USER, surface="Chats"))) == []
 
+    async def test_labels_narrow_the_list_over_all_pages(
+        self, store: Store, clock: SettableClock
+    ) -> None:
+        for number in range(6):
+            head = (await store.commit(create(f"t{number}"))).thread
+            pinned = {"pinned": True} if number % 2 else {"pinned": None}
+            changed = ThreadChanged(metadata={**pinned, "place": "bin" if number == 5 else None})
+            await store.commit(append(head, changed))
+            clock.advance(1)
+        for labels, wanted in (
+            ({"pinned": True}, ["t5", "t3", "t1"]),
+            ({"pinned": None}, ["t4", "t2", "t0"]),
+            ({"pinned": True, "place": None}, ["t3", "t1"]),
+            ({"place": "elsewhere"}, []),
+        ):
+            threads = await every_thread(store, ThreadQuery(USER, labels=labels, limit=2))
+            assert [thread.thread_id for thread in threads] == wanted
+
     async def test_filters_hold_over_all_pages(self, store: Store, clock: SettableClock) -> None:
         for number in range(10):
             surface = "chats" if number % 2 else "tasks"

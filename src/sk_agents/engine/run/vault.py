@@ -1,0 +1,120 @@
+"""Secrets that only tools get back: everyone else, the model too, sees a placeholder.
+
+What a placeholder stands for is kept in the event that first held it, in a store that is encrypted.
+It is put back into the arguments of a call when its tool runs, and nowhere else; in what the tool
+returns it is the same placeholder again. Calls, approvals and digests are about placeholders: what
+one stands for never changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from sk_agents.engine.log.canonical import canonical_json
+from sk_agents.engine.models import ToolCall
+from sk_agents.engine.ports import Ids, Redaction, RedactionStream
+
+PLACEHOLDER = re.compile(r"\[secret-[0-9a-f]{8}\]")
+# A shorter one is not looked for by itself: it would be found in ordinary words.
+SHORTEST = 6
+
+
+class VaultRedaction:
+    """A `Redaction` that gives each secret a placeholder, the one it had before if it had one.
+
+    `new` is what no event holds yet, by placeholder.
+    """
+
+    keeps_secrets = True
+
+    def __init__(self, redaction: Redaction, known: Mapping[str, str], ids: Ids) -> None:
+        self.new: dict[str, str] = {}
+        self._redaction = redaction
+        self._ids = ids
+        self._marks = {secret: mark for mark, secret in known.items()}
+
+    def text(self, text: str) -> str:
+        # Also where nothing around it says any more that it is one.
+        for secret in self._sought():
+            text = text.replace(secret, self._marks[secret])
+        return self._redaction.marked(text, self._mark)
+
+    def value(self, value: Any) -> Any:
+        return changed(value, self.text)
+
+    def stream(self, also: Collection[str] = ()) -> RedactionStream:
+        """A reader who watches along sees marks instead of placeholders."""
+        return self._redaction.stream([*also, *self._sought()])
+
+    def marked(self, text: str, mark: Callable[[str], str]) -> str:
+        return self._redaction.marked(text, mark)
+
+    def opens_for(self, tool: str) -> bool:
+        return self._redaction.opens_for(tool)
+
+    def _sought(self) -> list[str]:
+        """The longest first: one may be the beginning of another."""
+        return sorted((one for one in self._marks if len(one) >= SHORTEST), key=len, reverse=True)
+
+    def _mark(self, secret: str) -> str:
+        if secret not in self._marks:
+            taken = set(self._marks.values())
+            while (mark := f"[secret-{self._ids.new().replace('-', '')[-8:]}]") in taken:
+                pass
+            self._marks[secret] = mark
+            self.new[mark] = secret
+        return self._marks[secret]
+
+
+def keeping(redaction: Redaction | None, known: Mapping[str, str], ids: Ids) -> Redaction | None:
+    """For what is about to be stored in a thread with these secrets."""
+    if redaction is None or not redaction.keeps_secrets:
+        return redaction
+    return VaultRedaction(redaction, known, ids)
+
+
+def new_secrets(redaction: Redaction | None) -> dict[str, str] | None:
+    """What the event must keep of what was taken out of it."""
+    return (redaction.new or None) if isinstance(redaction, VaultRedaction) else None
+
+
+def opened(redaction: Redaction | None, call: ToolCall, secrets: Mapping[str, str]) -> ToolCall:
+    """The call as its tool gets it."""
+    if not secrets or redaction is None or not redaction.keeps_secrets:
+        return call
+    if not redaction.opens_for(call.name):
+        return call
+    arguments = changed(
+        call.arguments,
+        lambda text: PLACEHOLDER.sub(lambda found: secrets.get(found[0], found[0]), text),
+    )
+    return call.model_copy(update={"arguments": arguments})
+
+
+def closed(value: Any, call: ToolCall, secrets: Mapping[str, str]) -> Any:
+    """What was made of the opened call, with the placeholders of the call in it again."""
+    if not secrets:
+        return value
+    named = set(PLACEHOLDER.findall(canonical_json(call.arguments).decode())) & secrets.keys()
+
+    def hidden(text: str) -> str:
+        for mark in named:
+            text = text.replace(secrets[mark], mark)
+        return text
+
+    return changed(value, hidden) if named else value
+
+
+def changed(value: Any, change: Callable[[str], str]) -> Any:
+    """A JSON value with every text in it changed, also the names of its fields."""
+    match value:
+        case str():
+            return change(value)
+        case Mapping():
+            return {change(str(name)): changed(item, change) for name, item in value.items()}
+        case list() | tuple():
+            return [changed(item, change) for item in value]
+        case _:
+            return value

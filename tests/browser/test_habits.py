@@ -1,0 +1,120 @@
+"""What people do without thinking about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import Browser, expect
+
+from tests.browser.server import Server, write_agent
+from tests.browser.tab import WAIT_MS, Tab
+from tests.browser.test_conversation import picture
+
+PAY: dict[str, Any] = {"tool": "Bank-pay", "arguments": {"to": "ada", "amount": 1}}
+SPEAKING: dict[str, Any] = {
+    "turns": [{"text": "I will pay Ada now.", "calls": [PAY]}, {"text": "Done."}]
+}
+# A file that is dropped at this element, as the browser hands it over.
+DROP_ON = """([where, name]) => {
+  const data = new DataTransfer();
+  data.items.add(new File(['some words'], name, {type: 'text/plain'}));
+  const over = new DragEvent('dragover', {dataTransfer: data, bubbles: true, cancelable: true});
+  const made = new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true});
+  const target = document.querySelector(where);
+  return [over, made].map((event) => !target.dispatchEvent(event));
+}"""
+
+
+async def test_all_of_several_chosen_files_are_attached(guest: Tab, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.png" for number in range(4)]
+    for path in paths:
+        path.write_bytes(picture())
+    (tmp_path / "notes.md").write_text("words")
+    await guest.page.set_input_files("input[type=file]", [*paths, tmp_path / "notes.md"])
+    await guest.sees_count(".attachments li", 5)
+    guest.check()
+
+
+async def test_file_dropped_beside_the_message_field_is_attached(guest: Tab) -> None:
+    # Who prevents nothing lets the browser leave the page for the file.
+    assert await guest.page.evaluate(DROP_ON, [".sidebar", "a.txt"]) == [True, True]
+    await guest.sees(".attachments", "a.txt")
+    await guest.page.evaluate(DROP_ON, [".conversation", "b.txt"])
+    await guest.sees(".attachments", "b.txt")
+    await guest.sees_count(".attachments li", 2)
+    guest.check()
+
+
+async def test_deleted_chat_comes_back_with_one_click_or_out_of_the_bin(guest: Tab) -> None:
+    await guest.say("What time is it?")
+    await guest.ended()
+    chat = await guest.chat_id()
+    menu = guest.page.get_by_label("Chat menu")
+    await menu.click()
+    box = await guest.button("Delete").bounding_box()
+    assert box is not None
+    await guest.page.mouse.dblclick(box["x"] + 5, box["y"] + 5)
+    await guest.sees(".toast", "is in the bin.")
+    await expect(guest.page.locator(f".chats a[href='#/{chat}']")).to_have_count(0)
+    await guest.button("Undo").click()
+    await guest.sees(guest.turn().locator(".answer"), "26.22 mi")
+    await guest.sees_count(f".chats a[href='#/{chat}']", 1)
+    await menu.click()
+    await guest.button("Delete").click()
+    await guest.button("Bin").click()
+    await guest.page.locator(f".chats a[href='#/{chat}']").click()
+    await guest.sees(".set-aside", "This chat is in the bin.")
+    guest.page.once("dialog", lambda dialog: dialog.accept())
+    await guest.button("Delete permanently").click()
+    await guest.sees(".welcome", "What would you like to do?")
+    await guest.sees_count(f".chats a[href='#/{chat}']", 0)
+    guest.check()
+
+
+async def test_search_says_that_the_server_is_away(tab: Tab, server: Server) -> None:
+    await tab.say("What time is it?")
+    await tab.ended()
+    server.kill()
+    await tab.page.fill("#search", "nothing like it")
+    await tab.sees(".list-problem", "The server cannot be reached. This list may be out of date.")
+    server.start()
+    await tab.page.fill("#search", "time")
+    await tab.sees_count(".list-problem", 0)
+    await tab.sees_count(".chats a[aria-current]", 1)
+    tab.check(outage=True)
+
+
+async def test_what_is_said_before_a_call_is_shown_as_said(
+    browser: Browser, tmp_path: Path
+) -> None:
+    server = Server(tmp_path, write_agent(tmp_path / "agent", SPEAKING))
+    server.start()
+    try:
+        tab = await Tab(await browser.new_page(), server.url).open()
+        await tab.say("pay her")
+        remark = tab.turn().locator(".remark")
+        await expect(tab.button("Approve")).to_be_visible(timeout=WAIT_MS)
+        await tab.sees(remark, "I will pay Ada now.")
+        await tab.sees_count(".thinking", 0)
+        await tab.button("Approve").click()
+        await tab.ended()
+        await tab.page.reload()
+        await tab.sees(remark, "I will pay Ada now.")
+        await tab.sees_count(".thinking", 0)
+        # Another chat's call is not this chat's: only the inbox counts both.
+        await tab.button("New chat").click()
+        await tab.say("pay him")
+        await tab.sees(".waiting", "1 waiting")
+        await tab.button("New chat").click()
+        await tab.say("pay them")
+        await tab.sees(".waiting", "1 waiting")
+        await tab.sees(".inbox-button .count", "2")
+        await tab.page.locator(".inbox-button").click()
+        entries = tab.page.get_by_role("dialog").locator(".asker")
+        await tab.sees(entries.nth(0), "pay him")
+        await tab.sees(entries.nth(1), "pay them")
+        await tab.sees(entries.nth(0), "asked by")
+        tab.check()
+    finally:
+        server.kill()

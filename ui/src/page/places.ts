@@ -1,0 +1,67 @@
+/** Chats pinned, put into the archive or the bin, and taken out again. */
+import * as server from "../api/endpoints";
+import type { Place } from "../api/endpoints";
+import { errorText } from "../api/request";
+import type { ChatChange, ChatSummary } from "../api/schema";
+import * as chatList from "../chat/chatlist";
+import { notice } from "./notice";
+import { newChat, openChat } from "./openchat";
+import { showToast } from "./toast";
+
+const DONE: Record<Place, string> = {
+  list: "is back among your chats.",
+  archive: "is in the archive.",
+  bin: "is in the bin.",
+};
+
+export async function pin(id: string, pinned: boolean): Promise<void> {
+  await change(id, { pinned });
+}
+
+/** Move a chat, and offer for some seconds to move it back. */
+export async function move(id: string, title: string, to: Place, from: Place): Promise<void> {
+  if (!(await change(id, { place: to }))) return;
+  const { session } = openChat.peek();
+  if (to === "bin" && session.id === id) newChat();
+  const back = (): void => {
+    void change(id, { place: from }).then((done) => {
+      if (done) location.hash = `#/${id}`;
+    });
+  };
+  showToast({ text: `“${title || "Chat"}” ${DONE[to]}`, undo: back });
+}
+
+/** Remove a chat that is in the bin. */
+export async function removeForGood(id: string): Promise<void> {
+  try {
+    await server.remove(id);
+    if (openChat.peek().session.id === id) newChat();
+  } catch (error) {
+    notice.value = errorText(error);
+  }
+  await chatList.refresh();
+}
+
+export async function emptyBin(): Promise<void> {
+  const all = chatList.chats.peek();
+  const words = all.length === 1 ? "1 chat" : `${all.length} chats`;
+  // The browser's own question: no second click at the same place can answer it.
+  if (!window.confirm(`Remove ${words} for good? This cannot be undone.`)) return;
+  for (const chat of all) await removeForGood(chat.id);
+}
+
+async function change(id: string, what: ChatChange): Promise<ChatSummary | null> {
+  try {
+    const changed = await server.changeChat(id, what);
+    const { session } = openChat.peek();
+    if (session.id === id) {
+      session.place.value = changed.place;
+      session.isPinned.value = changed.pinned;
+    }
+    void chatList.refresh();
+    return changed;
+  } catch (error) {
+    notice.value = errorText(error);
+    return null;
+  }
+}

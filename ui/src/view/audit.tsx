@@ -1,0 +1,136 @@
+/** Who did what, for operators: a table of entries without contents. */
+import { signal } from "@preact/signals";
+import { useEffect, useState } from "preact/hooks";
+
+import { how, me } from "../account/account";
+import * as server from "../api/endpoints";
+import { errorText } from "../api/request";
+import type { AuditEntry, AuditReport } from "../api/schema";
+import { fullDate } from "../text/time";
+import { Dialog } from "./dialog";
+import { VisibleText } from "./visibletext";
+
+const HOUR = 3_600_000;
+const SPANS: Record<string, number> = {
+  "the last hour": HOUR,
+  "the last day": 24 * HOUR,
+  "the last week": 168 * HOUR,
+  "the last 30 days": 720 * HOUR,
+};
+const isOpen = signal(false);
+
+/** On a server that believes every caller, everyone is an operator. */
+const mayRead = (): boolean => me.value?.roles.includes("operator") ?? how.value?.method === "none";
+
+export function AuditButton() {
+  if (!mayRead()) return null;
+  return (
+    <>
+      <button type="button" class="quiet" onClick={() => (isOpen.value = true)}>
+        Audit
+      </button>
+      {isOpen.value && <AuditDialog />}
+    </>
+  );
+}
+
+function AuditDialog() {
+  const [span, setSpan] = useState("the last day");
+  const [user, setUser] = useState("");
+  const [agent, setAgent] = useState("");
+  const [report, setReport] = useState<AuditReport | null>(null);
+  const [problem, setProblem] = useState("");
+  const load = (): void => {
+    const since = new Date(Date.now() - (SPANS[span] ?? HOUR)).toISOString();
+    server.audit(since, user.trim(), agent.trim()).then(
+      (found) => {
+        setReport(found);
+        setProblem("");
+      },
+      (error: unknown) => setProblem(errorText(error)),
+    );
+  };
+  useEffect(load, [span]);
+  const ask = (event: Event): void => {
+    event.preventDefault();
+    load();
+  };
+  return (
+    <Dialog title="Audit" class="wide" onClose={() => (isOpen.value = false)}>
+      <form class="audit-query" onSubmit={ask}>
+        <label>
+          Of
+          <select value={span} onChange={(event) => setSpan(event.currentTarget.value)}>
+            {Object.keys(SPANS).map((name) => (
+              <option key={name}>{name}</option>
+            ))}
+          </select>
+        </label>
+        <label>
+          User
+          <input value={user} onInput={(event) => setUser(event.currentTarget.value)} />
+        </label>
+        <label>
+          Agent
+          <input value={agent} onInput={(event) => setAgent(event.currentTarget.value)} />
+        </label>
+        <button type="submit">Show</button>
+      </form>
+      {problem && <p role="alert">{problem}</p>}
+      {report?.entries.length === 0 && <p class="empty">Nothing happened.</p>}
+      {report !== null && report.entries.length > 0 && <Entries report={report} />}
+    </Dialog>
+  );
+}
+
+function Entries({ report }: { report: AuditReport }) {
+  return (
+    <>
+      <table class="audit">
+        <thead>
+          <tr>
+            <th>When</th>
+            <th>What</th>
+            <th>About</th>
+            <th>By</th>
+            <th>Outcome</th>
+            <th>Digest</th>
+          </tr>
+        </thead>
+        <tbody>
+          {report.entries.map((entry) => (
+            <Row key={`${entry.log} ${entry.seq} ${entry.what}`} entry={entry} />
+          ))}
+        </tbody>
+      </table>
+      {report.is_cut && (
+        <p class="muted">
+          There are more: ask for less at a time, or use <code>teal audit export</code>.
+        </p>
+      )}
+    </>
+  );
+}
+
+function Row({ entry }: { entry: AuditEntry }) {
+  const about = [entry.tool ?? entry.subject, entry.user_id, entry.agent];
+  const doer = entry.who_name ?? entry.who ?? entry.by ?? "";
+  return (
+    <tr title={JSON.stringify(entry.details)}>
+      <td>
+        <time dateTime={entry.at}>{fullDate(entry.at)}</time>
+      </td>
+      <td>{entry.what.replaceAll("_", " ")}</td>
+      <td>
+        <VisibleText text={about.filter(Boolean).join(", ")} />
+      </td>
+      <td>
+        <VisibleText text={entry.role ? `${doer} (${entry.role})` : doer} />
+      </td>
+      <td>{entry.outcome}</td>
+      <td>
+        <code title={entry.digest ?? ""}>{entry.digest?.replace(/^\d+:/, "").slice(0, 8)}</code>
+      </td>
+    </tr>
+  );
+}

@@ -1,0 +1,46 @@
+/** One decision about all calls of a run that wait. */
+import { useState } from "preact/hooks";
+
+import { waitingCalls, type Run } from "../chat/run";
+import { decide } from "../inbox/inbox";
+import { announce } from "../page/announcer";
+
+/** Only plain calls that this user decides alone: anything else needs an answer of its own. */
+const isPlain = (call: ReturnType<typeof waitingCalls>[number]): boolean =>
+  call.approval?.kind === "tool" && !call.approval.review;
+
+export function BatchDecision({ chat, run }: { chat: string; run: Run }) {
+  const [isBusy, setBusy] = useState(false);
+  const [problem, setProblem] = useState("");
+  const calls = waitingCalls(run).filter(isPlain);
+  const hasDecided = run.steps.some((step) => step.kind === "call" && step.verdict?.by === "human");
+  if (calls.length < 2) return null;
+  const decideAll = async (approved: boolean): Promise<void> => {
+    setBusy(true);
+    setProblem("");
+    for (const { approval } of calls) {
+      if (!approval) continue;
+      const outcome = await decide(chat, run.id, approval, { approved });
+      if (!outcome.ok) setProblem(outcome.problem);
+    }
+    setBusy(false);
+    announce(approved ? "All are approved." : "All are rejected.");
+  };
+  const which = hasDecided ? `the other ${calls.length}` : `all ${calls.length}`;
+  return (
+    <div class="batch" role="group" aria-label="All calls that wait">
+      <span>{calls.length} calls wait. You have seen each of them above.</span>
+      <button class="primary" disabled={isBusy} onClick={() => void decideAll(true)}>
+        Approve {which}
+      </button>
+      <button disabled={isBusy} onClick={() => void decideAll(false)}>
+        Reject {which}
+      </button>
+      {problem && (
+        <p class="problem" role="alert">
+          {problem}
+        </p>
+      )}
+    </div>
+  );
+}

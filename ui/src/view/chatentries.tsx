@@ -1,0 +1,122 @@
+/** The chats of the list under their dates; of a search, with the passages that were found. */
+import { useEffect, useState } from "preact/hooks";
+
+import * as server from "../api/endpoints";
+import type { ChatSummary, PassageView } from "../api/schema";
+import * as chatList from "../chat/chatlist";
+import type { ChatSession } from "../chat/session";
+import { addressOf, openChat } from "../page/openchat";
+import { ago, dateGroup, fullDate } from "../text/time";
+import { Avatar } from "./avatar";
+import { Icon } from "./icon";
+
+const MARKS: Record<string, string> = {
+  RUNNING: "working",
+  WAITING_APPROVAL: "needs approval",
+  FAILED: "failed",
+};
+/** Of so many chats of a search the passages are shown; each is a question to the server. */
+const SEARCHED = 12;
+const PASSAGES = 3;
+
+export function ChatEntries() {
+  const { chats, pinned, query } = chatList;
+  if (query.value) {
+    return (
+      <ul>
+        {chats.value.map((chat, at) => (
+          <Entry key={chat.id} chat={chat}>
+            {at < SEARCHED && <Passages chat={chat.id} query={query.value} />}
+          </Entry>
+        ))}
+      </ul>
+    );
+  }
+  const groups = new Map<string, ChatSummary[]>();
+  if (pinned.value.length) groups.set("Pinned", pinned.value);
+  for (const chat of chats.value) {
+    if (chat.pinned && pinned.value.length) continue;
+    const name = dateGroup(chat.updated_at);
+    groups.set(name, [...(groups.get(name) ?? []), chat]);
+  }
+  return (
+    <>
+      {[...groups].map(([name, group]) => (
+        <section key={name} aria-label={name}>
+          <h2>{name}</h2>
+          <ul>
+            {group.map((chat) => (
+              <Entry key={chat.id} chat={chat} />
+            ))}
+          </ul>
+        </section>
+      ))}
+    </>
+  );
+}
+
+/** The open chat's own status is newer than the one in the list. */
+function liveStatus(session: ChatSession): string | null {
+  if (session.pendingCount.value > 0) return "WAITING_APPROVAL";
+  return session.activeId.value !== null ? "RUNNING" : null;
+}
+
+function Entry({ chat, children }: { chat: ChatSummary; children?: preact.ComponentChildren }) {
+  const { session } = openChat.value;
+  const isCurrent = session.id === chat.id;
+  const status = isCurrent ? (liveStatus(session) ?? chat.status) : chat.status;
+  const mark = MARKS[status];
+  return (
+    <li>
+      <a href={addressOf(chat.id)} aria-current={isCurrent ? "page" : undefined} title={chat.title}>
+        <Avatar agent={chat.agent} />
+        <span class="chat-title">
+          <span>{chat.title || "New chat"}</span>
+          {chat.pinned && <Icon name="pin" />}
+        </span>
+        <span class="chat-facts">
+          {mark ? (
+            <span class="mark" data-status={status}>
+              {mark}
+            </span>
+          ) : (
+            <span>{chat.agent}</span>
+          )}
+          <time dateTime={chat.updated_at} title={fullDate(chat.updated_at)}>
+            {ago(chat.updated_at)}
+          </time>
+        </span>
+      </a>
+      {children}
+    </li>
+  );
+}
+
+function Passages({ chat, query }: { chat: string; query: string }) {
+  const [found, setFound] = useState<readonly PassageView[]>([]);
+  useEffect(() => {
+    const leaving = new AbortController();
+    server
+      .passages(chat, query, PASSAGES, leaving.signal)
+      .then(({ passages }) => setFound(passages))
+      // The title is still shown; the list itself says if the server is away.
+      .catch(() => setFound([]));
+    return () => leaving.abort();
+  }, [chat, query]);
+  return (
+    <>
+      {found.map((passage, at) => (
+        <a
+          key={at}
+          class="passage"
+          href={addressOf(chat, passage.interaction_id)}
+          aria-label={`Go to: ${passage.before}${passage.match}${passage.after}`}
+        >
+          {passage.before}
+          <mark>{passage.match}</mark>
+          {passage.after}
+        </a>
+      ))}
+    </>
+  );
+}

@@ -1,0 +1,27 @@
+/** A message that waits for its turn: it can be taken back, to be changed or dropped. */
+import { cancel } from "../api/endpoints";
+import { errorText } from "../api/request";
+import type { Run } from "../chat/run";
+import { notice } from "../page/notice";
+import { refill } from "../page/refill";
+
+export function Queued({ chat, run }: { chat: string; run: Run }) {
+  const take = (isEdited: boolean): void => {
+    cancel(chat, run.id)
+      .then(() => {
+        if (isEdited) refill.value = run.message;
+      })
+      .catch((error: unknown) => (notice.value = errorText(error)));
+  };
+  return (
+    <p class="actions muted">
+      Waiting in the queue.
+      <button type="button" class="quiet" onClick={() => take(true)}>
+        Edit it
+      </button>
+      <button type="button" class="quiet" onClick={() => take(false)}>
+        Take it back
+      </button>
+    </p>
+  );
+}

@@ -1,0 +1,97 @@
+/** A chat of somebody else that a link shows: to be read, and continued as a copy. */
+import { useEffect, useState } from "preact/hooks";
+
+import * as server from "../api/endpoints";
+import { errorText } from "../api/request";
+import type { SharedChat } from "../api/schema";
+import { runOf, type Run } from "../chat/run";
+import { addressOf, isMenuOpen } from "../page/openchat";
+import { fullDate } from "../text/time";
+import { IconButton } from "./icon";
+import { Markdown } from "./markdown";
+import { MessageText } from "./message";
+import { Thinking } from "./thinking";
+import { ToolCard } from "./toolcard";
+import { VisibleText } from "./visibletext";
+
+export function SharedPage({ id }: { id: string }) {
+  const [chat, setChat] = useState<SharedChat | null>(null);
+  const [problem, setProblem] = useState("");
+  useEffect(() => {
+    server
+      .sharedChat(id)
+      .then(setChat)
+      .catch((error: unknown) => setProblem(errorText(error)));
+  }, [id]);
+  const copy = (): void => {
+    server
+      .copyShared(id)
+      .then((made) => (location.hash = addressOf(made.id)))
+      .catch((error: unknown) => setProblem(errorText(error)));
+  };
+  return (
+    <main>
+      <header class="heading">
+        <IconButton
+          icon="menu"
+          label="Chats"
+          class="only-narrow"
+          onClick={() => (isMenuOpen.value = true)}
+        />
+        <h1>{chat ? <VisibleText text={chat.title || "Shared chat"} /> : "Shared chat"}</h1>
+      </header>
+      <div class="conversation" role="region" aria-label="Conversation" tabIndex={0}>
+        <div class="turns">
+          {problem && (
+            <p class="problem" role="alert">
+              {problem} The link may have been taken back.
+            </p>
+          )}
+          {chat?.interactions.map((entry) => (
+            <SharedTurnView key={entry.id} chat={id} run={runOf(entry)} />
+          ))}
+        </div>
+      </div>
+      {chat && (
+        <div class="set-aside">
+          <span>
+            Shared
+            {chat.shared_by && (
+              <>
+                {" by "}
+                <VisibleText text={chat.shared_by} />
+              </>
+            )}
+            , {fullDate(chat.shared_at)}. You can only read it.
+          </span>
+          <button type="button" class="primary" onClick={copy}>
+            Continue as a copy
+          </button>
+        </div>
+      )}
+    </main>
+  );
+}
+
+function SharedTurnView({ chat, run }: { chat: string; run: Run }) {
+  return (
+    <article class="turn" aria-label={`Message: ${run.message.slice(0, 60)}`}>
+      <h2 class="unseen">{run.message.slice(0, 60)}</h2>
+      <div class="message">
+        <MessageText text={run.message} items={run.items} />
+      </div>
+      <div class="reply">
+        {run.steps.map((step, at) => {
+          if (step.kind === "call") return <ToolCard key={at} chat={chat} run={run} call={step} />;
+          if (step.kind === "thought") return <Thinking key={at} text={step.text} />;
+          return (
+            <div key={at} class="answer">
+              <Markdown text={step.text} />
+            </div>
+          );
+        })}
+        {run.error && <p class="problem">{run.error.message}</p>}
+      </div>
+    </article>
+  );
+}

@@ -1,0 +1,28 @@
+/** What was just done, with a button that undoes it. */
+import { dismissToast, toast } from "../page/toast";
+import { IconButton } from "./icon";
+
+export function ToastLine() {
+  const shown = toast.value;
+  return (
+    <div role="status" aria-live="polite">
+      {shown && (
+        <div class="toast">
+          <span>{shown.text}</span>
+          {shown.undo && (
+            <button
+              type="button"
+              onClick={() => {
+                shown.undo?.();
+                dismissToast();
+              }}
+            >
+              Undo
+            </button>
+          )}
+          <IconButton icon="cross" label="Dismiss" onClick={dismissToast} />
+        </div>
+      )}
+    </div>
+  );
+}

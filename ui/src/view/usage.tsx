@@ -1,0 +1,120 @@
+/** What the user's turns have used in the last weeks: a bar a day, a row a model. */
+import { useEffect, useState } from "preact/hooks";
+
+import { usage } from "../api/endpoints";
+import { errorText } from "../api/request";
+import type { CostView, UsageRow } from "../api/schema";
+import { byDay, byModel, type ModelUsage } from "../text/spent";
+import { money } from "../text/money";
+
+const HEIGHT = 120;
+const BAR = 12;
+const GAP = 4;
+
+export function Usage() {
+  const [rows, setRows] = useState<UsageRow[] | null>(null);
+  const [since, setSince] = useState("");
+  const [problem, setProblem] = useState("");
+  useEffect(() => {
+    usage()
+      .then((report) => {
+        setSince(report.since);
+        setRows(report.rows);
+      })
+      .catch((error: unknown) => setProblem(errorText(error)));
+  }, []);
+  if (problem) return <p class="problem">{problem}</p>;
+  if (rows === null) return <p class="muted">Loading…</p>;
+  if (rows.length === 0) {
+    return <p class="empty">Nothing was used since {since}. The models of scripts cost nothing.</p>;
+  }
+  return (
+    <>
+      <Plot rows={rows} since={since} />
+      <Table models={byModel(rows)} />
+    </>
+  );
+}
+
+function Plot({ rows, since }: { rows: UsageRow[]; since: string }) {
+  const days = byDay(rows, since);
+  const most = Math.max(...days.map((day) => day.tokens), 1);
+  const width = days.length * (BAR + GAP);
+  const total = days.reduce((sum, day) => sum + day.tokens, 0);
+  return (
+    <figure class="plot">
+      <figcaption class="muted">
+        Tokens a day since {since}: {total.toLocaleString()} in total, at most{" "}
+        {most.toLocaleString()} on one day
+      </figcaption>
+      <svg
+        viewBox={`0 0 ${width} ${HEIGHT}`}
+        role="img"
+        aria-label={`Tokens a day since ${since}`}
+        preserveAspectRatio="none"
+      >
+        {days.map((day, at) => {
+          const height = (day.tokens / most) * (HEIGHT - 2);
+          return (
+            <g key={day.day}>
+              <title>
+                {day.day}: {day.tokens.toLocaleString()} tokens
+              </title>
+              <rect
+                class="plot-ground"
+                x={at * (BAR + GAP)}
+                y={0}
+                width={BAR}
+                height={HEIGHT}
+                rx={3}
+              />
+              <rect
+                class="plot-bar"
+                x={at * (BAR + GAP)}
+                y={HEIGHT - height}
+                width={BAR}
+                height={height}
+                rx={3}
+              />
+            </g>
+          );
+        })}
+      </svg>
+    </figure>
+  );
+}
+
+function Table({ models }: { models: ModelUsage[] }) {
+  return (
+    <div class="wide-table" role="region" aria-label="Usage by agent and model" tabIndex={0}>
+      <table class="numbers">
+        <thead>
+          <tr>
+            <th scope="col">Agent</th>
+            <th scope="col">Model</th>
+            <th scope="col">Calls</th>
+            <th scope="col">Read</th>
+            <th scope="col">Written</th>
+            <th scope="col">Cost</th>
+          </tr>
+        </thead>
+        <tbody>
+          {models.map((entry) => (
+            <tr key={`${entry.agent} ${entry.model}`}>
+              <th scope="row">{entry.agent}</th>
+              <td>
+                <code>{entry.model}</code>
+              </td>
+              <td>{entry.calls.toLocaleString()}</td>
+              <td>{entry.read.toLocaleString()}</td>
+              <td>{entry.written.toLocaleString()}</td>
+              <td>{costText(entry.cost)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+const costText = (cost: CostView[]): string => cost.map(money).join(" + ") || "–";

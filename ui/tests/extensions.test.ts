@@ -1,0 +1,44 @@
+import { Marked } from "marked";
+import { expect, test } from "vitest";
+import { footnotes, maths, numberNotes } from "../src/text/extensions";
+
+const marked = new Marked({ extensions: [...maths, ...footnotes] });
+
+function rendered(text: string): string {
+  const tokens = marked.lexer(text);
+  numberNotes(tokens);
+  return marked.parser(tokens).trim();
+}
+
+const inline = (text: string) => `<code class="math-source">${text}</code>`;
+const displayed = (text: string) => `<code class="math-source math-display">${text}</code>`;
+
+test.each([
+  [String.raw`\(x\)`, inline("x")],
+  [String.raw`so \(a_1 * b_2 * c\) holds`, inline("a_1 * b_2 * c")],
+  ["$e^{i\\pi} = -1$", inline("e^{i\\pi} = -1")],
+  [String.raw`\[x^2\]`, displayed("x^2")],
+  ["$$\nx^2\n$$", displayed("x^2")],
+  ["a $$y$$ b", displayed("y")],
+])("%j has a formula", (text, formula) => {
+  expect(rendered(text)).toContain(formula);
+});
+
+test.each(["It costs $5 and $10.", "from $5-$10", "a $ b $ c", "`\\(x\\)`", "$100"])(
+  "%j has none",
+  (text) => {
+    expect(rendered(text)).not.toContain("math-source");
+  },
+);
+
+test("what is in a formula is no HTML", () => {
+  expect(rendered("$a<b>c$")).toContain(inline("a&#60;b&#62;c"));
+});
+
+test("notes are numbered in their order, and an unknown mark stays as it was written", () => {
+  const html = rendered("One[^b], two[^a], three[^c].\n\n[^a]: First.\n[^b]: Second.");
+  expect(html).toContain('data-note="2" aria-label="Note 2">2</a></sup>, two');
+  expect(html).toContain('data-note="1" aria-label="Note 1">1</a></sup>, three');
+  expect(html).toContain("three[^c].");
+  expect(html).not.toContain("First");
+});
