@@ -26,7 +26,11 @@ INSTALL_SECONDS = seconds(900)
 UV = Path(sys.executable).parent / "uv"
 # What of the suite meets the libraries whose versions vary: bodies, streams, the client.
 SUBSET = ("tests/wire", "tests/chats/test_flows.py", "tests/client/test_real_server.py")
-TEST_TOOLS = ("httpx", "httpx-sse", "hypothesis", "pytest", "pytest-asyncio", "pytest-timeout")
+TEST_TOOLS = (
+    *("httpx", "httpx-sse", "hypothesis", "psycopg[binary]", "redis[hiredis]"),
+    "jsonschema-rs",
+    *("pytest", "pytest-asyncio", "pytest-timeout"),
+)
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(INSTALL_SECONDS)]
 

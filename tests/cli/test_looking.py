@@ -65,7 +65,7 @@ def test_watched_call_is_decided_where_it_is_shown(served: Served) -> None:
     served.run("chat", "watched", "-m", "send it")
     with at_terminal(served, "approvals", "watch", "--every", "0.5") as terminal:
         terminal.read_until("Waiting for calls that need you.")
-        while "in chat watched," not in terminal.read_until("[l]ater: "):
+        while "in chat watched " not in terminal.read_until("[l]ater: "):
             terminal.type("l")
         terminal.type("y")
         terminal.read_until("(approved)")

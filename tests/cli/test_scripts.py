@@ -362,6 +362,9 @@ def test_calls_that_wait_in_one_chat_are_decided_with_one_command(served: Served
     lines = served.answer("approvals", "list", "--chat", "two-waiting").splitlines()
     ids = [line.split("\t")[0] for line in lines]
     assert len(ids) == 2
+    # The oldest first, with the chat's title and the person whose message led to it.
+    assert [json.loads(line.split("\t")[4])["to"] for line in lines] == ["ada", "bob"]
+    assert lines[0].split("\t")[-2:] == ["send two", "dummyuser"]
     assert served.answer("approvals", "show", *ids).count("⚠ Mail-send wants to run") == 2
     assert served.answer("approvals", "show").count("⚠ Mail-send wants to run") >= 3
     assert served.answer("approvals", "approve", *ids).count("approved: Mail-send") == 2

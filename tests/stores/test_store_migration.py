@@ -32,6 +32,8 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Place:
     def place(kind: str) -> str:
         if kind == "postgresql":
             return str(request.getfixturevalue("schema"))
+        if kind == "redis":
+            return str(request.getfixturevalue("empty_redis"))
         if kind == "dynamodb":
             return str(request.getfixturevalue("dynamo_url"))
         return f"{kind}://{tmp_path / f'{kind}-{next(numbers)}'}"
@@ -57,6 +59,8 @@ async def migrated(source: str, target: str, *, merge: bool = False) -> Migratio
         ("sqlite", "sqlite"),
         ("sqlite", "dynamodb"),
         ("dynamodb", "file"),
+        ("postgresql", "redis"),
+        ("redis", "sqlite"),
     ],
 )
 async def test_everything_reads_the_same_in_the_other_store(

@@ -5,9 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from sk_agents.persistence.sqlite.store import SqliteStore
+from sk_agents.persistence.tasks.view import StoreTasks
+from sk_agents.ska_types import AgentTask
 from sk_agents.testing.scripted_model import calls, says
 from tests.requirements import requirement
 from tests.surfaces.teal_server import P, message, server
+
+PAST = datetime(2020, 1, 1, tzinfo=UTC)
+EXPIRED = "3f0c9d3e-0000-4000-8000-000000000001"
 
 
 @requirement("S000-task-execution-trace")
@@ -46,17 +52,19 @@ async def test_metadata_comes_back_and_its_keys_can_be_changed(tmp_path: Path) -
 
 
 async def test_task_takes_no_message_once_it_has_expired(tmp_path: Path) -> None:
-    soon = datetime.now(UTC) + timedelta(seconds=0.2)
+    later = datetime.now(UTC) + timedelta(hours=1)
     async with server(tmp_path, [says("one"), says("two")]) as at:
-        made = await at.post(P, message("hello", expires_at=soon.isoformat()))
-        task_id = made.json()["task_id"]
-        task = (await at.get(f"{P}/tasks/{task_id}")).json()
-        assert datetime.fromisoformat(task["expires_at"]) == soon
-        while datetime.now(UTC) <= soon:
-            await at.get(f"{P}/health/live")
-        late = await at.post(P, message("more", task_id=task_id))
+        made = await at.post(P, message("hello", expires_at=later.isoformat()))
+        task = (await at.get(f"{P}/tasks/{made.json()['task_id']}")).json()
+        assert datetime.fromisoformat(task["expires_at"]) == later
+        assert (await at.post(P, message(task_id=task["task_id"]))).status_code == 200
+        times = dict.fromkeys(("created_at", "last_updated_at", "expires_at"), PAST)
+        ids = {"task_id": EXPIRED, "session_id": EXPIRED, "user_id": "alice"}
+        async with SqliteStore(at.place.database) as store:
+            await StoreTasks(store).create(AgentTask.model_validate({**ids, **times, "items": []}))
+        late = await at.post(P, message(task_id=EXPIRED))
         assert (late.status_code, "expired" in late.json()["detail"]) == (409, True)
-        past = message("hello", expires_at="2020-01-01T00:00:00Z")
+        past = message(expires_at=PAST.isoformat())
         assert (await at.post(P, past)).status_code == 422
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from sk_agents.cli.chat_session import ApprovalPrompt, first_contact
-from sk_agents.cli.event_printer import print_approval
+from sk_agents.cli.event_printer import approval_place, print_approval
 from sk_agents.cli.options import Exit, ServerAccess
 from sk_agents.cli.safe_text import one_line
 from sk_agents.cli.server_connection import print_error, silence_client_log, unopened_client
@@ -73,7 +73,7 @@ class _Watch:
             print_json({"event": "waiting", **document}, on_one_line=True)
             return
         print_approval(self._screen, approval)
-        self._screen.line(f"  {approval.approval_id}{_place(approval)}", DIM)
+        self._screen.line(f"  {approval.approval_id}{approval_place(approval)}", DIM)
 
     def _print_gone(self, approval: PendingApproval) -> None:
         if self._as_json:
@@ -101,8 +101,3 @@ class _Watch:
                 self._screen.note(f"{word}{missing}")
             self._known.pop(approval.approval_id, None)
             return
-
-
-def _place(approval: PendingApproval) -> str:
-    chat = f", in chat {approval.chat_id}" if approval.chat_id else ""
-    return f"{chat}, for {one_line(approval.requested_by)}" if approval.requested_by else chat

@@ -237,6 +237,13 @@ def print_approval(screen: Screen, approval: ApprovalRequired | PendingApproval)
         screen.line(f"  its result came late: {one_line(approval.late_result)}", DIM)
 
 
+def approval_place(approval: PendingApproval) -> str:
+    """In which chat it was asked, and whose message led to it."""
+    title = f' "{one_line(approval.chat_title)}"' if approval.chat_title else ""
+    chat = f", in chat {approval.chat_id}{title}" if approval.chat_id else ""
+    return f"{chat}, for {one_line(approval.requested_by)}" if approval.requested_by else chat
+
+
 def _print_review(screen: Screen, review: ReviewView) -> None:
     """Who decides, who has voted, and how many are missing."""
     names = one_line(audience_text(review.audience))

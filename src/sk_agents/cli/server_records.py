@@ -14,7 +14,13 @@ from typing import Any, TypeVar
 
 import typer
 
-from sk_agents.cli.event_printer import EventPrinter, money_text, print_approval, print_end
+from sk_agents.cli.event_printer import (
+    EventPrinter,
+    approval_place,
+    money_text,
+    print_approval,
+    print_end,
+)
 from sk_agents.cli.options import Exit
 from sk_agents.cli.safe_text import one_line
 from sk_agents.cli.terminal import DIM, STRONG, Screen, print_json
@@ -40,10 +46,10 @@ async def list_approvals(
 ) -> None:
     _print(
         await _first(waiting_approvals(client, chat_id), limit),
-        ["approval", "chat", "kind", "tool", "arguments", "expires", "decided by"],
+        ["approval", "chat", "kind", "tool", "arguments", "expires", "decided by", "title", "for"],
         lambda a: [
             *(a.approval_id, a.chat_id, a.kind, a.tool_name, a.tool_input, _when(a.expires_at)),
-            _deciders(a),
+            *(_deciders(a), a.chat_title, a.requested_by),
         ],
         as_json=as_json,
     )
@@ -65,7 +71,7 @@ def _deciders(approval: PendingApproval) -> str:
     if review is None:
         return "you"
     who = "you have voted" if approval.my_vote else "you" if approval.may_decide else "others"
-    return f"{who}, {review.missing} of {review.quorum} missing; for {approval.requested_by}"
+    return f"{who}, {review.missing} of {review.quorum} missing"
 
 
 async def list_grants(client: TealClient, limit: int, *, as_json: bool) -> None:
@@ -193,8 +199,7 @@ def _show_approval(screen: Screen, approval: PendingApproval) -> None:
         screen.line(f"  > {one_line(turn.user_message)}", DIM)
         if turn.answer is not None:
             screen.line(f"    {one_line(turn.answer)}", DIM)
-    place = f", in chat {approval.chat_id}" if approval.chat_id else ""
-    screen.line(f"  {approval.state}{place}")
+    screen.line(f"  {approval.state}{approval_place(approval)}")
 
 
 async def decide(

@@ -22,7 +22,7 @@ export function Attachments({ chat, run, call, attachments }: AttachmentsProps) 
     return response.blob();
   };
   return (
-    <ul class="attachments" aria-label="Returned by the tool">
+    <ul class="call-attachments" aria-label="Returned by the tool">
       {attachments.map((one, number) => (
         <li key={number}>
           {one.link ? (

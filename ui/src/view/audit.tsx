@@ -8,6 +8,7 @@ import { errorText } from "../api/request";
 import type { AuditEntry, AuditReport } from "../api/schema";
 import { fullDate } from "../text/time";
 import { Dialog } from "./dialog";
+import { Icon } from "./icon";
 import { VisibleText } from "./visibletext";
 
 const HOUR = 3_600_000;
@@ -26,8 +27,8 @@ export function AuditButton() {
   if (!mayRead()) return null;
   return (
     <>
-      <button type="button" class="quiet" onClick={() => (isOpen.value = true)}>
-        Audit
+      <button type="button" class="quiet person" onClick={() => (isOpen.value = true)}>
+        <Icon name="shield" /> <span class="person-name">Audit</span>
       </button>
       {isOpen.value && <AuditDialog />}
     </>
