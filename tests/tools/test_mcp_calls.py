@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import Question, ToolContext
 from sk_agents.exceptions import ToolError
 from sk_agents.tools.builtin.workspace import Workspaces
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 from tests.tools.calls import CONTEXT, result
 from tests.tools.mcp_servers.running import (
@@ -231,3 +233,22 @@ async def test_page_that_a_server_wants_opened_is_shown_and_never_opened(tmp_pat
     assert (done.content, refused.content) == ("accept", "decline")
     (question,) = asked
     assert "at sign.example.com: Sign the contract." in question.text and page in question.text
+
+
+async def test_program_that_downloads_the_server_first_gets_its_time_and_is_shown(
+    tmp_path: Path,
+) -> None:
+    os.mkfifo(tmp_path / "network")
+    program, rest = tmp_path / "npx", friendly(tmp_path)
+    program.write_text(
+        f"#!/bin/sh\necho 'fetching 3 of 9' >&2\ncat {tmp_path}/network\nexec {PYTHON} \"$@\"\n"
+    )
+    program.chmod(0o700)
+    entry = {**rest, "command": str(program)}
+    # A tenth of a second is less than any program needs.
+    async with running(tmp_path, entry, start_seconds=0, connect_seconds=0.1) as at:
+        await until(lambda: "npx says: fetching 3 of 9" in (at.status["reason"] or ""))
+        assert at.status["status"] == "connecting"
+        await asyncio.to_thread((tmp_path / "network").write_text, "")
+        await until(lambda: at.status["status"] == "up")
+        assert (await result(at.box, "mcp_friendly-echo", {"text": "x"})).content == "x"

@@ -69,7 +69,8 @@ async def test_status_of_a_refusal_over_http_is_said(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
         for transport in ("http", "sse"):
             entry = {"name": "shut", "transport": transport, "url": url}
-            assert await reason_of(tmp_path, entry) == "it answers 401 Unauthorized"
+            hint = "if users are to sign in there, set oauth: true"
+            assert await reason_of(tmp_path, entry) == f"it answers 401 Unauthorized; {hint}"
     finally:
         await runner.cleanup()
 

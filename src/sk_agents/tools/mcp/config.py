@@ -47,6 +47,9 @@ NO_TOKENS = (
     "TA_ENCRYPTION_KEYS (`teal encryption-key` makes a key), or TA_STORE=memory: to keep nothing"
 )
 
+# What runs packages and images that it fetches when they are first asked for.
+DOWNLOADERS = {"npx", "npm", "pnpm", "bunx", "uvx", "uv", "pipx", "docker", "podman"}
+
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
@@ -75,6 +78,7 @@ class McpServer(StrictModel):
     trust_level: Literal["trusted", "sandboxed", "untrusted"] = "untrusted"
     tool_governance_overrides: dict[str, ToolGovernance] = {}
     request_timeout: Seconds = 60.0
+    start_timeout: Seconds | None = None
     protocol_version: str | None = None
     log_level: LogLevel = "info"
     roots: StrictBool = True
@@ -151,6 +155,11 @@ class McpServer(StrictModel):
     def signs_in(self) -> bool:
         """Whether each user signs in there."""
         return self.oauth is True or any(getattr(self, name) for name in _OAUTH_FIELDS)
+
+    @property
+    def downloads(self) -> bool:
+        """Whether its program may have to fetch the server first."""
+        return self.command is not None and Path(self.command).name in DOWNLOADERS
 
     @property
     def is_trusted(self) -> bool:

@@ -52,6 +52,8 @@ GOOD_SECONDS = 10.0
 MOST_REASON = 300
 # A program may take longer to start than any call to it.
 CONNECT_SECONDS = 30.0
+# One that fetches the server first takes as long as the network does.
+DOWNLOAD_SECONDS = 300.0
 # Changes of the list that come faster than this are one change.
 DEBOUNCE_SECONDS = 0.5
 PINS_SECONDS = 2.0
@@ -86,7 +88,9 @@ class McpConnection:
         self.spec = spec
         self._auth = auth
         self._network = network
-        self._connect_seconds = connect_seconds
+        server = spec.server
+        usual = DOWNLOAD_SECONDS if server.downloads else connect_seconds
+        self._connect_seconds = server.start_timeout or usual
         self.status: Status = "connecting"
         self.reason: str | None = None
         self.tried = asyncio.Event()
@@ -233,6 +237,11 @@ class McpConnection:
     def failed(self, reason: str) -> None:
         self._failure = reason
 
+    def says(self, line: str) -> None:
+        """What a program writes while it starts, such as how far a download is."""
+        if self.status == "connecting":
+            self.reason = f"{self.spec.server.command} says: {line}"
+
     def lists_changed(self) -> None:
         self._has_changed = True
         self._news.set()
@@ -252,6 +261,12 @@ class McpConnection:
         # The library takes a third of a second to import, which servers without MCP tools save.
         from sk_agents.tools.mcp.session import open_session  # noqa: PLC0415
 
+        if self.spec.server.downloads and self._session is None and not self.tried.is_set():
+            self.reason = f"{self.spec.server.command} is starting, and may be downloading"
+            logger.info(
+                "mcp server is started by a program that may download it first",
+                extra={"server": self.spec.server.name, "seconds": self._connect_seconds},
+            )
         self._is_broken = self._has_changed = False
         self._failure = None
         self._news.clear()

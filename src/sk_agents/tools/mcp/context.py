@@ -207,6 +207,8 @@ def _resource_item(
 
 
 def _image_item(data: str, mime_type: str, name: str) -> ItemView:
+    if not mime_type.startswith("image/"):
+        raise InvalidInput(f"{name}: is neither text nor a picture, which a message can hold.")
     uri = f"data:{mime_type};base64,{data}"
     return _checked(ItemView(content_type="image", content=uri, name=name), name)
 

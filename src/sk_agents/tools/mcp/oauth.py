@@ -6,7 +6,8 @@ for (RFC 8707). The rest is done here, since a sign-in may begin at one instance
 last for months: the code's verifier and the tokens are kept in `SignInRecords`.
 
 Where a server sends us for its metadata and its tokens is not the operator's choice: such addresses
-must be https and public, unless they are the server's own or below `auth_server`.
+must be https and public, unless they are the server's own, `auth_server`'s, or on this machine as
+the server is.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from mcp.client.auth.utils import (
     issuers_match,
     union_scopes,
 )
+from mcp.client.streamable_http import MCP_SESSION_ID
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -68,6 +70,9 @@ _HELLO = {
         "clientInfo": {"name": "teal-agents", "version": __version__},
     },
 }
+
+
+_LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
 
 
 def client_document(base_url: str) -> dict[str, Any]:
@@ -290,11 +295,16 @@ class OAuth:
         server = self.spec.server
         assert server.url is not None
         headers = {**server.headers, "Accept": "application/json, text/event-stream"}
+        # Some servers let everyone in as far as the first request.
+        bodies = [None] if server.transport == "sse" else [_HELLO, _LIST]
         async with await self._client() as client:
-            method, body = ("GET", None) if server.transport == "sse" else ("POST", _HELLO)
-            request = client.build_request(method, server.url, json=body, headers=headers)
-            response = await client.send(request, auth=provider, stream=True)
-            await response.aclose()
+            for body in bodies:
+                method = "GET" if body is None else "POST"
+                request = client.build_request(method, server.url, json=body, headers=headers)
+                response = await client.send(request, auth=provider, stream=True)
+                await response.aclose()
+                if MCP_SESSION_ID in response.headers:
+                    headers[MCP_SESSION_ID] = response.headers[MCP_SESSION_ID]
         return f"The server does not ask for a sign-in: it answers {response.status_code}."
 
     async def _client(self) -> httpx2.AsyncClient:
@@ -449,15 +459,14 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
         self._network = network
         self._context = context
         self._trusted = {_origin(server.url)}
-        self._hosts = {urlsplit(server.url).hostname}
+        self._hosts = {urlsplit(server.url).hostname or ""}
         if server.auth_server is not None:
             self._trusted.add(_origin(server.auth_server))
-            self._hosts.add(urlsplit(server.auth_server).hostname)
         self._inner: list[httpx2.AsyncHTTPTransport] = []
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         url = str(request.url)
-        if _origin(url) not in self._trusted:
+        if _origin(url) not in self._trusted and not self._is_on_this_machine(url):
             port = urlsplit(url).port or 443
             try:
                 await checked_address(
@@ -476,6 +485,10 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
             await response.aclose()
             raise httpx2.RemoteProtocolError("the answer is too large")
         return response
+
+    def _is_on_this_machine(self, url: str) -> bool:
+        """As the server itself is, which the operator has chosen."""
+        return self._hosts <= LOOPBACK and urlsplit(url).hostname in LOOPBACK
 
     async def aclose(self) -> None:
         for inner in self._inner:

@@ -146,6 +146,10 @@ class McpServers:
         self._tasks = []
 
     @property
+    def connections(self) -> list[Connection]:
+        return list(self._connections.values())
+
+    @property
     def is_used(self) -> bool:
         return bool(self._connections)
 

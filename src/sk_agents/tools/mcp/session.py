@@ -112,6 +112,10 @@ class SessionListener(Protocol):
         """A request did not get through; the session may go on."""
         ...
 
+    def says(self, line: str) -> None:
+        """What the server's program writes for its operator, without secrets."""
+        ...
+
     def lists_changed(self) -> None:
         """The server has other tools, resources or prompts than before."""
         ...
@@ -314,7 +318,7 @@ async def open_session(
     transport: Transport
     match server.transport:
         case "stdio":
-            transport = stdio_transport(server, spec.folder, listener.broken)
+            transport = stdio_transport(server, spec.folder, listener.broken, listener.says)
         case "http":
             transport = http_transport(server, network, listener.failed, auth)
         case "sse":
@@ -586,7 +590,7 @@ class _Outbound:
 
 @asynccontextmanager
 async def stdio_transport(
-    server: McpServer, folder: Path, ended: Ended
+    server: McpServer, folder: Path, ended: Ended, says: Callable[[str], None]
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[SessionMessage | Exception], _Outbound]]:
     """`ended` is called with the reason when the connection is over.
 
@@ -596,7 +600,7 @@ async def stdio_transport(
     process = await _started(server, folder)
     to_us, inbound = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     queue, from_us = anyio.create_memory_object_stream[_Sent](0)
-    words = _LastWords(server.env.values())
+    words = _LastWords(server.env.values(), says)
     tasks = [
         asyncio.create_task(_read(process, to_us, ended, words, server.name)),
         asyncio.create_task(_write(process, from_us, ended, words)),
@@ -650,7 +654,8 @@ def _program(command: str, folder: Path, path: str) -> str:
 class _LastWords:
     """The last lines that a program wrote for its operator, without what its environment hides."""
 
-    def __init__(self, secrets: Iterable[str]) -> None:
+    def __init__(self, secrets: Iterable[str], says: Callable[[str], None]) -> None:
+        self._says = says
         self._secrets = sorted((secret for secret in secrets if len(secret) > 3), key=len)
         self._lines: deque[str] = deque(maxlen=LAST_LINES)
         self.are_all = asyncio.Event()
@@ -660,6 +665,7 @@ class _LastWords:
             line = line.replace(secret, "***")
         if line.strip():
             self._lines.append(line.strip())
+            self._says(line.strip()[:MOST_LAST_WORDS])
 
     def __str__(self) -> str:
         return " / ".join(self._lines)[-MOST_LAST_WORDS:]
