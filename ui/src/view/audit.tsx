@@ -8,6 +8,7 @@ import { errorText } from "../api/request";
 import type { AuditEntry, AuditReport } from "../api/schema";
 import { fullDate } from "../text/time";
 import { Dialog } from "./dialog";
+import { Icon } from "./icon";
 import { VisibleText } from "./visibletext";
 
 const HOUR = 3_600_000;
@@ -27,7 +28,7 @@ export function AuditButton() {
   return (
     <>
       <button type="button" class="quiet" onClick={() => (isOpen.value = true)}>
-        Audit
+        <Icon name="shield" /> Audit
       </button>
       {isOpen.value && <AuditDialog />}
     </>
