@@ -27,8 +27,8 @@ export function AuditButton() {
   if (!mayRead()) return null;
   return (
     <>
-      <button type="button" class="quiet person" onClick={() => (isOpen.value = true)}>
-        <Icon name="shield" /> <span class="person-name">Audit</span>
+      <button type="button" class="quiet" onClick={() => (isOpen.value = true)}>
+        <Icon name="shield" /> Audit
       </button>
       {isOpen.value && <AuditDialog />}
     </>

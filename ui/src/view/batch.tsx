@@ -29,7 +29,7 @@ export function BatchDecision({ chat, run }: { chat: string; run: Run }) {
   const which = hasDecided ? `the other ${calls.length}` : `all ${calls.length}`;
   return (
     <div class="batch" role="group" aria-label="All calls that wait">
-      <span>{calls.length} calls wait. You have seen each of them above.</span>
+      <span>{calls.length} calls wait: those above.</span>
       <button class="primary" disabled={isBusy} onClick={() => void decideAll(true)}>
         Approve {which}
       </button>
