@@ -216,7 +216,7 @@ async def owned_ids(served: Served) -> tuple[dict[str, str], dict[str, str]]:
         "share_id": shared.json()["share_id"],
         "name": "none",
         "server": "none",
-        "call_id": next(event.data["call_id"] for event in waits if event.name == "tool_result"),
+        "call_id": next(event.data["id"] for event in waits if event.name == "tool_result"),
         "number": "0",
         **{name: task[name] for name in ("task_id", "session_id", "request_id")},
     }
