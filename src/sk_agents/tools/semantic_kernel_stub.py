@@ -38,7 +38,8 @@ _CONTENTS: Mapping[str, Mapping[str, Any]] = {
     f"{PACKAGE}.kernel_pydantic": {"KernelBaseModel": KernelBaseModel},
 }
 _PACKAGES = {PACKAGE, f"{PACKAGE}.functions"}
-_lock = threading.Lock()
+# `stand_ins`, asked whether the library is there, comes back here.
+_lock = threading.RLock()
 
 
 class _StubFinder(MetaPathFinder, Loader):
