@@ -52,3 +52,16 @@ def test_plugin_is_imported_by_its_own_tests_without_semantic_kernel(tmp_path: P
 def test_pytest_finds_it_by_itself() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"teal": "sk_agents.stand_ins"}
+
+
+def test_server_starts_in_a_process_that_has_imported_nothing_of_the_public_project() -> None:
+    """Who puts the stand-in in place asks first whether the library is there, and so itself."""
+    code = """
+from sk_agents.stand_ins import answer_imports
+from sk_agents.tools.semantic_kernel_stub import install_kernel_stub
+
+answer_imports()
+install_kernel_stub()
+import semantic_kernel.functions
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=seconds(20))
