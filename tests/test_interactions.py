@@ -130,7 +130,7 @@ def test_events_are_in_the_order_of_the_log() -> None:
         ended("int_1"),
     )
     expected: list[AgentEvent] = [
-        ThinkingEvent(content="I look it up."),
+        ThinkingEvent(content="I look it up.", spoken=True),
         ToolCallEvent(id="c1", tool_name="web-search", tool_input='{"query": "wétter"}'),
         ToolCallEvent(id="c2", tool_name="web-search", tool_input='{"query": "wétter"}'),
         ToolResultEvent(id="c2", tool_name="web-search", tool_output="rain"),

@@ -12,7 +12,8 @@ from tests import debian, memory, missing, patience
 TESTS = Path(__file__).parent
 SKIP = re.compile(r"pytest\.(skip|importorskip|mark\.skip\w*)\(")
 # Skipped for another reason than what the machine lacks.
-OTHERWISE = {"chaos/test_killed_writers.py"}
+# The official MCP servers are installed by `make chaos` alone.
+OTHERWISE = {"chaos/test_killed_writers.py", "tools/test_official_servers.py"}
 
 
 def test_missing_part_skips_the_test_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
