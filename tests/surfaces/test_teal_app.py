@@ -154,6 +154,8 @@ def test_user_message_is_the_current_message_alone() -> None:
         "items",
         "user_context",
         "on_busy",
+        "metadata",
+        "expires_at",
     }
     with pytest.raises(ValidationError):
         models.UserMessage(items=[])
