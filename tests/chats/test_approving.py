@@ -271,7 +271,7 @@ async def test_a_remembered_tool_is_not_asked_about_until_the_grant_is_revoked(
     assert "approval_required" not in names(unasked)
     assert names(unasked).count("tool_call") == 1
     assert grant.keys() == {
-        "grant_id", "chat_id", "tool", "scope", "granted_at", "granted_by",
+        "grant_id", "chat_id", "chat_title", "tool", "scope", "granted_at", "granted_by",
     }  # fmt: skip
     assert (grant["tool"], grant["scope"], grant["chat_id"]) == ("Mail-send", "thread", "c")
     assert grant["granted_by"] == "dummyuser"
