@@ -25,7 +25,14 @@ export function ArgumentForm(props: ArgumentFormProps) {
   const [values, setValues] = useState(() => parsedObject(props.input) ?? {});
   const [broken, setBroken] = useState<Record<string, string>>({});
   const [problems, setProblems] = useState<string[]>([]);
-  useEffect(() => void violations(props.parameters, values).then(setProblems), [values]);
+  useEffect(() => {
+    // The first look loads the validator, and may end after the next one.
+    let isCurrent = true;
+    void violations(props.parameters, values).then((found) => isCurrent && setProblems(found));
+    return () => {
+      isCurrent = false;
+    };
+  }, [values]);
   if (!isExact(props.input)) {
     return <p class="problem">A number here is too long to be edited in a browser.</p>;
   }
