@@ -7,6 +7,7 @@ moved to another thread or left by a deleted one is recognised.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 import zlib
@@ -30,6 +31,8 @@ from sk_agents.engine.ports import StoredRecord
 from sk_agents.exceptions import CommitReused, InvalidInput, SchemaTooNew, StateCorrupt
 
 FORMAT = 1
+# A commit of more events, such as an import, takes long to encode.
+LARGE_COMMIT = 500
 _ASSIGNED = {"seq", "at"}
 _PLACE = {"seq"}
 # Deeper than a reader goes is only what opens more brackets than this, in all.
@@ -64,6 +67,13 @@ class ThreadCodec(Protocol):
     def open_record(self, first_seq: int, commit_id: str, stored: bytes) -> bytes:
         """What `seal_record` was given. Raises StateCorrupt: these bytes are not of this place, or
         not written so."""
+
+
+async def encoded_events(events: Sequence[Event], at: datetime) -> bytes:
+    """As `encode_events`; many of them are encoded in a thread, so that the loop goes on."""
+    if len(events) > LARGE_COMMIT:
+        return await asyncio.to_thread(encode_events, events, at)
+    return encode_events(events, at)
 
 
 def encode_events(events: Sequence[Event], at: datetime) -> bytes:

@@ -59,7 +59,7 @@ from sk_agents.persistence.dynamodb.table import (
 from sk_agents.persistence.dynamodb.table_counters import TableCounters
 from sk_agents.persistence.dynamodb.table_writer import IS_KNOWN, TableWriter, restore
 from sk_agents.persistence.dynamodb.unfinished import Unfinished, note
-from sk_agents.persistence.encoding import encode_events
+from sk_agents.persistence.encoding import encoded_events
 from sk_agents.persistence.listing import cursor, longest_untouched, page_of
 from sk_agents.persistence.liveness import MARK_SECONDS, check_deletable, mark_age
 from sk_agents.persistence.stored_log import (
@@ -72,8 +72,6 @@ from sk_agents.persistence.stored_log import (
     whole_log,
 )
 
-# A commit of more events, such as an import, is encoded in a thread.
-LARGE_COMMIT = 500
 # So many heads are decoded on the event loop.
 FEW_HEADS = 50
 # How many threads' logs are searched for a text at a time.
@@ -133,10 +131,7 @@ class DynamoStore:
 
     async def commit(self, commit: Commit) -> Committed:
         now = self._clock.now()
-        if len(commit.events) > LARGE_COMMIT:
-            body = await asyncio.to_thread(encode_events, commit.events, now)
-        else:
-            body = encode_events(commit.events, now)
+        body = await encoded_events(commit.events, now)
         return await self._live_writer().commit(commit, body, now)
 
     async def claim(self, thread_id: str, owner: str) -> Thread:

@@ -26,7 +26,7 @@ from sk_agents.exceptions import (
 )
 from sk_agents.persistence.codec import PLAIN, RecordCodec
 from sk_agents.persistence.counters import Counter, counted
-from sk_agents.persistence.encoding import encode_events
+from sk_agents.persistence.encoding import encoded_events
 from sk_agents.persistence.listing import carries, cursor, read_cursor
 from sk_agents.persistence.liveness import MARK_SECONDS, check_deletable, local_process_is_gone
 from sk_agents.persistence.postgres import schema, statements
@@ -51,8 +51,6 @@ from sk_agents.persistence.stored_log import (
 )
 from sk_agents.postgres_access import AsyncConnection, PostgresAccess, store_error
 
-# A commit of more events, such as an import, is encoded in a thread.
-LARGE_COMMIT = 500
 # How many threads' logs are searched for a text at a time.
 SEARCHED = 20
 # An owner that has not renewed for a day is not remembered.
@@ -116,10 +114,7 @@ class PostgresStore:
 
     async def commit(self, commit: Commit) -> Committed:
         now = self._clock.now()
-        if len(commit.events) > LARGE_COMMIT:
-            body = await asyncio.to_thread(encode_events, commit.events, now)
-        else:
-            body = encode_events(commit.events, now)
+        body = await encoded_events(commit.events, now)
         return await self._live_writer().commit(commit, body, now)
 
     async def claim(self, thread_id: str, owner: str) -> Thread:

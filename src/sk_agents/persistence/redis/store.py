@@ -21,7 +21,7 @@ from sk_agents.engine.ports import Clock, Count, StoredRecord, ThreadPage, Threa
 from sk_agents.exceptions import StoreUnavailable, ThreadExists, ThreadNotFound
 from sk_agents.persistence.codec import PLAIN, RecordCodec
 from sk_agents.persistence.counters import Counter, counted
-from sk_agents.persistence.encoding import encode_events
+from sk_agents.persistence.encoding import encoded_events
 from sk_agents.persistence.listing import (
     carries,
     cursor,
@@ -44,8 +44,6 @@ from sk_agents.persistence.stored_log import (
 )
 from sk_agents.redis_access import Command, RedisAccess
 
-# A commit of more events, such as an import, is encoded in a thread.
-LARGE_COMMIT = 500
 # How many of a user's threads are looked at together, for a filter or a text.
 SEARCHED = 20
 # How much of a log is read in one step of the server.
@@ -112,10 +110,7 @@ class RedisStore:
 
     async def commit(self, commit: Commit) -> Committed:
         now = self._clock.now()
-        if len(commit.events) > LARGE_COMMIT:
-            body = await asyncio.to_thread(encode_events, commit.events, now)
-        else:
-            body = encode_events(commit.events, now)
+        body = await encoded_events(commit.events, now)
         return await self._live_writer().commit(commit, body, now)
 
     async def claim(self, thread_id: str, owner: str) -> Thread:

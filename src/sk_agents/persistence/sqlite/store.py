@@ -37,7 +37,7 @@ from sk_agents.exceptions import (
     TealError,
 )
 from sk_agents.persistence.codec import PLAIN, RecordCodec
-from sk_agents.persistence.encoding import Record, check_replay, encode_events, unshared
+from sk_agents.persistence.encoding import Record, check_replay, encoded_events, unshared
 from sk_agents.persistence.listing import longest_untouched
 from sk_agents.persistence.liveness import check_deletable, is_alive, mark_age
 from sk_agents.persistence.sqlite import rows
@@ -53,8 +53,6 @@ from sk_agents.persistence.sqlite.rows import StoredThread
 
 T = TypeVar("T")
 
-# A commit of more events, such as an import, is encoded in a thread.
-LARGE_COMMIT = 500
 MAX_CACHED_HEADS = 2_048
 
 
@@ -179,10 +177,7 @@ class SqliteStore:
 
     async def commit(self, commit: Commit) -> Committed:
         now = self._clock.now()
-        if len(commit.events) > LARGE_COMMIT:
-            body = await asyncio.to_thread(encode_events, commit.events, now)
-        else:
-            body = encode_events(commit.events, now)
+        body = await encoded_events(commit.events, now)
         writer = self._live_writer()
         try:
             return await writer.run(lambda db: self._commit(db, commit, body, now))
