@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from tests.browser.server import Server, write_agent
 from tests.browser.tab import WAIT_MS, Tab
@@ -33,6 +34,23 @@ async def test_all_of_several_chosen_files_are_attached(guest: Tab, tmp_path: Pa
     (tmp_path / "notes.md").write_text("words")
     await guest.page.set_input_files("input[type=file]", [*paths, tmp_path / "notes.md"])
     await guest.sees_count(".attachments li", 5)
+    guest.check()
+
+
+async def test_message_sent_before_the_agents_are_known_goes_when_they_are(guest: Tab) -> None:
+    answered = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await answered.wait()
+        await route.continue_()
+
+    await guest.page.route("**/agents", hold)
+    await guest.page.reload()
+    await guest.say("hello")
+    await guest.sees_count(guest.turn(), 0)
+    answered.set()
+    await guest.ended()
+    await guest.sees_count(".turn[data-run]", 1)
     guest.check()
 
 

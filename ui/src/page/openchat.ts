@@ -24,6 +24,8 @@ const APPROVAL = /^#\/approval\/(approval_[A-Za-z0-9-]{1,64})$/;
 
 export const openChat = signal<OpenChat>(opened(""));
 export const agents = signal<AgentView[]>([]);
+/** False until the server has said which agents it has. */
+export const areAgentsKnown = signal(false);
 export const agentsProblem = signal("");
 export const health = signal<server.Readiness | null>(null);
 /** The agent of the next new chat. */
@@ -94,6 +96,7 @@ export function start(): void {
 export async function loadAgents(): Promise<void> {
   try {
     agents.value = (await server.agents()).agents;
+    areAgentsKnown.value = true;
     agentsProblem.value = "";
     const names = agents.peek().map((agent) => agent.name);
     if (!names.includes(chosenAgent.peek())) chosenAgent.value = names[0] ?? "";

@@ -7,7 +7,7 @@ import { itemsOf } from "../chat/attachments";
 import { dropped } from "../page/dropping";
 import { stopRun } from "../page/keyboard";
 import { refill } from "../page/refill";
-import { agents, chosenAgent, showAddress, type OpenChat } from "../page/openchat";
+import { agents, areAgentsKnown, chosenAgent, showAddress, type OpenChat } from "../page/openchat";
 import { Icon, IconButton } from "./icon";
 
 const MAX_HEIGHT = 240;
@@ -23,7 +23,9 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
   const file = useRef<HTMLInputElement>(null);
   const isSending = sender.outgoing.value !== null;
   const isBusy = session.activeId.value !== null;
-  const hasAgent = agents.value.length > 0;
+  const hasAgent = agents.value.length > 0 || !areAgentsKnown.value;
+  // Somebody was faster than the list of agents: the message goes as soon as it is there.
+  const [isWaiting, setWaiting] = useState(false);
   useLayoutEffect(() => {
     // On a small screen the keyboard would cover the conversation.
     if (window.matchMedia("(min-width: 720px)").matches) field.current?.focus();
@@ -48,6 +50,7 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
     // A changed text is another message, so it must not have the key of the old one.
     const next = { ...latest.current, ...part, key: randomId() };
     latest.current = next;
+    setWaiting(false);
     setDraft(next);
     keepDraft(session.id, next);
   };
@@ -58,6 +61,8 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
   };
   const send = async (): Promise<void> => {
     if (!draft.text.trim() || isSending || !hasAgent) return;
+    if (!areAgentsKnown.peek()) return setWaiting(true);
+    setWaiting(false);
     keepDraft(session.id, draft);
     const isNew = session.phase.peek() === "new";
     const sent = sender.send(draft, chosenAgent.peek());
@@ -67,6 +72,10 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
       if (isNew) showAddress();
     } else setDraft(draft);
   };
+
+  useEffect(() => {
+    if (isWaiting && areAgentsKnown.value) void send();
+  }, [isWaiting, areAgentsKnown.value]);
 
   return (
     <form
