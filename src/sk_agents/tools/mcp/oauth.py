@@ -15,13 +15,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from weakref import WeakValueDictionary
 
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError
@@ -44,12 +44,9 @@ from sk_agents import __version__
 from sk_agents.exceptions import InvalidInput, ToolError, UpstreamFailed
 from sk_agents.outbound.network import Network
 from sk_agents.outbound.problems import connection_problem
-from sk_agents.tools.addresses import AllowedUrls, checked_address
+from sk_agents.tools.mcp.checked_transport import LOOPBACK, CheckedTransport
 from sk_agents.tools.mcp.config import McpServer, ServerSpec
-from sk_agents.tools.mcp.session import LOOPBACK, MOST_BYTES, proxy_of
 from sk_agents.tools.mcp.sign_ins import PendingSignIn, SignIn, SignInRecords, sign_in_id
-
-logger = logging.getLogger(__name__)
 
 # How long a user may take to sign in, and how many sign-ins may be open at once.
 PENDING_SECONDS = 600.0
@@ -70,8 +67,6 @@ _HELLO = {
         "clientInfo": {"name": "teal-agents", "version": __version__},
     },
 }
-
-
 _LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
 
 
@@ -94,7 +89,7 @@ class OAuth:
         self.spec = spec
         self.records = records
         self._network = network
-        self._refreshing: dict[str, asyncio.Lock] = {}
+        self._refreshing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def is_signed_in(self, user_id: str) -> bool:
         return (await self.records.sign_in(user_id, self.spec.identity)).is_signed_in
@@ -312,7 +307,7 @@ class OAuth:
         return httpx2.AsyncClient(
             headers={"Accept-Encoding": "identity"},
             timeout=httpx2.Timeout(self.spec.server.timeout),
-            transport=_CheckedTransport(self.spec.server, self._network, context),
+            transport=CheckedTransport(self.spec.server, self._network, context),
         )
 
     async def _token(
@@ -451,58 +446,8 @@ class _Registration:
         await self._records.set_text(self._name, client_info.model_dump_json(exclude_none=True))
 
 
-class _CheckedTransport(httpx2.AsyncBaseTransport):
-    """Only where an operator or the public network is; answers are bounded."""
-
-    def __init__(self, server: McpServer, network: Network, context: Any) -> None:
-        assert server.url is not None
-        self._network = network
-        self._context = context
-        self._trusted = {_origin(server.url)}
-        self._hosts = {urlsplit(server.url).hostname or ""}
-        if server.auth_server is not None:
-            self._trusted.add(_origin(server.auth_server))
-        self._inner: list[httpx2.AsyncHTTPTransport] = []
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        url = str(request.url)
-        if _origin(url) not in self._trusted and not self._is_on_this_machine(url):
-            port = urlsplit(url).port or 443
-            try:
-                await checked_address(
-                    url, allow=AllowedUrls(frozenset({"https"}), frozenset({443, port}))
-                )
-            except ToolError as error:
-                raise ToolError(
-                    f"{urlsplit(url).hostname} is asked for by the server: {error} If it is right, "
-                    "name it as auth_server."
-                ) from error
-        inner = httpx2.AsyncHTTPTransport(verify=self._context, proxy=proxy_of(self._network, url))
-        self._inner.append(inner)
-        response = await inner.handle_async_request(request)
-        length = int(response.headers.get("content-length", "0") or 0)
-        if length > MOST_BYTES:
-            await response.aclose()
-            raise httpx2.RemoteProtocolError("the answer is too large")
-        return response
-
-    def _is_on_this_machine(self, url: str) -> bool:
-        """As the server itself is, which the operator has chosen."""
-        return self._hosts <= LOOPBACK and urlsplit(url).hostname in LOOPBACK
-
-    async def aclose(self) -> None:
-        for inner in self._inner:
-            await inner.aclose()
-
-
 async def _accept_any(server_url: str, resource: str | None) -> None:
     """The operator has said which resource it is."""
-
-
-def _origin(url: str) -> str:
-    parts = urlsplit(url)
-    usual = {"http": 80, "https": 443}.get(parts.scheme)
-    return f"{parts.scheme}://{parts.hostname}:{parts.port or usual}"
 
 
 def _open(pending: dict[str, PendingSignIn]) -> dict[str, PendingSignIn]:

@@ -53,6 +53,13 @@ from sk_agents.tools.mcp.calls import (
     SessionLost,
     SessionUnknown,
 )
+from sk_agents.tools.mcp.checked_transport import (
+    LOOPBACK,
+    MOST_BYTES,
+    BoundedStream,
+    proxy_of,
+    refuse_compressed,
+)
 from sk_agents.tools.mcp.config import McpServer, ServerSpec
 
 logger = logging.getLogger(__name__)
@@ -60,7 +67,6 @@ logger = logging.getLogger(__name__)
 MOST_LISTED = 512
 MOST_PAGES = 32
 
-MOST_BYTES = 4 * 1024 * 1024
 # Of these it is certain that no byte of the request has left.
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 # Left as it is in a user's id; the rest is percent-encoded, since a header is ASCII.
@@ -94,7 +100,6 @@ LIST_CHANGES = (
 # A page that a server wants opened, in the words of the question about it.
 OPENED, NOT_OPENED = "I have opened it", "do not open it"
 MOST_URL = 2_000
-LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 T = TypeVar("T")
 
@@ -471,14 +476,6 @@ async def _http_client(
     )
 
 
-def proxy_of(network: Network, url: str) -> httpx2.Proxy | None:
-    proxy = network.proxy_for(url)
-    if proxy is None:
-        return None
-    auth = None if proxy.user is None else (proxy.user, proxy.password)
-    return httpx2.Proxy(proxy.url, auth=auth)
-
-
 class _BoundedTransport(httpx2.AsyncBaseTransport):
     """Whole answers end at a bound; of streams each event has its own."""
 
@@ -499,15 +496,12 @@ class _BoundedTransport(httpx2.AsyncBaseTransport):
         if response.status_code >= 400 and (request.method, response.status_code) != ("GET", 405):
             phrase = HTTPStatus(response.status_code).phrase if _is_known(response) else ""
             self._failed(f"it answers {response.status_code} {phrase}".strip())
-        if response.headers.get("content-encoding", "identity") != "identity":
-            await response.aclose()
-            raise httpx2.RemoteProtocolError("the answer is compressed, unasked")
+        await refuse_compressed(response)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
         kind = response.headers.get("content-type", "")
         if not kind.lower().startswith("text/event-stream"):
-            assert isinstance(response.stream, httpx2.AsyncByteStream)
-            response.stream = _BoundedStream(response.stream)
+            response.stream = BoundedStream(response.stream)
         elif self._bounds_events:
-            assert isinstance(response.stream, httpx2.AsyncByteStream)
             response.stream = _BoundedEvents(response.stream)
         return response
 
@@ -541,23 +535,7 @@ def _is_known(response: httpx2.Response) -> bool:
     return response.status_code in {status.value for status in HTTPStatus}
 
 
-class _BoundedStream(httpx2.AsyncByteStream):
-    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
-        self._inner = inner
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = MOST_BYTES
-        async for part in self._inner:
-            left -= len(part)
-            if left < 0:
-                raise httpx2.StreamError(f"the answer has more than {MOST_BYTES} bytes")
-            yield part
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
-class _BoundedEvents(_BoundedStream):
+class _BoundedEvents(BoundedStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
         async for part in self._inner:
