@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from sk_agents.testing.header_authorizer import HeaderAuthorizer
@@ -61,3 +62,22 @@ async def test_chat_in_the_bin_is_shared_with_nobody(tmp_path: Path) -> None:
         back = await served.client.get(f"/shared/{link['share_id']}")
     assert (unknown.status_code, other.status_code) == (404, 404)
     assert (binned.status_code, garbage.status_code, back.status_code) == (404, 404, 200)
+
+
+async def test_links_made_and_taken_back_at_once_are_all_as_acknowledged(tmp_path: Path) -> None:
+    async with serving(tmp_path, [says("one")]) as served:
+        await served.say("first")
+
+        async def make() -> str:
+            made = await served.client.post("/chats/c/shares", json={})
+            assert made.status_code == 201
+            return str(made.json()["share_id"])
+
+        old = [await make() for _ in range(6)]
+        new, revoked = await asyncio.gather(
+            asyncio.gather(*(make() for _ in range(6))),
+            asyncio.gather(*(served.client.delete(f"/shared/{link}") for link in old)),
+        )
+        listed = await served.get("/chats/c/shares")
+    assert {answer.status_code for answer in revoked} == {204}
+    assert {share["share_id"] for share in listed["shares"]} == set(new)

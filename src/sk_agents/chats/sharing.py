@@ -24,7 +24,7 @@ from sk_agents.chats.render import PLACE, chat_summary, interaction_view
 from sk_agents.chats.requests import SURFACE, Chat, ChatResources, engine_of
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.log.state import Run
-from sk_agents.engine.models import TERMINAL, NewThread
+from sk_agents.engine.models import TERMINAL, NewThread, Thread
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import InvalidInput, NotFound, RunNotFound, ThreadNotFound
 from sk_agents.http.caller import RequestCaller
@@ -58,13 +58,16 @@ class ShareEndpoints:
             raise RunNotFound(run_id=run_id)
         if run.phase not in TERMINAL:
             raise InvalidInput("This interaction has not ended yet.")
-        shares = dict(_shares(known.head.metadata))
-        if len(shares) >= MAX_SHARES:
-            raise InvalidInput(f"A chat has at most {MAX_SHARES} links. Take one back first.")
         secret = secrets.token_hex(16)
         entry = {"run": run.run_id, "at": spelled_time(datetime.now(UTC))}
-        labels = {SHARES: {**shares, secret: entry}}
-        await chat.engine.catalog.label(chat.thread_id, chat.caller.user_id, labels)
+
+        def added(head: Thread) -> Mapping[str, Any]:
+            shares = dict(_shares(head.metadata))
+            if len(shares) >= MAX_SHARES:
+                raise InvalidInput(f"A chat has at most {MAX_SHARES} links. Take one back first.")
+            return {SHARES: {**shares, secret: entry}}
+
+        await chat.engine.catalog.relabel(chat.thread_id, chat.caller.user_id, added)
         return _view(chat.thread_id, secret, entry)
 
     async def revoke(self, request: Request, caller: RequestCaller, share_id: str) -> Response:
@@ -74,9 +77,13 @@ class ShareEndpoints:
         head = known.head
         if head.user_id != caller.user_id:
             raise ThreadNotFound(thread_id=share_id)
-        shares = dict(_shares(head.metadata))
-        shares.pop(_secret(head.thread_id, share_id), None)
-        await engine.catalog.label(head.thread_id, head.user_id, {SHARES: shares or None})
+        revoked = _secret(head.thread_id, share_id)
+
+        def left(head: Thread) -> Mapping[str, Any]:
+            shares = {secret: one for secret, one in _shares(head.metadata) if secret != revoked}
+            return {SHARES: shares or None}
+
+        await engine.catalog.relabel(head.thread_id, head.user_id, left)
         return Response(status_code=204)
 
     async def read(self, request: Request, caller: RequestCaller, share_id: str) -> SharedChat:

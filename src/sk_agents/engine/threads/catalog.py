@@ -135,8 +135,17 @@ class ThreadCatalog:
 
     async def label(self, thread_id: str, user_id: str, metadata: Mapping[str, Any]) -> Thread:
         """Change the thread's title and free metadata; `None` removes a key."""
-        changed = ThreadChanged(metadata=dict(metadata))
-        return (await self._commit(thread_id, user_id, lambda known: changed)).head
+        return await self.relabel(thread_id, user_id, lambda head: metadata)
+
+    async def relabel(
+        self, thread_id: str, user_id: str, change: Callable[[Thread], Mapping[str, Any]]
+    ) -> Thread:
+        """The same, where what is changed depends on what the thread has now."""
+
+        def changed(known: KnownThread) -> Event:
+            return ThreadChanged(metadata=dict(change(known.head)))
+
+        return (await self._commit(thread_id, user_id, changed)).head
 
     async def switch(self, thread_id: str, user_id: str, run_id: str) -> KnownThread:
         """Show the branch this run is on, down to its newest end.

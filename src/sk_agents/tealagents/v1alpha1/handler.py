@@ -159,10 +159,10 @@ class TealAgentsV1Alpha1Handler(BaseHandler):
         if accepted.repeated and head is None:
             session_id = (await self._access.head(caller, task_id)).session_id
         elif head is not None and message.metadata is not None and not accepted.repeated:
-            # The head that was asked for first may be older than its metadata.
-            present = (await self._engine.thread(task_id, caller.user_id)).head
-            changed = labelled(present, message.metadata)
-            await self._engine.catalog.label(task_id, caller.user_id, changed)
+            given = message.metadata
+            await self._engine.catalog.relabel(
+                task_id, caller.user_id, lambda present: labelled(present, given)
+            )
         ids = StateIds(session_id, task_id, accepted.run_id)
         return AcceptedRequest(ids, caller.user_id, accepted.after)
 
