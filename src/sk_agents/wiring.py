@@ -55,6 +55,7 @@ from sk_agents.telemetry.telemetry import Telemetry, build_telemetry
 from sk_agents.tools.mcp.context import McpContext
 from sk_agents.tools.mcp.pins import Pins, pins_path
 from sk_agents.tools.mcp.servers import McpServers
+from sk_agents.tools.mcp.sign_ins import SURFACE as SIGN_INS
 from sk_agents.tools.mcp.sign_ins import SignInRecords
 from sk_agents.tools.mcp.signing_in import McpSignIns
 from sk_agents.tools.openapi.tool import RemoteClients
@@ -337,7 +338,7 @@ def checkpoint_plan(settings: Settings, store: Store) -> CheckpointPlan | None:
 def retention_rules(ages: Mapping[str, float]) -> RetentionRules:
     """For how many seconds threads are kept, by status or `expired`, as rules."""
     by_status = {ThreadStatus(name): age for name, age in ages.items() if name != EXPIRED}
-    return RetentionRules(by_status, ages.get(EXPIRED))
+    return RetentionRules(by_status, ages.get(EXPIRED), spared=frozenset({SIGN_INS}))
 
 
 async def prune_store(

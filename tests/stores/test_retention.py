@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from sk_agents.engine.defaults import NoAudit
+from sk_agents.config.settings import Settings
+from sk_agents.engine.defaults import NoAudit, RandomIds
 from sk_agents.engine.log.commits import Absent
 from sk_agents.engine.models import NewThread, RunStatus, Thread, ThreadStatus
 from sk_agents.engine.ports import ListedStore
@@ -25,6 +26,8 @@ from sk_agents.testing.commits import (
     start_run,
     thought,
 )
+from sk_agents.tools.mcp.sign_ins import SignInRecords, sign_in_id
+from sk_agents.wiring import prune_store
 
 DAY = 86400.0
 RULES = RetentionRules({ThreadStatus.COMPLETED: 90 * DAY, ThreadStatus.FAILED: 30 * DAY})
@@ -123,3 +126,14 @@ async def test_several_processes_at_once_remove_each_thread_once(
     done = await asyncio.gather(*(pruned(store, clock, RULES) for _ in range(3)))
     assert sum(one.removed.total() for one in done) == 12
     assert await left(store) == []
+
+
+async def test_prune_leaves_sign_ins_at_mcp_servers(tmp_path: Path) -> None:
+    url = f"sqlite://{tmp_path}/chats.sqlite"
+    async with open_store(url) as opened:
+        await opened.commit(new_commit("empty", Absent(NewThread("ann"))))
+        await SignInRecords(opened, RandomIds()).change("ann", "notes", lambda before: before)
+    done = await prune_store(Settings(store=url), {"idle": 0.0}, lambda seen, removed: None)
+    async with open_store(url) as opened:
+        assert await SignInRecords(opened, RandomIds()).at(sign_in_id("ann", "notes")) is not None
+    assert done.removed == {"idle": 1}

@@ -45,14 +45,16 @@ CLOCK_TOLERANCE_SECONDS = 3600.0
 @dataclass(frozen=True, slots=True)
 class RetentionRules:
     """For how many seconds threads are kept: after their last change, by status, and after the
-    time at which they were to expire. What is not named is kept."""
+    time at which they were to expire. What is not named is kept, and what `spared` surfaces keep
+    in threads that are no conversations."""
 
     ages: Mapping[ThreadStatus, float] = field(default_factory=dict)
     expired: float | None = None
+    spared: frozenset[str] = frozenset()
 
     def reason(self, thread: Thread, now: datetime) -> str | None:
         """Why the thread is to be removed: its status, or that it has expired; `None`: it stays."""
-        if thread.thread_id.startswith(SERVER_LOG):
+        if thread.thread_id.startswith(SERVER_LOG) or thread.surface in self.spared:
             return None
         if thread.status not in PRUNABLE or thread.runnable or thread.queued or thread.active_run:
             return None
