@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# The server with its page, PostgreSQL's driver and OpenTelemetry, for a user without any rights.
+# The server with its page, the drivers of all stores and OpenTelemetry, for a user without any rights.
 #   docker build -t teal-agents .
 #   docker run --read-only --tmpfs /tmp -v teal:/var/lib/teal -p 8000:8000 \
 #     -e TA_AUTHORIZER=keys teal-agents
@@ -17,7 +17,7 @@ RUN make page \
     && .venv/bin/uv build --wheel --no-build-isolation --python .venv/bin/python --out-dir /dist \
     && .venv/bin/uv venv --python /usr/local/bin/python3 /opt/teal \
     && .venv/bin/uv pip install --compile-bytecode --python /opt/teal/bin/python \
-        --constraints requirements-extras.lock "$(ls /dist/*.whl)[postgres,otel]"
+        --constraints requirements-extras.lock "$(ls /dist/*.whl)[postgres,redis,dynamodb,otel]"
 
 FROM python:3.12-slim-bookworm
 RUN useradd --uid 10001 --user-group --home-dir /var/lib/teal --create-home teal \
