@@ -70,13 +70,17 @@ def interaction_of(state: ThreadState, run_id: str, *, with_state: bool = True) 
     ended = run.phase in TERMINAL
     return Interaction(
         id=run.run_id,
-        status=_STATUS[run.status],
+        status=status_of(run),
         user_message=run.message.text if run.message else "",
         agent_events=agent_events(run),
         final_agent_state=agent_state(state, run_id) if ended and with_state else None,
         created_at=spelled_time(run.created_at),
         completed_at=spelled_time(run.completed_at) if run.completed_at else None,
     )
+
+
+def status_of(run: Run) -> InteractionStatus:
+    return _STATUS[run.status]
 
 
 def agent_events(run: Run) -> list[AgentEvent]:

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 
 from sk_agents.chats.archive import Archive, archive, restored
 from sk_agents.chats.history import window_of
-from sk_agents.chats.render import ChatRenderer, branch_list, chat_summary
+from sk_agents.chats.render import ChatRenderer, branch_views, chat_summary
 from sk_agents.cli.logs import RepeatLimit
 from sk_agents.client.sse_parser import SseParser
 from sk_agents.config.strict_yaml import read_yaml
@@ -220,7 +220,7 @@ def _(n: int) -> Work:
 @path("branches", 100)
 def _(n: int) -> Work:
     state = fold(numbered(turns(n)))
-    return lambda: branch_list(state)
+    return lambda: list(branch_views(state))
 
 
 @path("a chat taken away and brought back", 40)

@@ -19,7 +19,7 @@ from jsonschema_rs import Draft202012Validator
 from pydantic import BaseModel, ValidationError
 
 from sk_agents import client
-from sk_agents.chats.render import ChatRenderer, branch_list, interaction_view, stream_end
+from sk_agents.chats.render import ChatRenderer, branch_views, interaction_view, stream_end
 from sk_agents.client.event_stream import event_of
 from sk_agents.client.sse_parser import Frame, SseParser
 from sk_agents.engine import events as log
@@ -206,7 +206,7 @@ def test_view_sets_every_field_of_its_model() -> None:
         state.apply(event.model_copy(update={"seq": seq}))
     view = interaction_view(head_after(), state, state.run("int_1"), visible=True)
     assert view.approvals and view.items and view.agent_events
-    ahead: list[BaseModel] = [view, branch_list(state)]
+    ahead: list[BaseModel] = [view, *branch_views(state)]
     while ahead:
         model = ahead.pop()
         unsent = {"seq", "event_id", "at", "interaction_id", "type"}

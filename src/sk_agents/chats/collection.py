@@ -16,9 +16,14 @@ from starlette.types import Receive, Scope, Send
 
 from sk_agents.chats import streams
 from sk_agents.chats.archive import Archive, archive, restored
-from sk_agents.chats.history import DocumentResponse, HistoryCursor, chat_document
+from sk_agents.chats.history import (
+    DocumentResponse,
+    HistoryCursor,
+    chat_document,
+    list_pieces,
+)
 from sk_agents.chats.passages import passages
-from sk_agents.chats.render import PINNED, PLACE, branch_list, chat_summary
+from sk_agents.chats.render import PINNED, PLACE, branch_views, chat_summary
 from sk_agents.chats.requests import (
     CHAT_ID,
     SURFACE,
@@ -31,6 +36,7 @@ from sk_agents.chats.requests import (
 )
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event, Noted
+from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import NewThread, Thread
 from sk_agents.engine.ports import ThreadQuery
 from sk_agents.engine.threads.catalog import ThreadCatalog
@@ -50,7 +56,7 @@ from sk_agents.http.limits import HeldStream, Quotas
 from sk_agents.interactions import chat_thread_id
 from sk_agents.wire.events import Place
 from sk_agents.wire.requests import BranchChoice, ChatChange, NewChat
-from sk_agents.wire.views import AgentList, BranchList, ChatPage, ChatSummary, PassageList
+from sk_agents.wire.views import AgentList, ChatPage, ChatSummary, PassageList
 
 MAX_PAGE = 100
 EXPORT_PAGE = 100
@@ -135,7 +141,7 @@ class ChatEndpoints:
         document = await chat_document(
             chat, with_superseded=include is not None, with_state=state, before=cursor
         )
-        return DocumentResponse(document)
+        return DocumentResponse(document.pieces())
 
     async def change(self, chat: Chat, body: ChatChange) -> ChatSummary:
         """Give the chat another title, pin it, or move it to the archive or the bin."""
@@ -173,18 +179,18 @@ class ChatEndpoints:
     ) -> PassageList:
         """Where this text was said in the chat, the newest place first."""
         known = await chat.engine.thread(chat.thread_id, chat.caller.user_id)
-        return PassageList(passages=passages(known.state, q, limit) if q else [])
+        return PassageList(passages=await passages(known.state, q, limit) if q else [])
 
-    async def branches(self, chat: Chat) -> BranchList:
+    async def branches(self, chat: Chat) -> Response:
         """Every interaction and what it follows: the conversation as a tree."""
         known = await chat.engine.thread(chat.thread_id, chat.caller.user_id)
-        return branch_list(known.state)
+        return _branches(known.state)
 
-    async def switch(self, chat: Chat, body: BranchChoice) -> BranchList:
+    async def switch(self, chat: Chat, body: BranchChoice) -> Response:
         """Show the branch of this interaction."""
         catalog = chat.engine.catalog
         known = await catalog.switch(chat.thread_id, chat.caller.user_id, body.interaction_id)
-        return branch_list(known.state)
+        return _branches(known.state)
 
     async def export(self, chat: Chat) -> Response:
         """The whole chat as a document for `POST /chats/import`."""
@@ -315,3 +321,8 @@ def _labels(title: str | None, key: str | None, digest: str | None) -> dict[str,
     if key is not None:
         labels[REQUEST] = {"key": key, "digest": digest}
     return labels
+
+
+def _branches(state: ThreadState) -> Response:
+    views = branch_views(state)
+    return DocumentResponse(list_pieces({"head": state.head_run}, "branches", views))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import orjson
 from starlette.requests import Request
@@ -33,6 +33,7 @@ from sk_agents.engine.models import TERMINAL, RunStatus, Thread
 from sk_agents.exceptions import MalformedRequest
 from sk_agents.http.sse import WRITE_SECONDS
 from sk_agents.interactions import messages_before, messages_of
+from sk_agents.wire.events import WireModel
 from sk_agents.wire.views import ChatMessage, InteractionView
 
 # A chat with more events is shown from its newest part on.
@@ -194,14 +195,26 @@ class ChatDocument:
         yield b"," + after[1:].encode()
 
 
+def list_pieces(
+    fields: Mapping[str, Any], name: str, items: Iterable[WireModel]
+) -> Iterator[bytes]:
+    """An object as JSON: these fields and the list `name`, whose items are made as it is sent."""
+    yield orjson.dumps({**fields, name: []})[:-2]
+    separator = b""
+    for item in items:
+        yield separator + item.model_dump_json(by_alias=True).encode()
+        separator = b","
+    yield b"]}"
+
+
 class DocumentResponse(Response):
     """Sends a document piece by piece; a reader that takes nothing for long is let go."""
 
     media_type = "application/json"
 
-    def __init__(self, document: ChatDocument) -> None:
+    def __init__(self, pieces: Iterator[bytes]) -> None:
         super().__init__()
-        self._pieces = document.pieces()
+        self._pieces = pieces
         del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 
@@ -9,14 +10,18 @@ from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.wire.views import PassageView
 
 AROUND = 60
+# So many runs are searched before others get their turn.
+AT_ONCE = 50
 
 
-def passages(state: ThreadState, text: str, limit: int) -> list[PassageView]:
+async def passages(state: ThreadState, text: str, limit: int) -> list[PassageView]:
     """At most `limit`, the newest first; what is shown before what was edited away."""
     visible = {run.run_id for run in state.branch()}
     runs = sorted(state.runs.values(), key=lambda run: (run.run_id in visible, run.first_seq))
     found: list[PassageView] = []
-    for run in reversed(runs):
+    for number, run in enumerate(reversed(runs), 1):
+        if number % AT_ONCE == 0:
+            await asyncio.sleep(0)
         for speaker, said in _said(run):
             if len(found) == limit:
                 return found

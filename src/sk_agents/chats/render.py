@@ -50,12 +50,12 @@ from sk_agents.interactions import (
     interaction_of,
     review_payload,
     spelled_time,
+    status_of,
 )
 from sk_agents.wire.events import CostView, EventType, UsageView, cut_reason
 from sk_agents.wire.requests import EditInteraction, Item, StartInteraction
 from sk_agents.wire.views import (
     ApprovalView,
-    BranchList,
     BranchView,
     ChatSummary,
     DecisionView,
@@ -513,24 +513,19 @@ def grant_view(granted: Granted) -> GrantView:
     )
 
 
-def branch_list(state: ThreadState) -> BranchList:
+def branch_views(state: ThreadState) -> Iterator[BranchView]:
     """Every interaction as a node of the conversation's tree, oldest first."""
     visible = {run.run_id for run in state.branch()}
-    return BranchList(
-        head=state.head_run,
-        branches=tuple(
-            BranchView(
-                interaction_id=run.run_id,
-                parent_id=run.parent_run,
-                edits=run.edits,
-                status=interaction_of(state, run.run_id, with_state=False).status,
-                user_message=run.message.text if run.message else "",
-                created_at=spelled_time(run.created_at),
-                visible=run.run_id in visible,
-            )
-            for run in state.runs.values()
-        ),
-    )
+    for run in list(state.runs.values()):
+        yield BranchView(
+            interaction_id=run.run_id,
+            parent_id=run.parent_run,
+            edits=run.edits,
+            status=status_of(run),
+            user_message=run.message.text if run.message else "",
+            created_at=spelled_time(run.created_at),
+            visible=run.run_id in visible,
+        )
 
 
 def _approval(thread: Thread, run: Run, call: Call, approval: Approval) -> ApprovalView:

@@ -31,7 +31,7 @@ from sk_agents.chats.usage import UsageEndpoints
 from sk_agents.http.caller import DECIDERS, acting_caller
 from sk_agents.http.operations import Events, Operation
 from sk_agents.wire.requests import EditInteraction, Regenerate, StartInteraction
-from sk_agents.wire.views import ChatSummary, ChatView
+from sk_agents.wire.views import BranchList, ChatSummary, ChatView, SharedChat
 
 CHAT = "/chats/{chat_id}"
 SHARED = "/shared/{share_id}"
@@ -190,14 +190,30 @@ def chat_operations(resources: ChatResources, context: ContextSource) -> list[Op
             examples={"all that is shown": {}, "up to": {"interaction_id": "int_abc123"}},
         ),
         _chats("DELETE", SHARED, shares.revoke, (*ALWAYS, 404, 409), status=204),
-        _chats("GET", SHARED, shares.read, (*ALWAYS, 404)),
+        _chats(
+            "GET",
+            SHARED,
+            shares.read,
+            (*ALWAYS, 404),
+            outcome="What the link shows.",
+            answer=SharedChat,
+        ),
         _chats("POST", f"{SHARED}/copy", shares.copy, (*ALWAYS, 404, 409), status=201),
-        _chats("GET", f"{CHAT}/branches", chats.branches, (*ALWAYS, 404)),
+        _chats(
+            "GET",
+            f"{CHAT}/branches",
+            chats.branches,
+            (*ALWAYS, 404),
+            outcome="The tree of the conversation.",
+            answer=BranchList,
+        ),
         _chats(
             "POST",
             f"{CHAT}/branch",
             chats.switch,
             (*BODY, 404, 409),
+            outcome="The tree of the conversation.",
+            answer=BranchList,
             examples={"plain": {"interaction_id": "int_abc123"}},
         ),
         _chats(

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sk_agents.chats.archive import FORMAT, VERSION, Archive, restored
+from sk_agents.chats.history import DocumentResponse, list_pieces
 from sk_agents.chats.render import PLACE, chat_summary, interaction_view
 from sk_agents.chats.requests import SURFACE, Chat, ChatResources, engine_of
 from sk_agents.engine.engine import Engine
@@ -30,7 +31,7 @@ from sk_agents.exceptions import InvalidInput, NotFound, RunNotFound, ThreadNotF
 from sk_agents.http.caller import RequestCaller
 from sk_agents.interactions import chat_thread_id, spelled_time
 from sk_agents.wire.requests import NewShare
-from sk_agents.wire.views import ChatSummary, SharedChat, ShareList, ShareView
+from sk_agents.wire.views import ChatSummary, ShareList, ShareView
 
 SHARES = "shares"
 MAX_SHARES = 20
@@ -86,20 +87,21 @@ class ShareEndpoints:
         await engine.catalog.relabel(head.thread_id, head.user_id, left)
         return Response(status_code=204)
 
-    async def read(self, request: Request, caller: RequestCaller, share_id: str) -> SharedChat:
+    async def read(self, request: Request, caller: RequestCaller, share_id: str) -> Response:
         """What a link shows: a conversation that the reader can only read."""
         known, path, at = await _shared(engine_of(request.scope), share_id)
         views = (
             interaction_view(known.head, known.state, run, visible=True, with_state=False)
             for run in path
         )
-        return SharedChat(
-            title=str(known.head.metadata.get("title", "")),
-            agent=known.head.agent,
-            shared_by=next((run.user_name for run in path if run.user_name), None),
-            shared_at=at,
-            interactions=tuple(views),
-        )
+        shown = {
+            "title": str(known.head.metadata.get("title", "")),
+            "agent": known.head.agent,
+            "shared_by": next((run.user_name for run in path if run.user_name), None),
+            "shared_at": at,
+        }
+        # All of these have ended, so they do not change while they are sent.
+        return DocumentResponse(list_pieces(shown, "interactions", views))
 
     async def copy(self, request: Request, caller: RequestCaller, share_id: str) -> ChatSummary:
         """A chat of the caller's own with the same past, to go on from there."""
