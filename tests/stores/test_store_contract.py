@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from sk_agents.engine.log.commits import Commit, Committed, Owned, Pending, Unchanged
 from sk_agents.engine.models import Thread
-from sk_agents.engine.ports import Store
+from sk_agents.engine.ports import Count, Store
 from sk_agents.exceptions import TealError
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing.predictable import SettableClock
@@ -21,7 +21,7 @@ from sk_agents.testing.store_contract import (
     SharedStoreContract,
     StoreContract,
 )
-from sk_agents.testing.store_machine import SIZE, store_machine
+from sk_agents.testing.store_machine import SIZE, StoreMachine, store_machine
 
 
 class Unfenced(MemoryStore):
@@ -99,3 +99,15 @@ def test_machine_finds_the_flaw(flawed: type[MemoryStore]) -> None:
     )
     with pytest.raises(AssertionError):
         run_state_machine_as_test(machine, settings=unshrunk)
+
+
+def test_machine_lets_a_store_know_an_ended_counter_again_when_the_clock_is_set_back() -> None:
+    machine = StoreMachine(lambda clock: MemoryStore(clock=clock))
+    machine.count([Count("k1", 1, ttl=5), Count("k2", 1, ttl=60)])
+    machine.let_time_pass(10)
+    machine.count([])
+    machine.move_the_wall_clock(-1)
+    machine.count([Count("k1", 0, ttl=5), Count("k2", 2, ttl=5)])
+    machine.let_time_pass(3600)
+    machine.count([Count("k1", 3, ttl=5, at_most=3)])
+    machine.teardown()

@@ -75,7 +75,7 @@ class ThreadPage:
 @dataclass(frozen=True, slots=True)
 class Count:
     """An amount to add to the counter `key`, which is forgotten `ttl` seconds of wall time after
-    its first addition.
+    its first addition. Where the clock is set back to before that, it may be known again.
 
     With `at_most`, only if the sum stays within it. A negative amount gives back: it is never
     refused, and no sum falls below 0.

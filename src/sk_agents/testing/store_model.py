@@ -37,6 +37,8 @@ class StoreModel:
     entries: dict[tuple[str, str], Row] = field(default_factory=dict)
     alive: dict[str, float] = field(default_factory=dict)
     counters: dict[str, tuple[int, datetime]] = field(default_factory=dict)
+    # When those that were forgotten ended.
+    ends: dict[str, datetime] = field(default_factory=dict)
 
     def commit(self, commit: c.Commit) -> tuple[Row, list[Event]]:
         """The head after the commit and its events, or the error it must be refused with."""
@@ -68,7 +70,9 @@ class StoreModel:
 
     def count(self, additions: Sequence[Count]) -> list[int]:
         now = self.clock.now()
-        left = {key: row for key, row in self.counters.items() if now < row[1]}
+        self.ends |= {key: row[1] for key, row in self.counters.items() if now >= row[1]}
+        self.counters = {key: row for key, row in self.counters.items() if now < row[1]}
+        left = dict(self.counters)
         for added in additions:
             total, end = left.get(added.key, (0, now + timedelta(seconds=added.ttl)))
             if added.amount > 0 and added.at_most is not None:
@@ -77,7 +81,14 @@ class StoreModel:
             if added.amount > 0 or added.key in left:
                 left[added.key] = (max(0, total + added.amount), end)
         self.counters = left
+        self.ends = {key: end for key, end in self.ends.items() if key not in left}
         return [left.get(added.key, (0, now))[0] for added in additions]
+
+    def is_doubtful(self, key: str) -> bool:
+        """Whether a store may know the counter or not: it ended, and then the clock was set back
+        to before its end. Stores remove what has ended when it suits them.
+        """
+        return self.clock.now() < self.ends.get(key, self.clock.now())
 
     def sums(self) -> dict[str, int]:
         return {key: row[0] for key, row in self.counters.items() if self.clock.now() < row[1]}
