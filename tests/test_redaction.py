@@ -27,6 +27,8 @@ SECRETS = {
     "a card with hyphens": "5500-0000-0000-0004",
     "a card of digits": "340000000000009",
     "the operator's own": "ACME-424242",
+    "an address with a password": "postgresql://teal:canary-9:x@db.example:5432/teal",
+    "an address with a password alone": "redis://:canaryabc@[::1]/0",
 }
 REDACTOR = Redactor.of(["hunter2canary", "correct horse canary"]).for_prose(
     KINDS, [r"ACME-[0-9]{6}"]
@@ -38,6 +40,7 @@ HARMLESS = [
     "sk-short, task-force, the bearer of news, a basic idea",
     "correct horse battery, hunter2 and PWD=/srv/ada",
     "日本語 🎉 \u200b text",
+    "http://127.0.0.1:8000/a:b@c, https://ann@example.com, a: b, x:/y, mailto:ann@example.com",
 ]
 
 
@@ -111,10 +114,13 @@ def test_working_directory_is_no_secret_and_each_of_several_keys_is() -> None:
         "OLDPWD": "/srv/bob",
         "DB_PWD": "canary-pwd",
         "TA_ENCRYPTION_KEYS": "canary-one,canary-two",
+        "TA_STORE": "postgresql://teal:canary%2Fthree@db/teal",
+        "TEST_URL": "postgresql://postgres:postgres@localhost",
+        "OTHER_URL": "http://[broken:x@y",
     }
     found = secret_values(Settings(), environ)
-    assert {"canary-pwd", "canary-one", "canary-two"} <= found
-    assert not found & {"/srv/ada", "/srv/bob"}
+    assert {"canary-pwd", "canary-one", "canary-two", "canary/three"} <= found
+    assert not found & {"/srv/ada", "/srv/bob", "postgres"}
 
 
 def test_work_grows_with_the_text_and_not_with_its_square() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from pydantic import SecretStr
 
@@ -63,12 +63,16 @@ _PROVIDER_KEY = re.compile(
     r"|eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"  # signed tokens
     r")"
 )
+# Between the user and the @ of an address; what was hidden before stays as it is.
+_URL_PASSWORD = re.compile(r"(?<=://)([^\s:/@]{0,256}):(?!\[(?:redacted|secret-))([^\s/@]{1,512})@")
+_OPEN_URL = re.compile(r":(?:/(?:/[^\s/@]*)?)?\Z")
+MOST_OF_A_LOGIN = 800
 _CARD = re.compile(r"(?<![0-9])[2-6](?:[ -]?[0-9]){12,18}(?![0-9])")
 # What a key, a token or a known value is made of, mostly: a stream waits for the end of it.
 _WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.~+/=-")
 _CARD_TAIL = re.compile(r"[0-9][0-9 -]{0,40}\Z")
 
-KINDS = ("private_keys", "provider_keys", "cards")
+KINDS = ("private_keys", "provider_keys", "cards", "url_passwords")
 
 
 def secret_values(settings: Settings, environ: Mapping[str, str]) -> set[str]:
@@ -79,6 +83,8 @@ def secret_values(settings: Settings, environ: Mapping[str, str]) -> set[str]:
     for name, value in environ.items():
         if _PROXY_VARIABLE.fullmatch(name) and (found := _PROXY_PASSWORD.match(value)):
             secrets |= {found[1], unquote(found[1])}
+        elif (password := _url_password(value)) is not None:
+            secrets |= {password, unquote(password)}
     # Several keys may be in one variable.
     return secrets | {part.strip() for value in secrets for part in value.split(",")}
 
@@ -141,6 +147,8 @@ class Redactor:
             text = _PROVIDER_KEY.sub(found, text)
         if "cards" in self.kinds:
             text = _CARD.sub(lambda m: mark(m[0]) if _is_card(m[0]) else m[0], text)
+        if "url_passwords" in self.kinds and "://" in text:
+            text = _URL_PASSWORD.sub(lambda m: f"{m[1]}:{mark(m[2])}@", text)
         for pattern in self.patterns:
             text = pattern.sub(lambda m: mark(m[0]) if m[0] else "", text)
         return text
@@ -207,6 +215,9 @@ class RedactedStream:
         bearer = _OPEN_BEARER.search(text, max(0, end - 64), end)
         if bearer is not None:
             end = min(end, bearer.start())
+        address = _OPEN_URL.search(text, max(0, len(text) - MOST_OF_A_LOGIN))
+        if address is not None:
+            end = min(end, address.start())
         begin = text.find(_BEGIN)
         if begin >= 0 and (open_key := _MAYBE_PRIVATE_KEY.search(text, begin)) is not None:
             end = min(end, open_key.start())
@@ -221,12 +232,24 @@ class RedactedStream:
         for value in self._redactor.known:
             at = text.find(value, max(0, end - len(value) + 1), end + len(value) - 1)
             end = at if 0 <= at < end else end
-        looked_for = (_PRIVATE_KEY, self._redactor.bearer, _PROVIDER_KEY, _CARD)
+        looked_for = (_PRIVATE_KEY, self._redactor.bearer, _PROVIDER_KEY, _CARD, _URL_PASSWORD)
         for pattern in (*looked_for, *self._redactor.patterns):
             for found in pattern.finditer(text):
                 if found.start() < end < found.end():
                     end = found.start()
         return end
+
+
+def _url_password(value: str) -> str | None:
+    """The password in an address. One that is the user's name or the scheme, as in examples, is a
+    word that would be hidden everywhere."""
+    if "://" not in value:
+        return None
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return None
+    return parts.password if parts.password not in (parts.username, parts.scheme) else None
 
 
 def _overlap(text: str, value: str) -> int:

@@ -1,12 +1,14 @@
 """An agent that redacts: secrets reach neither the log nor the model nor a reader."""
 
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from sk_agents.engine.events import Answered, ApprovalRequested
+from sk_agents.engine.events import Answered, ApprovalRequested, ToolFinished
 from sk_agents.engine.log.state import fold
-from sk_agents.engine.models import Part, RunStatus, UserInput
+from sk_agents.engine.models import Attachment, Part, RunStatus, UserInput
+from sk_agents.engine.run.redacting import FILE_PIECE
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
 from sk_agents.redaction import HIDDEN, Redactor
 from sk_agents.testing.scripted_model import calls, says
@@ -69,6 +71,33 @@ async def test_tool_result_and_its_output_are_redacted(tmp_path: Path) -> None:
         assert CANARY not in "".join(str(item) for item in seen)
         assert CANARY not in await everything(talk)
         assert await talk.results("r1") == [f"found {HIDDEN}"]
+
+
+def attached(data: bytes, media_type: str, name: str) -> Attachment:
+    uri = f"data:{media_type};base64,{b64encode(data).decode()}"
+    return Attachment(media_type=media_type, uri=uri, size=len(data), name=name)
+
+
+@requirement("S004-10.2-redaction")
+async def test_files_that_are_text_are_redacted_and_others_stay(tmp_path: Path) -> None:
+    table = f"{'x,' * FILE_PIECE}{CANARY},y\n".encode()
+    other = b"\xff\xfe" + CANARY.encode()
+
+    async def files(arguments: dict[str, Any], context: ToolContext) -> AsyncIterator[object]:
+        files = (attached(table, "text/csv", f"{CANARY}.csv"), attached(other, "x/y", "z"))
+        yield ToolResult("two files", attachments=files)
+
+    script = [calls(("Web-files", {})), says("done")]
+    tools = FakeTools(LOOK, SEND, tool("Web-files", files))
+    async with talking(tmp_path, script=script, tools=tools, redaction=REDACTION) as talk:
+        await talk.ask("go")
+        (finished,) = (e for e in await talk.log() if isinstance(e, ToolFinished))
+        assert finished.attachments is not None
+        first, second = finished.attachments
+        hidden = table.replace(CANARY.encode(), HIDDEN.encode())
+        assert first.uri == attached(hidden, "text/csv", "").uri
+        assert (first.size, first.name) == (len(hidden), f"{HIDDEN}.csv")
+        assert second.uri == attached(other, "x/y", "").uri
 
 
 @requirement("S004-10.2-redaction")

@@ -150,10 +150,11 @@ class RedactSpec(BaseModel):
 
     model_config = _STRICT
 
-    kinds: tuple[Literal["private_keys", "provider_keys", "cards"], ...] = (
+    kinds: tuple[Literal["private_keys", "provider_keys", "cards", "url_passwords"], ...] = (
         "private_keys",
         "provider_keys",
         "cards",
+        "url_passwords",
     )
     patterns: tuple[Annotated[str, AfterValidator(_pattern)], ...] = ()
     mode: Literal["remove", "vault"] = "remove"

@@ -113,7 +113,7 @@ async def execute(
     text, full_size = _capped(text, limits.tool_result_bytes)
     attachments, left_out = _kept(result.attachments, limits)
     if redaction is not None:
-        attachments = tuple(redacted_attachment(redaction, one) for one in attachments)
+        attachments = tuple([await redacted_attachment(redaction, one) for one in attachments])
     if full_size is not None:
         attachments, _ = _kept((*attachments, _as_file(whole, full_size)), limits)
     if wanted.arguments != call.proposal.arguments:

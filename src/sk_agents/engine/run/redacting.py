@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,6 +15,8 @@ from sk_agents.engine.ports import Redaction
 from sk_agents.engine.run.vault import PLACEHOLDER
 
 TITLE = "title"
+# Characters of a file that are looked through at a time.
+FILE_PIECE = 65_536
 
 
 def redacted_start(redaction: Redaction | None, command: StartRun) -> StartRun:
@@ -51,11 +55,30 @@ def redacted_shown(redaction: Redaction | None, shown: Mapping[str, Any]) -> dic
     return hidden if is_whole else {**hidden, "redacted": True}
 
 
-def redacted_attachment(redaction: Redaction, attachment: Attachment) -> Attachment:
-    """Its bytes stay as they are; its name, and where a link leads, are texts."""
+async def redacted_attachment(redaction: Redaction, attachment: Attachment) -> Attachment:
+    """Its name, where a link leads, and what is in a file that is a text. Other bytes stay."""
     name = redaction.text(attachment.name) if attachment.name is not None else None
-    uri = redaction.text(attachment.uri) if attachment.is_link else attachment.uri
-    return replace(attachment, name=name, uri=uri)
+    if attachment.is_link:
+        return replace(attachment, name=name, uri=redaction.text(attachment.uri))
+    if attachment.is_picture:
+        return replace(attachment, name=name)
+    head, _, encoded = attachment.uri.partition(",")
+    try:
+        text = a2b_base64(encoded).decode()
+    except ValueError:
+        return replace(attachment, name=name)
+    hidden = (await _redacted_file(redaction, text)).encode()
+    uri = f"{head},{b2a_base64(hidden, newline=False).decode()}"
+    return replace(attachment, name=name, uri=uri, size=len(hidden))
+
+
+async def _redacted_file(redaction: Redaction, text: str) -> str:
+    """In pieces, with a pause after each: a file of megabytes must not hold up other runs."""
+    stream, found = redaction.stream(), []
+    for start in range(0, len(text), FILE_PIECE):
+        found.append(stream.feed(text[start : start + FILE_PIECE]))
+        await asyncio.sleep(0)
+    return "".join((*found, stream.end()))
 
 
 def _part(redaction: Redaction, part: Part) -> Part:
