@@ -141,3 +141,25 @@ def test_file_in_a_folder_that_anybody_may_change_is_refused(folder: Path) -> No
     folder.chmod(0o777)
     with pytest.raises(LoadError, match="every user of this machine"):
         load("greeters.py")
+
+
+def test_file_below_the_current_folder_imports_from_there_last(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does under uvicorn, which the public project starts."""
+    agents = folder / "cwd_agents"
+    agents.mkdir()
+    (agents / "helper.py").write_text(GOOD.format(here=__name__))
+    (agents / "custom.py").write_text("from cwd_agents.helper import Hello\n")
+    (folder / "json.py").write_text("raise AssertionError('taken for the real one')\n")
+    (agents / "other.py").write_text("import json\nfrom cwd_agents.helper import Hello\n")
+    monkeypatch.setattr(
+        sys, "path", [place for place in sys.path if place not in ("", str(folder))]
+    )
+    monkeypatch.chdir(agents)
+    with pytest.raises(ModuleBroken, match="cwd_agents"):
+        load(str(agents / "custom.py"))
+    monkeypatch.chdir(folder)
+    assert load("cwd_agents/custom.py").__name__ == "Hello"
+    assert load("cwd_agents/other.py").__name__ == "Hello"
+    assert sys.path[-1] == str(folder)

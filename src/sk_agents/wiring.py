@@ -211,7 +211,10 @@ def build_stores(settings: Settings) -> Stores:
             "TA_PERSISTENCE_MODULE and TA_ENCRYPTION_KEYS are both set: a class of your own is "
             "given each task in plain text. Encrypt inside the class, or have the store keep tasks"
         )
-    own = TaskBridgeStore(PersistenceFactory(settings).get_persistence_manager())
+    own = TaskBridgeStore(
+        PersistenceFactory(settings).get_persistence_manager(),
+        build_another=lambda: PersistenceFactory(settings).get_persistence_manager(),
+    )
     return Stores(main, own, signals_url, password_command)
 
 

@@ -160,8 +160,21 @@ def _load_file(path: Path, prefix: str) -> ModuleType:
     with _lock:
         if path not in _file_modules:
             _refuse_world_writable(path, prefix)
+            _open_current_folder(path)
             _file_modules[path] = _run_file(path, prefix)
         return _file_modules[path]
+
+
+def _open_current_folder(path: Path) -> None:
+    """Let a file below the current folder import others from there, such as `agents.helpers`.
+
+    As the last place that is searched: a file there takes the place of no installed module.
+    """
+    folder = Path.cwd()
+    if not path.is_relative_to(folder) or folder.stat().st_mode & stat.S_IWOTH:
+        return
+    if not {"", str(folder)} & set(sys.path):
+        sys.path.append(str(folder))
 
 
 def _run_file(path: Path, prefix: str) -> ModuleType:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from copy import deepcopy
 from typing import Any, Self, TypeVar
@@ -56,9 +56,10 @@ class TaskBridgeStore(MemoryStore):
         max_threads: int = MAX_THREADS,
         max_bytes: int = MAX_BYTES,
         settle: float = SETTLE,
+        build_another: Callable[[], TaskPersistenceManager] | None = None,
     ) -> None:
         super().__init__(clock=clock, max_threads=max_threads, max_bytes=max_bytes)
-        self._tasks = UserTasks(manager)
+        self._tasks = UserTasks(manager, build_another)
         self._locks = TaskLocks(self._tasks, self._clock, settle=settle)
         # Owners that took a lease through this object: only of these are renewals seen here.
         self._owners: set[str] = set()

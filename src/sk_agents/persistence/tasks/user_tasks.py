@@ -4,24 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
+import threading
 import uuid
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from sk_agents import exceptions as errors
 from sk_agents.persistence.task_persistence_manager import TaskPersistenceManager
-from sk_agents.ska_types import VERSION_KEY, AgentTask
+from sk_agents.ska_types import VERSION_KEY, AgentTask, AgentTaskItem, MultiModalItem
+
+logger = logging.getLogger(__name__)
 
 LOOKUP = "load_by_request_id"
 CONDITIONAL = "update_if"
+# How long a look-up of a single task may take at start.
+LOOKUP_SECONDS = 5.0
 
 
 class UserTasks:
     """Every method raises `StoreUnavailable` for what the class raises, except our own
-    `StoreError` and `StoreFull`, and `StateCorrupt` for a task that is not the one asked for."""
+    `StoreError` and `StoreFull`, and `StateCorrupt` for a task that is not the one asked for.
 
-    def __init__(self, manager: TaskPersistenceManager) -> None:
+    `build_another` makes one more object of the class, to try out what may never return.
+    """
+
+    def __init__(
+        self,
+        manager: TaskPersistenceManager,
+        build_another: Callable[[], TaskPersistenceManager] | None = None,
+    ) -> None:
         self._manager = manager
+        self._build_another = build_another
+        self._looks_up = hasattr(manager, LOOKUP)
 
     def __str__(self) -> str:
         return f"{type(self._manager).__module__}.{type(self._manager).__name__}"
@@ -39,7 +56,7 @@ class UserTasks:
 
     async def load_by_request_id(self, request_id: str) -> AgentTask | None:
         """The task of a request, if the class can look it up."""
-        if not hasattr(self._manager, LOOKUP):
+        if not self._looks_up:
             return None
         return self._task(await self.call(LOOKUP, request_id))
 
@@ -64,6 +81,8 @@ class UserTasks:
             )
         if await self.load(task.task_id) is not None:
             raise errors.ConfigurationError(f"TA_PERSISTENCE_CLASS: {self} does not delete a task")
+        if self._looks_up and self._build_another is not None:
+            await self._probe_lookup(self._build_another, now)
 
     async def update_if(self, task: AgentTask, version: str | None) -> bool:
         """Whether the class has kept the task: the one it had was of this version."""
@@ -99,10 +118,73 @@ class UserTasks:
                 "return False"
             )
 
+    async def _probe_lookup(
+        self, build_another: Callable[[], TaskPersistenceManager], now: datetime
+    ) -> None:
+        """Use the look-up only if it returns. One that takes a lock which it holds already never
+        does, and every later call of that object would wait for the lock, too: so it is tried on
+        another object, in a thread that can be left behind."""
+        task = _probe_task(LOOKUP, now)
+        item = MultiModalItem(content="start-up probe")
+        task.items = [
+            AgentTaskItem(
+                task_id=task.task_id,
+                role="user",
+                item=item,
+                request_id=str(uuid.uuid4()),
+                updated=now,
+            )
+        ]
+        failure = await asyncio.to_thread(_failure_of_lookup, build_another, task)
+        if failure is None:
+            return
+        self._looks_up = False
+        logger.warning(
+            "%s of the persistence class %s, so it is not used: a request that this server has "
+            "not seen is found only by an address that names its task",
+            LOOKUP,
+            failure,
+            extra={"store": str(self)},
+        )
+        with suppress(errors.StoreError, errors.StoreFull):
+            if await self.load(task.task_id) is not None:
+                await self.call("delete", task.task_id)
+
     def _task(self, task: Any) -> AgentTask | None:
         if task is not None and not isinstance(task, AgentTask):
             raise errors.StateCorrupt(f"{self}: returned {type(task).__name__} for a task.")
         return task
+
+
+def _failure_of_lookup(
+    build_another: Callable[[], TaskPersistenceManager], task: AgentTask
+) -> str | None:
+    """Why a task is not looked up by its request; `None` if it is."""
+    failures = ["does not return"]
+    done = threading.Event()
+
+    def work() -> None:
+        try:
+            asyncio.run(_look_up(build_another(), task))
+            failures.clear()
+        except Exception as error:
+            failures[:] = [f"fails with {type(error).__name__}"]
+        done.set()
+
+    threading.Thread(target=work, name="look-up probe", daemon=True).start()
+    done.wait(LOOKUP_SECONDS)
+    return failures[0] if failures else None
+
+
+async def _look_up(manager: TaskPersistenceManager, task: AgentTask) -> None:
+    async def called(name: str, argument: AgentTask | str) -> None:
+        result = getattr(manager, name)(argument)
+        if inspect.isawaitable(result):
+            await result
+
+    await called("create", task)
+    await called(LOOKUP, task.items[0].request_id)
+    await called("delete", task.task_id)
 
 
 def _probe_task(key: str, now: datetime) -> AgentTask:
