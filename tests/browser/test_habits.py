@@ -26,6 +26,15 @@ DROP_ON = """([where, name]) => {
   return [over, made].map((event) => !target.dispatchEvent(event));
 }"""
 
+# Follows a link or presses a button, and looks again before the browser's next task.
+AT_ONCE = """async (where) => {
+  const link = document.querySelector(`.chats a[href='${where}']`);
+  const button = [...document.querySelectorAll('button')].find((b) => b.innerText.trim() === where);
+  (link ?? button).click();
+  for (let at = 0; at < 20; at += 1) await null;
+  return [document.querySelector('.welcome') !== null, location.hash];
+}"""
+
 
 async def test_all_of_several_chosen_files_are_attached(guest: Tab, tmp_path: Path) -> None:
     paths = [tmp_path / f"{number}.png" for number in range(4)]
@@ -52,6 +61,61 @@ async def test_message_sent_before_the_agents_are_known_goes_when_they_are(guest
     await guest.ended()
     await guest.sees_count(".turn[data-run]", 1)
     guest.check()
+
+
+async def test_new_chat_is_shown_before_the_next_key_is_pressed(guest: Tab) -> None:
+    await guest.say("What time is it?")
+    await guest.ended()
+    chat = await guest.chat_id()
+    for where, title in (("New chat", "New chat"), (f"#/{chat}", "What time is it?")):
+        # Rendered before the browser handles anything else that the user does.
+        shown = await guest.page.evaluate(AT_ONCE, where)
+        assert shown == [title == "New chat", f"#/{'' if title == 'New chat' else chat}"]
+        await guest.sees("main h1", title)
+    await guest.page.go_back()
+    await guest.sees("main h1", "New chat")
+    guest.check()
+
+
+async def test_message_that_arrives_late_leaves_the_next_chat_alone(guest: Tab) -> None:
+    arriving = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await arriving.wait()
+        await route.continue_()
+
+    await guest.page.route("**/interactions", hold)
+    await guest.say("first of two")
+    await guest.sees(".outgoing", "first of two")
+    await guest.button("New chat").click()
+    await guest.page.fill("#composer", "second of two")
+    arriving.set()
+    await guest.sees(".chats", "first of two")
+    # The server does not have the chat that is shown: an address of it would lead nowhere.
+    assert await guest.page.evaluate("location.hash") == "#/"
+    await guest.page.unroute("**/interactions")
+    await guest.page.reload()
+    await expect(guest.page.locator("#composer")).to_have_value("second of two")
+    await guest.page.press("#composer", "Enter")
+    await guest.ended()
+    await guest.sees_count(".turn[data-run]", 1)
+    guest.check()
+
+
+async def test_what_is_written_while_a_message_is_refused_is_kept(guest: Tab) -> None:
+    refused = asyncio.Event()
+
+    async def refuse(route: Route) -> None:
+        await refused.wait()
+        await route.fulfill(status=400, json={"detail": "Not today."})
+
+    await guest.page.route("**/interactions", refuse)
+    await guest.say("one")
+    await guest.sees(".outgoing", "one")
+    await guest.page.fill("#composer", "two")
+    refused.set()
+    await expect(guest.page.locator("#composer")).to_have_value("one\n\ntwo", timeout=WAIT_MS)
+    await guest.sees("form [role=alert]", "Not today.")
 
 
 async def test_file_dropped_beside_the_message_field_is_attached(guest: Tab) -> None:

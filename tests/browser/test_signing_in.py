@@ -174,9 +174,11 @@ async def test_reload_and_second_tab_need_no_question_and_sign_out_closes_both(
     await tab.sees(".person", "Ada")
     # An issuer that is away must not catch the user in a circle: the way back leads to the button.
     unanswered = re.compile(r"/auth\?")
-    await context.route(unanswered, lambda route: route.abort())
+    await context.route(unanswered, lambda route: route.fulfill(status=503, body="away"))
     with suppress(Error):
         await tab.page.reload()
+    # The page leaves for the issuer some time after it was loaded.
+    await tab.sees("body", re.compile("^away$"))
     await tab.page.goto(bank.url)
     await expect(tab.button("Use another account")).to_be_visible(timeout=WAIT_MS)
     await context.unroute(unanswered)

@@ -45,8 +45,11 @@ export async function refresh(): Promise<void> {
 
 export async function loadMore(): Promise<void> {
   if (next === null) return;
+  const asked = current;
   try {
     const page = await server.chats({ query: query.peek(), place: place.peek(), cursor: next });
+    // The list has changed in the meantime: this is not a part of it.
+    if (asked !== current) return;
     const known = new Set(chats.peek().map((chat) => chat.id));
     chats.value = [...chats.peek(), ...page.chats.filter((chat) => !known.has(chat.id))];
     next = page.next;

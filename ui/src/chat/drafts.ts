@@ -38,11 +38,3 @@ export function keepDraft(chat: string, draft: Draft): void {
     // A private window may store nothing; the draft then exists only in the page.
   }
 }
-
-export function dropDraft(chat: string): void {
-  try {
-    localStorage.removeItem(PREFIX + chat);
-  } catch {
-    // As above.
-  }
-}

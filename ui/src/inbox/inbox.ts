@@ -17,6 +17,7 @@ const channel = "BroadcastChannel" in window ? new BroadcastChannel("teal.approv
 const announced = new Set<string>();
 let isFirst = true;
 let timer = 0;
+let asked = 0;
 
 const isForMe = (entry: ApprovalView): boolean =>
   !entry.review || (entry.may_decide === true && entry.my_vote !== true);
@@ -30,13 +31,17 @@ export interface Outcome {
 
 export async function refresh(): Promise<void> {
   window.clearTimeout(timer);
+  const mine = ++asked;
   try {
     const { approvals } = await server.approvals();
+    // An answer that was overtaken may still name what is decided by now.
+    if (mine !== asked) return;
     waiting.value = approvals;
     announce(approvals);
   } catch {
     // The banner of the open chat says that the server cannot be reached.
   }
+  window.clearTimeout(timer);
   timer = window.setTimeout(() => void refresh(), document.hidden ? HIDDEN_MS : VISIBLE_MS);
 }
 

@@ -59,15 +59,24 @@ export function chooseAgent(name: string): void {
 
 export function newChat(): void {
   sessionStorage.removeItem(NEW);
-  if (location.hash === "" || location.hash === "#/") show(newId());
-  else location.hash = "#/";
+  goTo(addressOf(""));
+}
+
+/** Show what an address names, at once.
+ *
+ * The event of a changed address comes later: what the user types until then would be lost.
+ */
+export function goTo(address: string): void {
+  if (location.hash !== address) history.pushState(null, "", address);
+  route();
 }
 
 /** Put a new chat into the address: the server has it now. */
-export function showAddress(): void {
-  const { session } = openChat.peek();
-  sessionStorage.removeItem(NEW);
-  if (!location.hash.startsWith(addressOf(session.id))) {
+export function showAddress(session: ChatSession): void {
+  if (sessionStorage.getItem(NEW) === session.id) sessionStorage.removeItem(NEW);
+  // The user may have left for another chat while the message was on its way.
+  const isShown = session === openChat.peek().session;
+  if (isShown && !location.hash.startsWith(addressOf(session.id))) {
     history.replaceState(null, "", addressOf(session.id));
   }
   void chatList.refresh();
@@ -78,6 +87,7 @@ export function start(): void {
   void loadAgents();
   void loadHealth();
   window.addEventListener("hashchange", route);
+  document.addEventListener("click", followLink);
   route();
   disconnectWhileHidden();
   effect(() => {
@@ -131,6 +141,15 @@ function route(): void {
     show(id);
     void openChat.peek().session.open();
   }
+}
+
+/** The links of the page are followed at once; those for another tab are the browser's. */
+function followLink(event: MouseEvent): void {
+  const link = (event.target as Element).closest<HTMLAnchorElement>("a[href^='#/']");
+  const isPlain = !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
+  if (!link || !isPlain || event.defaultPrevented) return;
+  event.preventDefault();
+  goTo(link.getAttribute("href") ?? "");
 }
 
 function show(id: string): void {

@@ -5,7 +5,7 @@ import { errorText } from "../api/request";
 import type { ChatChange, ChatSummary } from "../api/schema";
 import * as chatList from "../chat/chatlist";
 import { notice } from "./notice";
-import { newChat, openChat } from "./openchat";
+import { addressOf, goTo, newChat, openChat } from "./openchat";
 import { showToast } from "./toast";
 
 const DONE: Record<Place, string> = {
@@ -25,7 +25,7 @@ export async function move(id: string, title: string, to: Place, from: Place): P
   if (to === "bin" && session.id === id) newChat();
   const back = (): void => {
     void change(id, { place: from }).then((done) => {
-      if (done) location.hash = `#/${id}`;
+      if (done) goTo(addressOf(id));
     });
   };
   showToast({ text: `“${title || "Chat"}” ${DONE[to]}`, undo: back });

@@ -1,6 +1,6 @@
 /** Who did what, for operators: a table of entries without contents. */
 import { signal } from "@preact/signals";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 
 import { how, me } from "../account/account";
 import * as server from "../api/endpoints";
@@ -41,10 +41,13 @@ function AuditDialog() {
   const [agent, setAgent] = useState("");
   const [report, setReport] = useState<AuditReport | null>(null);
   const [problem, setProblem] = useState("");
+  const asked = useRef(0);
   const load = (): void => {
+    const mine = ++asked.current;
     const since = new Date(Date.now() - (SPANS[span] ?? HOUR)).toISOString();
     server.audit(since, user.trim(), agent.trim()).then(
       (found) => {
+        if (mine !== asked.current) return;
         setReport(found);
         setProblem("");
       },

@@ -2,7 +2,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { randomId } from "../api/request";
-import { dropDraft, emptyDraft, keepDraft, loadDraft, type Draft } from "../chat/drafts";
+import { emptyDraft, keepDraft, loadDraft, type Draft } from "../chat/drafts";
 import { itemsOf } from "../chat/attachments";
 import { dropped } from "../page/dropping";
 import { stopRun } from "../page/keyboard";
@@ -66,11 +66,18 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
     keepDraft(session.id, draft);
     const isNew = session.phase.peek() === "new";
     const sent = sender.send(draft, chosenAgent.peek());
-    setDraft(emptyDraft());
-    if (await sent) {
-      dropDraft(session.id);
-      if (isNew) showAddress();
-    } else setDraft(draft);
+    setDraft((latest.current = emptyDraft()));
+    const hasArrived = await sent;
+    // What was written in the meantime is the next message.
+    const written = latest.current;
+    if (hasArrived) {
+      keepDraft(session.id, written);
+      if (isNew) showAddress(session);
+    } else if (!written.text && written.items.length === 0) setDraft(draft);
+    else {
+      const text = [draft.text, written.text].filter(Boolean).join("\n\n");
+      change({ text, items: [...draft.items, ...written.items] });
+    }
   };
 
   useEffect(() => {

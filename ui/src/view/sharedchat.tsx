@@ -5,7 +5,7 @@ import * as server from "../api/endpoints";
 import { errorText } from "../api/request";
 import type { SharedChat } from "../api/schema";
 import { runOf, type Run } from "../chat/run";
-import { addressOf, isMenuOpen } from "../page/openchat";
+import { addressOf, goTo, isMenuOpen } from "../page/openchat";
 import { fullDate } from "../text/time";
 import { IconButton } from "./icon";
 import { Markdown } from "./markdown";
@@ -26,7 +26,7 @@ export function SharedPage({ id }: { id: string }) {
   const copy = (): void => {
     server
       .copyShared(id)
-      .then((made) => (location.hash = addressOf(made.id)))
+      .then((made) => goTo(addressOf(made.id)))
       .catch((error: unknown) => setProblem(errorText(error)));
   };
   return (

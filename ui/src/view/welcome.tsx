@@ -27,7 +27,7 @@ export function Welcome({ openChat }: { openChat: OpenChat }) {
   const agent = agents.value.find((entry) => entry.name === chosenAgent.value);
   const send = async (text: string): Promise<void> => {
     if (await openChat.sender.send({ text, items: [], key: randomId() }, chosenAgent.peek()))
-      showAddress();
+      showAddress(openChat.session);
   };
   return (
     <section class="welcome" aria-labelledby="welcome">
