@@ -32,7 +32,13 @@ async def fill(folder: Path, events: list[Event], *, at_once: int = 3000) -> Non
     """Write chat `c` into the SQLite file of a server that is not running, by so large commits."""
     thread_id = chat_thread_id("dummyuser", "c")
     new = NewThread("dummyuser", wire_id="c", surface="chats", agent="helper")
-    async with open_store(f"sqlite:///{folder}/chats.sqlite") as store:
+    await fill_thread(f"sqlite:///{folder}/chats.sqlite", thread_id, new, events, at_once=at_once)
+
+
+async def fill_thread(
+    url: str, thread_id: str, new: NewThread, events: list[Event], *, at_once: int = 3000
+) -> None:
+    async with open_store(url) as store:
         for start in range(0, len(events), at_once):
             guard = Unchanged(start + 1) if start else Absent(new)
             part = tuple(events[start : start + at_once])

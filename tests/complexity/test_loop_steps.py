@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.chats.long_chat import fill, turns
+from sk_agents.engine.models import NewThread
+from tests.chats.long_chat import fill, fill_thread, turns
 from tests.chats.serving import Served, serving
 from tests.complexity.work import TIMES, largest_step
+from tests.surfaces import teal_server
 
 # Large enough that the work for the chat outweighs what any request takes.
 TURNS = 150
@@ -99,4 +101,28 @@ REQUESTS = {
 async def test_no_step_grows_with_the_chat(tmp_path: Path, request_: str) -> None:
     small = await largest(made(tmp_path / "small"), request_, TURNS)
     large = await largest(made(tmp_path / "large"), request_, TIMES * TURNS)
+    assert large <= max(MOST_GROWTH * small, FEW_CALLS)
+
+
+async def largest_of_task(folder: Path, number: int) -> int:
+    task_id = "5c3f7f0e-0a52-4f0e-9d0a-7f1d8e1b2c3d"
+    async with teal_server.place(folder, []) as at:
+        await fill_thread(
+            f"sqlite://{at.database}",
+            task_id,
+            NewThread("alice", surface="tealagents", session_id="s"),
+            turns(number),
+        )
+        async with teal_server.serving(at) as server:
+            place = f"{teal_server.P}/tasks/{task_id}"
+            assert (await server.get(place)).status_code == 200
+            with largest_step() as found:
+                task = (await server.get(place)).json()
+            assert len(task["trace"]) >= number
+            return found()
+
+
+async def test_no_step_grows_with_the_task(tmp_path: Path) -> None:
+    small = await largest_of_task(made(tmp_path / "small"), TURNS)
+    large = await largest_of_task(made(tmp_path / "large"), TIMES * TURNS)
     assert large <= max(MOST_GROWTH * small, FEW_CALLS)
