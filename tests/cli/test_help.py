@@ -17,6 +17,7 @@ COMMANDS = [
     ["chats", "search"],
     ["chats", "show"],
     ["chats", "rename"],
+    ["chats", "tag"],
     ["chats", "delete"],
     ["approvals"],
     ["approvals", "list"],

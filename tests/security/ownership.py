@@ -66,6 +66,7 @@ TABLE: Mapping[Kind, tuple[str, ...]] = {
     "operators": ("GET /metrics", "GET /audit", "GET /audit/checkpoint"),
     "callers": (
         *("GET /agents", "GET /chats", "GET /approvals", "GET /grants", "GET /usage", "GET /me"),
+        "GET /tags",
         *("POST /chats", "POST /chats/import", "POST /chat"),
         *("GET /prompts", "POST /prompts/fill", "GET /resources", "POST /resources/read"),
         *("GET /sign-ins", "POST /sign-ins", "DELETE /sign-ins/{server}"),

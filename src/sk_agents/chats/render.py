@@ -70,6 +70,8 @@ RETRY_MS = 1000
 # The labels of a thread that say where its chat is listed.
 PINNED = "pinned"
 PLACE = "place"
+# Each tag of a chat is a label of its own, so that every store can look for it.
+_TAG = "tag:"
 # How many turns of a shared conversation those who decide about a call see: the last ones.
 SHARED_TURNS = 20
 
@@ -415,7 +417,18 @@ def chat_summary(thread: Thread) -> ChatSummary:
         updated_at=spelled_time(thread.updated_at),
         pinned=thread.metadata.get(PINNED) is True,
         place=thread.metadata.get(PLACE) or "list",
+        tags=tags_of(thread.metadata),
     )
+
+
+def tag_label(tag: str) -> str:
+    """The label of a thread that says that its chat has this tag."""
+    return f"{_TAG}{tag}"
+
+
+def tags_of(labels: Mapping[str, Any]) -> tuple[str, ...]:
+    found = (name.removeprefix(_TAG) for name in labels if name.startswith(_TAG))
+    return tuple(sorted(found))
 
 
 def interaction_view(

@@ -137,6 +137,7 @@ def chat_operations(resources: ChatResources, context: ContextSource) -> list[Op
         ),
         _chats("GET", "/agents", chats.agents, ALWAYS),
         _chats("GET", "/chats", chats.listing, ALWAYS),
+        _chats("GET", "/tags", chats.tags, ALWAYS),
         _chats(
             "POST",
             "/chats",
@@ -166,6 +167,7 @@ def chat_operations(resources: ChatResources, context: ContextSource) -> list[Op
                 "title": {"title": "The weather"},
                 "bin": {"place": "bin"},
                 "pin": {"pinned": True},
+                "tags": {"tags": ["travel", "2026"]},
             },
         ),
         _chats("DELETE", CHAT, chats.delete, (*ALWAYS, 404, 409), status=204),

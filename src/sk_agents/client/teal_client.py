@@ -42,6 +42,7 @@ from sk_agents.wire.views import (
     ResourceItems,
     ResourceList,
     SignInLink,
+    TagList,
     UsageReport,
 )
 
@@ -249,6 +250,11 @@ class Chat:
         request = ServerRequest("PATCH", path_of("chats", self.id), {"title": title})
         return await self._connection.read(ChatSummary, request)
 
+    async def tag(self, tags: Sequence[str]) -> ChatSummary:
+        """Give the chat these tags instead of those it has."""
+        request = ServerRequest("PATCH", path_of("chats", self.id), {"tags": list(tags)})
+        return await self._connection.read(ChatSummary, request)
+
     async def delete(self) -> None:
         path = path_of("chats", self.id)
         await self._connection.call(ServerRequest("DELETE", path, settled_by=frozenset({404})))
@@ -374,9 +380,18 @@ class TealClient:
         request = ServerRequest("POST", path, document, query=query, is_repeatable=False)
         return await self._connection.read(ChatSummary, request)
 
-    def chats(self, text: str | None = None) -> AsyncGenerator[ChatSummary, None]:
-        """All chats, those changed last first; with `text`, those in which it was said."""
-        return self._all("chats", ChatSummary, {} if text is None else {"q": text})
+    def chats(
+        self, text: str | None = None, *, tag: str | None = None
+    ) -> AsyncGenerator[ChatSummary, None]:
+        """All chats, those changed last first; with `text`, those in which it was said; with
+        `tag`, those that have it."""
+        wanted = {"q": text, "tag": tag}
+        query = {name: value for name, value in wanted.items() if value is not None}
+        return self._all("chats", ChatSummary, query)
+
+    async def tags(self) -> TagList:
+        """The tags of your chats, those of most chats first."""
+        return await self._connection.read(TagList, ServerRequest("GET", path_of("tags")))
 
     async def find(self, interaction_id: str) -> FoundInteraction:
         """One of your interactions, in whichever chat it is: `chat_id` says in which."""

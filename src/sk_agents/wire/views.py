@@ -142,6 +142,7 @@ class ChatSummary(WireModel):
     updated_at: str = ""
     pinned: bool = False
     place: Place = "list"
+    tags: tuple[str, ...] = ()
 
 
 class ChatView(WireModel):
@@ -156,6 +157,7 @@ class ChatView(WireModel):
     updated_at: str = ""
     pinned: bool = False
     place: Place = "list"
+    tags: tuple[str, ...] = ()
     last_seq: int = 0
     last_event_id: str = ""
     """A cursor for the chat's stream: everything after what is here."""
@@ -167,6 +169,17 @@ class ChatView(WireModel):
 class ChatPage(WireModel):
     chats: list[ChatSummary]
     next: str | None
+
+
+class TagView(WireModel):
+    """A tag and how many of the chats that were looked at have it."""
+
+    tag: str
+    chats: int
+
+
+class TagList(WireModel):
+    tags: list[TagView]
 
 
 class ShareView(WireModel):
