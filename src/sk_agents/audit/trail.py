@@ -131,6 +131,7 @@ class ThreadTrail:
                         "approval_id": event.approval_id,
                         "edited": event.edited_arguments is not None or None,
                         "choice": event.choice,
+                        "reason_digest": _text_digest(event.message) if event.message else None,
                     },
                 }
             case ToolStarted():

@@ -358,6 +358,8 @@ def approval_payload(approval: Approval) -> Payload:
         payload["preview"] = str(preview)
     if event.shown.get("redacted"):
         payload["redacted"] = True
+    if event.kind == "tool" and event.review is not None and event.review.reason_required:
+        payload["reason_required"] = True
     if approval.audience.keys:
         payload["review"] = review_payload(approval)
     if (budget := event.shown.get("budget")) is not None:

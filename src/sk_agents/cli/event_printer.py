@@ -229,6 +229,8 @@ def print_approval(screen: Screen, approval: ApprovalRequired | PendingApproval)
         facts.append(expiry)
     if facts:
         screen.line(f"  {', '.join(facts)}", DIM)
+    if approval.reason_required:
+        screen.line("  a rule wants a reason for the decision", DIM)
     if approval.review is not None:
         _print_review(screen, approval.review)
     if isinstance(approval, PendingApproval) and approval.review is not None:

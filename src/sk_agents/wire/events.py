@@ -132,8 +132,8 @@ class AskedCall(WireModel):
     for all of it. `preview` is what the call would have changed when it was asked about, as a
     unified diff. With `redacted` secrets were taken out of both; `digest` is of what will run. With
     a `review`, others than the requester decide. `budget` says how much of a budget is spent, if
-    that is why it is asked. `sign_in` is the MCP server that the user must sign in to first; it
-    goes on by itself once that is done."""
+    that is why it is asked. With `reason_required` a decision needs a `message`. `sign_in` is the
+    MCP server that the user must sign in to first; it goes on by itself once that is done."""
 
     approval_id: str
     interaction_id: str = ""
@@ -149,6 +149,7 @@ class AskedCall(WireModel):
     redacted: Sometimes[bool] = None
     review: Sometimes[ReviewView] = None
     budget: Sometimes[str] = None
+    reason_required: Sometimes[bool] = None
     sign_in: Sometimes[str] = None
 
 
