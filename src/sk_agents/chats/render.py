@@ -24,6 +24,7 @@ from sk_agents.engine.events import (
     Cancelled,
     Event,
     Failed,
+    Rated,
     ReviewExtended,
     RunEnded,
     RunQueued,
@@ -60,6 +61,7 @@ from sk_agents.wire.views import (
     ChatSummary,
     DecisionView,
     ErrorView,
+    FeedbackView,
     GrantView,
     InteractionView,
     ItemView,
@@ -316,6 +318,12 @@ class ChatRenderer:
             return None
         return "chat_changed", {"title": event.metadata["title"]}
 
+    def _rated(self, event: Rated) -> Named | None:
+        if not self._whole_chat:
+            return None
+        payload: Payload = {"interaction_id": event.run_id, "rating": event.rating}
+        return "feedback_given", payload if event.note is None else payload | {"note": event.note}
+
 
 _RENDERED: Mapping[type[Event], Callable[[ChatRenderer, Any], Named | None]] = {
     RunQueued: ChatRenderer._queued,
@@ -335,6 +343,7 @@ _RENDERED: Mapping[type[Event], Callable[[ChatRenderer, Any], Named | None]] = {
     RunEnded: ChatRenderer._ended,
     BranchChanged: ChatRenderer._branched,
     ThreadChanged: ChatRenderer._relabelled,
+    Rated: ChatRenderer._rated,
 }
 
 
@@ -458,7 +467,14 @@ def interaction_view(
             for call in run.calls.values()
             if call.approval is not None and call.waits
         ),
+        feedback=feedback_view(run.rated) if run.rated else None,
     )
+
+
+def feedback_view(rated: Rated) -> FeedbackView:
+    """Of a rating that was not taken back."""
+    assert rated.rating is not None
+    return FeedbackView(rating=rated.rating, note=rated.note, at=spelled_time(rated.at))
 
 
 def asked_view(asked: Asked, caller: Caller) -> ApprovalView:

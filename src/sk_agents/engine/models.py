@@ -417,16 +417,19 @@ class Thread(NamedTuple):
     version: int = HEAD_VERSION
 
 
-EntryKind = Literal["run", "approval", "grant", "review"]
+EntryKind = Literal["run", "approval", "grant", "review", "rating"]
+Rating = Literal["up", "down"]
+# Whose entries all ratings are: those who run the server read them, whoever gave them.
+ALL_RATINGS = "ratings:all"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A row of the index across threads: where a run, an approval or a grant lies.
+    """A row of the index across threads: where a run, an approval, a grant or a rating lies.
 
     `open` is what an inbox lists, so never a run; `due_at` is when a sweeper must look at it.
     A `review` is an approval in the inbox of others: its `user_id` is a key of their audience, its
-    `key` is made by `review_key`.
+    `key` is made by `review_key`. The `user_id` of a rating is `ALL_RATINGS`, its `key` the run.
     """
 
     kind: EntryKind

@@ -75,6 +75,7 @@ ApprovalKind = Literal["tool", "outcome_unknown", "question", "auth"]
 # Where a chat is listed.
 Place = Literal["list", "archive", "bin"]
 Choice = Literal["done", "retry", "give_up"]
+Rating = Literal["up", "down"]
 
 
 class UsageView(WireModel):
@@ -384,6 +385,13 @@ class ChatChanged(_Unaddressed):
     title: str | None = None
 
 
+class FeedbackGiven(StreamEvent):
+    """What the user thinks of an answer now; without a `rating` they took it back."""
+
+    rating: Rating | None = None
+    note: Sometimes[str] = None
+
+
 class StreamEnd(WireModel):
     """The stream ends early; the interaction does not. Go on at `resume_url`."""
 
@@ -419,6 +427,7 @@ Event = (
     | InteractionComplete
     | BranchSwitched
     | ChatChanged
+    | FeedbackGiven
     | Unknown
 )
 
@@ -443,4 +452,5 @@ EVENTS: Mapping[str, type[Event]] = {
     "tool_output": ToolOutput,
     "branch_changed": BranchSwitched,
     "chat_changed": ChatChanged,
+    "feedback_given": FeedbackGiven,
 }

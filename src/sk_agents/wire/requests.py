@@ -8,13 +8,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, model_validator
 
-from sk_agents.wire.events import Choice, Place
+from sk_agents.wire.events import Choice, Place, Rating
 from sk_agents.wire.images import checked_image
 
 MAX_TEXT_BYTES = 256 * 1024
 MAX_ITEMS = 32
 MAX_TITLE = 200
 MAX_NAME = 255
+MAX_NOTE = 4000
 MAX_TAGS = 20
 MAX_TAG = 40
 _NO_TAG = re.compile(r"[\x00-\x1f\x7f,\ud800-\udfff]")
@@ -151,6 +152,13 @@ class NewShare(RequestBody):
     """Without an interaction, up to the last one that is shown."""
 
     interaction_id: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+
+
+class GiveFeedback(RequestBody):
+    """What an answer was worth. The note is read by those who run the server."""
+
+    rating: Rating
+    note: Annotated[str, Field(max_length=MAX_NOTE), AfterValidator(_not_blank)] | None = None
 
 
 class BranchChoice(RequestBody):

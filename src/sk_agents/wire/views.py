@@ -14,6 +14,7 @@ from sk_agents.wire.events import (
     Decider,
     InteractionStatus,
     Place,
+    Rating,
     Sometimes,
     UsageView,
     WireModel,
@@ -103,6 +104,14 @@ class Interaction(WireModel):
     completed_at: str | None = None
 
 
+class FeedbackView(WireModel):
+    """What the user thinks of an answer. `note` is for those who run the server."""
+
+    rating: Rating
+    note: str | None
+    at: str
+
+
 class InteractionView(Interaction):
     agent: str = ""
     items: tuple[ItemView, ...] = ()
@@ -117,6 +126,7 @@ class InteractionView(Interaction):
     """What it had said when it was stopped."""
     approvals: tuple[ApprovalView, ...] = ()
     """Those that wait for a decision."""
+    feedback: FeedbackView | None = None
 
 
 class FoundInteraction(InteractionView):
@@ -480,6 +490,23 @@ class Checkpoint(WireModel):
     chain: str
     key_id: str = ""
     signature: str = ""
+
+
+class FeedbackRow(WireModel):
+    """What one user thinks of one answer. It has ids, and nothing that was asked or answered."""
+
+    at: str
+    rating: Rating
+    note: str | None
+    agent: str
+    user_id: str
+    chat_id: str
+    interaction_id: str
+
+
+class FeedbackPage(WireModel):
+    feedback: list[FeedbackRow]
+    next: str | None
 
 
 class UsageRow(WireModel):
