@@ -21,6 +21,7 @@ VAGUE_MODULES = {"common", "helper", "helpers", "util", "utils"}
 BROAD_EXCEPTS: dict[str, str] = {
     "cli/logs.py": "whatever a logged value's own text raises",
     "engine/run/rounds.py": "an operator's own model",
+    "engine/threads/titling.py": "an operator's own model",
     "engine/reading/head_poll.py": "a store that fails: each reader that asked is told",
     "engine/reading/watch.py": "a surface's outlet, called by the run",
     "config/class_loader.py": "a module or class the operator names",

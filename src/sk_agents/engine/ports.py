@@ -484,11 +484,13 @@ class Quota(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Spender:
-    """Which run spends; `agent` is the name under which the engine was given it."""
+    """Which run spends; `agent` is the name under which the engine was given it. `model` is the
+    one that is asked, if it is not the agent's own."""
 
     user_id: str
     agent: str
     run_id: str
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
