@@ -260,6 +260,7 @@ def decision_events(
         reviews.right_to_vote(approval, known.head.user_id, command.user_id, command.memberships)
     elif command.user_id != known.head.user_id:
         raise ApprovalNotFound(approval_id=request.approval_id)
+    _check_reason(command, request)
     _check_vote(command, request)
     _check_verb(command, request)
     if request.kind == "question" and command.approved:
@@ -300,10 +301,23 @@ def decision_events(
         )
 
 
+def _check_reason(command: DecideApproval, request: ApprovalRequested) -> None:
+    """A rule may want to know why, of a yes and of a no."""
+    review = request.review
+    if request.kind != "tool" or review is None or not review.reason_required:
+        return
+    if not (command.message or "").strip():
+        text = "message: a rule wants a reason for this decision."
+        error = {"loc": ["body", "message"], "msg": "a reason is required", "type": "missing"}
+        raise InvalidInput(text, members={"errors": [error]})
+
+
 def _check_vote(command: DecideApproval, request: ApprovalRequested) -> None:
     review = request.review
-    if command.remember is not None and demands_of(review) is not None:
+    if command.remember is not None and review is not None and review.asks_others:
         raise InvalidInput("A call that others decide about is asked about each time.")
+    if command.remember is not None and demands_of(review) is not None:
+        raise InvalidInput("A call that needs a reason is asked about each time.")
     if command.edited_arguments is not None and review is not None and review.quorum > 1:
         raise InvalidInput(
             "Several people decide about this call as it is shown: reject it and say what to "
@@ -358,6 +372,8 @@ def _checked_edit(
     if agent.policy.verdict(wanted, spec) == "ask":
         review = agent.policy.review(wanted, spec)
     if demands_of(review) != demands_of(asked):
+        if not any(one is not None and one.asks_others for one in (review, asked)):
+            raise Forbidden("Another rule is about the call as edited: reject it instead.")
         raise Forbidden("Other people decide about the call as edited: reject it instead.")
     return checked, steps.digest_of(known.head.thread_id, run.run_id, wanted, spec, review)
 

@@ -24,7 +24,7 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.canonical import digest
-from sk_agents.engine.models import ApprovalKind, CallState, Effect, Review, ToolCall, demands_of
+from sk_agents.engine.models import ApprovalKind, CallState, Effect, Review, ToolCall
 from sk_agents.engine.run.redacting import redacted_shown
 from sk_agents.engine.run.rounds import Reply
 from sk_agents.engine.run.run_context import RunContext
@@ -478,7 +478,7 @@ def _answers(
     """What may be answered: the choices there are, or the schema to follow."""
     if kind == "outcome_unknown":
         # The requester says what became of it, but cannot allow what others have to allow.
-        may_retry = demands_of(review) is None
+        may_retry = review is None or not review.asks_others
         return ("done", "retry", "give_up") if may_retry else ("done", "give_up"), None
     if kind != "question":
         return None, None

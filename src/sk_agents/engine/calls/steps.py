@@ -191,7 +191,7 @@ def _next_step(case: Case) -> Step:
     if case.verdict == "allow":
         return Start()
     if demands_of(case.review) is not None:
-        # A requester's standing approval does not stand for others.
+        # A requester's standing approval does not stand for others, and gives no reason.
         return Ask()
     for grant in case.state.grants.values():
         if grant.tool == name and (grant.scope == "thread" or grant.run_id == case.run.run_id):
