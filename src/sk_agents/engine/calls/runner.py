@@ -8,12 +8,9 @@ from typing import Any
 
 from sk_agents.engine.calls import steps
 from sk_agents.engine.calls.call import SIGN_IN, Call
-from sk_agents.engine.calls.execution import (
-    approval_request,
-    attach_late_result,
-    execute,
-)
+from sk_agents.engine.calls.execution import attach_late_result, execute
 from sk_agents.engine.calls.proposals import Room, proposals
+from sk_agents.engine.calls.questions import approval_request
 from sk_agents.engine.events import (
     ApprovalRequested,
     Event,
