@@ -14,6 +14,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -304,7 +305,7 @@ class Rule(_Strict):
                 raise ValueError("quorum is larger than the number of users who may decide")
         return self
 
-    @property
+    @cached_property
     def review(self) -> Review | None:
         """What it demands of those who decide; `None`: nothing but the requester's word."""
         if not self.model_fields_set & _ABOUT_ASKING:

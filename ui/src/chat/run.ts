@@ -13,6 +13,7 @@ import type {
   ThinkingEvent,
   UsageView,
 } from "../api/schema";
+import { t } from "../text/language";
 
 export type ApprovalRequest = Pick<
   ApprovalView,
@@ -77,20 +78,25 @@ export interface AnswerStep {
   text: string;
   isCut: boolean;
   /** Why, if it was not a person who stopped it. */
-  cutNote?: string;
+  cutBy?: "length" | "content_filter";
 }
 
-export const STOPPED = "Stopped here.";
-const CUT_NOTES = {
-  length: "Cut short: the model reached its bound on tokens.",
-  content_filter: "Cut short: the provider's content filter stopped it.",
-};
+export function cutText({ cutBy }: AnswerStep): string {
+  switch (cutBy) {
+    case "length":
+      return t("Cut short: the model reached its bound on tokens.");
+    case "content_filter":
+      return t("Cut short: the provider’s content filter stopped it.");
+    case undefined:
+      return t("Stopped here.");
+  }
+}
 
 /** The step of an answer that is stored; it may still not be complete. */
 export function wholeAnswer(event: Pick<AnswerEvent, "content" | "finish_reason">): AnswerStep {
   const step = { kind: "answer" as const, text: event.content };
   const reason = event.finish_reason;
-  return reason ? { ...step, isCut: true, cutNote: CUT_NOTES[reason] } : { ...step, isCut: false };
+  return reason ? { ...step, isCut: true, cutBy: reason } : { ...step, isCut: false };
 }
 
 export function thoughtOf(
@@ -194,6 +200,15 @@ export function runOf(view: InteractionView): Run {
     isPlaceholder: false,
   };
 }
+
+export const statusText = ({ status }: Run): string =>
+  ({
+    RUNNING: t("running"),
+    WAITING_APPROVAL: t("needs approval"),
+    COMPLETED: t("completed"),
+    CANCELLED: t("cancelled"),
+    FAILED: t("failed"),
+  })[status];
 
 export const isOver = (run: Run): boolean => run.status !== "RUNNING";
 

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.calls import reviews, steps
-from sk_agents.engine.calls.call import SIGN_IN, Approval, Call, effective_call
+from sk_agents.engine.calls.call import SIGN_IN, Approval, Call
 from sk_agents.engine.commands import DecideApproval, WithdrawVote
 from sk_agents.engine.events import (
     ApprovalDecided,
@@ -294,7 +294,7 @@ def decision_events(
         yield GrantChanged(
             run_id=run.run_id,
             grant_id=f"grant_{ids.new()}",
-            tool=effective_call(call).name,
+            tool=call.wanted.name,
             scope=command.remember,
             granted=True,
             changed_by=command.user_id,
@@ -357,7 +357,7 @@ def _check_answer(request: ApprovalRequested, answer: object, agent: Agent) -> N
 def _checked_edit(
     known: KnownThread, run: Run, call: Call, edited: dict[str, object], agent: Agent
 ) -> tuple[dict[str, object], str]:
-    wanted = effective_call(call).model_copy(update={"arguments": edited})
+    wanted = call.wanted.model_copy(update={"arguments": edited})
     spec = next((spec for spec in agent.toolbox.specs() if spec.name == wanted.name), None)
     try:
         checked = dict(agent.toolbox.check(wanted))
