@@ -27,6 +27,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "engine/reading/watch.py": "a surface's outlet, called by the run",
     "config/class_loader.py": "a module or class the operator names",
     "hitl/policy.py": "the operator's catalog class",
+    "tools/plugins.py": "a plugin's preview",
     "tools/parameters.py": "the validators and annotations of a plugin",
     "http/caller.py": "the operator's authorizer",
     "http/front.py": "our own mistake, answered and logged",

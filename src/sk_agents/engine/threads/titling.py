@@ -121,8 +121,9 @@ class Titling:
                 counted = Usage(prompt_tokens=estimate.prompt_tokens, completion_tokens=written)
                 usage = _priced(titles, counted)
             await self._services.budget.settle(reservation, usage)
-        title = _cleaned("".join(pieces))
-        return agent.redaction.text(title) if agent.redaction is not None else title
+        text = "".join(pieces)
+        # Before it is cut: half a secret would not be found.
+        return _cleaned(agent.redaction.text(text) if agent.redaction is not None else text)
 
     async def _keep(self, thread_id: str, run_id: str, title: str) -> None:
         changed = ThreadChanged(run_id=run_id, metadata={TITLE: title, TITLED: True})
