@@ -50,11 +50,11 @@ from sk_agents.persistence.dynamodb.items import (
 from sk_agents.persistence.dynamodb.leases import Leases
 from sk_agents.persistence.dynamodb.reading import Reader
 from sk_agents.persistence.dynamodb.table import (
-    AnswerLost,
     ConditionFailed,
     Item,
     Refused,
     Table,
+    Unanswered,
 )
 from sk_agents.persistence.dynamodb.table_counters import TableCounters
 from sk_agents.persistence.dynamodb.table_writer import IS_KNOWN, TableWriter, restore
@@ -207,7 +207,7 @@ class DynamoStore:
             await restore(self._table, self._codec, self._unfinished, thread, records)
         except ConditionFailed:
             raise ThreadExists(thread_id=thread.thread_id) from None
-        except (AnswerLost, Refused) as error:
+        except (Unanswered, Refused) as error:
             raise StoreUnavailable(f"{self}: {error}") from error
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
@@ -327,7 +327,7 @@ class DynamoStore:
                 )
             except ConditionFailed:
                 continue
-            except (AnswerLost, Refused) as error:
+            except (Unanswered, Refused) as error:
                 raise StoreUnavailable(f"{self}: {error}") from error
             await self._unfinished.remove(thread_id, head.life)
             return
@@ -374,7 +374,7 @@ class DynamoStore:
     async def _change(self, change: Any) -> None:
         try:
             await change
-        except (AnswerLost, Refused) as error:
+        except (Unanswered, Refused) as error:
             raise StoreUnavailable(f"{self}: {error}") from error
 
     async def _head(self, thread_id: str) -> HeadItem:

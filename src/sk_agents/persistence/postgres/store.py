@@ -35,7 +35,7 @@ from sk_agents.persistence.postgres.arrays import Int8Array, TextArray
 from sk_agents.persistence.postgres.commit_writer import PostgresCommitWriter, restoring
 from sk_agents.persistence.postgres.connections import (
     LeaseConnection,
-    ReaderPool,
+    PostgresReaders,
     Rows,
     fetch,
     open_connection,
@@ -83,7 +83,7 @@ class PostgresStore:
         self._given_clock = clock
         self._clock = clock or SystemClock()
         self._writer: PostgresCommitWriter | None = None
-        self._readers: ReaderPool | None = None
+        self._readers: PostgresReaders | None = None
         self._leases = LeaseConnection(self._access)
         self._forget_counters_at = 0.0
 
@@ -101,7 +101,7 @@ class PostgresStore:
         except BaseException:
             await connection.close()
             raise
-        self._readers = ReaderPool(self._access)
+        self._readers = PostgresReaders(self._access)
         self._writer = PostgresCommitWriter(self._access, self._codec, self._lease_time, connection)
         self._writer.start()
         await self._read(statements.FORGET_OWNERS, seconds=OWNER_SECONDS)
