@@ -63,10 +63,9 @@ from sk_agents.persistence.encoding import encoded_events
 from sk_agents.persistence.listing import cursor, longest_untouched, page_of
 from sk_agents.persistence.liveness import MARK_SECONDS, check_deletable, mark_age
 from sk_agents.persistence.stored_log import (
-    LARGE_BYTES,
     RecordRow,
     StoredHead,
-    events_after,
+    read_events_after,
     readable_heads,
     saying,
     whole_log,
@@ -169,11 +168,7 @@ class DynamoStore:
                 return []
             rows = await self._rows(head, seq + 1, limit, max_bytes)
             try:
-                if sum(len(row.body) for row in rows) > LARGE_BYTES:
-                    return await asyncio.to_thread(
-                        events_after, stored, rows, seq, limit, max_bytes
-                    )
-                return events_after(stored, rows, seq, limit, max_bytes)
+                return await read_events_after(stored, rows, seq, limit, max_bytes)
             except StateCorrupt:
                 # Its records are gone for good reason if the thread is.
                 again = await self._reader.head(thread_id)

@@ -42,10 +42,9 @@ from sk_agents.persistence.postgres.connections import (
 )
 from sk_agents.persistence.postgres.rows import entry
 from sk_agents.persistence.stored_log import (
-    LARGE_BYTES,
     RecordRow,
     StoredHead,
-    events_after,
+    read_events_after,
     readable_heads,
     saying,
     whole_log,
@@ -173,9 +172,7 @@ class PostgresStore:
         stored = self._codec.decode_head(thread_id, *rows[0][:2])
         same_thread(thread_id, stored[0], incarnation)
         records = [RecordRow(*row[2:]) for row in rows if row[2] is not None]
-        if sum(len(record.body) for record in records) > LARGE_BYTES:
-            return await asyncio.to_thread(events_after, stored, records, seq, limit, max_bytes)
-        return events_after(stored, records, seq, limit, max_bytes)
+        return await read_events_after(stored, records, seq, limit, max_bytes)
 
     async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
         rows = await self._read(statements.ALL_THREADS, after=after, limit=limit)
