@@ -26,6 +26,7 @@ from sk_agents.engine.events import (
     ImportedItem,
     LateResult,
     ModelRestarted,
+    Rated,
     RunEnded,
     RunQueued,
     RunStarted,
@@ -80,6 +81,7 @@ class Run:
     # By round, where it was asked for more than once.
     attempts: dict[int, int] | None = None
     completed_at: datetime | None = None
+    rated: Rated | None = None
     first_seq: int = 0
     last_seq: int = 0
     """Its first and last event in the log; the latter once it has ended."""
@@ -203,6 +205,8 @@ class ThreadState:
                 self.compactions.append(event)
             case ThreadChanged():
                 self.metadata = merge_metadata(self.metadata, event.metadata)
+            case Rated():
+                self.run(event.run_id).rated = event if event.rating is not None else None
             case Imported():
                 self.imported.extend(event.items)
                 self.last_status = event.status or self.last_status
