@@ -47,6 +47,8 @@ COMMANDS = [
     ["audit", "key"],
     ["audit", "verify"],
     ["usage"],
+    ["budgets"],
+    ["sessions"],
     ["migrate-check"],
     ["export"],
     ["import"],

@@ -102,6 +102,7 @@ def chat_operations(resources: ChatResources, context: ContextSource) -> list[Op
     chats = ChatEndpoints(resources)
     interactions = InteractionEndpoints(resources)
     shares = ShareEndpoints(resources)
+    usage = UsageEndpoints(resources.usage, resources.budgets)
     approvals = ApprovalEndpoints()
     servers = ContextEndpoints(resources, context)
     return [
@@ -283,10 +284,11 @@ def chat_operations(resources: ChatResources, context: ContextSource) -> list[Op
         _usage(
             "GET",
             "/usage",
-            UsageEndpoints(resources.usage).report,
+            usage.report,
             ALWAYS,
             roles=("user", "operator"),
         ),
+        _usage("GET", "/budgets", usage.budgets, ALWAYS, roles=("user", "operator")),
         _context("GET", "/prompts", servers.prompts, ALWAYS),
         _context(
             "POST",

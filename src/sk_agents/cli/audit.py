@@ -5,19 +5,18 @@ from __future__ import annotations
 import csv
 import getpass
 import json
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from sk_agents.cli.options import Exit, Json, StoreUrl, command_group
+from sk_agents.cli.options import Exit, Json, StoreUrl, command_group, moment
 from sk_agents.cli.stores import Progress, leave_with
 from sk_agents.exceptions import ConfigurationError
 
@@ -31,8 +30,6 @@ EXITS = (
     "Exit codes: 0 done, 1 something is not as it was, 2 bad usage, 75 the store is busy or away: "
     "try again, 78 bad configuration or a store that cannot be opened."
 )
-_AGO = re.compile(r"([1-9][0-9]{0,4})([hdw])")
-_HOURS = {"h": 1, "d": 24, "w": 168}
 # So many findings are printed.
 SHOWN = 100
 
@@ -52,24 +49,13 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-def _moment(text: str) -> datetime:
-    """A day, a time with its zone, or so long ago."""
-    if ago := _AGO.fullmatch(text):
-        return datetime.now(UTC) - timedelta(hours=int(ago[1]) * _HOURS[ago[2]])
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter("must be like 2026-11-01, 2026-11-01T08:00:00Z or 7d") from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
 @app.command(epilog=EXITS)
 def export(
     since: Annotated[
         datetime | None,
         typer.Option(
             metavar="TIME",
-            parser=_moment,
+            parser=moment,
             help="From then on: 2026-11-01, 2026-11-01T08:00:00Z (UTC unless it says so), 7d.",
         ),
     ] = None,

@@ -5,6 +5,7 @@ import * as inbox from "../inbox/inbox";
 import { isInboxOpen } from "../page/dialogs";
 import { isMenuOpen, newChat } from "../page/openchat";
 import { emptyBin } from "../page/places";
+import { ActivityButton } from "./activity";
 import { AuditButton } from "./audit";
 import { ChatEntries } from "./chatentries";
 import { Icon, IconButton } from "./icon";
@@ -81,6 +82,7 @@ export function Sidebar() {
           />
           <IconButton icon="trash" label="Bin" onClick={() => chatList.showPlace("bin")} />
         </div>
+        <ActivityButton />
         <AuditButton />
         <PersonButton />
       </div>

@@ -1,0 +1,80 @@
+/** What may be spent and what is left of it: one's own, or for operators everyone's. */
+import { useEffect, useState } from "preact/hooks";
+
+import * as server from "../api/endpoints";
+import { errorText } from "../api/request";
+import type { BudgetReport, BudgetRow } from "../api/schema";
+import { money } from "../text/money";
+import { fullDate } from "../text/time";
+import { VisibleText } from "./visibletext";
+
+const PERIODS: Record<BudgetRow["scope"], string> = {
+  user: "a user's day",
+  hour: "a user's hour",
+  agent: "an agent's day",
+  day: "the server's day",
+};
+
+export function Budgets({ isOfAll = false }: { isOfAll?: boolean }) {
+  const [report, setReport] = useState<BudgetReport | null>(null);
+  const [problem, setProblem] = useState("");
+  useEffect(() => {
+    server
+      .budgets(isOfAll)
+      .then(setReport)
+      .catch((error: unknown) => setProblem(errorText(error)));
+  }, [isOfAll]);
+  if (problem) return <p class="problem">{problem}</p>;
+  if (report === null) return <p class="muted">Loading…</p>;
+  if (report.rows.length === 0 && report.run.length === 0) {
+    return isOfAll ? <p class="empty">No budget is set.</p> : null;
+  }
+  return (
+    <>
+      {report.rows.length > 0 && <Table rows={report.rows} />}
+      {report.run.length > 0 && (
+        <p class="muted">A single turn may spend {report.run.join(" and ")}.</p>
+      )}
+    </>
+  );
+}
+
+function Table({ rows }: { rows: BudgetRow[] }) {
+  return (
+    <div class="wide-table" role="region" aria-label="What is left of budgets" tabIndex={0}>
+      <table class="numbers">
+        <thead>
+          <tr>
+            <th scope="col">Budget of</th>
+            <th scope="col">Whose</th>
+            <th scope="col">Spent</th>
+            <th scope="col">Of</th>
+            <th scope="col">Left</th>
+            <th scope="col">Until</th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row) => (
+            <tr key={[row.scope, row.user_id, row.agent, row.unit].join(" ")}>
+              <th scope="row">{PERIODS[row.scope]}</th>
+              <td>
+                <VisibleText text={[row.user_id, row.agent].filter(Boolean).join(", ")} />
+              </td>
+              <td>{amount(row.spent, row.unit)}</td>
+              <td>{amount(row.most, row.unit)}</td>
+              <td>{amount(row.left, row.unit)}</td>
+              <td>
+                <time dateTime={row.resets_at}>{fullDate(row.resets_at)}</time>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+const amount = (number: number, unit: string): string =>
+  unit === "tokens"
+    ? `${number.toLocaleString()} tokens`
+    : money({ amount: number, currency: unit });
