@@ -229,6 +229,7 @@ def test_sessions_are_lines_of_users_and_of_threads(served: Served) -> None:
     document = json.loads(served.answer("sessions", "--since", "1d", "--json"))
     assert "watched" in [user["user_id"] for user in document["users"]]
     assert served.run("sessions", "--since", "yesterday").returncode == 2
+    assert "nobody is at work" in served.answer("sessions", "--of", "a stranger")
 
 
 def test_budgets_say_that_there_are_none(served: Served) -> None:

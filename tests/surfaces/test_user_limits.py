@@ -262,6 +262,10 @@ async def test_budgets_show_a_user_what_is_left_and_an_operator_all(
         **{("hour", user, None, "tokens"): (100, 600) for user in both},
         ("agent", None, "teal", "USD"): (20.0, 70.0),
         ("day", None, None, "tokens"): (200, 4800),
+        # Of those who have spent nothing.
+        ("user", None, None, "tokens"): (0, 1000),
+        ("user", None, "teal", "USD"): (0, 50.0),
+        ("hour", None, None, "tokens"): (0, 700),
     }
     assert rows == expected
     ends = {row["scope"]: row["resets_at"] for row in everything["rows"]}

@@ -120,11 +120,12 @@ async def list_budgets(client: TealClient, *, all_users: bool, as_json: bool) ->
             return f"{number:.0f} tokens"
         return f"{number:.4f}".rstrip("0").rstrip(".") + f" {unit}"
 
+    others = "each other user"
     headings = ["budget of", *(["user"] if all_users else []), "agent", "spent", "of", "left"]
     rows = [
         [
             {"user": "a day", "hour": "an hour"}.get(row.scope, f"the {row.scope}"),
-            *([row.user_id or ""] if all_users else []),
+            *([row.user_id or (others if row.scope in ("user", "hour") else "")] * all_users),
             row.agent or "",
             *(amount(number, row.unit) for number in (row.spent, row.most, row.left)),
             _when(row.resets_at),
@@ -147,6 +148,9 @@ async def list_sessions(
         print_json(report.model_dump(mode="json"))
         return
     screen = Screen()
+    if not report.users:
+        screen.note(f"nobody is at work, or was since {_when(report.since)}")
+        return
     screen.table(
         ["user", "running", "waiting", "ended", "streams", "last"],
         [

@@ -149,7 +149,7 @@ def _row(limit: Limit, key: str, spent: int, now: datetime) -> BudgetRow:
     is_of_user = limit.scope in _OF_USERS
     return BudgetRow(
         scope=limit.scope,
-        user_id=named[0] if is_of_user else None,
+        user_id=(named[0] or None) if is_of_user else None,
         agent=(named[1] if len(named) > 1 else None) if is_of_user else next(iter(named), None),
         unit=limit.unit,
         spent=limit.in_units(spent),
@@ -228,7 +228,7 @@ class StoreBudget:
     async def report(self, user_id: str | None = None) -> BudgetReport:
         """What is left of this user's budgets, or of everyone's, of all agents' and the server's.
 
-        A user who has spent nothing yet is in the report for that user alone.
+        Among everyone's is one row without a user for all who have spent nothing yet.
 
         Raises:
             StoreError: try again.
@@ -251,12 +251,13 @@ class StoreBudget:
     async def _spent(
         self, limit: Limit, agent: str, user_id: str | None, now: datetime
     ) -> Mapping[str, int]:
-        """By the counter's key: one, or one a user."""
+        """By the counter's key: one; or one a user who has spent, and one of no user for others."""
         key = limit.key(Spender(user_id or "", agent, ""), agent, now)
         if user_id is None and limit.scope in _OF_USERS:
             whose = (agent,) if limit.is_own and limit.scope == "user" else ()
             sums = await self._store.sums("\t".join(key.split("\t")[:4]) + "\t")
-            return {found: spent for found, spent in sums.items() if _whose(found)[1:] == whose}
+            of_some = {found: spent for found, spent in sums.items() if _whose(found)[1:] == whose}
+            return {key: 0, **of_some}
         return {key: (await self._store.count([Count(key, 0, limit.ttl)]))[0]}
 
     async def _settle(self, reservation: Reservation, usage: Usage) -> str | None:

@@ -494,8 +494,9 @@ class BudgetRow(WireModel):
     """What may be spent in one period (UTC), and what is left of it.
 
     `scope` says whose it is: of one `user` for a day or an `hour`, of one `agent` for a day, or of
-    the whole server for a `day`. A budget of a user with an `agent` counts that agent alone. `unit`
-    is `tokens` or a currency. What calls under way have reserved counts as `spent`.
+    the whole server for a `day`. A budget of a user with an `agent` counts that agent alone; one
+    without a `user_id` is that of each user who has spent nothing. `unit` is `tokens` or a
+    currency. What calls under way have reserved counts as `spent`.
     """
 
     scope: Literal["user", "hour", "agent", "day"]

@@ -58,7 +58,7 @@ function Table({ rows }: { rows: BudgetRow[] }) {
             <tr key={[row.scope, row.user_id, row.agent, row.unit].join(" ")}>
               <th scope="row">{PERIODS[row.scope]}</th>
               <td>
-                <VisibleText text={[row.user_id, row.agent].filter(Boolean).join(", ")} />
+                <VisibleText text={whose(row)} />
               </td>
               <td>{amount(row.spent, row.unit)}</td>
               <td>{amount(row.most, row.unit)}</td>
@@ -73,6 +73,12 @@ function Table({ rows }: { rows: BudgetRow[] }) {
     </div>
   );
 }
+
+/** A user's budget without a user is that of all who have spent nothing. */
+const whose = ({ scope, user_id, agent }: BudgetRow): string => {
+  const others = scope === "user" || scope === "hour" ? "each other user" : null;
+  return [user_id ?? others, agent].filter(Boolean).join(", ");
+};
 
 const amount = (number: number, unit: string): string =>
   unit === "tokens"
