@@ -21,7 +21,7 @@ SEED_INTERACTION = {
 }  # fmt: skip
 OUR_INTERACTION = {
     "agent", "items", "parent_id", "edits", "superseded", "usage", "cost", "error",
-    "partial", "approvals",
+    "partial", "approvals", "steering", "stopping",
 }  # fmt: skip
 
 

@@ -39,5 +39,7 @@ export const view = (fields: Partial<InteractionView>): InteractionView => ({
   error: null,
   partial: null,
   approvals: [],
+  steering: [],
+  stopping: false,
   ...fields,
 });

@@ -186,7 +186,12 @@ class ThreadTrail:
                     "details": {"grant_id": event.grant_id, "scope": event.scope},
                 }
             case CancelRequested():
-                yield {"what": "cancel", "who": event.requested_by, "by": event.reason}
+                yield {
+                    "what": "cancel",
+                    "who": event.requested_by,
+                    "by": event.reason,
+                    "details": {"after": event.after},
+                }
             case _:
                 pass
 

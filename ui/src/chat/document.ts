@@ -1,6 +1,6 @@
 /** The visible conversation as a Markdown document. */
 import { formattedJson } from "../text/json";
-import { STOPPED, type CallStep, type Run } from "./run";
+import { STOPPED, type CallStep, type Run, type SteeredStep } from "./run";
 import type { ChatSession } from "./session";
 
 export function asMarkdown(session: ChatSession): string {
@@ -17,6 +17,7 @@ function section(run: Run): string {
     if (step.kind === "thought") parts.push(quoted(`*Thinking:* ${step.text}`));
     else if (step.kind === "call") parts.push(call(step));
     else if (step.kind === "remark") parts.push(step.text);
+    else if (step.kind === "steered") parts.push(quoted(saidMeanwhile(step)));
     else parts.push(step.text + (step.isCut ? `\n\n*${step.cutNote ?? STOPPED}*` : ""));
   }
   if (run.error) parts.push(`**Failed:** ${run.error.message} (\`${run.error.code}\`)`);
@@ -32,6 +33,10 @@ function call(step: CallStep): string {
   }
   if (step.output !== null) parts.push(fenced("", step.output));
   return parts.join("\n\n");
+}
+
+function saidMeanwhile(step: SteeredStep): string {
+  return `**User, meanwhile${step.isDelivered ? "" : " (not delivered)"}:** ${step.text}`;
 }
 
 const quoted = (text: string): string => text.replace(/^/gm, "> ");

@@ -14,6 +14,7 @@ interface Shortcut {
 
 export const SHORTCUTS: Shortcut[] = [
   { keys: "Enter", what: "Send the message (Shift+Enter: a new line)" },
+  { keys: "Ctrl+Enter", what: "Tell the agent now, while it works" },
   { keys: "/", what: "Write a message", run: () => focusOn("#composer") },
   { keys: "n", what: "New chat", run: newChat },
   { keys: "f", what: "Find a chat", run: () => focusOn("#search") },
@@ -31,16 +32,18 @@ export const SHORTCUTS: Shortcut[] = [
   { keys: "a", what: "Go to the call that waits for approval", run: () => focusOn(".approval") },
   { keys: "i", what: "Inbox of approvals", run: () => (isInboxOpen.value = true) },
   { keys: "s", what: "Stop the agent", run: () => void stopRun() },
+  { keys: "S", what: "Stop the agent after this step", run: () => void stopRun("step") },
   { keys: "?", what: "This list", run: () => (isHelpOpen.value = true) },
   { keys: "Esc", what: "Close a dialog, leave a field" },
 ];
 
-export async function stopRun(): Promise<void> {
+/** At once, or once the step that is at work has come to its end. */
+export async function stopRun(after?: "step"): Promise<void> {
   const { session } = openChat.peek();
   const active = session.active.peek();
   if (!active) return;
   try {
-    await cancel(session.id, active.id);
+    await cancel(session.id, active.id, after);
   } catch (error) {
     notice.value = errorText(error);
   }

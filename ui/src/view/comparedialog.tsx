@@ -10,6 +10,7 @@ import { duration, fullDate } from "../text/time";
 import { Dialog } from "./dialog";
 import { Markdown } from "./markdown";
 import { VisibleText } from "./visibletext";
+import { Steering } from "./steering";
 
 export function CompareDialog() {
   const id = comparedRun.value;
@@ -73,6 +74,7 @@ function Version({ number, ids, label, onChoose }: VersionProps) {
 
 function StepLine({ run, step }: { run: Run; step: Step }) {
   if (step.kind === "thought") return null;
+  if (step.kind === "steered") return <Steering run={run} step={step} />;
   if (step.kind !== "call") return <Markdown text={step.text} />;
   return (
     <p class="muted">

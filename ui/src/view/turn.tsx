@@ -14,6 +14,7 @@ import { Markdown } from "./markdown";
 import { Message } from "./message";
 import { Queued } from "./queued";
 import { RetryMenu } from "./retrymenu";
+import { Steering } from "./steering";
 import { Thinking } from "./thinking";
 import { ToolCard } from "./toolcard";
 
@@ -55,6 +56,7 @@ export function Turn({ openChat, id }: { openChat: OpenChat; id: string }) {
           </div>
         )}
         {isWorking(run) && <Working />}
+        {run.isStopping && <p class="muted">Stopping after this step.</p>}
         {run.error && <FailureBox openChat={openChat} run={run} />}
         <Footer openChat={openChat} run={run} />
       </div>
@@ -72,6 +74,8 @@ function StepView({ chat, run, step }: { chat: string; run: Run; step: Step }) {
           <Markdown text={step.text} />
         </div>
       );
+    case "steered":
+      return <Steering run={run} step={step} />;
     case "call":
       return <ToolCard chat={chat} run={run} call={step} />;
     case "answer":
@@ -166,4 +170,5 @@ const costText = ({ cost }: Run): string =>
 
 const labelOf = (run: Run): string => `Message: ${run.message.slice(0, 60)}`;
 
-const keyOf = (step: Step, at: number): string => (step.kind === "call" ? step.id : `step ${at}`);
+const keyOf = (step: Step, at: number): string =>
+  step.kind === "call" || step.kind === "steered" ? step.id : `step ${at}`;
