@@ -59,6 +59,7 @@ CALL = ("yes", "no", "edit", "always")
 LATER = "later"
 UNKNOWN = ("done", "retry", "give up")
 LENT = ("yes", "no", "wait")
+ANSWERS = {form for word in (*CALL, *UNKNOWN, *LENT, LATER) for form in (word, word[0])}
 CHOICES: dict[str, Choice] = {"d": "done", "r": "retry", "g": "give_up"}
 
 
@@ -292,6 +293,9 @@ class ChatSession:
                 await self.chat.cancel(interaction_id, after="step")
             elif line.startswith("/"):
                 self.screen.note(f"while the agent works there is only {STOP}")
+            elif line.lower() in ANSWERS:
+                # Typed ahead of a question: it neither answers that nor is it for the agent.
+                self.screen.note("nothing is asked yet")
             elif line:
                 await self.chat.steer(interaction_id, line)
         except TealServerError as error:
