@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from sk_agents.engine.calls.call import Approval, Call, effective_call
+from sk_agents.engine.calls.call import Approval, Call
 from sk_agents.engine.events import ImportedItem, VoteCast
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import (
@@ -129,7 +129,7 @@ def _call_events(call: Call) -> Iterator[tuple[int, AgentEvent]]:
     began = call.started or (call.proposal if call.proposal.problem is not None else None)
     if began is None:
         return
-    made = effective_call(call)
+    made = call.wanted
     spelled = json.dumps(made.arguments, ensure_ascii=False)
     grant_id = call.started.grant_id if call.started is not None else None
     yield (

@@ -41,5 +41,6 @@ export const view = (fields: Partial<InteractionView>): InteractionView => ({
   approvals: [],
   steering: [],
   stopping: false,
+  feedback: null,
   ...fields,
 });

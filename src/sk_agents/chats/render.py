@@ -26,6 +26,7 @@ from sk_agents.engine.events import (
     CancelRequested,
     Event,
     Failed,
+    Rated,
     ReviewExtended,
     RunEnded,
     RunQueued,
@@ -74,6 +75,7 @@ from sk_agents.wire.views import (
     ChatSummary,
     DecisionView,
     ErrorView,
+    FeedbackView,
     GrantView,
     InteractionView,
     ItemView,
@@ -85,6 +87,8 @@ RETRY_MS = 1000
 # The labels of a thread that say where its chat is listed.
 PINNED = "pinned"
 PLACE = "place"
+# Each tag of a chat is a label of its own, so that every store can look for it.
+_TAG = "tag:"
 # How many turns of a shared conversation those who decide about a call see: the last ones.
 SHARED_TURNS = 20
 
@@ -346,6 +350,12 @@ class ChatRenderer:
             return None
         return "chat_changed", {"title": event.metadata["title"]}
 
+    def _rated(self, event: Rated) -> Named | None:
+        if not self._whole_chat:
+            return None
+        payload: Payload = {"interaction_id": event.run_id, "rating": event.rating}
+        return "feedback_given", payload if event.note is None else payload | {"note": event.note}
+
 
 _RENDERED: Mapping[type[Event], Callable[[ChatRenderer, Any], Named | None]] = {
     RunQueued: ChatRenderer._queued,
@@ -368,6 +378,7 @@ _RENDERED: Mapping[type[Event], Callable[[ChatRenderer, Any], Named | None]] = {
     RunEnded: ChatRenderer._ended,
     BranchChanged: ChatRenderer._branched,
     ThreadChanged: ChatRenderer._relabelled,
+    Rated: ChatRenderer._rated,
 }
 
 
@@ -391,6 +402,8 @@ def approval_payload(approval: Approval) -> Payload:
         payload["preview"] = str(preview)
     if event.shown.get("redacted"):
         payload["redacted"] = True
+    if event.kind == "tool" and event.review is not None and event.review.reason_required:
+        payload["reason_required"] = True
     if approval.audience.keys:
         payload["review"] = review_payload(approval)
     if (budget := event.shown.get("budget")) is not None:
@@ -450,7 +463,18 @@ def chat_summary(thread: Thread) -> ChatSummary:
         updated_at=spelled_time(thread.updated_at),
         pinned=thread.metadata.get(PINNED) is True,
         place=thread.metadata.get(PLACE) or "list",
+        tags=tags_of(thread.metadata),
     )
+
+
+def tag_label(tag: str) -> str:
+    """The label of a thread that says that its chat has this tag."""
+    return f"{_TAG}{tag}"
+
+
+def tags_of(labels: Mapping[str, Any]) -> tuple[str, ...]:
+    found = (name.removeprefix(_TAG) for name in labels if name.startswith(_TAG))
+    return tuple(sorted(found))
 
 
 def interaction_view(
@@ -480,6 +504,7 @@ def interaction_view(
         ),
         steering=tuple(_steering(run)) if run.steering else (),
         stopping=run.stop_requested is not None and run.phase not in TERMINAL,
+        feedback=feedback_view(run.rated) if run.rated else None,
     )
 
 
@@ -493,6 +518,12 @@ def _steering(run: Run) -> Iterator[SteeringView]:
             delivered=one.delivery is not None,
             after_events=bisect(places, one.said.seq),
         )
+
+
+def feedback_view(rated: Rated) -> FeedbackView:
+    """Of a rating that was not taken back."""
+    assert rated.rating is not None
+    return FeedbackView(rating=rated.rating, note=rated.note, at=spelled_time(rated.at))
 
 
 def asked_view(asked: Asked, caller: Caller) -> ApprovalView:

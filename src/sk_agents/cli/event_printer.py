@@ -235,6 +235,9 @@ def print_end(screen: Screen, interaction: Interaction) -> None:
     if interaction.status != "COMPLETED":
         reason = f": {one_line(interaction.error.message)}" if interaction.error else ""
         screen.note(f"{interaction.status.lower()}{reason}")
+    if interaction.feedback is not None:
+        note = f": {one_line(interaction.feedback.note)}" if interaction.feedback.note else ""
+        screen.note(f"rated {interaction.feedback.rating}{note}")
 
 
 def print_approval(screen: Screen, approval: ApprovalRequired | PendingApproval) -> None:
@@ -256,6 +259,8 @@ def print_approval(screen: Screen, approval: ApprovalRequired | PendingApproval)
         facts.append(expiry)
     if facts:
         screen.line(f"  {', '.join(facts)}", DIM)
+    if approval.reason_required:
+        screen.line("  a rule wants a reason for the decision", DIM)
     if approval.review is not None:
         _print_review(screen, approval.review)
     if isinstance(approval, PendingApproval) and approval.review is not None:

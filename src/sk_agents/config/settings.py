@@ -193,6 +193,12 @@ class Settings(BaseSettings):
     store_class: str | None = Field(
         None, description="Its class: the port `Store` (`sk_agents.engine.ports`)."
     )
+    required_durability: Literal["D1", "D2", "D3"] | None = Field(
+        None,
+        description="What the store must survive at least: `D1` a killed process, `D2` a lost "
+        "machine, `D3` a lost site. The server does not start on a store that keeps less, and is "
+        "not ready while its store does.",
+    )
     signals: str | None = Field(
         None,
         min_length=1,

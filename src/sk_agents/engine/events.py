@@ -19,6 +19,7 @@ from sk_agents.engine.models import (
     Audience,
     DecidedBy,
     Effect,
+    Rating,
     Review,
     RunStatus,
     StoredModel,
@@ -349,6 +350,15 @@ class ThreadChanged(ThreadEvent):
     metadata: dict[str, Any]
 
 
+class Rated(ThreadEvent):
+    """What the person who asked thinks of an answer; it replaces what they said before. Without a
+    `rating` they took it back."""
+
+    type: Literal["rated"] = "rated"
+    rating: Rating | None = None
+    note: str | None = None
+
+
 class RunEnded(ThreadEvent):
     """The one terminal event of a run; shares its commit with what ended it."""
 
@@ -409,6 +419,7 @@ KnownEvent = (
     | BranchChanged
     | Imported
     | ThreadChanged
+    | Rated
     | RunEnded
     | Noted
 )

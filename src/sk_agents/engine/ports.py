@@ -87,6 +87,17 @@ class Count:
     at_most: int | None = None
 
 
+@runtime_checkable
+class WeakenedStore(Protocol):
+    """A store whose durability depends on its surroundings: a server's settings, a file system.
+
+    `durability` and `weaknesses` are known once it is open, and looked at again by each `ping`.
+    """
+
+    weaknesses: Sequence[str]
+    """Why it keeps less than it could, each as a clause: `fsync is off`."""
+
+
 class Store(Protocol):
     """Threads and their logs. Every method may raise `StoreError`; one thread's damage is
     `StateCorrupt`, for that thread alone, and leaves the damaged bytes as they are."""

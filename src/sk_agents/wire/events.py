@@ -75,6 +75,7 @@ ApprovalKind = Literal["tool", "outcome_unknown", "question", "auth"]
 # Where a chat is listed.
 Place = Literal["list", "archive", "bin"]
 Choice = Literal["done", "retry", "give_up"]
+Rating = Literal["up", "down"]
 
 
 class UsageView(WireModel):
@@ -132,8 +133,8 @@ class AskedCall(WireModel):
     for all of it. `preview` is what the call would have changed when it was asked about, as a
     unified diff. With `redacted` secrets were taken out of both; `digest` is of what will run. With
     a `review`, others than the requester decide. `budget` says how much of a budget is spent, if
-    that is why it is asked. `sign_in` is the MCP server that the user must sign in to first; it
-    goes on by itself once that is done."""
+    that is why it is asked. With `reason_required` a decision needs a `message`. `sign_in` is the
+    MCP server that the user must sign in to first; it goes on by itself once that is done."""
 
     approval_id: str
     interaction_id: str = ""
@@ -149,6 +150,7 @@ class AskedCall(WireModel):
     redacted: Sometimes[bool] = None
     review: Sometimes[ReviewView] = None
     budget: Sometimes[str] = None
+    reason_required: Sometimes[bool] = None
     sign_in: Sometimes[str] = None
 
 
@@ -401,6 +403,13 @@ class ChatChanged(_Unaddressed):
     title: str | None = None
 
 
+class FeedbackGiven(StreamEvent):
+    """What the user thinks of an answer now; without a `rating` they took it back."""
+
+    rating: Rating | None = None
+    note: Sometimes[str] = None
+
+
 class StreamEnd(WireModel):
     """The stream ends early; the interaction does not. Go on at `resume_url`."""
 
@@ -439,6 +448,7 @@ Event = (
     | InteractionComplete
     | BranchSwitched
     | ChatChanged
+    | FeedbackGiven
     | Unknown
 )
 
@@ -466,4 +476,5 @@ EVENTS: Mapping[str, type[Event]] = {
     "tool_output": ToolOutput,
     "branch_changed": BranchSwitched,
     "chat_changed": ChatChanged,
+    "feedback_given": FeedbackGiven,
 }

@@ -14,6 +14,7 @@ from sk_agents.wire.events import (
     Decider,
     InteractionStatus,
     Place,
+    Rating,
     Sometimes,
     UsageView,
     WireModel,
@@ -115,6 +116,14 @@ class SteeringView(WireModel):
     after_events: int = 0
 
 
+class FeedbackView(WireModel):
+    """What the user thinks of an answer. `note` is for those who run the server."""
+
+    rating: Rating
+    note: str | None
+    at: str
+
+
 class InteractionView(Interaction):
     agent: str = ""
     items: tuple[ItemView, ...] = ()
@@ -133,6 +142,7 @@ class InteractionView(Interaction):
     """What was said while it was at work."""
     stopping: bool = False
     """Whether it ends after the step that is at work, because it was asked to."""
+    feedback: FeedbackView | None = None
 
 
 class FoundInteraction(InteractionView):
@@ -158,6 +168,7 @@ class ChatSummary(WireModel):
     updated_at: str = ""
     pinned: bool = False
     place: Place = "list"
+    tags: tuple[str, ...] = ()
 
 
 class ChatView(WireModel):
@@ -172,6 +183,7 @@ class ChatView(WireModel):
     updated_at: str = ""
     pinned: bool = False
     place: Place = "list"
+    tags: tuple[str, ...] = ()
     last_seq: int = 0
     last_event_id: str = ""
     """A cursor for the chat's stream: everything after what is here."""
@@ -183,6 +195,17 @@ class ChatView(WireModel):
 class ChatPage(WireModel):
     chats: list[ChatSummary]
     next: str | None
+
+
+class TagView(WireModel):
+    """A tag and how many of the chats that were looked at have it."""
+
+    tag: str
+    chats: int
+
+
+class TagList(WireModel):
+    tags: list[TagView]
 
 
 class ShareView(WireModel):
@@ -491,6 +514,23 @@ class Checkpoint(WireModel):
     chain: str
     key_id: str = ""
     signature: str = ""
+
+
+class FeedbackRow(WireModel):
+    """What one user thinks of one answer. It has ids, and nothing that was asked or answered."""
+
+    at: str
+    rating: Rating
+    note: str | None
+    agent: str
+    user_id: str
+    chat_id: str
+    interaction_id: str
+
+
+class FeedbackPage(WireModel):
+    feedback: list[FeedbackRow]
+    next: str | None
 
 
 class UsageRow(WireModel):

@@ -14,6 +14,8 @@ import type {
   ChatSummary,
   ChatView,
   EditInteraction,
+  FeedbackView,
+  GiveFeedback,
   GrantPage,
   InteractionView,
   MeView,
@@ -28,6 +30,7 @@ import type {
   SignInView,
   StartInteraction,
   Steer,
+  TagList,
   UsageReport,
 } from "./schema";
 
@@ -71,13 +74,15 @@ export interface ChatQuery {
   query?: string;
   place: Place;
   pinned?: boolean;
+  tag?: string;
   cursor?: string;
 }
 
-export function chats({ query, place, pinned, cursor }: ChatQuery, signal?: AbortSignal) {
+export function chats({ query, place, pinned, tag, cursor }: ChatQuery, signal?: AbortSignal) {
   const asked = new URLSearchParams({ limit: "50", place });
   if (query) asked.set("q", query);
   if (pinned !== undefined) asked.set("pinned", String(pinned));
+  if (tag) asked.set("tag", tag);
   if (cursor) asked.set("cursor", cursor);
   return ask<ChatPage>(`/chats?${asked}`, signal ? { signal } : {});
 }
@@ -93,6 +98,8 @@ export function chat(id: string, before?: string) {
   if (before) asked.set("before", before);
   return ask<ChatView>(`${place("chats", id)}?${asked}`);
 }
+
+export const tags = () => ask<TagList>("/tags");
 
 export const changeChat = (id: string, body: ChatChange) =>
   ask<ChatSummary>(place("chats", id), { method: "PATCH", body });
@@ -149,6 +156,12 @@ export const cancel = (chat: string, id: string, after?: "step") =>
 
 export const steer = (chat: string, id: string, body: Steer, key: string, signal: AbortSignal) =>
   ask<MessageTaken>(interaction(chat, id, "steer"), { method: "POST", body, key, signal });
+
+export const giveFeedback = (chat: string, id: string, body: GiveFeedback) =>
+  ask<FeedbackView>(interaction(chat, id, "feedback"), { method: "PUT", body });
+
+export const withdrawFeedback = (chat: string, id: string) =>
+  send(interaction(chat, id, "feedback"), { method: "DELETE" });
 
 export const chooseBranch = (chat: string, id: string) =>
   ask<BranchList>(place("chats", chat, "branch"), {

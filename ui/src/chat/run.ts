@@ -6,6 +6,7 @@ import type {
   CostView,
   DecisionView,
   ErrorView,
+  FeedbackView,
   InteractionStatus,
   InteractionView,
   ItemView,
@@ -13,6 +14,7 @@ import type {
   ThinkingEvent,
   UsageView,
 } from "../api/schema";
+import { t } from "../text/language";
 
 export type ApprovalRequest = Pick<
   ApprovalView,
@@ -29,6 +31,7 @@ export type ApprovalRequest = Pick<
   | "budget"
   | "preview"
   | "redacted"
+  | "reason_required"
   | "review"
 >;
 
@@ -76,7 +79,7 @@ export interface AnswerStep {
   text: string;
   isCut: boolean;
   /** Why, if it was not a person who stopped it. */
-  cutNote?: string;
+  cutBy?: "length" | "content_filter";
 }
 
 /** What the user said while the agent worked. */
@@ -88,17 +91,22 @@ export interface SteeredStep {
   isDelivered: boolean;
 }
 
-export const STOPPED = "Stopped here.";
-const CUT_NOTES = {
-  length: "Cut short: the model reached its bound on tokens.",
-  content_filter: "Cut short: the provider's content filter stopped it.",
-};
+export function cutText({ cutBy }: AnswerStep): string {
+  switch (cutBy) {
+    case "length":
+      return t("Cut short: the model reached its bound on tokens.");
+    case "content_filter":
+      return t("Cut short: the provider’s content filter stopped it.");
+    case undefined:
+      return t("Stopped here.");
+  }
+}
 
 /** The step of an answer that is stored; it may still not be complete. */
 export function wholeAnswer(event: Pick<AnswerEvent, "content" | "finish_reason">): AnswerStep {
   const step = { kind: "answer" as const, text: event.content };
   const reason = event.finish_reason;
-  return reason ? { ...step, isCut: true, cutNote: CUT_NOTES[reason] } : { ...step, isCut: false };
+  return reason ? { ...step, isCut: true, cutBy: reason } : { ...step, isCut: false };
 }
 
 export function thoughtOf(
@@ -157,6 +165,8 @@ export interface Run {
   /** Known only if the model has a price. */
   cost: CostView | null;
   error: ErrorView | null;
+  /** What the user thinks of the answer. */
+  feedback: Pick<FeedbackView, "rating" | "note"> | null;
   steps: readonly Step[];
   preview: Preview | null;
   moments: readonly Moment[];
@@ -178,6 +188,7 @@ export function placeholderRun(id: string): Run {
     usage: null,
     cost: null,
     error: null,
+    feedback: null,
     steps: [],
     preview: null,
     moments: [],
@@ -198,10 +209,20 @@ export function runOf(view: InteractionView): Run {
     cost: view.cost,
     error: view.error,
     isStopping: view.stopping,
+    feedback: view.feedback,
     steps: stepsOf(view),
     isPlaceholder: false,
   };
 }
+
+export const statusText = ({ status }: Run): string =>
+  ({
+    RUNNING: t("running"),
+    WAITING_APPROVAL: t("needs approval"),
+    COMPLETED: t("completed"),
+    CANCELLED: t("cancelled"),
+    FAILED: t("failed"),
+  })[status];
 
 export const isOver = (run: Run): boolean => run.status !== "RUNNING";
 

@@ -6,6 +6,7 @@ import { frameOf } from "../api/frames";
 import { randomId, ServerProblem, Unreachable, errorText } from "../api/request";
 import type { Item } from "../api/schema";
 import { FrameParser } from "../api/sse";
+import { t } from "../text/language";
 import type { Run } from "./run";
 import type { ChatSession } from "./session";
 
@@ -175,7 +176,7 @@ export class MessageSender {
 function steeringProblem(error: unknown): string {
   const isLate = error instanceof ServerProblem && error.status === 409;
   return isLate
-    ? "The agent takes no more for this answer. Send it as the next message."
+    ? t("The agent takes no more for this answer. Send it as the next message.")
     : errorText(error);
 }
 

@@ -26,6 +26,7 @@ from sk_agents.engine.events import (
     ImportedItem,
     LateResult,
     ModelRestarted,
+    Rated,
     RunEnded,
     RunQueued,
     RunStarted,
@@ -94,6 +95,7 @@ class Run:
     # By round, where it was asked for more than once.
     attempts: dict[int, int] | None = None
     completed_at: datetime | None = None
+    rated: Rated | None = None
     first_seq: int = 0
     last_seq: int = 0
     """Its first and last event in the log; the latter once it has ended."""
@@ -237,6 +239,8 @@ class ThreadState:
                 self.compactions.append(event)
             case ThreadChanged():
                 self.metadata = merge_metadata(self.metadata, event.metadata)
+            case Rated():
+                self.run(event.run_id).rated = event if event.rating is not None else None
             case Imported():
                 self.imported.extend(event.items)
                 self.last_status = event.status or self.last_status
@@ -353,6 +357,7 @@ def _apply_step(run: Run, event: Event) -> None:
                 run.usage = run.usage if event.usage is None else run.usage + event.usage
             elif isinstance(event, ToolFinished):
                 del run.open_calls[event.call_id]
+                run.usage = run.usage if event.usage is None else run.usage + event.usage
                 run.is_refused |= (event.outcome, event.by) == ("refused", "human")
 
 

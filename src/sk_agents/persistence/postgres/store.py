@@ -7,6 +7,7 @@ settings make it, which are looked at when the store is opened.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from sys import maxsize
@@ -51,6 +52,8 @@ from sk_agents.persistence.stored_log import (
 )
 from sk_agents.postgres_access import AsyncConnection, PostgresAccess, store_error
 
+logger = logging.getLogger(__name__)
+
 # How many threads' logs are searched for a text at a time.
 SEARCHED = 20
 # An owner that has not renewed for a day is not remembered.
@@ -64,6 +67,7 @@ class PostgresStore:
     """With a `clock` that one counts for leases too, instead of the database's: for tests."""
 
     durability = Durability.D2
+    weaknesses: Sequence[str] = ()
 
     def __init__(
         self,
@@ -89,7 +93,8 @@ class PostgresStore:
     async def __aenter__(self) -> Self:
         connection = await open_connection(self._access)
         try:
-            self.durability = await schema.prepare(connection, self._codec)
+            await schema.prepare(connection, self._codec)
+            self._grade(await fetch(connection, schema.NEEDED, {}))
         except psycopg.Error as error:
             await connection.close()
             raise store_error(error, self._access) from error
@@ -111,6 +116,15 @@ class PostgresStore:
 
     async def ping(self) -> None:
         await self._read(statements.TOUCH)
+        self._grade(await self._read(schema.NEEDED))
+
+    def _grade(self, off: Rows) -> None:
+        """By the settings that are off in our sessions."""
+        weaknesses = [f"PostgreSQL's setting {name} is off" for (name,) in off]
+        for weakness in set(weaknesses).difference(self.weaknesses):
+            logger.warning("%s: what is acknowledged may be lost with the server", weakness)
+        self.weaknesses = weaknesses
+        self.durability = Durability.D1 if weaknesses else Durability.D2
 
     async def commit(self, commit: Commit) -> Committed:
         now = self._clock.now()

@@ -38,6 +38,7 @@ from sk_agents.exceptions import (
 )
 from sk_agents.persistence.codec import PLAIN, RecordCodec
 from sk_agents.persistence.encoding import Record, check_replay, encoded_events, unshared
+from sk_agents.persistence.file_systems import durability_with, weaknesses_of
 from sk_agents.persistence.listing import longest_untouched
 from sk_agents.persistence.liveness import check_deletable, is_alive, mark_age
 from sk_agents.persistence.sqlite import rows
@@ -104,6 +105,7 @@ class HeadCache:
 
 class SqliteStore:
     durability = Durability.D2
+    weaknesses: Sequence[str] = ()
 
     def __init__(
         self, path: Path, *, clock: Clock | None = None, codec: RecordCodec = PLAIN
@@ -129,6 +131,8 @@ class SqliteStore:
 
     async def __aenter__(self) -> Self:
         connection, files = await asyncio.to_thread(self._open)
+        self.weaknesses = weaknesses_of(self._path)
+        self.durability = durability_with(self.weaknesses)
         self._connection = connection
         self._cursor = connection.cursor()
         writer = self._writer = GroupWriter(
