@@ -64,6 +64,8 @@ GET /chats/{chat_id}/interactions/{interaction_id}/events
 POST /chats/{chat_id}/interactions/{interaction_id}/approve
 POST /chats/{chat_id}/interactions/{interaction_id}/cancel
 POST /chats/{chat_id}/interactions/{interaction_id}/steer
+PUT /chats/{chat_id}/interactions/{interaction_id}/feedback
+DELETE /chats/{chat_id}/interactions/{interaction_id}/feedback
 POST /chats/{chat_id}/interactions/{interaction_id}/edit
 POST /chats/{chat_id}/interactions/{interaction_id}/regenerate
 GET /interactions/{interaction_id}
