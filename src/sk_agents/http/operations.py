@@ -289,10 +289,11 @@ def _with_one_schema_a_model(document: dict[str, Any]) -> dict[str, Any]:
         schemas[name] = schemas.pop(name + _ANSWERED)
         schemas.pop(name + _ASKED, None)
     names = {name.removesuffix(_ANSWERED) for name in twice}
-    return _renamed(
+    renamed: dict[str, Any] = _renamed(
         document,
         {_SCHEMAS + name + end: _SCHEMAS + name for name in names for end in (_ASKED, _ANSWERED)},
     )
+    return renamed
 
 
 def _renamed(node: Any, names: Mapping[str, str]) -> Any:
