@@ -87,7 +87,10 @@ TABLE: Mapping[Kind, tuple[str, ...]] = {
         *(f"GET {INTERACTION}", f"GET {INTERACTION}/events", "GET /interactions/{interaction_id}"),
         *(f"{method} {INTERACTION}/feedback" for method in ("PUT", "DELETE")),
         f"GET {INTERACTION}/attachments/{{call_id}}/{{number}}",
-        *(f"POST {INTERACTION}/{do}" for do in ("approve", "cancel", "edit", "regenerate")),
+        *(
+            f"POST {INTERACTION}/{do}"
+            for do in ("approve", "cancel", "steer", "edit", "regenerate")
+        ),
         *("GET /approvals/{approval_id}", "POST /approvals/{approval_id}"),
         "DELETE /approvals/{approval_id}/vote",
         "DELETE /grants/{grant_id}",

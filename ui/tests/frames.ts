@@ -40,5 +40,7 @@ export const view = (fields: Partial<InteractionView>): InteractionView => ({
   partial: null,
   feedback: null,
   approvals: [],
+  steering: [],
+  stopping: false,
   ...fields,
 });

@@ -20,6 +20,7 @@ import type {
   GrantPage,
   InteractionView,
   MeView,
+  MessageTaken,
   NamedDecision,
   PassageList,
   Processed,
@@ -30,6 +31,7 @@ import type {
   SharedChat,
   SignInView,
   StartInteraction,
+  Steer,
   TagList,
   UsageReport,
 } from "./schema";
@@ -148,14 +150,20 @@ export const decide = (chat: string, id: string, body: NamedDecision, key: strin
 export const attachment = (chat: string, id: string, call: string, number: number) =>
   send(interaction(chat, id, "attachments", call, String(number)));
 
+export const cancel = (chat: string, id: string, after?: "step") =>
+  ask<Cancelling>(interaction(chat, id, "cancel"), {
+    method: "POST",
+    ...(after ? { body: { after } } : {}),
+  });
+
+export const steer = (chat: string, id: string, body: Steer, key: string, signal: AbortSignal) =>
+  ask<MessageTaken>(interaction(chat, id, "steer"), { method: "POST", body, key, signal });
+
 export const giveFeedback = (chat: string, id: string, body: GiveFeedback) =>
   ask<FeedbackView>(interaction(chat, id, "feedback"), { method: "PUT", body });
 
 export const withdrawFeedback = (chat: string, id: string) =>
   send(interaction(chat, id, "feedback"), { method: "DELETE" });
-
-export const cancel = (chat: string, id: string) =>
-  ask<Cancelling>(interaction(chat, id, "cancel"), { method: "POST" });
 
 export const chooseBranch = (chat: string, id: string) =>
   ask<BranchList>(place("chats", chat, "branch"), {

@@ -142,11 +142,29 @@ export const german: Dictionary = {
   "{name} is neither a picture nor text.": "{name} ist weder ein Bild noch Text.",
   "The file cannot be read.": "Die Datei kann nicht gelesen werden.",
   Send: "Senden",
-  "Send when the agent is done": "Senden, sobald der Agent fertig ist",
+  "Queue: send when the agent is done": "Einreihen: senden, sobald der Agent fertig ist",
+  "Send now": "Jetzt senden",
+  "The agent gets it with its next step (Ctrl+Enter)":
+    "Der Agent bekommt es mit seinem nächsten Schritt (Strg+Eingabe)",
+  Queue: "Einreihen",
+  "It is sent when the agent is done (Enter)":
+    "Es wird gesendet, sobald der Agent fertig ist (Eingabe)",
+  "Stop after this step": "Nach diesem Schritt anhalten",
+  "Stopping after this step.": "Hält nach diesem Schritt an.",
+  "Said meanwhile": "Währenddessen gesagt",
+  "Delivered to the agent": "Dem Agenten zugestellt",
+  "Waiting for the next step of the agent": "Wartet auf den nächsten Schritt des Agenten",
+  "Not delivered: the answer ended before": "Nicht zugestellt: Die Antwort endete vorher",
+  "Write it as a new message": "Als neue Nachricht schreiben",
+  "The agent takes no more for this answer. Send it as the next message.":
+    "Der Agent nimmt für diese Antwort nichts mehr an. Senden Sie es als nächste Nachricht.",
+  "User, meanwhile:": "Person, währenddessen:",
+  "User, meanwhile (not delivered):": "Person, währenddessen (nicht zugestellt):",
   Stop: "Anhalten",
   "This server has no agent yet": "Dieser Server hat noch keinen Agenten",
   "Write a message": "Nachricht schreiben",
-  "Write the next message": "Die nächste Nachricht schreiben",
+  "Tell the agent more, or write the next message":
+    "Dem Agenten mehr sagen oder die nächste Nachricht schreiben",
   "Sending…": "Wird gesendet…",
   "Sending again; it will arrive only once.":
     "Wird noch einmal gesendet; sie kommt trotzdem nur einmal an.",
@@ -485,6 +503,8 @@ export const german: Dictionary = {
   "Go to the call that waits for approval": "Zum Aufruf, der auf Freigabe wartet",
   "Inbox of approvals": "Eingang der Freigaben",
   "Stop the agent": "Den Agenten anhalten",
+  "Stop the agent after this step": "Den Agenten nach diesem Schritt anhalten",
+  "Tell the agent now, while it works": "Dem Agenten jetzt etwas sagen, während er arbeitet",
   "This list": "Diese Liste",
   "Close a dialog, leave a field": "Ein Fenster schließen, ein Feld verlassen",
 

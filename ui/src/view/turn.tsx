@@ -15,6 +15,7 @@ import { Markdown } from "./markdown";
 import { Message } from "./message";
 import { Queued } from "./queued";
 import { RetryMenu } from "./retrymenu";
+import { Steering } from "./steering";
 import { Thinking } from "./thinking";
 import { ToolCard } from "./toolcard";
 
@@ -59,6 +60,7 @@ export function Turn({ openChat, id }: { openChat: OpenChat; id: string }) {
           </div>
         )}
         {isWorking(run) && <Working />}
+        {run.isStopping && <p class="muted">{t("Stopping after this step.")}</p>}
         {run.error && <FailureBox openChat={openChat} run={run} />}
         <Footer openChat={openChat} run={run} />
       </div>
@@ -76,6 +78,8 @@ function StepView({ chat, run, step }: { chat: string; run: Run; step: Step }) {
           <Markdown text={step.text} />
         </div>
       );
+    case "steered":
+      return <Steering run={run} step={step} />;
     case "call":
       return <ToolCard chat={chat} run={run} call={step} />;
     case "answer":
@@ -179,4 +183,5 @@ const costText = ({ cost }: Run): string =>
 
 const labelOf = (run: Run): string => t("Message: {text}", { text: run.message.slice(0, 60) });
 
-const keyOf = (step: Step, at: number): string => (step.kind === "call" ? step.id : `step ${at}`);
+const keyOf = (step: Step, at: number): string =>
+  step.kind === "call" || step.kind === "steered" ? step.id : `step ${at}`;
