@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import orjson
+from pydantic import ValidationError
 
 from sk_agents.engine.calls.call import SIGN_IN, Approval, Call
+from sk_agents.engine.calls.previews import PICTURE, TABLE
 from sk_agents.engine.calls.reviews import right_to_vote
 from sk_agents.engine.events import (
     Answered,
@@ -53,7 +55,7 @@ from sk_agents.interactions import (
     spelled_time,
     status_of,
 )
-from sk_agents.wire.events import CostView, EventType, UsageView, cut_reason
+from sk_agents.wire.events import CostView, EventType, TableView, UsageView, cut_reason
 from sk_agents.wire.requests import EditInteraction, Item, StartInteraction
 from sk_agents.wire.views import (
     ApprovalView,
@@ -365,6 +367,10 @@ def approval_payload(approval: Approval) -> Payload:
         payload["schema"] = event.answer_schema
     if (preview := event.shown.get("preview")) is not None:
         payload["preview"] = str(preview)
+    if (table := _table(event.shown.get(TABLE))) is not None:
+        payload[TABLE] = table
+    if str(picture := event.shown.get(PICTURE)).startswith("data:image/"):
+        payload[PICTURE] = picture
     if event.shown.get("redacted"):
         payload["redacted"] = True
     if event.kind == "tool" and event.review is not None and event.review.reason_required:
@@ -376,6 +382,14 @@ def approval_payload(approval: Approval) -> Payload:
     if (place := event.shown.get(SIGN_IN)) is not None:
         payload["sign_in"] = str(place)
     return payload
+
+
+def _table(shown: Any) -> Payload | None:
+    """Of a log that was imported, it may be anything."""
+    try:
+        return TableView.model_validate(shown).model_dump() if shown is not None else None
+    except ValidationError:
+        return None
 
 
 def usage_payload(usage: Usage) -> Payload:

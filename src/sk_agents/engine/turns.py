@@ -63,6 +63,24 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
+class PreviewTable:
+    """What a call would do, as rows of texts under their columns."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewPicture:
+    """The same as a picture, a data URI."""
+
+    uri: str
+
+
+Preview = str | PreviewTable | PreviewPicture
+
+
+@dataclass(frozen=True, slots=True)
 class TextDelta:
     content: str
 

@@ -29,6 +29,7 @@ from sk_agents.engine.models import Effect, NewThread, Part, Review, RunStatus, 
 from sk_agents.engine.ports import Policy, Toolbox
 from sk_agents.engine.turns import (
     CallRequested,
+    Preview,
     ReasoningDelta,
     TextDelta,
     ToolChunk,
@@ -294,7 +295,7 @@ class _RecordedTools:
     def check_answer(self, schema: Mapping[str, object], answer: object) -> None:
         check_answer(schema, answer)
 
-    async def preview(self, call: ToolCall, context: ToolContext) -> str | None:
+    async def preview(self, call: ToolCall, context: ToolContext) -> Preview | None:
         return None
 
     async def run(

@@ -128,10 +128,19 @@ class ReviewView(WireModel):
     missing: int = 1
 
 
+class TableView(WireModel):
+    """What a call would do, in rows; `more` of them are not shown."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    more: int = 0
+
+
 class AskedCall(WireModel):
     """What a person must see to decide: `tool_input` is exactly what will run, and `digest` stands
     for all of it. `preview` is what the call would have changed when it was asked about, as a
-    unified diff. With `redacted` secrets were taken out of both; `digest` is of what will run. With
+    unified diff or another text; the tool may show it as a table or a picture (a data URI)
+    instead. With `redacted` secrets were taken out of both; `digest` is of what will run. With
     a `review`, others than the requester decide. `budget` says how much of a budget is spent, if
     that is why it is asked. With `reason_required` a decision needs a `message`. `sign_in` is the
     MCP server that the user must sign in to first; it goes on by itself once that is done."""
@@ -147,6 +156,8 @@ class AskedCall(WireModel):
     choices: Sometimes[tuple[str, ...]] = None
     answer_schema: Sometimes[dict[str, Any]] = Field(None, alias="schema")
     preview: Sometimes[str] = None
+    preview_table: Sometimes[TableView] = None
+    preview_picture: Sometimes[str] = None
     redacted: Sometimes[bool] = None
     review: Sometimes[ReviewView] = None
     budget: Sometimes[str] = None

@@ -9,6 +9,7 @@ from typing import Any
 from sk_agents.engine.calls import steps
 from sk_agents.engine.calls.call import SIGN_IN, Call
 from sk_agents.engine.calls.execution import attach_late_result, execute
+from sk_agents.engine.calls.previews import shown_preview
 from sk_agents.engine.calls.proposals import Room, proposals
 from sk_agents.engine.calls.questions import approval_request
 from sk_agents.engine.events import (
@@ -27,12 +28,11 @@ from sk_agents.engine.run.rounds import Reply
 from sk_agents.engine.run.run_context import RunContext
 from sk_agents.engine.run.vault import closed, opened
 from sk_agents.engine.services import patiently
-from sk_agents.engine.turns import ToolContext, ToolSpec, printable
+from sk_agents.engine.turns import ToolContext, ToolSpec
 from sk_agents.exceptions import LeaseLost, SequenceConflict
 
-# How long a preview may keep its question waiting, and how much of it is shown.
+# How long a preview may keep its question waiting.
 PREVIEW_SECONDS = 5.0
-PREVIEW_CHARACTERS = 65_536
 # How long the calls of a round may hold the event loop before others get their turn.
 SLICE_SECONDS = 0.01
 
@@ -433,19 +433,20 @@ async def _with_preview(context: RunContext, event: Event) -> Event:
     call = _true_call(context, context.run.calls[event.call_id])
     try:
         async with asyncio.timeout(PREVIEW_SECONDS):
-            text = await context.agent.toolbox.preview(call, tool_context)
+            preview = await context.agent.toolbox.preview(call, tool_context)
     except TimeoutError:
         return event
-    if text is None:
+    if preview is None:
         return event
     wanted = context.run.calls[event.call_id].wanted
-    text = closed(printable(text), wanted, context.known.state.secrets)
-    shown = redacted_shown(context.agent.redaction, {"preview": text})
-    preview = shown["preview"]
-    if len(preview) > PREVIEW_CHARACTERS:
-        left = len(preview) - PREVIEW_CHARACTERS
-        preview = f"{preview[:PREVIEW_CHARACTERS]}\n[cut: {left} more characters]\n"
-    return event.model_copy(update={"shown": {**event.shown, **shown, "preview": preview}})
+
+    def hide(shown: dict[str, Any]) -> dict[str, Any]:
+        shown = closed(shown, wanted, context.known.state.secrets)
+        return redacted_shown(context.agent.redaction, shown)
+
+    # What will run comes last: nothing of a preview can take its place.
+    shown = {**shown_preview(preview, hide), **event.shown}
+    return event.model_copy(update={"shown": shown})
 
 
 def _true_call(context: RunContext, call: Call) -> ToolCall:

@@ -50,6 +50,9 @@ from sk_agents.engine.models import (
 )
 from sk_agents.exceptions import StateCorrupt
 
+# The key of a thread's metadata that holds its title.
+TITLE = "title"
+
 
 @dataclass(slots=True)
 class Run:
@@ -135,6 +138,8 @@ class ThreadState:
     compactions: list[Compacted] = field(default_factory=list)
     imported: list[ImportedItem] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
+    is_named: bool = False
+    """Whether a person has given it its title: no run did."""
     # What placeholders stand for: for tools alone.
     secrets: dict[str, str] = field(default_factory=dict, repr=False)
     # What later events may refer to, by digest.
@@ -205,6 +210,7 @@ class ThreadState:
                 self.compactions.append(event)
             case ThreadChanged():
                 self.metadata = merge_metadata(self.metadata, event.metadata)
+                self.is_named |= not event.run_id and TITLE in event.metadata
             case Rated():
                 self.run(event.run_id).rated = event if event.rating is not None else None
             case Imported():
