@@ -39,5 +39,6 @@ export const view = (fields: Partial<InteractionView>): InteractionView => ({
   error: null,
   partial: null,
   approvals: [],
+  feedback: null,
   ...fields,
 });
