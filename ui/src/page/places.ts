@@ -20,6 +20,14 @@ export async function pin(id: string, pinned: boolean): Promise<void> {
   await change(id, { pinned });
 }
 
+/** Give a chat these tags instead of those it has; false if the server refuses them. */
+export async function retag(id: string, tags: string[]): Promise<boolean> {
+  // The server refuses too many; its type spells out every length.
+  const isDone = (await change(id, { tags: tags as ChatChange["tags"] })) !== null;
+  void chatList.loadTags();
+  return isDone;
+}
+
 /** Move a chat, and offer for some seconds to move it back. */
 export async function move(id: string, title: string, to: Place, from: Place): Promise<void> {
   if (!(await change(id, { place: to }))) return;
@@ -63,6 +71,7 @@ async function change(id: string, what: ChatChange): Promise<ChatSummary | null>
     if (session.id === id) {
       session.place.value = changed.place;
       session.isPinned.value = changed.pinned;
+      session.tags.value = changed.tags;
     }
     void chatList.refresh();
     return changed;
