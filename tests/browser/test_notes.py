@@ -121,6 +121,17 @@ async def test_chat_gets_tags_and_is_found_by_one(guest: Tab) -> None:
     guest.check()
 
 
+async def test_tag_that_is_refused_is_told_in_its_window(guest: Tab) -> None:
+    await guest.say("What time is it?")
+    await guest.ended()
+    await guest.page.get_by_label("Chat menu").click()
+    await guest.button("Tags…").click()
+    await guest.page.get_by_label("Tags, with commas between them").fill("x" * 41)
+    await guest.page.keyboard.press("Enter")
+    await guest.sees(guest.page.get_by_role("dialog").get_by_role("alert"), "not valid")
+    guest.check(outage=True)
+
+
 async def test_answer_is_rated_with_a_note_that_stays(guest: Tab, shared_server: Server) -> None:
     await guest.say("What time is it?")
     await guest.ended()

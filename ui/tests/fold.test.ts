@@ -184,3 +184,13 @@ describe("a call", () => {
     expect(callOf(answered).phase).toBe("running");
   });
 });
+
+test("a rating replaces the one before, and can be taken back", () => {
+  const rated = told(started, frame("feedback_given", { rating: "down", note: "Wrong year." }));
+  expect(rated.feedback).toEqual({ rating: "down", note: "Wrong year." });
+  expect(folded(rated, frame("feedback_given", { rating: "up" })).feedback).toEqual({
+    rating: "up",
+    note: null,
+  });
+  expect(folded(rated, frame("feedback_given", { rating: null })).feedback).toBeNull();
+});

@@ -100,6 +100,8 @@ export const german: Dictionary = {
   Save: "Speichern",
   "Tags of this chat": "Schlagwörter dieses Chats",
   "Tags, with commas between them": "Schlagwörter, durch Kommas getrennt",
+  "Up to 20 tags, each of at most 40 characters.":
+    "Bis zu 20 Schlagwörter mit je höchstens 40 Zeichen.",
   "Tags of your other chats": "Schlagwörter Ihrer anderen Chats",
   "Only chats with a tag": "Nur Chats mit einem Schlagwort",
   "No chat here has this tag.": "Hier hat kein Chat dieses Schlagwort.",

@@ -22,10 +22,13 @@ export function TagDialog() {
 function TagForm() {
   const { session } = openChat.value;
   const [text, setText] = useState(session.tags.peek().join(", "));
+  const [problem, setProblem] = useState("");
   const named = tagsOf(text);
   const others = chatList.tags.value.filter((tag) => !named.includes(tag));
   const save = async (): Promise<void> => {
-    if (await retag(session.id, tagsOf(text))) isTagsOpen.value = false;
+    const refusal = await retag(session.id, tagsOf(text));
+    if (!refusal) isTagsOpen.value = false;
+    setProblem(refusal);
   };
   return (
     <form
@@ -58,9 +61,15 @@ function TagForm() {
           ))}
         </div>
       )}
+      <p class="fine">{t("Up to 20 tags, each of at most 40 characters.")}</p>
       <div class="actions">
         <button class="primary">{t("Save")}</button>
       </div>
+      {problem && (
+        <p class="problem" role="alert">
+          {problem}
+        </p>
+      )}
     </form>
   );
 }
