@@ -164,7 +164,7 @@ def attachment_views(
 def _spelled(message: Message) -> ChatMessage:
     content: str | list[dict[str, Any]] = message.content
     if message.parts and message.role != "tool":
-        content = [_spelled_part(part) for part in message.parts]
+        content = [spelled_part(part) for part in message.parts]
     return ChatMessage(
         role=message.role,
         content=content,
@@ -182,18 +182,17 @@ def _spelled_call(call: ToolCall) -> dict[str, Any]:
     }
 
 
-def _spelled_part(part: Part) -> dict[str, Any]:
+def spelled_part(part: Part) -> dict[str, Any]:
+    """As OpenAI's chat completions have it."""
     if part.kind == "image":
         return {"type": "image_url", "image_url": {"url": part.content}}
-    if part.kind == "file":
-        return {"type": "text", "text": f"File {part.name or 'file'}:\n{part.content}"}
-    return {"type": "text", "text": part.content}
+    return {"type": "text", "text": part.text}
 
 
 def _imported_message(item: ImportedItem) -> ChatMessage:
     if item.content_type == "image":
         return ChatMessage(
-            role=item.role, content=[_spelled_part(Part(kind="image", content=item.content))]
+            role=item.role, content=[spelled_part(Part(kind="image", content=item.content))]
         )
     return ChatMessage(role=item.role, content=item.content)
 

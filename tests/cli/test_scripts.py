@@ -247,6 +247,22 @@ def test_usage_is_a_line_a_day_agent_and_model(served: Served) -> None:
     assert served.run("usage", "--since", "yesterday").returncode == 2
 
 
+def test_sessions_are_lines_of_users_and_of_threads(served: Served) -> None:
+    served.answer("chat", "-m", "hello", "--user", "watched")
+    users, _, threads = served.answer("sessions", "--of", "watched").partition("\n\n")
+    assert users.split("\t")[:5] == ["watched", "0", "0", "1", "0"]
+    assert threads.split("\t")[:4] == ["completed", "watched", "helper", "chats"]
+    document = json.loads(served.answer("sessions", "--since", "1d", "--json"))
+    assert "watched" in [user["user_id"] for user in document["users"]]
+    assert served.run("sessions", "--since", "yesterday").returncode == 2
+    assert "nobody is at work" in served.answer("sessions", "--of", "a stranger")
+
+
+def test_budgets_say_that_there_are_none(served: Served) -> None:
+    assert json.loads(served.answer("budgets", "--all", "--json"))["rows"] == []
+    assert served.answer("budgets") == "(no budget is set)\n"
+
+
 def test_agents_are_listed(served: Served) -> None:
     assert served.answer("agents", "list").startswith("helper\tscripted/talk.yaml\tMail-look, ")
     (agent,) = json.loads(served.answer("agents", "list", "--json"))

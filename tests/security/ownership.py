@@ -63,10 +63,12 @@ TABLE: Mapping[Kind, tuple[str, ...]] = {
             for page in ("health", "health/live", "openapi.json", "docs")
         ),
     ),
-    "operators": ("GET /metrics", "GET /audit", "GET /audit/checkpoint", "GET /feedback"),
+    "operators": (
+        *("GET /metrics", "GET /audit", "GET /audit/checkpoint", "GET /feedback", "GET /sessions"),
+    ),
     "callers": (
         *("GET /agents", "GET /chats", "GET /approvals", "GET /grants", "GET /usage", "GET /me"),
-        "GET /tags",
+        *("GET /tags", "GET /budgets"),
         *("POST /chats", "POST /chats/import", "POST /chat"),
         *("GET /prompts", "POST /prompts/fill", "GET /resources", "POST /resources/read"),
         *("GET /sign-ins", "POST /sign-ins", "DELETE /sign-ins/{server}"),

@@ -39,6 +39,7 @@ export const view = (fields: Partial<InteractionView>): InteractionView => ({
   feedback: null,
   error: null,
   partial: null,
+  feedback: null,
   approvals: [],
   ...fields,
 });

@@ -103,6 +103,7 @@ def chat_operations(resources: ChatResources, context: ContextSource) -> list[Op
     chats = ChatEndpoints(resources)
     interactions = InteractionEndpoints(resources)
     shares = ShareEndpoints(resources)
+    usage = UsageEndpoints(resources.usage, resources.budgets)
     approvals = ApprovalEndpoints()
     feedback = FeedbackEndpoints()
     servers = ContextEndpoints(resources, context)
@@ -298,10 +299,11 @@ def chat_operations(resources: ChatResources, context: ContextSource) -> list[Op
         _usage(
             "GET",
             "/usage",
-            UsageEndpoints(resources.usage).report,
+            usage.report,
             ALWAYS,
             roles=("user", "operator"),
         ),
+        _usage("GET", "/budgets", usage.budgets, ALWAYS, roles=("user", "operator")),
         _context("GET", "/prompts", servers.prompts, ALWAYS),
         _context(
             "POST",

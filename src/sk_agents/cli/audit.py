@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from sk_agents.cli.line_export import Format, cell, moment, written_to
-from sk_agents.cli.options import Exit, Json, StoreUrl, command_group
-from sk_agents.cli.stores import Progress, leave_with
+from sk_agents.cli.line_export import Format, cell, written_to
+from sk_agents.cli.options import Exit, Json, StoreUrl, command_group, moment
+from sk_agents.cli.stores import CountLine, leave_with
 from sk_agents.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def verify(
     from sk_agents.config.settings import load_settings  # noqa: PLC0415
     from sk_agents.wiring import build_stores  # noqa: PLC0415
 
-    progress = Progress()
+    progress = CountLine()
 
     async def work() -> Exit:
         settings = load_settings((), store=store)

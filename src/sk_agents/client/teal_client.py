@@ -29,6 +29,7 @@ from sk_agents.wire.views import (
     AgentView,
     ApprovalView,
     BranchList,
+    BudgetReport,
     ChatSummary,
     ChatView,
     FeedbackRow,
@@ -42,6 +43,7 @@ from sk_agents.wire.views import (
     PromptList,
     ResourceItems,
     ResourceList,
+    SessionReport,
     SignInLink,
     TagList,
     UsageReport,
@@ -495,6 +497,28 @@ class TealClient:
             query["all"] = "true"
         return await self._connection.read(
             UsageReport, ServerRequest("GET", path_of("usage"), query=query)
+        )
+
+    async def budgets(self, *, all_users: bool = False) -> BudgetReport:
+        """What you may spend and what is left of it; of all users, agents and the server if you are
+        an operator."""
+        query = {"all": "true"} if all_users else {}
+        return await self._connection.read(
+            BudgetReport, ServerRequest("GET", path_of("budgets"), query=query)
+        )
+
+    async def sessions(
+        self, since: datetime | None = None, *, user: str | None = None, limit: int = 200
+    ) -> SessionReport:
+        """Who is at work, for operators: conversations that run or wait, and those that changed
+        since then, or within an hour."""
+        query = {"limit": str(limit)}
+        if since is not None:
+            query["since"] = since.isoformat()
+        if user is not None:
+            query["user"] = user
+        return await self._connection.read(
+            SessionReport, ServerRequest("GET", path_of("sessions"), query=query)
         )
 
     async def approval(self, approval_id: str) -> ApprovalView:

@@ -337,6 +337,11 @@ class RunEnded(ThreadEvent):
     usage: Usage = Usage()
 
 
+# What a `Noted` says of a thread that is about to be deleted: that it is, and what its calls did.
+DELETING = "deleting"
+KEPT_CALL = "call"
+
+
 class Noted(ThreadEvent):
     """What happened at the server and belongs to no other thread: in the server's own log alone.
 

@@ -236,6 +236,13 @@ class Part:
     name: str | None = None
     digest: str | None = field(default=None, compare=False)
 
+    @property
+    def text(self) -> str:
+        """As a model reads it: a file begins with its name."""
+        return (
+            f"File {self.name or 'file'}:\n{self.content}" if self.kind == "file" else self.content
+        )
+
 
 # What every model that sees can look at.
 PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))

@@ -8,6 +8,7 @@ import type {
   AuditReport,
   BranchChoice,
   BranchList,
+  BudgetReport,
   Cancelling,
   ChatChange,
   ChatPage,
@@ -23,6 +24,7 @@ import type {
   PassageList,
   Processed,
   Regenerate,
+  SessionReport,
   ShareList,
   ShareView,
   SharedChat,
@@ -173,7 +175,12 @@ export const vote = (id: string, body: ApprovalDecision, key: string) =>
 export const withdrawVote = (id: string) =>
   send(place("approvals", id, "vote"), { method: "DELETE" });
 
-export const usage = () => ask<UsageReport>("/usage");
+/** `isOfAll` is for operators. */
+export const usage = (isOfAll = false) => ask<UsageReport>(isOfAll ? "/usage?all=true" : "/usage");
+export const budgets = (isOfAll = false) =>
+  ask<BudgetReport>(isOfAll ? "/budgets?all=true" : "/budgets");
+export const sessions = (since: string) =>
+  ask<SessionReport>(`/sessions?${new URLSearchParams({ since, limit: "500" })}`);
 
 export const shares = (chat: string) => ask<ShareList>(place("chats", chat, "shares"));
 export const share = (chat: string) =>

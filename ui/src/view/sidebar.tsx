@@ -6,6 +6,7 @@ import { isInboxOpen } from "../page/dialogs";
 import { isMenuOpen, newChat } from "../page/openchat";
 import { emptyBin } from "../page/places";
 import { t } from "../text/language";
+import { ActivityButton } from "./activity";
 import { AuditButton } from "./audit";
 import { ChatEntries } from "./chatentries";
 import { Icon, IconButton } from "./icon";
@@ -91,6 +92,7 @@ export function Sidebar() {
           />
           <IconButton icon="trash" label={t("Bin")} onClick={() => chatList.showPlace("bin")} />
         </div>
+        <ActivityButton />
         <AuditButton />
         <PersonButton />
       </div>

@@ -35,17 +35,16 @@ from sk_agents.persistence.postgres.arrays import Int8Array, TextArray
 from sk_agents.persistence.postgres.commit_writer import PostgresCommitWriter, restoring
 from sk_agents.persistence.postgres.connections import (
     LeaseConnection,
-    ReaderPool,
+    PostgresReaders,
     Rows,
     fetch,
     open_connection,
 )
 from sk_agents.persistence.postgres.rows import entry
 from sk_agents.persistence.stored_log import (
-    LARGE_BYTES,
     RecordRow,
     StoredHead,
-    events_after,
+    read_events_after,
     readable_heads,
     saying,
     whole_log,
@@ -83,7 +82,7 @@ class PostgresStore:
         self._given_clock = clock
         self._clock = clock or SystemClock()
         self._writer: PostgresCommitWriter | None = None
-        self._readers: ReaderPool | None = None
+        self._readers: PostgresReaders | None = None
         self._leases = LeaseConnection(self._access)
         self._forget_counters_at = 0.0
 
@@ -101,7 +100,7 @@ class PostgresStore:
         except BaseException:
             await connection.close()
             raise
-        self._readers = ReaderPool(self._access)
+        self._readers = PostgresReaders(self._access)
         self._writer = PostgresCommitWriter(self._access, self._codec, self._lease_time, connection)
         self._writer.start()
         await self._read(statements.FORGET_OWNERS, seconds=OWNER_SECONDS)
@@ -173,9 +172,7 @@ class PostgresStore:
         stored = self._codec.decode_head(thread_id, *rows[0][:2])
         same_thread(thread_id, stored[0], incarnation)
         records = [RecordRow(*row[2:]) for row in rows if row[2] is not None]
-        if sum(len(record.body) for record in records) > LARGE_BYTES:
-            return await asyncio.to_thread(events_after, stored, records, seq, limit, max_bytes)
-        return events_after(stored, records, seq, limit, max_bytes)
+        return await read_events_after(stored, records, seq, limit, max_bytes)
 
     async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
         rows = await self._read(statements.ALL_THREADS, after=after, limit=limit)

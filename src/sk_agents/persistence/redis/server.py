@@ -19,7 +19,7 @@ from sk_agents.exceptions import (
 from sk_agents.persistence.codec import RecordCodec
 from sk_agents.persistence.redis import scripts
 from sk_agents.persistence.redis.keys import Keys
-from sk_agents.persistence.redis.scripts import Script
+from sk_agents.persistence.redis.scripts import RedisScript
 from sk_agents.redis_access import LOST, Command, RedisAccess, RedisLink, close_blocking
 
 OLDEST_SERVER = (7, 0)
@@ -100,7 +100,7 @@ class RedisServer:
                 replies[number] = reply
         return replies
 
-    def lease(self, script: Script, keys: Sequence[str], *values: Any) -> None:
+    def lease(self, script: RedisScript, keys: Sequence[str], *values: Any) -> None:
         """Run a script past the event loop, from any thread, within a few seconds.
 
         Raises:

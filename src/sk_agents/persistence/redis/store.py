@@ -35,10 +35,9 @@ from sk_agents.persistence.redis.commit_writer import RedisCommitWriter
 from sk_agents.persistence.redis.server import RedisServer, liveness
 from sk_agents.persistence.redis.tidying import Tidying
 from sk_agents.persistence.stored_log import (
-    LARGE_BYTES,
     RecordRow,
     StoredHead,
-    events_after,
+    read_events_after,
     readable_heads,
     saying,
     whole_log,
@@ -160,9 +159,7 @@ class RedisStore:
         seq = max(seq, 0)
         stored, records = await self._page(thread_id, seq + 1, limit, max_bytes)
         same_thread(thread_id, stored[0], incarnation)
-        if sum(len(record.body) for record in records) > LARGE_BYTES:
-            return await asyncio.to_thread(events_after, stored, records, seq, limit, max_bytes)
-        return events_after(stored, records, seq, limit, max_bytes)
+        return await read_events_after(stored, records, seq, limit, max_bytes)
 
     async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
         start = b"(" + _bytes(after) if after else "-"

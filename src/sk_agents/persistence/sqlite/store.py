@@ -44,8 +44,8 @@ from sk_agents.persistence.liveness import check_deletable, is_alive, mark_age
 from sk_agents.persistence.sqlite import rows
 from sk_agents.persistence.sqlite.database import (
     HeartbeatConnection,
-    ReaderPool,
     SqliteFiles,
+    SqliteReaders,
     leave_wal_alone,
     open_for_writing,
 )
@@ -116,7 +116,7 @@ class SqliteStore:
         self._connection: apsw.Connection | None = None
         self._cursor: apsw.Cursor
         self._writer: GroupWriter | None = None
-        self._readers: ReaderPool | None = None
+        self._readers: SqliteReaders | None = None
         self._heads = HeadCache(codec)
         self._heartbeats: HeartbeatConnection
         self._marks: HeartbeatConnection
@@ -138,7 +138,7 @@ class SqliteStore:
         writer = self._writer = GroupWriter(
             connection, self._path, files, began=self._heads.begin, undone=self._heads.clear
         )
-        self._readers = ReaderPool(self._path, files)
+        self._readers = SqliteReaders(self._path, files)
         self._heartbeats = self._heartbeat_connection(files, writer)
         # Ones of their own: a renewal must not wait for marks, nor a model call for either.
         self._marks = self._heartbeat_connection(files, writer)
