@@ -39,7 +39,6 @@ export const view = (fields: Partial<InteractionView>): InteractionView => ({
   feedback: null,
   error: null,
   partial: null,
-  feedback: null,
   approvals: [],
   ...fields,
 });
