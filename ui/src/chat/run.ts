@@ -30,6 +30,8 @@ export type ApprovalRequest = Pick<
   | "late_result"
   | "budget"
   | "preview"
+  | "preview_table"
+  | "preview_picture"
   | "redacted"
   | "reason_required"
   | "review"

@@ -18,6 +18,7 @@ import { ShareDialog } from "./sharedialog";
 import { Shortcuts } from "./shortcuts";
 import { SignInDialog, SignInPage } from "./signin";
 import { Sidebar } from "./sidebar";
+import { TagDialog } from "./tagdialog";
 import { Timeline } from "./timeline";
 import { ToastLine } from "./toast";
 
@@ -45,6 +46,7 @@ function ChatPage() {
         {announcement.value}
       </p>
       <ShareDialog />
+      <TagDialog />
       <InboxDialog />
       <ApprovalDialog />
       <Timeline />

@@ -10,6 +10,7 @@ import { money } from "../text/money";
 import { duration, fullDate } from "../text/time";
 import { BatchDecision } from "./batch";
 import { CopyButton } from "./copybutton";
+import { FeedbackNote, Thumbs, type FeedbackProps } from "./feedback";
 import { Icon, IconButton } from "./icon";
 import { Markdown } from "./markdown";
 import { Message } from "./message";
@@ -134,7 +135,19 @@ function FailureBox({ openChat, run }: { openChat: OpenChat; run: Run }) {
 }
 
 function Footer({ openChat, run }: { openChat: OpenChat; run: Run }) {
+  const [isNoting, setNoting] = useState(false);
   if (run.status === "RUNNING") return null;
+  const feedback = { openChat, run, isNoting, setNoting };
+  return (
+    <>
+      <FooterLine {...feedback} />
+      <FeedbackNote {...feedback} />
+    </>
+  );
+}
+
+function FooterLine(feedback: FeedbackProps) {
+  const { openChat, run } = feedback;
   const took = runTime(run);
   return (
     <footer class="turn-footer">
@@ -147,6 +160,7 @@ function Footer({ openChat, run }: { openChat: OpenChat; run: Run }) {
         onClick={() => void openChat.sender.replaceMessage(run, null)}
       />
       <RetryMenu openChat={openChat} run={run} />
+      {answerOf(run) && <Thumbs {...feedback} />}
       <IconButton
         icon="bars"
         label={t("Show timeline")}
