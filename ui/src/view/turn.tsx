@@ -66,7 +66,15 @@ export function Turn({ openChat, id }: { openChat: OpenChat; id: string }) {
   );
 }
 
-function StepView({ chat, run, step }: { chat: string; run: Run; step: Step }) {
+interface StepProps {
+  chat: string;
+  run: Run;
+  step: Step;
+  /** It is shown as it was: nothing can be decided here. */
+  isPast?: boolean;
+}
+
+export function StepView({ chat, run, step, isPast }: StepProps) {
   switch (step.kind) {
     case "thought":
       return <Thinking text={step.text} />;
@@ -77,7 +85,7 @@ function StepView({ chat, run, step }: { chat: string; run: Run; step: Step }) {
         </div>
       );
     case "call":
-      return <ToolCard chat={chat} run={run} call={step} />;
+      return <ToolCard chat={chat} run={run} call={step} isPast={isPast ?? false} />;
     case "answer":
       return (
         <div class="answer">
