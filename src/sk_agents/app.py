@@ -87,7 +87,8 @@ def create_app(
             if slots.is_limited:
                 counted = stream_census(parts, slots.by_user, partial(setattr, slots, "elsewhere"))
                 await stack.enter_async_context(counted)
-            health.watch("store", engines.main.ping, kind=kind, durability=stores.main.durability)
+            ping = stores.checked(engines.main.ping)
+            health.watch("store", ping, kind=kind, durability=lambda: stores.main.durability)
             if stores.tasks is not stores.main:
                 health.watch("tasks", engines.tasks.ping, kind=str(settings.persistence_class))
             if type(authorizer).ping is not RequestAuthorizer.ping:

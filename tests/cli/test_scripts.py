@@ -160,6 +160,13 @@ def test_chats_are_listed_searched_shown_renamed_and_deleted(served: Served) -> 
     shown = served.answer("chats", "show", "kept")
     assert "> a word like zyzzyva" in shown
     assert "You said a word like zyzzyva." in shown
+    served.answer("chats", "tag", "kept", "Words", "rare")
+    assert served.answer("chats", "tag", "kept", "--remove", "rare") == "words\n"
+    found = served.answer("chats", "list", "--tag", "words")
+    assert found.splitlines()[-1].split("\t")[0::5] == ["kept", "words"]
+    assert json.loads(served.answer("chats", "list", "--tag", "rare", "--json")) == []
+    refused = served.run("chats", "tag", "kept", "a,b")
+    assert (refused.returncode, "no comma" in refused.stderr) == (1, True)
     served.answer("chats", "delete", "kept", "--yes")
     gone = served.run("chats", "show", "kept")
     assert (gone.returncode, "404" in gone.stderr) == (1, True)

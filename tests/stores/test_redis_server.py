@@ -41,6 +41,7 @@ from tests.chaos.scale import trials
 from tests.engine.kit import Script, talking
 from tests.patience import seconds
 from tests.requirements import requirement
+from tests.stores.durable_server import requiring
 from tests.stores.encrypted import CANARY, codec, contents, fill
 from tests.stores.test_encrypting import ignored, write_until
 from tests.valkey import ValkeyServer
@@ -93,6 +94,23 @@ async def test_durability_is_told_by_the_servers_settings(
     async with setting(valkey, "appendonly", "no"):
         assert await durability() is Durability.D0
         assert "appendonly is off" in caplog.text
+
+
+async def test_server_is_not_ready_while_redis_keeps_less_than_is_required(
+    valkey: ValkeyServer, empty_redis: str
+) -> None:
+    for name, value, kept in (("appendfsync", "everysec", "D1"), ("appendonly", "no", "D0")):
+        async with setting(valkey, "appendfsync", "always"):
+            async with setting(valkey, name, value):
+                with pytest.raises(
+                    ConfigurationError, match=f"REQUIRED_DURABILITY is D2.* {kept};.*{name} is"
+                ):
+                    await requiring("D2", store=empty_redis).__aenter__()
+            async with requiring("D2", store=empty_redis) as readiness:
+                assert await readiness() == (200, "D2")
+                async with setting(valkey, name, value):
+                    assert await readiness() == (503, kept)
+                assert await readiness() == (200, "D2")
 
 
 async def test_server_that_would_drop_conversations_is_refused(

@@ -59,7 +59,7 @@ Build = Callable[[Mapping[str, Any]], Sequence[Event]]
 
 
 @dataclass(slots=True)
-class Job:
+class AuditJob:
     build: Build
     done: asyncio.Future[Thread | None]
 
@@ -74,7 +74,7 @@ class ServerLog:
         self._head: Thread | None = None
         self._part = 1
         self._is_read = False
-        self._jobs: list[Job] = []
+        self._jobs: list[AuditJob] = []
         self._writer: asyncio.Task[None] | None = None
         self._counted: dict[tuple[str, ...], Noted] = {}
         self._counter: asyncio.Task[None] | None = None
@@ -162,7 +162,7 @@ class ServerLog:
         if not self._is_open:
             raise StoreUnavailable("The audit log is closed.")
         loop = asyncio.get_running_loop()
-        job = Job(build, loop.create_future())
+        job = AuditJob(build, loop.create_future())
         self._jobs.append(job)
         if self._writer is None or self._writer.done():
             self._writer = loop.create_task(self._write())
@@ -183,7 +183,7 @@ class ServerLog:
                 if not job.done.done():  # else its caller was cancelled
                     job.done.set_result(head)
 
-    async def _commit(self, jobs: Sequence[Job]) -> Thread | None:
+    async def _commit(self, jobs: Sequence[AuditJob]) -> Thread | None:
         commit_id = self._ids.new()
         for _ in range(RACES):
             if not self._is_read:
@@ -265,7 +265,7 @@ class ServerLog:
 _NEW = NewThread(user_id=_USER_ID, surface=SURFACE)
 
 
-def _built(jobs: Sequence[Job], labels: Mapping[str, Any]) -> tuple[Event, ...]:
+def _built(jobs: Sequence[AuditJob], labels: Mapping[str, Any]) -> tuple[Event, ...]:
     """Each job sees what those before it have changed."""
     events: list[Event] = []
     labels = dict(labels)

@@ -21,6 +21,7 @@ from sk_agents.engine.events import (
     GrantChanged,
     LateResult,
     Noted,
+    Rated,
     RunQueued,
     RunStarted,
     ToolFinished,
@@ -131,6 +132,7 @@ class ThreadTrail:
                         "approval_id": event.approval_id,
                         "edited": event.edited_arguments is not None or None,
                         "choice": event.choice,
+                        "reason_digest": _text_digest(event.message) if event.message else None,
                     },
                 }
             case ToolStarted():
@@ -184,6 +186,13 @@ class ThreadTrail:
                     "who": event.changed_by,
                     "outcome": "given" if event.granted else "taken back",
                     "details": {"grant_id": event.grant_id, "scope": event.scope},
+                }
+            case Rated():
+                yield {
+                    "what": "rating",
+                    "who": self._thread.user_id,
+                    "outcome": event.rating or "taken back",
+                    "digest": _text_digest(event.note) if event.note else None,
                 }
             case CancelRequested():
                 yield {"what": "cancel", "who": event.requested_by, "by": event.reason}

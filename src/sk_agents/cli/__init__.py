@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sk_agents import __version__
-from sk_agents.cli import audit, encryption, keys, mcp
+from sk_agents.cli import audit, encryption, feedback, keys, mcp
 from sk_agents.cli.account import login, logout, whoami
 from sk_agents.cli.approvals import approvals_app, grants_app
 from sk_agents.cli.chats import (
@@ -153,6 +153,7 @@ app.add_typer(grants_app)
 app.add_typer(keys.app)
 app.add_typer(mcp.app)
 app.add_typer(audit.app)
+app.add_typer(feedback.app)
 app.add_typer(agents_app)
 app.command(epilog=ARCHIVE_EXITS)(export)
 app.command("import", epilog=ARCHIVE_EXITS)(import_)

@@ -27,18 +27,47 @@ from sk_agents.cli.terminal import DIM, STRONG, Screen, print_json
 from sk_agents.client import Answer, Chat, PendingApproval, TealClient, TealServerError
 from sk_agents.client.teal_client import DecisionOptions
 from sk_agents.wire.events import Choice, WireModel
-from sk_agents.wire.requests import Remember
+from sk_agents.wire.requests import Remember, checked_tag
+from sk_agents.wire.views import ChatSummary
 
 Record = TypeVar("Record", bound=WireModel)
 
 
-async def list_chats(client: TealClient, text: str | None, limit: int, *, as_json: bool) -> None:
+async def list_chats(
+    client: TealClient, text: str | None, limit: int, *, tag: str | None = None, as_json: bool
+) -> None:
+    chats = await _first(client.chats(text, tag=tag), limit)
     _print(
-        await _first(client.chats(text), limit),
-        ["chat", "title", "agent", "status", "changed"],
-        lambda chat: [chat.id, chat.title, chat.agent, chat.status, _when(chat.updated_at)],
+        chats,
+        ["chat", "title", "agent", "status", "changed", *(["tags"] if _have_tags(chats) else [])],
+        lambda chat: [
+            *(chat.id, chat.title, chat.agent, chat.status, _when(chat.updated_at)),
+            *([", ".join(chat.tags)] if _have_tags(chats) else []),
+        ],
         as_json=as_json,
     )
+
+
+def _have_tags(chats: Sequence[ChatSummary]) -> bool:
+    return any(chat.tags for chat in chats)
+
+
+async def tag_chat(chat: Chat, tags: Sequence[str], *, remove: bool, as_json: bool) -> Exit | None:
+    """Add the tags to those of the chat, or remove them; without any, only show them."""
+    try:
+        named = [checked_tag(tag) for tag in tags]
+    except ValueError as problem:
+        typer.echo(f"teal: {problem}", err=True)
+        return Exit.FAILED
+    kept = list((await chat.history(state=False)).tags)
+    if named:
+        rest = [tag for tag in kept if tag not in named]
+        kept = list((await chat.tag(rest if remove else [*kept, *named])).tags)
+    if as_json:
+        print_json({"id": chat.id, "tags": kept})
+    else:
+        Screen().line(", ".join(kept) or "no tags")
+    return None
 
 
 async def list_approvals(

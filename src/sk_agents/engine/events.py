@@ -19,6 +19,7 @@ from sk_agents.engine.models import (
     Audience,
     DecidedBy,
     Effect,
+    Rating,
     Review,
     RunStatus,
     StoredModel,
@@ -319,6 +320,15 @@ class ThreadChanged(ThreadEvent):
     metadata: dict[str, Any]
 
 
+class Rated(ThreadEvent):
+    """What the person who asked thinks of an answer; it replaces what they said before. Without a
+    `rating` they took it back."""
+
+    type: Literal["rated"] = "rated"
+    rating: Rating | None = None
+    note: str | None = None
+
+
 class RunEnded(ThreadEvent):
     """The one terminal event of a run; shares its commit with what ended it."""
 
@@ -377,6 +387,7 @@ KnownEvent = (
     | BranchChanged
     | Imported
     | ThreadChanged
+    | Rated
     | RunEnded
     | Noted
 )

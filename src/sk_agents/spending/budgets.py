@@ -181,7 +181,7 @@ class StoreBudget:
         spender = reservation.spender
         if usage.total_tokens:
             agent = self._agent(spender)
-            self._ledger.add(spender.user_id, agent.label, agent.model, usage)
+            self._ledger.add(spender.user_id, agent.label, spender.model or agent.model, usage)
         if not isinstance(reservation.held, _Held):
             return None
         # To its end, whatever becomes of the caller: else the reservation stays.

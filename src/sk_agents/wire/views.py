@@ -14,6 +14,7 @@ from sk_agents.wire.events import (
     Decider,
     InteractionStatus,
     Place,
+    Rating,
     Sometimes,
     UsageView,
     WireModel,
@@ -103,6 +104,14 @@ class Interaction(WireModel):
     completed_at: str | None = None
 
 
+class FeedbackView(WireModel):
+    """What the user thinks of an answer. `note` is for those who run the server."""
+
+    rating: Rating
+    note: str | None
+    at: str
+
+
 class InteractionView(Interaction):
     agent: str = ""
     items: tuple[ItemView, ...] = ()
@@ -117,6 +126,7 @@ class InteractionView(Interaction):
     """What it had said when it was stopped."""
     approvals: tuple[ApprovalView, ...] = ()
     """Those that wait for a decision."""
+    feedback: FeedbackView | None = None
 
 
 class FoundInteraction(InteractionView):
@@ -142,6 +152,7 @@ class ChatSummary(WireModel):
     updated_at: str = ""
     pinned: bool = False
     place: Place = "list"
+    tags: tuple[str, ...] = ()
 
 
 class ChatView(WireModel):
@@ -156,6 +167,7 @@ class ChatView(WireModel):
     updated_at: str = ""
     pinned: bool = False
     place: Place = "list"
+    tags: tuple[str, ...] = ()
     last_seq: int = 0
     last_event_id: str = ""
     """A cursor for the chat's stream: everything after what is here."""
@@ -167,6 +179,17 @@ class ChatView(WireModel):
 class ChatPage(WireModel):
     chats: list[ChatSummary]
     next: str | None
+
+
+class TagView(WireModel):
+    """A tag and how many of the chats that were looked at have it."""
+
+    tag: str
+    chats: int
+
+
+class TagList(WireModel):
+    tags: list[TagView]
 
 
 class ShareView(WireModel):
@@ -467,6 +490,23 @@ class Checkpoint(WireModel):
     chain: str
     key_id: str = ""
     signature: str = ""
+
+
+class FeedbackRow(WireModel):
+    """What one user thinks of one answer. It has ids, and nothing that was asked or answered."""
+
+    at: str
+    rating: Rating
+    note: str | None
+    agent: str
+    user_id: str
+    chat_id: str
+    interaction_id: str
+
+
+class FeedbackPage(WireModel):
+    feedback: list[FeedbackRow]
+    next: str | None
 
 
 class UsageRow(WireModel):

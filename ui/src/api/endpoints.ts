@@ -14,6 +14,8 @@ import type {
   ChatSummary,
   ChatView,
   EditInteraction,
+  FeedbackView,
+  GiveFeedback,
   GrantPage,
   InteractionView,
   MeView,
@@ -26,6 +28,7 @@ import type {
   SharedChat,
   SignInView,
   StartInteraction,
+  TagList,
   UsageReport,
 } from "./schema";
 
@@ -58,13 +61,15 @@ export interface ChatQuery {
   query?: string;
   place: Place;
   pinned?: boolean;
+  tag?: string;
   cursor?: string;
 }
 
-export function chats({ query, place, pinned, cursor }: ChatQuery, signal?: AbortSignal) {
+export function chats({ query, place, pinned, tag, cursor }: ChatQuery, signal?: AbortSignal) {
   const asked = new URLSearchParams({ limit: "50", place });
   if (query) asked.set("q", query);
   if (pinned !== undefined) asked.set("pinned", String(pinned));
+  if (tag) asked.set("tag", tag);
   if (cursor) asked.set("cursor", cursor);
   return ask<ChatPage>(`/chats?${asked}`, signal ? { signal } : {});
 }
@@ -80,6 +85,8 @@ export function chat(id: string, before?: string) {
   if (before) asked.set("before", before);
   return ask<ChatView>(`${place("chats", id)}?${asked}`);
 }
+
+export const tags = () => ask<TagList>("/tags");
 
 export const changeChat = (id: string, body: ChatChange) =>
   ask<ChatSummary>(place("chats", id), { method: "PATCH", body });
@@ -131,6 +138,12 @@ export const decide = (chat: string, id: string, body: NamedDecision, key: strin
 /** The bytes of what a tool returned beside its text. */
 export const attachment = (chat: string, id: string, call: string, number: number) =>
   send(interaction(chat, id, "attachments", call, String(number)));
+
+export const giveFeedback = (chat: string, id: string, body: GiveFeedback) =>
+  ask<FeedbackView>(interaction(chat, id, "feedback"), { method: "PUT", body });
+
+export const withdrawFeedback = (chat: string, id: string) =>
+  send(interaction(chat, id, "feedback"), { method: "DELETE" });
 
 export const cancel = (chat: string, id: string) =>
   ask<Cancelling>(interaction(chat, id, "cancel"), { method: "POST" });

@@ -6,6 +6,7 @@ import type {
   CostView,
   DecisionView,
   ErrorView,
+  FeedbackView,
   InteractionStatus,
   InteractionView,
   ItemView,
@@ -29,6 +30,7 @@ export type ApprovalRequest = Pick<
   | "budget"
   | "preview"
   | "redacted"
+  | "reason_required"
   | "review"
 >;
 
@@ -154,6 +156,8 @@ export interface Run {
   /** Known only if the model has a price. */
   cost: CostView | null;
   error: ErrorView | null;
+  /** What the user thinks of the answer. */
+  feedback: Pick<FeedbackView, "rating" | "note"> | null;
   steps: readonly Step[];
   preview: Preview | null;
   moments: readonly Moment[];
@@ -174,6 +178,7 @@ export function placeholderRun(id: string): Run {
     usage: null,
     cost: null,
     error: null,
+    feedback: null,
     steps: [],
     preview: null,
     moments: [],
@@ -193,6 +198,7 @@ export function runOf(view: InteractionView): Run {
     usage: view.usage,
     cost: view.cost,
     error: view.error,
+    feedback: view.feedback,
     steps: stepsOf(view),
     isPlaceholder: false,
   };

@@ -19,6 +19,7 @@ from sk_agents.engine.events import (
     Event,
     GrantChanged,
     Imported,
+    Rated,
     ReviewExtended,
     RunEnded,
     RunQueued,
@@ -33,6 +34,7 @@ from sk_agents.engine.events import (
 from sk_agents.engine.log.chain import extended
 from sk_agents.engine.log.state import merge_metadata
 from sk_agents.engine.models import (
+    ALL_RATINGS,
     STATUS_AFTER,
     Audience,
     Entry,
@@ -423,5 +425,8 @@ def entries_of(thread: Thread, events: Sequence[Event]) -> Iterator[Entry]:
                 yield from reviews(event.approval_id, event.audience, is_open=False)
             case GrantChanged():
                 yield entry("grant", event.grant_id, is_open=event.granted)
+            case Rated():
+                place, is_open = (thread.thread_id, ALL_RATINGS), event.rating is not None
+                yield Entry("rating", event.run_id, *place, event.run_id, is_open)
             case _:
                 pass

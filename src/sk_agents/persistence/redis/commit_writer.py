@@ -18,8 +18,8 @@ from sk_agents.persistence.codec import RecordCodec
 from sk_agents.persistence.commit_writer import (
     AnswerLost,
     Chain,
+    CommitJob,
     CommitWriter,
-    Job,
     KnownHead,
     NotSecured,
     NotStorable,
@@ -108,8 +108,8 @@ class RedisCommitWriter(CommitWriter[Mark]):
         }
 
     async def _read_sent(
-        self, wanted: Sequence[tuple[Job[Mark], KnownHead[Mark]]]
-    ) -> dict[Job[Mark], tuple[int, bytes, int]]:
+        self, wanted: Sequence[tuple[CommitJob[Mark], KnownHead[Mark]]]
+    ) -> dict[CommitJob[Mark], tuple[int, bytes, int]]:
         jobs = [(job, job.commit) for job, _ in wanted if job.commit is not None]
         rows = await self._server.ask(
             *(
