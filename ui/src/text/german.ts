@@ -462,6 +462,7 @@ export const german: Dictionary = {
   "The run is stopped": "Der Lauf wird angehalten",
   "The run fails": "Der Lauf schlägt fehl",
   "The run is over": "Der Lauf ist zu Ende",
+  "The answer is rated": "Die Antwort wird bewertet",
 
   // Settings
   Settings: "Einstellungen",

@@ -197,5 +197,7 @@ function eventText(event: StoredFrame, agent: string): string {
       return t("The run fails");
     case "interaction_complete":
       return t("The run is over");
+    case "feedback_given":
+      return t("The answer is rated");
   }
 }
