@@ -38,6 +38,7 @@ export const view = (fields: Partial<InteractionView>): InteractionView => ({
   cost: null,
   feedback: null,
   error: null,
+  feedback: null,
   partial: null,
   approvals: [],
   steering: [],

@@ -150,6 +150,9 @@ export interface Moment {
   at: number;
   call?: string;
   tool?: string;
+  /** What the model's round took that ended here, or the tool itself. */
+  usage?: UsageView;
+  cost?: CostView;
 }
 
 export interface Run {

@@ -69,7 +69,15 @@ export function Turn({ openChat, id }: { openChat: OpenChat; id: string }) {
   );
 }
 
-function StepView({ chat, run, step }: { chat: string; run: Run; step: Step }) {
+interface StepProps {
+  chat: string;
+  run: Run;
+  step: Step;
+  /** It is shown as it was: nothing can be decided here. */
+  isPast?: boolean;
+}
+
+export function StepView({ chat, run, step, isPast }: StepProps) {
   switch (step.kind) {
     case "thought":
       return <Thinking text={step.text} />;
@@ -82,7 +90,7 @@ function StepView({ chat, run, step }: { chat: string; run: Run; step: Step }) {
     case "steered":
       return <Steering run={run} step={step} />;
     case "call":
-      return <ToolCard chat={chat} run={run} call={step} />;
+      return <ToolCard chat={chat} run={run} call={step} isPast={isPast ?? false} />;
     case "answer":
       return (
         <div class="answer">
