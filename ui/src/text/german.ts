@@ -508,6 +508,10 @@ export const german: Dictionary = {
   "{tool} is approved": "{tool} ist freigegeben",
   "{tool} is refused": "{tool} ist abgelehnt",
   "{tool} is voted about": "Über {tool} wird abgestimmt",
+  "The agent is told something while it works":
+    "Dem Agenten wird etwas gesagt, während er arbeitet",
+  "The agent reads what it was told": "Der Agent liest, was ihm gesagt wurde",
+  "The run is to stop after this step": "Der Lauf soll nach diesem Schritt anhalten",
   "The run is stopped": "Der Lauf wird angehalten",
   "The run fails": "Der Lauf schlägt fehl",
   "The run is over": "Der Lauf ist zu Ende",
