@@ -371,9 +371,12 @@ def _is_let_in(answer: Answer) -> bool:
     return answer.status < 500 and answer.status not in (401, 403, 404)
 
 
-def _harm(route: str) -> tuple[bool, bool, str]:
+def _harm(route: str) -> tuple[bool, bool, int, str]:
     """Reading first, removing last: the owner's own requests change what the next one finds."""
-    return route.startswith("DELETE"), not route.startswith(("GET", "HEAD")), route
+    removes = route.startswith("DELETE")
+    # A part before the whole that it belongs to.
+    depth = -route.count("/") if removes else 0
+    return removes, not route.startswith(("GET", "HEAD")), depth, route
 
 
 if __name__ == "__main__":

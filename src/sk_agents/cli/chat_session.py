@@ -195,6 +195,8 @@ class ApprovalPrompt:
         return arguments
 
     def _ask_question(self, approval: ApprovalRequired | PendingApproval) -> UserDecision:
+        if approval.choices:
+            return self._ask_which(approval.choices)
         schema = approval.answer_schema or {}
         if schema:
             self._screen.line(f"  {json.dumps(schema, ensure_ascii=False)}", DIM)
@@ -208,6 +210,16 @@ class ApprovalPrompt:
                 return UserDecision(True, {"answer": json.loads(text)})
             except ValueError as error:
                 self._screen.line(f"This is not JSON: {error}", BAD)
+
+    def _ask_which(self, choices: Sequence[str]) -> UserDecision:
+        numbered = {str(number): choice for number, choice in enumerate(choices, 1)}
+        while True:
+            text = self._line("Which one? (its number or text; empty: none) ").strip()
+            if not text:
+                return UserDecision(False)
+            chosen = numbered.get(text, text)
+            if chosen in choices:
+                return UserDecision(True, {"answer": chosen})
 
     def _key(self, prompt: str, words: tuple[str, ...]) -> str:
         """The first letter of the chosen word. Whole sentences decide nothing."""

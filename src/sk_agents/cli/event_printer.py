@@ -252,8 +252,11 @@ def print_approval(screen: Screen, approval: ApprovalRequired | PendingApproval)
     screen.line(f"⚠ {one_line(approval.tool_name)} {APPROVAL_TITLES[approval.kind]}", WARN)
     if approval.budget:
         screen.line(f"  {one_line(approval.budget)}", WARN)
-    for line in pretty(approval.tool_input).splitlines():
+    for line in _asked(approval).splitlines():
         screen.line(f"  {line}")
+    for number, choice in enumerate(approval.choices or (), 1):
+        if approval.kind == "question":
+            screen.line(f"  [{number}] {one_line(choice)}")
     if approval.redacted:
         screen.note("secrets in it are not shown; the tool gets what the model wrote")
     preview = (approval.preview or "").splitlines()
@@ -278,6 +281,20 @@ def print_approval(screen: Screen, approval: ApprovalRequired | PendingApproval)
         screen.line(f"  asked for by {one_line(approval.requested_by)}", DIM)
     if isinstance(approval, PendingApproval) and approval.late_result is not None:
         screen.line(f"  its result came late: {one_line(approval.late_result)}", DIM)
+
+
+def _asked(approval: ApprovalRequired | PendingApproval) -> str:
+    """The arguments as JSON; a tool's question as its text, before the arguments of its call."""
+    if approval.kind == "question":
+        try:
+            asked = json.loads(approval.tool_input)
+        except ValueError:
+            return approval.tool_input
+        match asked:
+            case {"question": str(question), "call": dict(arguments)}:
+                call = json.dumps(arguments, ensure_ascii=False)
+                return f"{question}\n(asked in a call with {call})" if arguments else question
+    return pretty(approval.tool_input)
 
 
 def _print_table(screen: Screen, table: TableView) -> None:
