@@ -210,3 +210,13 @@ test("a run that stops after its step says so until it ends", () => {
   const ended = folded(run, frame("interaction_complete", { status: "CANCELLED" }));
   expect(ended.isStopping).toBe(false);
 });
+
+test("a rating replaces the one before, and can be taken back", () => {
+  const rated = told(started, frame("feedback_given", { rating: "down", note: "Wrong year." }));
+  expect(rated.feedback).toEqual({ rating: "down", note: "Wrong year." });
+  expect(folded(rated, frame("feedback_given", { rating: "up" })).feedback).toEqual({
+    rating: "up",
+    note: null,
+  });
+  expect(folded(rated, frame("feedback_given", { rating: null })).feedback).toBeNull();
+});

@@ -166,10 +166,13 @@ class InteractionEndpoints:
         view = interaction_view(known.head, known.state, run, visible=visible, with_state=False)
         return FoundInteraction(**dict(view), chat_id=known.head.wire_id)
 
-    async def events(self, request: Request, chat: Chat, interaction_id: InteractionId) -> Response:
+    async def events(
+        self, request: Request, chat: Chat, interaction_id: InteractionId, details: bool = False
+    ) -> Response:
         """Its events from the beginning, or after `Last-Event-ID` or `after`; then as they come.
 
-        204 when the reader has seen its end.
+        With `details` each stored event also says what the chat's own stream says of it. 204 when
+        the reader has seen its end.
         """
         known, run = await _found(chat, interaction_id)
         position = await streams.place_of(request, chat, known)
@@ -177,7 +180,7 @@ class InteractionEndpoints:
             return Response(status_code=204)
         streams.check_accept(request.scope)
         after = max(position or 0, run.first_seq - 1)
-        renderer = await streams.renderer_at(chat, known, after, run_id=run.run_id)
+        renderer = await streams.renderer_at(chat, known, after, run_id=run.run_id, details=details)
         stream = streams.live_stream(
             chat, renderer, after=after, run_id=run.run_id, incarnation=known.incarnation
         )

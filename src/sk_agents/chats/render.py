@@ -130,7 +130,7 @@ class ChatRenderer:
 
     The events of a call name its tool only once, so a stream that begins in the middle of a run
     lets the renderer `learn` what came before. With `whole_chat` every frame names its interaction,
-    and the chat's own changes show too.
+    its time and what was used, and the chat's own changes show too.
     """
 
     def __init__(self, chat_id: str, *, whole_chat: bool = False) -> None:
@@ -140,6 +140,8 @@ class ChatRenderer:
         self._arguments: dict[str, dict[str, Any]] = {}
         self._shown: set[str] = set()
         self._approvals: dict[str, Approval] = {}
+        # What the round used that proposed this call, until a frame has said it.
+        self._used: dict[str, Usage] = {}
 
     def learn(self, events: Sequence[Event]) -> None:
         """Take what the reader has seen already."""
@@ -170,7 +172,23 @@ class ChatRenderer:
             payload["agent"] = event.agent
         if isinstance(event, RunStarted):
             payload |= {"parent_id": event.parent_run, "edits": event.edits}
+        if (usage := self._used_by(event)) is not None:
+            payload["usage"] = usage_payload(usage)
+            if usage.cost is not None:
+                payload["cost"] = cost_payload(usage.cost)
         return payload
+
+    def _used_by(self, event: Event) -> Usage | None:
+        """What the model's round used, with the first frame that comes of it; else the tool."""
+        match event:
+            case Answered():
+                return event.usage
+            case ToolProposed() | ToolStarted() | ApprovalRequested():
+                return self._used.pop(event.call_id, None)
+            case ToolFinished():
+                return self._used.pop(event.call_id, None) or event.usage
+            case _:
+                return None
 
     def _queued(self, event: RunQueued) -> Named:
         return "interaction_queued", {"interaction_id": event.run_id, "position": event.position}
@@ -192,6 +210,8 @@ class ChatRenderer:
     def _proposed(self, event: ToolProposed) -> Named | None:
         self._names[event.call_id] = _name(event)
         self._arguments[event.call_id] = event.arguments
+        if event.usage is not None:
+            self._used[event.call_id] = event.usage
         return self._call(event.call_id) if event.problem is not None else None
 
     def _tool_started(self, event: ToolStarted) -> Named:

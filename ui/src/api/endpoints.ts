@@ -42,17 +42,6 @@ export interface Readiness {
   dependencies?: Record<string, { status: string; kind: string; durability?: string }>;
 }
 
-export interface LogEvent {
-  type: string;
-  at: string;
-  run_id: string;
-  [field: string]: unknown;
-}
-
-export interface ChatArchive {
-  events: LogEvent[];
-}
-
 const place = (...parts: string[]): string => `/${parts.map(encodeURIComponent).join("/")}`;
 const interaction = (chat: string, id: string, ...rest: string[]): string =>
   place("chats", chat, "interactions", id, ...rest);
@@ -108,12 +97,16 @@ export const changeChat = (id: string, body: ChatChange) =>
 
 export const remove = (id: string) => send(place("chats", id), { method: "DELETE" });
 
-export const archive = (id: string) => ask<ChatArchive>(place("chats", id, "export"));
+export const archive = (id: string) => ask<object>(place("chats", id, "export"));
 
 export const readInteraction = (chat: string, id: string) =>
   ask<InteractionView>(interaction(chat, id));
 
 export const eventsPath = (chat: string) => place("chats", chat, "events");
+
+/** The events of one run, with all that the chat's own stream says of them. */
+export const runEventsPath = (chat: string, id: string) =>
+  `${interaction(chat, id, "events")}?details=true`;
 
 const STREAM = { Accept: "text/event-stream" };
 

@@ -26,6 +26,11 @@ function section(run: Run): string {
     else parts.push(step.text + (step.isCut ? `\n\n*${cutText(step)}*` : ""));
   }
   if (run.error) parts.push(`**${t("Failed:")}** ${run.error.message} (\`${run.error.code}\`)`);
+  if (run.feedback) {
+    const { rating, note } = run.feedback;
+    const rated = rating === "up" ? t("Rated as good") : t("Rated as bad");
+    parts.push(`*${rated}*${note ? `: ${note}` : ""}`);
+  }
   return parts.join("\n\n");
 }
 

@@ -1,6 +1,6 @@
 /** Adds a frame of the stream to a run. A pure function. */
 import type { FrameOf, RunFrame } from "../api/frames";
-import type { ReviewView } from "../api/schema";
+import type { CostView, ReviewView, UsageView } from "../api/schema";
 import {
   newCall,
   NO_TEXT,
@@ -125,7 +125,7 @@ export function folded(run: Run, frame: RunFrame): Run {
     }
     case "interaction_complete":
       return {
-        ...withPartialAnswer(withMoment(run, moment("ended", frame))),
+        ...withPartialAnswer(withMoment(run, moment("ended", { at: frame.at }))),
         status: frame.status,
         queued: false,
         isStopping: false,
@@ -273,8 +273,17 @@ function isSame(preview: Preview | null, { round, attempt }: Piece): preview is 
   return preview !== null && preview.round === round && preview.attempt === attempt;
 }
 
-function moment(what: Moment["what"], frame: { at: string }): Moment {
-  return { what, at: Date.parse(frame.at) };
+interface Dated {
+  at: string;
+  usage?: UsageView | null;
+  cost?: CostView | null;
+}
+
+function moment(what: Moment["what"], { at, usage, cost }: Dated): Moment {
+  const found: Moment = { what, at: Date.parse(at) };
+  if (usage) found.usage = usage;
+  if (cost) found.cost = cost;
+  return found;
 }
 
 function withMoment(run: Run, moment: Moment): Run {

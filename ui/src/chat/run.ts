@@ -30,6 +30,8 @@ export type ApprovalRequest = Pick<
   | "late_result"
   | "budget"
   | "preview"
+  | "preview_table"
+  | "preview_picture"
   | "redacted"
   | "reason_required"
   | "review"
@@ -148,6 +150,9 @@ export interface Moment {
   at: number;
   call?: string;
   tool?: string;
+  /** What the model's round took that ended here, or the tool itself. */
+  usage?: UsageView;
+  cost?: CostView;
 }
 
 export interface Run {

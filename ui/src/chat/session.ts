@@ -25,6 +25,7 @@ export class ChatSession implements Runs {
   readonly problem = signal("");
   readonly place = signal<Place>("list");
   readonly isPinned = signal(false);
+  readonly tags = signal<readonly string[]>([]);
   readonly head = signal<string | null>(null);
   /** The cursor of the interactions that are older than all of these. */
   readonly older = signal<string | null>(null);
@@ -156,6 +157,12 @@ export class ChatSession implements Runs {
     run.value = withSteering(run.peek(), message, text);
   }
 
+  /** What the user thinks of an answer; the stream says it too, a little later. */
+  setFeedback(id: string, feedback: Run["feedback"]): void {
+    const run = this.run(id);
+    run.value = { ...run.peek(), feedback };
+  }
+
   async loadOlder(): Promise<void> {
     const before = this.older.peek();
     if (!before || this.loading.has(before)) return;
@@ -198,6 +205,7 @@ export class ChatSession implements Runs {
       this.agent.value = view.agent;
       this.place.value = view.place;
       this.isPinned.value = view.pinned;
+      this.tags.value = view.tags;
       const shown = view.interactions.filter((entry) => !entry.superseded);
       this.head.value = shown.findLast((entry) => !this.get(entry.id)?.queued)?.id ?? null;
       this.known = view.last_seq;

@@ -2,8 +2,9 @@
 import { cancel } from "../api/endpoints";
 import { errorText } from "../api/request";
 import { t } from "../text/language";
+import { isOver } from "../chat/run";
 import { switchBranch } from "../view/branches";
-import { isHelpOpen, isInboxOpen, shownTimeline } from "./dialogs";
+import { isHelpOpen, isInboxOpen, replayedRun, shownTimeline } from "./dialogs";
 import { notice } from "./notice";
 import { newChat, openChat } from "./openchat";
 
@@ -30,6 +31,7 @@ export const SHORTCUTS: Shortcut[] = [
   { keys: "[", what: () => t("Previous version of this message"), run: () => branch(-1) },
   { keys: "]", what: () => t("Next version of this message"), run: () => branch(1) },
   { keys: "t", what: () => t("Timeline of this run"), run: timeline },
+  { keys: "p", what: () => t("Replay this run step by step"), run: replay },
   {
     keys: "a",
     what: () => t("Go to the call that waits for approval"),
@@ -107,6 +109,13 @@ function press(selector: string): void {
 function branch(by: -1 | 1): void {
   const run = current()?.dataset["run"];
   if (run) void switchBranch(openChat.peek().session, run, by);
+}
+
+/** A run that still works is not replayed. */
+function replay(): void {
+  const run = current()?.dataset["run"];
+  const known = run === undefined ? undefined : openChat.peek().session.get(run);
+  if (known && isOver(known)) replayedRun.value = known.id;
 }
 
 function timeline(): void {

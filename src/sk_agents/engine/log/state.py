@@ -38,7 +38,7 @@ from sk_agents.engine.events import (
     ToolFinished,
     ToolProposed,
 )
-from sk_agents.engine.log.blobs import with_contents
+from sk_agents.engine.log.blobs import CARRIERS, with_contents
 from sk_agents.engine.models import (
     RUN_CHANGES,
     STATUS_AFTER,
@@ -51,6 +51,9 @@ from sk_agents.engine.models import (
     checked_change,
 )
 from sk_agents.exceptions import StateCorrupt
+
+# The events that may bring contents or secrets that later ones refer to.
+_BRINGERS = CARRIERS | {Steered}
 
 # The key of a thread's metadata that holds its title.
 TITLE = "title"
@@ -215,10 +218,8 @@ class ThreadState:
             raise StateCorrupt(f"event {event.seq} stands where {self.next_seq} is due")
         self.next_seq += 1
         self.last_event = event
-        if isinstance(event, Beginning | ToolFinished | LateResult | Steered):
-            if event.secrets:
-                self.secrets.update(event.secrets)
-            event = with_contents(event, self.contents)
+        if type(event) in _BRINGERS:
+            event = self._opened(event)
         if not isinstance(event, ThreadEvent):
             _apply_step(self.run(event.run_id), event)
             if isinstance(event, Steered) and event.idempotency_key is not None:
@@ -250,6 +251,12 @@ class ThreadState:
             case Imported():
                 self.imported.extend(event.items)
                 self.last_status = event.status or self.last_status
+
+    def _opened(self, event: Event) -> Event:
+        """The event as it was meant; what it brings for later ones is kept."""
+        if isinstance(event, Beginning | ToolFinished | LateResult | Steered) and event.secrets:
+            self.secrets.update(event.secrets)
+        return with_contents(event, self.contents)
 
     def _start(self, event: RunStarted) -> None:
         known = self.runs.get(event.run_id)
