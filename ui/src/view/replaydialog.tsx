@@ -191,6 +191,12 @@ function eventText(event: StoredFrame, agent: string): string {
     case "vote_withdrawn":
     case "review_extended":
       return t("{tool} is voted about", { tool: toolTitle(agent, event.tool_name) });
+    case "steered":
+      return t("You tell the agent more");
+    case "steering_delivered":
+      return t("Delivered to the agent");
+    case "stopping":
+      return t("Stopping after this step.");
     case "cancelled":
       return t("The run is stopped");
     case "error":
