@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from sk_agents.client import Chat, SyncTeal
 from tests.cli.house import Served, environment
 from tests.patience import seconds
 
@@ -59,6 +60,25 @@ def test_run_that_is_not_completed_is_refused(served: Served) -> None:
     done = served.run("export-test", failed)
     assert (done.returncode, done.stdout) == (1, "")
     assert "is failed; only a completed run can be replayed" in done.stderr
+
+
+def test_run_that_was_told_more_is_refused(served: Served) -> None:
+    waiting = json.loads(served.run("chat", "-m", "send it", "--json").stdout)
+    with SyncTeal(served.url) as teal:
+        (approval,) = [
+            one for one in teal.approvals() if one.interaction_id == waiting["interaction_id"]
+        ]
+        teal.chat(approval.chat_id).steer(approval.interaction_id, "and be brief")
+        teal.run(teal.client.approve(approval))
+        teal.run(_ended(teal.client.chat(approval.chat_id), approval.interaction_id))
+    done = served.run("export-test", waiting["interaction_id"])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "was told more while it worked" in done.stderr
+
+
+async def _ended(chat: Chat, interaction_id: str) -> None:
+    async for _ in chat.watch(interaction_id):
+        pass
 
 
 def test_unknown_run_and_existing_file_are_refused(served: Served, tmp_path: Path) -> None:

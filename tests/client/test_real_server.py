@@ -18,6 +18,8 @@ from sk_agents.client import (
     Event,
     Rejected,
     Started,
+    Steered,
+    SteeringDelivered,
     TealClient,
     TealServerError,
     ToolCall,
@@ -194,6 +196,29 @@ async def test_waiting_interaction_is_cancelled_and_its_stream_ends(tmp_path: Pa
     assert isinstance(events[-1], Complete)
     assert events[-1].status == "CANCELLED"
     assert any(isinstance(event, Rejected) and event.by == "cancel" for event in events)
+
+
+async def test_interaction_at_work_is_told_more_and_stopped_after_its_step(tmp_path: Path) -> None:
+    events: list[Event] = []
+    async with (
+        asyncio.timeout(seconds(20)),
+        serving(tmp_path, [SEND, says("Briefly."), SEND]) as served,
+        TealClient(served.url) as teal,
+    ):
+        chat = teal.chat("c")
+        async for event in chat.say("write to ada"):
+            events.append(event)
+            if isinstance(event, ApprovalRequired):
+                said = await chat.steer(event.interaction_id, "be brief")
+                await chat.approve(event)
+        reply = await chat.ask("once more")
+        assert await chat.cancel(reply.interaction_id, after="step")
+        with pytest.raises(TealServerError, match="already_terminal"):
+            await chat.steer(reply.interaction_id, "too late")
+        stopped = await chat.interaction(reply.interaction_id)
+    assert [event.content for event in events if isinstance(event, Steered)] == ["be brief"]
+    assert [e.message_ids for e in events if isinstance(e, SteeringDelivered)] == [(said,)]
+    assert stopped.status == "CANCELLED"
 
 
 async def test_interaction_that_has_ended_cannot_be_stopped(tmp_path: Path) -> None:

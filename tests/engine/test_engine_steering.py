@@ -10,8 +10,10 @@ import pytest
 
 from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.commands import CancelRun, SteerRun
-from sk_agents.engine.events import Steered, SteeringDelivered, ToolStarted
+from sk_agents.engine.events import Event, Steered, SteeringDelivered, ToolStarted
+from sk_agents.engine.log.state import fold
 from sk_agents.engine.models import Effect, RunStatus
+from sk_agents.engine.run.context_window import summary
 from sk_agents.engine.run.lifecycle import MAX_STEERING
 from sk_agents.engine.turns import TextDelta
 from sk_agents.exceptions import (
@@ -20,9 +22,13 @@ from sk_agents.exceptions import (
     LimitExceeded,
     NotSteerable,
     RunNotFound,
+    StateCorrupt,
     ThreadNotFound,
 )
+from sk_agents.persistence.tasks.view import items_of
+from sk_agents.redaction import HIDDEN, Redactor
 from sk_agents.testing.scripted_model import Turn, calls, says
+from tests.engine.builders import answered, ended, log, proposed, started
 from tests.engine.fake_tools import FakePolicy, FakeTools, tool
 from tests.engine.kit import SEND_X, THREAD, USER, Setup, Talk, endings, kinds, talking, waiting
 from tests.engine.openai_rules import problems
@@ -364,3 +370,50 @@ async def test_plain_turn_is_two_commits_and_a_steered_one_says_what_it_delivere
         ]
         (said,) = [event for event in await talk.log() if isinstance(event, Steered)]
         assert (said.content, said.said_by) == ("in Spain", USER)
+
+
+async def test_secret_in_a_message_reaches_neither_the_log_nor_the_model(tmp_path: Path) -> None:
+    redaction = Redactor.of(["hunter2canary"])
+    async with at_a_tool(tmp_path, says("ok"), redaction=redaction) as (talk, gate, _):
+        await steer(talk, "it is hunter2canary")
+        gate.open.set()
+        run = await talk.ended("r1")
+        assert [one.said.content for one in run.delivered] == [f"it is {HIDDEN}"]
+        assert texts(talk.prompts[1])[-1] == ("user", f"it is {HIDDEN}")
+        assert "hunter2canary" not in str(await talk.log())
+
+
+def test_summary_of_old_turns_has_what_was_delivered_and_tasks_show_it() -> None:
+    said = [
+        Steered(run_id="r1", message_id=name, content=name, said_by="ada")
+        for name in ("heard", "unheard")
+    ]
+    given = SteeringDelivered(run_id="r1", round=1, message_ids=("heard",))
+    events = log(started(), *said, given, answered(), ended())
+    state = fold(events)
+    text = summary(None, state.branch())
+    assert "heard" in text and "unheard" not in text
+    assert [item.item.content for item in items_of("t", events)] == ["hello", "heard", "Done."]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [SteeringDelivered(run_id="r1", round=1, message_ids=("m1",))],
+        [SteeringDelivered(run_id="r1", round=1, message_ids=())],
+        [Steered(run_id="r1", message_id="m1", content="x")] * 2,
+        [
+            Steered(run_id="r1", message_id="m1", content="x"),
+            SteeringDelivered(run_id="r1", round=2, message_ids=("m1",)),
+        ],
+        [
+            Steered(run_id="r1", message_id="m1", content="x"),
+            proposed(),
+            SteeringDelivered(run_id="r1", round=2, message_ids=("m1",)),
+        ],
+        [answered(), ended(), Steered(run_id="r1", message_id="m1", content="x")],
+    ],
+)
+def test_log_that_delivers_what_cannot_have_been_is_damaged(events: list[Event]) -> None:
+    with pytest.raises(StateCorrupt):
+        fold(log(started(), *events))

@@ -36,7 +36,6 @@ export const view = (fields: Partial<InteractionView>): InteractionView => ({
   superseded: false,
   usage: {} as InteractionView["usage"],
   cost: null,
-  feedback: null,
   error: null,
   partial: null,
   approvals: [],

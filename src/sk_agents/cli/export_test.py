@@ -60,6 +60,10 @@ async def export_test(
         reason = f"{run_id} is {found.status.lower()}; only a completed run can be replayed"
         typer.echo(f"teal: {reason}", err=True)
         return Exit.FAILED
+    if any(said.delivered for said in found.steering):
+        reason = f"{run_id} was told more while it worked; such a run cannot be replayed"
+        typer.echo(f"teal: {reason}", err=True)
+        return Exit.FAILED
     document = await client.chat(found.chat_id).export()
     agents = {agent.name: agent.tools for agent in await client.agents()}
     recording = recorded(_events(document, run_id), found.agent, agents.get(found.agent, []))
