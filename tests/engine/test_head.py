@@ -212,6 +212,7 @@ def test_index_rows_follow_from_the_events() -> None:
         ("review", "a1@group:board", "r1", True, None),
         ("approval", "a1", "r1", False, None),
         ("grant", "g1", "r1", True, None),
+        ("rating", "r1", "r1", True, None),
     ]
     # A review is in the inbox of others.
     own = [row for row in admission.entries if row.kind != "review"]
