@@ -38,7 +38,10 @@ export const view = (fields: Partial<InteractionView>): InteractionView => ({
   cost: null,
   feedback: null,
   error: null,
+  feedback: null,
   partial: null,
   approvals: [],
+  steering: [],
+  stopping: false,
   ...fields,
 });

@@ -12,7 +12,10 @@ export const comparedRun = signal<string | null>(null);
 /** The run whose timeline is shown. */
 export const shownTimeline = signal<string | null>(null);
 
+/** The run that is replayed. */
+export const replayedRun = signal<string | null>(null);
+
 export function closeDialogs(): void {
   isHelpOpen.value = isInboxOpen.value = isShareOpen.value = isTagsOpen.value = false;
-  shownSettings.value = shownTimeline.value = comparedRun.value = null;
+  shownSettings.value = shownTimeline.value = comparedRun.value = replayedRun.value = null;
 }

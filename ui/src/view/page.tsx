@@ -11,6 +11,7 @@ import { Composer } from "./composer";
 import { Conversation } from "./conversation";
 import { Heading } from "./heading";
 import { InboxDialog } from "./inboxdialog";
+import { ReplayDialog } from "./replaydialog";
 import { SetAside } from "./setaside";
 import { Settings } from "./settings";
 import { SharedPage } from "./sharedchat";
@@ -51,6 +52,7 @@ function ChatPage() {
       <ApprovalDialog />
       <Timeline />
       <CompareDialog />
+      <ReplayDialog />
       <Shortcuts />
       <Settings />
       <SignInDialog />

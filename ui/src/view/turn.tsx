@@ -16,6 +16,7 @@ import { Markdown } from "./markdown";
 import { Message } from "./message";
 import { Queued } from "./queued";
 import { RetryMenu } from "./retrymenu";
+import { Steering } from "./steering";
 import { Thinking } from "./thinking";
 import { ToolCard } from "./toolcard";
 
@@ -60,6 +61,7 @@ export function Turn({ openChat, id }: { openChat: OpenChat; id: string }) {
           </div>
         )}
         {isWorking(run) && <Working />}
+        {run.isStopping && <p class="muted">{t("Stopping after this step.")}</p>}
         {run.error && <FailureBox openChat={openChat} run={run} />}
         <Footer openChat={openChat} run={run} />
       </div>
@@ -67,7 +69,15 @@ export function Turn({ openChat, id }: { openChat: OpenChat; id: string }) {
   );
 }
 
-function StepView({ chat, run, step }: { chat: string; run: Run; step: Step }) {
+interface StepProps {
+  chat: string;
+  run: Run;
+  step: Step;
+  /** It is shown as it was: nothing can be decided here. */
+  isPast?: boolean;
+}
+
+export function StepView({ chat, run, step, isPast }: StepProps) {
   switch (step.kind) {
     case "thought":
       return <Thinking text={step.text} />;
@@ -77,8 +87,10 @@ function StepView({ chat, run, step }: { chat: string; run: Run; step: Step }) {
           <Markdown text={step.text} />
         </div>
       );
+    case "steered":
+      return <Steering run={run} step={step} />;
     case "call":
-      return <ToolCard chat={chat} run={run} call={step} />;
+      return <ToolCard chat={chat} run={run} call={step} isPast={isPast ?? false} />;
     case "answer":
       return (
         <div class="answer">
@@ -193,4 +205,5 @@ const costText = ({ cost }: Run): string =>
 
 const labelOf = (run: Run): string => t("Message: {text}", { text: run.message.slice(0, 60) });
 
-const keyOf = (step: Step, at: number): string => (step.kind === "call" ? step.id : `step ${at}`);
+const keyOf = (step: Step, at: number): string =>
+  step.kind === "call" || step.kind === "steered" ? step.id : `step ${at}`;
