@@ -212,9 +212,10 @@ def test_index_rows_follow_from_the_events() -> None:
         ("review", "a1@group:board", "r1", True, None),
         ("approval", "a1", "r1", False, None),
         ("grant", "g1", "r1", True, None),
+        ("rating", "r1", "r1", True, None),
     ]
-    # A review is in the inbox of others.
-    own = [row for row in admission.entries if row.kind != "review"]
+    # A review is in the inbox of others, a rating is for those who run the server.
+    own = [row for row in admission.entries if row.kind not in ("review", "rating")]
     assert {(row.thread_id, row.user_id) for row in own} == {("t", "ada")}
     others = [row for row in admission.entries if row.kind == "review"]
     assert [row.user_id for row in others] == ["group:finance", "group:board"]
