@@ -28,6 +28,9 @@ from sk_agents.client import (
     Queued,
     Rejected,
     ReviewExtended,
+    Steered,
+    SteeringDelivered,
+    Stopping,
     Thinking,
     ThinkingDelta,
     ToolCall,
@@ -87,6 +90,8 @@ class EventPrinter:
         self._shown: dict[Kind, str] = {"answer": "", "thinking": ""}
         self._open: Kind | None = None
         self._outputs: dict[str, str] = {}
+        # By its id, what the user has said and no call of the model has got yet.
+        self._unheard: dict[str, str] = {}
 
     def print(self, event: Event) -> None:
         self._answering.add(event)
@@ -114,6 +119,15 @@ class EventPrinter:
                 self._print_decision(event)
             case Queued():
                 self._screen.note(f"waits in the queue, number {event.position}")
+            case Steered():
+                self._unheard[event.message_id] = event.content
+                self._clear()
+                self._screen.line(f"> {one_line(event.content)}", STRONG)
+                self._screen.note("the next step of the agent gets it")
+            case SteeringDelivered():
+                self._print_delivery(event)
+            case Stopping():
+                self._screen.note("it stops after this step; Ctrl-C stops it at once")
             case Cancelled():
                 self._screen.note("cancelled")
             case Failed():
@@ -121,10 +135,19 @@ class EventPrinter:
                 self._screen.line(f"  {event.code} {event.correlation_id or ''}".rstrip(), DIM)
             case Complete():
                 self._screen.end_line()
+                for text in self._unheard.values():
+                    self._screen.note(f"not delivered: {one_line(text)}")
+                self._unheard = {}
                 if self._with_costs and event.usage.total_tokens:
                     self._screen.line(usage_text(event.usage, [event.cost]), DIM)
             case _:
                 pass
+
+    def _print_delivery(self, event: SteeringDelivered) -> None:
+        self._clear()
+        for message_id in event.message_ids:
+            text = self._unheard.pop(message_id, None)
+            self._screen.note("delivered" if text is None else f"delivered: {one_line(text)}")
 
     def _print_tool(self, event: ToolCall | ToolOutput | ToolResult) -> None:
         match event:
@@ -203,6 +226,10 @@ class EventPrinter:
 def print_past(screen: Screen, interaction: Interaction) -> None:
     """The message and the answer of an interaction that is over, without its tools."""
     screen.line(f"> {interaction.user_message}", STRONG)
+    for said in interaction.steering:
+        screen.line(f"> {said.content}", STRONG)
+        if not said.delivered:
+            screen.note("not delivered")
     if interaction.answer is not None:
         screen.answer(interaction.answer)
     print_end(screen, interaction)
