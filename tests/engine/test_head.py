@@ -212,12 +212,13 @@ def test_index_rows_follow_from_the_events() -> None:
         ("review", "a1@group:board", "r1", True, None),
         ("approval", "a1", "r1", False, None),
         ("grant", "g1", "r1", True, None),
+        ("rating", "r1", "r1", True, None),
     ]
-    # A review is in the inbox of others.
-    own = [row for row in admission.entries if row.kind != "review"]
+    # A review is in the inbox of others, and a rating in the list of all ratings.
+    own = [row for row in admission.entries if row.kind not in ("review", "rating")]
     assert {(row.thread_id, row.user_id) for row in own} == {("t", "ada")}
-    others = [row for row in admission.entries if row.kind == "review"]
-    assert [row.user_id for row in others] == ["group:finance", "group:board"]
+    others = [row for row in admission.entries if row.kind in ("review", "rating")]
+    assert [row.user_id for row in others] == ["group:finance", "group:board", "ratings:all"]
 
 
 def test_start_of_a_queued_run_adds_no_second_row_and_a_revoked_grant_closes_its_row() -> None:
