@@ -217,8 +217,8 @@ def test_index_rows_follow_from_the_events() -> None:
     # A review is in the inbox of others, a rating is for those who run the server.
     own = [row for row in admission.entries if row.kind not in ("review", "rating")]
     assert {(row.thread_id, row.user_id) for row in own} == {("t", "ada")}
-    others = [row for row in admission.entries if row.kind == "review"]
-    assert [row.user_id for row in others] == ["group:finance", "group:board"]
+    others = [row for row in admission.entries if row.kind in ("review", "rating")]
+    assert [row.user_id for row in others] == ["group:finance", "group:board", "ratings:all"]
 
 
 def test_start_of_a_queued_run_adds_no_second_row_and_a_revoked_grant_closes_its_row() -> None:

@@ -1,4 +1,5 @@
-"""Our client through the litellm proxy, a program of its own that `make chaos` installs."""
+"""Our clients at the litellm proxy, a program of its own that `make chaos` installs. It speaks the
+protocols of Anthropic, Gemini and OpenAI's Responses, too, for any provider behind it."""
 
 from __future__ import annotations
 
@@ -36,8 +37,7 @@ from sk_agents.exceptions import (
 )
 from sk_agents.llm.failures import RetryPolicy
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_chat import OpenAIChat
-from sk_agents.llm.streamed_chat import Endpoint
+from sk_agents.llm.providers import Api, ModelSpec, build_model
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.patience import seconds
@@ -74,19 +74,27 @@ class Case:
     prompt: Prompt = HELLO
     model: str = "scripted"
     key: str = KEY
+    api: Api = "chat"
 
 
+# Where each protocol is served.
+PLACES: dict[Api, str] = {
+    "chat": "/v1",
+    "anthropic": "/v1",
+    "responses": "/v1",
+    "gemini": "/v1beta",
+}
+OTHERS: tuple[Api, ...] = ("anthropic", "responses", "gemini")
+SAID = says("hello wide world", pieces=4, usage=USED)
+CALLED = calls(
+    ("weather-today", {"city": "Bonn"}), ("weather-today", {"city": "Århus"}), usage=USED
+)
 CASES = {
-    "text": Case(says("hello wide world", pieces=4, usage=USED)),
+    "text": Case(SAID),
     "thoughts, and cut": Case(
         [ReasoningDelta("hm"), TextDelta("so"), TurnFinished("length", USED)]
     ),
-    "parallel calls": Case(
-        calls(
-            ("weather-today", {"city": "Bonn"}), ("weather-today", {"city": "Århus"}), usage=USED
-        ),
-        Prompt(HELLO.messages, tools=[WEATHER]),
-    ),
+    "parallel calls": Case(CALLED, Prompt(HELLO.messages, tools=[WEATHER])),
     "results of calls": Case(says("It is sunny.", usage=USED), ANSWERED),
     "too many requests": Case(ModelError("slow down", status=429, headers={"retry-after": "7"})),
     "out of order": Case(ModelError("broken", status=500)),
@@ -96,6 +104,17 @@ CASES = {
     "wrong key": Case(None, key="sk-wrong"),
     "wrong model": Case(None, model="other"),
 }
+for _api in OTHERS:
+    CASES |= {
+        f"{_api}: text": Case(SAID, model="bridged", api=_api),
+        f"{_api}: calls": Case(
+            CALLED, Prompt(HELLO.messages, tools=[WEATHER]), model="bridged", api=_api
+        ),
+        f"{_api}: results": Case(
+            says("It is sunny.", usage=USED), ANSWERED, model="bridged", api=_api
+        ),
+        f"{_api}: refusal": Case(ModelError("slow", status=429), model="bridged", api=_api),
+    }
 
 
 @dataclass(slots=True)
@@ -122,8 +141,14 @@ async def _tried() -> Seen:
         ModelClients() as clients,
     ):
         for name, case in CASES.items():
-            retry = RetryPolicy(attempts=1)
-            model = OpenAIChat(clients, Endpoint(url, case.model, case.key, retry=retry))
+            spec = ModelSpec(
+                case.model,
+                url + PLACES[case.api],
+                api_key_env="PROXY_KEY",
+                retry=RetryPolicy(attempts=1),
+                api=case.api,
+            )
+            model = build_model(spec, clients, {"PROXY_KEY": case.key})
             pieces: list[ModelPiece] = []
             before = len(provider.requests)
             try:
@@ -138,10 +163,17 @@ async def _tried() -> Seen:
 
 @asynccontextmanager
 async def proxy_for(upstream: str) -> AsyncIterator[str]:
-    """The proxy's base URL, once it answers."""
-    model = {"model": "openai/upstream", "api_base": upstream, "api_key": "upstream-key"}
+    """The proxy's address, once it answers."""
+    place = {"api_base": upstream, "api_key": "upstream-key"}
+    models = {
+        "scripted": {"model": "openai/upstream", **place},
+        # Of a provider that has chat completions alone: the proxy translates to and fro.
+        "bridged": {"model": "groq/upstream", **place},
+    }
     config = {
-        "model_list": [{"model_name": "scripted", "litellm_params": model}],
+        "model_list": [
+            {"model_name": name, "litellm_params": model} for name, model in models.items()
+        ],
         "litellm_settings": {"num_retries": 0, "telemetry": False},
         "router_settings": {"num_retries": 0, "disable_cooldowns": True},
         "general_settings": {"master_key": KEY},
@@ -159,7 +191,7 @@ async def proxy_for(upstream: str) -> AsyncIterator[str]:
         )
         try:
             await _answers(f"http://127.0.0.1:{port}/health/liveliness", process)
-            yield f"http://127.0.0.1:{port}/v1"
+            yield f"http://127.0.0.1:{port}"
         finally:
             if process.returncode is None:
                 process.kill()
@@ -232,3 +264,22 @@ def test_answer_that_breaks_off_at_the_provider_is_never_taken_for_a_whole_one(
 ) -> None:
     assert "cut off" in seen.errors
     assert not any(isinstance(one, TurnFinished) for one in seen.replies["cut off"])
+
+
+@pytest.mark.parametrize("api", OTHERS)
+def test_other_protocols_are_understood_as_the_proxy_speaks_them(seen: Seen, api: Api) -> None:
+    *texts, end = seen.replies[f"{api}: text"]
+    said = "".join(text.content for text in texts if isinstance(text, TextDelta))
+    assert said == "hello wide world"
+    # The proxy's Gemini does not say what was used.
+    used = Usage() if api == "gemini" else USED
+    assert end == TurnFinished("stop", used)
+    *asked, end = seen.replies[f"{api}: calls"]
+    assert end == TurnFinished("tool_calls", used)
+    cities = [json.loads(one.arguments) for one in asked if isinstance(one, CallRequested)]
+    assert cities == [{"city": "Bonn"}, {"city": "Århus"}]
+    assert seen.replies[f"{api}: results"][0] == TextDelta("It is sunny.")
+    _, call, told = seen.requests[f"{api}: results"]["messages"]
+    assert call["tool_calls"][0]["function"]["name"] == "weather-today"
+    assert call["tool_calls"][0]["id"] == told["tool_call_id"] and "sunny" in told["content"]
+    assert isinstance(seen.errors[f"{api}: refusal"], ModelRateLimited)
