@@ -167,9 +167,7 @@ class InteractionEndpoints:
             return Response(status_code=204)
         streams.check_accept(request.scope)
         after = max(position or 0, run.first_seq - 1)
-        renderer = await streams.renderer_at(
-            chat, known, after, run_id=run.run_id, details=details
-        )
+        renderer = await streams.renderer_at(chat, known, after, run_id=run.run_id, details=details)
         stream = streams.live_stream(
             chat, renderer, after=after, run_id=run.run_id, incarnation=known.incarnation
         )
