@@ -51,6 +51,8 @@ COMMANDS = [
     ["feedback", "export"],
     ["feedback", "give"],
     ["usage"],
+    ["budgets"],
+    ["sessions"],
     ["migrate-check"],
     ["export"],
     ["import"],

@@ -172,6 +172,25 @@ def test_chats_are_listed_searched_shown_renamed_and_deleted(served: Served) -> 
     assert (gone.returncode, "404" in gone.stderr) == (1, True)
 
 
+def test_answer_is_rated_shown_and_exported(served: Served, tmp_path: Path) -> None:
+    said = json.loads(served.answer("chat", "rated", "-m", "what year is it", "--json"))
+    note = "=wrong year"
+    served.answer("feedback", "give", said["interaction_id"], "down", "--note", note)
+    assert "rated down: =wrong year" in served.answer("chats", "show", "rated")
+    lines = served.answer("feedback", "export", "--since", "1h", "--agent", "helper").splitlines()
+    [row] = [row for row in map(json.loads, lines) if row["chat_id"] == "rated"]
+    assert (row["rating"], row["note"]) == ("down", note)
+    assert row["interaction_id"] == said["interaction_id"]
+    assert "what year is it" not in "".join(lines)
+    target = tmp_path / "feedback.csv"
+    served.answer("feedback", "export", "--format", "csv", "-o", str(target))
+    assert "'=wrong year" in target.read_text()
+    again = served.run("feedback", "export", "--format", "csv", "-o", str(target))
+    assert (again.returncode, "File exists" in again.stderr) == (1, True)
+    served.answer("feedback", "give", said["interaction_id"], "none")
+    assert "rated" not in served.answer("chats", "show", "rated").splitlines()[-1]
+
+
 def test_shown_chat_tells_calls_and_what_waits(served: Served) -> None:
     served.answer("chat", "shown", "-m", "look around")
     served.run("chat", "shown", "-m", "send it")
@@ -226,6 +245,22 @@ def test_usage_is_a_line_a_day_agent_and_model(served: Served) -> None:
     (row,) = json.loads(served.answer("usage", "--json", "--since", cells[0]))["rows"]
     assert (row["day"], row["agent"], row["model"]) == tuple(cells[:3])
     assert served.run("usage", "--since", "yesterday").returncode == 2
+
+
+def test_sessions_are_lines_of_users_and_of_threads(served: Served) -> None:
+    served.answer("chat", "-m", "hello", "--user", "watched")
+    users, _, threads = served.answer("sessions", "--of", "watched").partition("\n\n")
+    assert users.split("\t")[:5] == ["watched", "0", "0", "1", "0"]
+    assert threads.split("\t")[:4] == ["completed", "watched", "helper", "chats"]
+    document = json.loads(served.answer("sessions", "--since", "1d", "--json"))
+    assert "watched" in [user["user_id"] for user in document["users"]]
+    assert served.run("sessions", "--since", "yesterday").returncode == 2
+    assert "nobody is at work" in served.answer("sessions", "--of", "a stranger")
+
+
+def test_budgets_say_that_there_are_none(served: Served) -> None:
+    assert json.loads(served.answer("budgets", "--all", "--json"))["rows"] == []
+    assert served.answer("budgets") == "(no budget is set)\n"
 
 
 def test_agents_are_listed(served: Served) -> None:

@@ -36,9 +36,12 @@ export const view = (fields: Partial<InteractionView>): InteractionView => ({
   superseded: false,
   usage: {} as InteractionView["usage"],
   cost: null,
+  feedback: null,
   error: null,
   feedback: null,
   partial: null,
   approvals: [],
+  steering: [],
+  stopping: false,
   ...fields,
 });

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sk_agents.engine.events import (
+    KEPT_CALL,
     ApprovalDecided,
     ApprovalRequested,
     CancelRequested,
@@ -41,8 +42,6 @@ CHECKPOINT = "checkpoint"
 COVERED = "covered"
 # The label of the server's log that holds the last checkpoint.
 LAST = "last_checkpoint"
-# A note of it holds an entry of a thread that its store does not keep.
-CALL = "call"
 
 
 class ThreadTrail:
@@ -195,7 +194,12 @@ class ThreadTrail:
                     "digest": _text_digest(event.note) if event.note else None,
                 }
             case CancelRequested():
-                yield {"what": "cancel", "who": event.requested_by, "by": event.reason}
+                yield {
+                    "what": "cancel",
+                    "who": event.requested_by,
+                    "by": event.reason,
+                    "details": {"after": event.after},
+                }
             case _:
                 pass
 
@@ -217,7 +221,7 @@ class ServerTrail:
         for event in events:
             if not isinstance(event, Noted):
                 continue
-            entry = self._kept_call(event) if event.what == CALL else _noted(event)
+            entry = self._kept_call(event) if event.what == KEPT_CALL else _noted(event)
             if entry is not None:
                 yield entry
 
@@ -236,7 +240,7 @@ class ServerTrail:
 
 def kept_call(entry: AuditEntry) -> Noted:
     """A note of what happened in a thread that its store does not keep, or that is deleted."""
-    return Noted(what=CALL, subject=entry.log, details=entry.model_dump(exclude_none=True))
+    return Noted(what=KEPT_CALL, subject=entry.log, details=entry.model_dump(exclude_none=True))
 
 
 def _noted(event: Noted) -> AuditEntry:

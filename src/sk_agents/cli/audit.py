@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from sk_agents.cli.line_export import Format, cell, moment, written_to
-from sk_agents.cli.options import Exit, Json, StoreUrl, command_group
+from sk_agents.cli.line_export import Format, cell, written_to
+from sk_agents.cli.options import Exit, Json, StoreUrl, command_group, moment
 from sk_agents.cli.stores import CountLine, leave_with
 from sk_agents.exceptions import ConfigurationError
 

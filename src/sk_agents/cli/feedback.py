@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sk_agents.cli.line_export import Format, cell, moment, written_to
-from sk_agents.cli.options import EXITS, Exit, Json, ServerAccess, command_group, server_command
+from sk_agents.cli.line_export import Format, cell, written_to
+from sk_agents.cli.options import (
+    EXITS,
+    Exit,
+    Json,
+    ServerAccess,
+    command_group,
+    moment,
+    server_command,
+)
 from sk_agents.exceptions import ConfigurationError
 
 if TYPE_CHECKING:

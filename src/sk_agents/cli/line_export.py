@@ -1,38 +1,20 @@
-"""What `export` commands share: since when, in which format, and where it is written."""
+"""What `export` commands share: in which format, and where it is written."""
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import TextIO
 
-import typer
-
 from sk_agents.exceptions import ConfigurationError
-
-_AGO = re.compile(r"([1-9][0-9]{0,4})([hdw])")
-_HOURS = {"h": 1, "d": 24, "w": 168}
 
 
 class Format(StrEnum):
     JSONL = "jsonl"
     CSV = "csv"
-
-
-def moment(text: str) -> datetime:
-    """A day, a time with its zone, or so long ago."""
-    if ago := _AGO.fullmatch(text):
-        return datetime.now(UTC) - timedelta(hours=int(ago[1]) * _HOURS[ago[2]])
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter("must be like 2026-11-01, 2026-11-01T08:00:00Z or 7d") from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def cell(value: object) -> object:

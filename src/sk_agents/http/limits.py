@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import monotonic
 from typing import Generic, Self, TypeVar
 
@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.ports import ThreadQuery
 from sk_agents.engine.threads.catalog import ThreadCatalog
+from sk_agents.engine.values import dataclass
 from sk_agents.exceptions import LimitExceeded
 from sk_agents.http.body import BODY_SECONDS, MAX_BYTES, MAX_BYTES_WITH_IMAGES
 
@@ -59,6 +60,11 @@ class StreamSlots:
     def by_user(self) -> Mapping[str, int]:
         """How many are open, for those who have any."""
         return self._open
+
+    @property
+    def everywhere(self) -> Mapping[str, int]:
+        """With those at other instances, as far as they are known here."""
+        return self._open + Counter(self.elsewhere)
 
     def held(self, user_id: str) -> StreamSlot:
         """Count one stream more until the slot is left or released.

@@ -343,6 +343,24 @@ class ReviewExtension(_Voting):
     expires_at: str | None = None
 
 
+class SteeredEvent(StreamEvent):
+    """The user said something while the agent worked; the model's next call gets it."""
+
+    message_id: str
+    content: str
+
+
+class SteeringDelivery(StreamEvent):
+    """The model's call that begins now gets these messages. What was said and has no such event
+    when the interaction ends was not delivered."""
+
+    message_ids: tuple[str, ...]
+
+
+class InteractionStopping(StreamEvent):
+    """It was asked to stop after the step that is at work: nothing new begins."""
+
+
 class InteractionCancelled(StreamEvent):
     pass
 
@@ -443,6 +461,9 @@ Event = (
     | ReviewExtension
     | Approved
     | Rejected
+    | SteeredEvent
+    | SteeringDelivery
+    | InteractionStopping
     | InteractionCancelled
     | InteractionError
     | InteractionComplete
@@ -465,6 +486,9 @@ EVENTS: Mapping[str, type[Event]] = {
     "review_extended": ReviewExtension,
     "approved": Approved,
     "rejected": Rejected,
+    "steered": SteeredEvent,
+    "steering_delivered": SteeringDelivery,
+    "stopping": InteractionStopping,
     "cancelled": InteractionCancelled,
     "error": InteractionError,
     "interaction_complete": InteractionComplete,

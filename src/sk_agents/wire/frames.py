@@ -73,6 +73,9 @@ _EXAMPLES: Mapping[str, dict[str, Any]] = {
     },
     "approved": _DECIDED,
     "rejected": {**_DECIDED, "message": "not this one"},
+    "steered": {**_INTERACTION, "message_id": "msg_abc123", "content": "Only in Spain."},
+    "steering_delivered": {**_INTERACTION, "message_ids": ["msg_abc123"]},
+    "stopping": _INTERACTION,
     "cancelled": _INTERACTION,
     "error": {
         **_INTERACTION,

@@ -16,6 +16,7 @@ interface Shortcut {
 
 export const SHORTCUTS: Shortcut[] = [
   { keys: "Enter", what: () => t("Send the message (Shift+Enter: a new line)") },
+  { keys: "Ctrl+Enter", what: () => t("Tell the agent now, while it works") },
   { keys: "/", what: () => t("Write a message"), run: () => focusOn("#composer") },
   { keys: "n", what: () => t("New chat"), run: newChat },
   { keys: "f", what: () => t("Find a chat"), run: () => focusOn("#search") },
@@ -38,16 +39,22 @@ export const SHORTCUTS: Shortcut[] = [
   },
   { keys: "i", what: () => t("Inbox of approvals"), run: () => (isInboxOpen.value = true) },
   { keys: "s", what: () => t("Stop the agent"), run: () => void stopRun() },
+  {
+    keys: "S",
+    what: () => t("Stop the agent after this step"),
+    run: () => void stopRun("step"),
+  },
   { keys: "?", what: () => t("This list"), run: () => (isHelpOpen.value = true) },
   { keys: "Esc", what: () => t("Close a dialog, leave a field") },
 ];
 
-export async function stopRun(): Promise<void> {
+/** At once, or once the step that is at work has come to its end. */
+export async function stopRun(after?: "step"): Promise<void> {
   const { session } = openChat.peek();
   const active = session.active.peek();
   if (!active) return;
   try {
-    await cancel(session.id, active.id);
+    await cancel(session.id, active.id, after);
   } catch (error) {
     notice.value = errorText(error);
   }

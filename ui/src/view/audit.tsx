@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { how, me } from "../account/account";
+import { isOperator } from "../account/operator";
 import * as server from "../api/endpoints";
 import { errorText } from "../api/request";
 import type { AuditEntry, AuditReport } from "../api/schema";
@@ -21,11 +21,8 @@ const spans = (): [string, number][] => [
 ];
 const isOpen = signal(false);
 
-/** On a server that believes every caller, everyone is an operator. */
-const mayRead = (): boolean => me.value?.roles.includes("operator") ?? how.value?.method === "none";
-
 export function AuditButton() {
-  if (!mayRead()) return null;
+  if (!isOperator()) return null;
   return (
     <>
       <button type="button" class="quiet" onClick={() => (isOpen.value = true)}>

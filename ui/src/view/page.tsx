@@ -19,6 +19,7 @@ import { ShareDialog } from "./sharedialog";
 import { Shortcuts } from "./shortcuts";
 import { SignInDialog, SignInPage } from "./signin";
 import { Sidebar } from "./sidebar";
+import { TagDialog } from "./tagdialog";
 import { Timeline } from "./timeline";
 import { ToastLine } from "./toast";
 
@@ -46,6 +47,7 @@ function ChatPage() {
         {announcement.value}
       </p>
       <ShareDialog />
+      <TagDialog />
       <InboxDialog />
       <ApprovalDialog />
       <Timeline />

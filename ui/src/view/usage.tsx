@@ -1,4 +1,5 @@
-/** What the user's turns have used in the last weeks: a bar a day, a row a model. */
+/** What turns have used in the last weeks, one's own or for operators everyone's: a bar a day, of all
+ * of it or of one agent and model; a row a model. */
 import { useEffect, useState } from "preact/hooks";
 
 import { usage } from "../api/endpoints";
@@ -8,39 +9,95 @@ import { numberText, plural, t } from "../text/language";
 import { money } from "../text/money";
 import { byDay, byModel, type ModelUsage } from "../text/spent";
 import { dayText } from "../text/time";
+import { Budgets } from "./budgets";
 
 const HEIGHT = 120;
 const BAR = 12;
 const GAP = 4;
 
-export function Usage() {
+const ALL = "";
+
+export function Usage({ isOfAll = false }: { isOfAll?: boolean }) {
   const [rows, setRows] = useState<UsageRow[] | null>(null);
   const [since, setSince] = useState("");
   const [problem, setProblem] = useState("");
   useEffect(() => {
-    usage()
+    usage(isOfAll)
       .then((report) => {
         setSince(report.since);
         setRows(report.rows);
       })
       .catch((error: unknown) => setProblem(errorText(error)));
-  }, []);
+  }, [isOfAll]);
   if (problem) return <p class="problem">{problem}</p>;
   if (rows === null) return <p class="muted">{t("Loading…")}</p>;
   if (rows.length === 0) {
     return (
-      <p class="empty">
-        {t("Nothing was used since {day}. The models of scripts cost nothing.", {
-          day: dayText(since),
-        })}
-      </p>
+      <>
+        {!isOfAll && <Budgets />}
+        <p class="empty">
+          {t("Nothing was used since {day}. The models of scripts cost nothing.", {
+            day: dayText(since),
+          })}
+        </p>
+      </>
     );
   }
   return (
     <>
-      <Plot rows={rows} since={since} />
+      {!isOfAll && <Budgets />}
+      <ChosenPlot rows={rows} since={since} />
       <Table models={byModel(rows)} />
     </>
+  );
+}
+
+/** The plot of all, of one agent, of one model, or of an agent's use of a model. */
+function ChosenPlot({ rows, since }: { rows: UsageRow[]; since: string }) {
+  const [agent, setAgent] = useState(ALL);
+  const [model, setModel] = useState(ALL);
+  const chosen = rows.filter(
+    (row) => [ALL, row.agent].includes(agent) && [ALL, row.model].includes(model),
+  );
+  return (
+    <>
+      <div class="audit-query">
+        <Choice
+          label={t("Agent")}
+          of={rows.map((row) => row.agent)}
+          value={agent}
+          onChoose={(name) => setAgent(name)}
+        />
+        <Choice
+          label={t("Model")}
+          of={rows.map((row) => row.model)}
+          value={model}
+          onChoose={(name) => setModel(name)}
+        />
+      </div>
+      <Plot rows={chosen} since={since} />
+    </>
+  );
+}
+
+interface ChoiceProps {
+  label: string;
+  of: string[];
+  value: string;
+  onChoose: (name: string) => void;
+}
+
+function Choice({ label, of, value, onChoose }: ChoiceProps) {
+  return (
+    <label>
+      {label}
+      <select value={value} onChange={(event) => onChoose(event.currentTarget.value)}>
+        <option value={ALL}>{t("all")}</option>
+        {[...new Set(of)].sort().map((name) => (
+          <option key={name}>{name}</option>
+        ))}
+      </select>
+    </label>
   );
 }
 

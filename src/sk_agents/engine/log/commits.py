@@ -7,10 +7,11 @@ same reasons. A store reads the head, asks `admit`, and writes what it returns, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from sk_agents.engine.events import (
+    DELETING,
+    KEPT_CALL,
     Answered,
     ApprovalDecided,
     ApprovalRequested,
@@ -19,6 +20,7 @@ from sk_agents.engine.events import (
     Event,
     GrantChanged,
     Imported,
+    Noted,
     Rated,
     ReviewExtended,
     RunEnded,
@@ -44,6 +46,7 @@ from sk_agents.engine.models import (
     ThreadStatus,
     review_key,
 )
+from sk_agents.engine.values import dataclass
 from sk_agents.exceptions import (
     ApprovalAlreadyDecided,
     ApprovalExpired,
@@ -157,6 +160,15 @@ class Commit:
     def needs_lease_state(self) -> bool:
         """Whether it matters if a live owner holds the thread; a store finds out only then."""
         return isinstance(self.guard, Quiet) or isinstance(self.lease, Claim | ClaimIfFree)
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether it notes a deletion, which is not done before it is noted: a store that has no
+        room by a limit of its own, not of the disk, takes it all the same."""
+        return any(
+            isinstance(event, Noted) and event.what in (DELETING, KEPT_CALL)
+            for event in self.events
+        )
 
 
 @dataclass(frozen=True, slots=True)
