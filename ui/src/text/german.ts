@@ -487,6 +487,9 @@ export const german: Dictionary = {
   Took: "Dauer",
   "Replay step by step": "Schritt für Schritt wiederholen",
 
+  "As a test, with neither model nor tools:": "Als Test, ohne Modell und ohne Werkzeuge:",
+  "Copy command": "Befehl kopieren",
+
   // The replay
   Replay: "Wiederholung",
   "Replay this run step by step": "Diesen Lauf Schritt für Schritt wiederholen",

@@ -10,6 +10,7 @@ import { openChat } from "../page/openchat";
 import { numberText, t } from "../text/language";
 import { money } from "../text/money";
 import { duration, fullDate } from "../text/time";
+import { CopyButton } from "./copybutton";
 import { Dialog } from "./dialog";
 import { Icon } from "./icon";
 
@@ -79,7 +80,20 @@ function RunTimeline({ id }: { id: string }) {
           </button>
         </div>
       )}
+      {run.status === "COMPLETED" && <TestCommand id={id} />}
     </>
+  );
+}
+
+/** What writes the run as a test that needs neither its model nor its tools. */
+function TestCommand({ id }: { id: string }) {
+  const command = `teal export-test ${id} --server ${location.origin} -o test_${id}.py`;
+  return (
+    <div class="test-command">
+      <span>{t("As a test, with neither model nor tools:")}</span>
+      <code>{command}</code>
+      <CopyButton text={() => command} label={t("Copy command")} />
+    </div>
   );
 }
 
