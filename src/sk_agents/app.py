@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -33,8 +34,9 @@ from sk_agents.http.health import Health, WorkerGroup, health_operations, metric
 from sk_agents.http.hosts import accepted_hosts
 from sk_agents.http.limits import Limits, Quotas, StreamSlots
 from sk_agents.http.page import page_operations
+from sk_agents.http.sessions import session_operations, session_report
 from sk_agents.todo_chat.routes import todo_chat_operations
-from sk_agents.wire.views import AgentView, SkillView, ToolView
+from sk_agents.wire.views import AgentView, SessionReport, SkillView, ToolView
 from sk_agents.wiring import (
     Engines,
     ServerParts,
@@ -125,6 +127,7 @@ def create_app(
         lambda: [_agent_view(*item) for item in parts.agents.items()],
         app.state.limits,
         parts.spending.ledger.rows,
+        parts.spending.budget.report,
     )
     app.add_operations(chat_operations(chats, build_context(parts.agents)))
     sign_ins = SignInEndpoints(chats, build_sign_ins(parts), settings.public_url, sign_in_document)
@@ -143,6 +146,12 @@ def create_app(
             lambda *query: opened().audit_report(*query), lambda: opened().last_checkpoint()
         )
     )
+
+    async def sessions(since: datetime, user_id: str | None, limit: int) -> SessionReport:
+        slots: StreamSlots = app.state.limits.slots
+        return await session_report(opened().stores, slots.everywhere, since, user_id, limit)
+
+    app.add_operations(session_operations(sessions))
     if telemetry is not None and telemetry.page is not None:
         is_open: bool = app.state.caller_check.open_monitoring
         app.add_operations([metrics_operation(telemetry.page, workers, is_open=is_open)])

@@ -141,13 +141,15 @@ class ServerParts:
 class Engines:
     """`main` serves chats, `tasks` Teal's tasks (mostly the same), `unattended` keeps nothing.
 
-    `audit` is the log of what happens at the server, in the store of the chats.
+    `audit` is the log of what happens at the server, in the store of the chats. `stores` are those
+    of the engines.
     """
 
     main: Engine
     tasks: Engine
     unattended: Engine | None
     audit: ServerLog
+    stores: Sequence[Store]
 
     async def audit_report(
         self, since: datetime, user_id: str | None, agent: str | None, limit: int
@@ -513,14 +515,16 @@ async def open_engines(
         await stack.enter_async_context(stores.tasks)
         tasks = await _open_engine(stack, parts, audit, stores.tasks, teal)
     # It is in memory: there is nothing to open.
+    forgetful = EphemeralStore()
     unattended = None
     if alone:
-        unattended = await _open_engine(stack, parts, audit, EphemeralStore(), alone)
+        unattended = await _open_engine(stack, parts, audit, forgetful, alone)
     if parts.telemetry is not None:
         parts.telemetry.watch_store("main", stores.main)
         if stores.tasks is not stores.main:
             parts.telemetry.watch_store("tasks", stores.tasks)
-    return Engines(main, tasks, unattended, audit)
+    kept = [stores.main] if stores.tasks is stores.main else [stores.main, stores.tasks]
+    return Engines(main, tasks, unattended, audit, [*kept, forgetful])
 
 
 async def _open_audit(

@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from sk_agents.audit.reading import server_trail
+from sk_agents.audit.server_log import ServerLog
+from sk_agents.engine.defaults import RandomIds
+from sk_agents.engine.events import Noted
 from sk_agents.engine.log.commits import Commit, Committed, Release
 from sk_agents.engine.models import Durability, RunStatus
 from sk_agents.engine.ports import Count, ThreadQuery
@@ -238,6 +242,20 @@ async def test_full_memory_refuses_commits_and_lets_reads_and_deletions_through(
             await store.delete("t", next_seq=head.next_seq)
         await store.commit(start_run("t"))
         await store.ping()
+
+
+async def test_deletion_that_is_noted_first_makes_room_in_a_full_memory(
+    valkey: ValkeyServer, empty_redis: str
+) -> None:
+    async with RedisStore(empty_redis) as store, ServerLog(store, RandomIds()) as audit:
+        head = (await store.commit(start_run("t"))).thread
+        async with setting(valkey, "maxmemory", "1mb"):
+            with pytest.raises(StoreFull):
+                await audit.note(Noted(what="exporting"))
+            await audit.deleting(head, who=USER, reason="asked for")
+            await store.delete("t", next_seq=head.next_seq)
+        [entry] = [entry async for entry in server_trail(store)]
+        assert (entry.what, entry.subject) == ("deleting", "t")
 
 
 async def test_damaged_and_newer_heads_are_errors_of_their_own_threads_alone(

@@ -107,6 +107,9 @@ EVENTS: list[log.Event] = [
     log.ToolFinished(**RUN, call_id="a", result="sent"),
     log.ToolFinished(**RUN, call_id="c", result="no", outcome="refused", by="policy"),
     log.ThreadChanged(at=NOW, metadata={"title": "Mail"}),
+    log.Steered(**RUN, message_id="m1", content="at once"),
+    log.SteeringDelivered(**RUN, round=2, message_ids=("m1",)),
+    log.CancelRequested(**RUN, after="step"),
     log.Answered(**RUN, round=2, content="Sent."),
     log.Cancelled(**RUN),
     log.Failed(**RUN, code="x", message="y"),
@@ -115,6 +118,8 @@ EVENTS: list[log.Event] = [
         status=RunStatus.COMPLETED,
         usage=Usage(prompt_tokens=1, completion_tokens=2, cost=Cost(amount=1.0, currency="EUR")),
     ),
+    log.Rated(**RUN, rating="up", note="yes"),
+    log.Rated(**RUN),
     log.BranchChanged(at=NOW, head_run="int_1"),
     log.BranchChanged(at=NOW, head_run=None),
 ]

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { FrameOf } from "../src/api/frames";
 import { folded, hasGap } from "../src/chat/fold";
+import { cutText } from "../src/chat/run";
 import { AT, callOf, frame, told } from "./frames";
 
 const started = frame("interaction_started", { user_message: "hello", agent: "tour" });
@@ -32,7 +33,7 @@ describe("a run", () => {
   test.each(["length", "content_filter"] as const)("that was cut by %s says so", (reason) => {
     const [step] = told(started, frame("answer", { content: "half", finish_reason: reason })).steps;
     expect(step).toMatchObject({ kind: "answer", text: "half", isCut: true });
-    expect(step?.kind === "answer" && step.cutNote).toContain("Cut short");
+    expect(step?.kind === "answer" && cutText(step)).toContain("Cut short");
     const whole = told(started, frame("answer", { content: "whole" }));
     expect(whole.steps).toEqual([{ kind: "answer", text: "whole", isCut: false }]);
   });
@@ -182,4 +183,30 @@ describe("a call", () => {
     const answered = folded(waiting, frame("rejected", { call_id: "c1" }));
     expect(callOf(answered).phase).toBe("running");
   });
+});
+
+describe("what is said while the agent works", () => {
+  const said = frame("steered", { message_id: "m1", content: "in Spain" });
+
+  test("is shown once, and marked when the model gets it", () => {
+    const run = told(started, piece("It is", 0), said, said);
+    expect(run.preview?.answer.text).toBe("It is");
+    expect(run.steps).toEqual([
+      { kind: "steered", id: "m1", text: "in Spain", isDelivered: false },
+    ]);
+    const heard = folded(run, frame("steering_delivered", { message_ids: ["m1"] }));
+    expect(heard.steps[0]).toMatchObject({ isDelivered: true });
+  });
+
+  test("leaves what the agent had answered as a remark", () => {
+    const run = told(started, said, frame("thinking", { content: "It is sunny.", spoken: true }));
+    expect(run.steps.map((step) => step.kind)).toEqual(["steered", "remark"]);
+  });
+});
+
+test("a run that stops after its step says so until it ends", () => {
+  const run = told(started, frame("stopping"));
+  expect(run.isStopping).toBe(true);
+  const ended = folded(run, frame("interaction_complete", { status: "CANCELLED" }));
+  expect(ended.isStopping).toBe(false);
 });

@@ -38,6 +38,9 @@ export const view = (fields: Partial<InteractionView>): InteractionView => ({
   cost: null,
   error: null,
   partial: null,
+  feedback: null,
   approvals: [],
+  steering: [],
+  stopping: false,
   ...fields,
 });

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from sk_agents.audit.reading import thread_trail
 from sk_agents.audit.trail import ThreadTrail, kept_call
-from sk_agents.engine.events import Event, Noted, ThreadChanged
+from sk_agents.engine.events import DELETING, Event, Noted, ThreadChanged
 from sk_agents.engine.log.commits import Absent, Commit, Committed, Unchanged
 from sk_agents.engine.log.state import merge_metadata
 from sk_agents.engine.models import NewThread, Thread, server_log_part
@@ -40,7 +40,6 @@ SURFACE = "audit"
 # Of one part of the log; the commit that passes it is its last one.
 PART_EVENTS = 50_000
 CONTINUED = "continued"
-DELETING = "deleting"
 # Of one commit.
 MOST_NOTES = 200
 RACES = 100

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from sk_agents.audit.checkpoints import Verifier
 from sk_agents.audit.reading import pages_of, thread_ids
-from sk_agents.audit.server_log import CONTINUED, DELETING
+from sk_agents.audit.server_log import CONTINUED
 from sk_agents.audit.trail import CHECKPOINT, COVERED
-from sk_agents.engine.events import Event, Noted
+from sk_agents.engine.events import DELETING, Event, Noted
 from sk_agents.engine.log.chain import chain_start, rebuilt
 from sk_agents.engine.models import SERVER_LOG, Thread, server_log_part
 from sk_agents.engine.ports import PortableStore

@@ -29,7 +29,7 @@ from sk_agents.chats.requests import (
     new_interaction_id,
     request_digest,
 )
-from sk_agents.engine.commands import Accepted, CancelRun, EditRun, StartRun
+from sk_agents.engine.commands import Accepted, CancelRun, EditRun, StartRun, SteerRun
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import DATA, Attachment, NewThread
 from sk_agents.engine.ports import Quota
@@ -40,8 +40,21 @@ from sk_agents.http.caller import RequestCaller
 from sk_agents.http.ids import idempotency_key
 from sk_agents.http.limits import HeldStream
 from sk_agents.http.sse import EventStream
-from sk_agents.wire.requests import EditInteraction, NamedDecision, Regenerate, StartInteraction
-from sk_agents.wire.views import Cancelling, FoundInteraction, InteractionView, Processed
+from sk_agents.wire.requests import (
+    CancelInteraction,
+    EditInteraction,
+    NamedDecision,
+    Regenerate,
+    StartInteraction,
+    Steer,
+)
+from sk_agents.wire.views import (
+    Cancelling,
+    FoundInteraction,
+    InteractionView,
+    MessageTaken,
+    Processed,
+)
 
 TITLE_LENGTH = 80
 
@@ -202,9 +215,29 @@ class InteractionEndpoints:
             run_id=interaction_id,
         )
 
-    async def cancel(self, chat: Chat, interaction_id: InteractionId) -> Cancelling:
-        """Stop it. What it has said so far is kept."""
-        await chat.engine.cancel(CancelRun(chat.thread_id, chat.caller.user_id, interaction_id))
+    async def steer(
+        self, chat: Chat, interaction_id: InteractionId, key: Key, body: Steer
+    ) -> MessageTaken:
+        """Say something while it is at work. Its next call of the model gets it."""
+        message_id = await chat.engine.steer(
+            SteerRun(
+                chat.thread_id,
+                chat.caller.user_id,
+                interaction_id,
+                body.user_message,
+                idempotency_key=key,
+                request_digest=request_digest(f"steer {interaction_id}", body) if key else None,
+            )
+        )
+        return MessageTaken(interaction_id=interaction_id, message_id=message_id)
+
+    async def cancel(
+        self, chat: Chat, interaction_id: InteractionId, body: CancelInteraction | None = None
+    ) -> Cancelling:
+        """Stop it, at once or after the step that is at work. What it has said so far is kept."""
+        after = body.after if body is not None else None
+        command = CancelRun(chat.thread_id, chat.caller.user_id, interaction_id, after=after)
+        await chat.engine.cancel(command)
         return Cancelling(interaction_id=interaction_id)
 
 

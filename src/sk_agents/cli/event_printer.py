@@ -28,6 +28,9 @@ from sk_agents.client import (
     Queued,
     Rejected,
     ReviewExtended,
+    Steered,
+    SteeringDelivered,
+    Stopping,
     Thinking,
     ThinkingDelta,
     ToolCall,
@@ -36,7 +39,14 @@ from sk_agents.client import (
     VoteCast,
     VoteWithdrawn,
 )
-from sk_agents.wire.events import AudienceView, CostView, CutReason, ReviewView, UsageView
+from sk_agents.wire.events import (
+    AudienceView,
+    CostView,
+    CutReason,
+    ReviewView,
+    TableView,
+    UsageView,
+)
 
 Kind = Literal["answer", "thinking"]
 
@@ -80,6 +90,8 @@ class EventPrinter:
         self._shown: dict[Kind, str] = {"answer": "", "thinking": ""}
         self._open: Kind | None = None
         self._outputs: dict[str, str] = {}
+        # By its id, what the user has said and no call of the model has got yet.
+        self._unheard: dict[str, str] = {}
 
     def print(self, event: Event) -> None:
         self._answering.add(event)
@@ -107,6 +119,15 @@ class EventPrinter:
                 self._print_decision(event)
             case Queued():
                 self._screen.note(f"waits in the queue, number {event.position}")
+            case Steered():
+                self._unheard[event.message_id] = event.content
+                self._clear()
+                self._screen.line(f"> {one_line(event.content)}", STRONG)
+                self._screen.note("the next step of the agent gets it")
+            case SteeringDelivered():
+                self._print_delivery(event)
+            case Stopping():
+                self._screen.note("it stops after this step; Ctrl-C stops it at once")
             case Cancelled():
                 self._screen.note("cancelled")
             case Failed():
@@ -114,10 +135,19 @@ class EventPrinter:
                 self._screen.line(f"  {event.code} {event.correlation_id or ''}".rstrip(), DIM)
             case Complete():
                 self._screen.end_line()
+                for text in self._unheard.values():
+                    self._screen.note(f"not delivered: {one_line(text)}")
+                self._unheard = {}
                 if self._with_costs and event.usage.total_tokens:
                     self._screen.line(usage_text(event.usage, [event.cost]), DIM)
             case _:
                 pass
+
+    def _print_delivery(self, event: SteeringDelivered) -> None:
+        self._clear()
+        for message_id in event.message_ids:
+            text = self._unheard.pop(message_id, None)
+            self._screen.note("delivered" if text is None else f"delivered: {one_line(text)}")
 
     def _print_tool(self, event: ToolCall | ToolOutput | ToolResult) -> None:
         match event:
@@ -196,6 +226,10 @@ class EventPrinter:
 def print_past(screen: Screen, interaction: Interaction) -> None:
     """The message and the answer of an interaction that is over, without its tools."""
     screen.line(f"> {interaction.user_message}", STRONG)
+    for said in interaction.steering:
+        screen.line(f"> {said.content}", STRONG)
+        if not said.delivered:
+            screen.note("not delivered")
     if interaction.answer is not None:
         screen.answer(interaction.answer)
     print_end(screen, interaction)
@@ -208,6 +242,9 @@ def print_end(screen: Screen, interaction: Interaction) -> None:
     if interaction.status != "COMPLETED":
         reason = f": {one_line(interaction.error.message)}" if interaction.error else ""
         screen.note(f"{interaction.status.lower()}{reason}")
+    if interaction.feedback is not None:
+        note = f": {one_line(interaction.feedback.note)}" if interaction.feedback.note else ""
+        screen.note(f"rated {interaction.feedback.rating}{note}")
 
 
 def print_approval(screen: Screen, approval: ApprovalRequired | PendingApproval) -> None:
@@ -215,8 +252,11 @@ def print_approval(screen: Screen, approval: ApprovalRequired | PendingApproval)
     screen.line(f"⚠ {one_line(approval.tool_name)} {APPROVAL_TITLES[approval.kind]}", WARN)
     if approval.budget:
         screen.line(f"  {one_line(approval.budget)}", WARN)
-    for line in pretty(approval.tool_input).splitlines():
+    for line in _asked(approval).splitlines():
         screen.line(f"  {line}")
+    for number, choice in enumerate(approval.choices or (), 1):
+        if approval.kind == "question":
+            screen.line(f"  [{number}] {one_line(choice)}")
     if approval.redacted:
         screen.note("secrets in it are not shown; the tool gets what the model wrote")
     preview = (approval.preview or "").splitlines()
@@ -224,17 +264,45 @@ def print_approval(screen: Screen, approval: ApprovalRequired | PendingApproval)
         screen.line(f"  {line}", PREVIEW_STYLES.get(line[:1], DIM))
     if len(preview) > PREVIEW_LINES:
         screen.note(f"{len(preview) - PREVIEW_LINES} more lines would change")
+    if approval.preview_table is not None:
+        _print_table(screen, approval.preview_table)
+    if approval.preview_picture is not None:
+        screen.note("the tool shows a picture of what it would do: see the page")
     facts = [f"digest {approval.digest[:DIGEST_LENGTH]}"] if approval.digest else []
     if expiry := time_left(approval.expires_at):
         facts.append(expiry)
     if facts:
         screen.line(f"  {', '.join(facts)}", DIM)
+    if approval.reason_required:
+        screen.line("  a rule wants a reason for the decision", DIM)
     if approval.review is not None:
         _print_review(screen, approval.review)
     if isinstance(approval, PendingApproval) and approval.review is not None:
         screen.line(f"  asked for by {one_line(approval.requested_by)}", DIM)
     if isinstance(approval, PendingApproval) and approval.late_result is not None:
         screen.line(f"  its result came late: {one_line(approval.late_result)}", DIM)
+
+
+def _asked(approval: ApprovalRequired | PendingApproval) -> str:
+    """The arguments as JSON; a tool's question as its text, before the arguments of its call."""
+    if approval.kind == "question":
+        try:
+            asked = json.loads(approval.tool_input)
+        except ValueError:
+            return approval.tool_input
+        match asked:
+            case {"question": str(question), "call": dict(arguments)}:
+                call = json.dumps(arguments, ensure_ascii=False)
+                return f"{question}\n(asked in a call with {call})" if arguments else question
+    return pretty(approval.tool_input)
+
+
+def _print_table(screen: Screen, table: TableView) -> None:
+    """A hint of the tool's, after the arguments, which count."""
+    for row in (table.columns, *table.rows[:PREVIEW_LINES]):
+        screen.line(f"  {' | '.join(map(one_line, row))}", DIM)
+    if more := table.more + max(0, len(table.rows) - PREVIEW_LINES):
+        screen.note(f"{more} more rows")
 
 
 def approval_place(approval: PendingApproval) -> str:

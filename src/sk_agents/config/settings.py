@@ -476,6 +476,14 @@ class Settings(BaseSettings):
         description="Model of the `assistant` of a server without configuration. Unset: the best "
         "one found.",
     )
+    titles: str | None = Field(
+        None,
+        min_length=1,
+        description="After the first answer of a chat, a model makes its title: `on` for the "
+        "agent's own model, or the name of another, cheaper one. Unset or `off`: titles are made "
+        "of the message. Each title is one more call of a model. An agent file's `titles` comes "
+        "first; `scripted/` models are left out.",
+    )
     script_pace: float = Field(
         1.0, ge=0, le=100, description="Factor on the pauses of `scripted/` models; 0 for none."
     )

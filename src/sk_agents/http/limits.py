@@ -60,6 +60,11 @@ class StreamSlots:
         """How many are open, for those who have any."""
         return self._open
 
+    @property
+    def everywhere(self) -> Mapping[str, int]:
+        """With those at other instances, as far as they are known here."""
+        return self._open + Counter(self.elsewhere)
+
     def held(self, user_id: str) -> StreamSlot:
         """Count one stream more until the slot is left or released.
 

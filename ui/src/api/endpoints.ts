@@ -8,24 +8,31 @@ import type {
   AuditReport,
   BranchChoice,
   BranchList,
+  BudgetReport,
   Cancelling,
   ChatChange,
   ChatPage,
   ChatSummary,
   ChatView,
   EditInteraction,
+  FeedbackView,
+  GiveFeedback,
   GrantPage,
   InteractionView,
   MeView,
+  MessageTaken,
   NamedDecision,
   PassageList,
   Processed,
   Regenerate,
+  SessionReport,
   ShareList,
   ShareView,
   SharedChat,
   SignInView,
   StartInteraction,
+  Steer,
+  TagList,
   UsageReport,
 } from "./schema";
 
@@ -69,13 +76,15 @@ export interface ChatQuery {
   query?: string;
   place: Place;
   pinned?: boolean;
+  tag?: string;
   cursor?: string;
 }
 
-export function chats({ query, place, pinned, cursor }: ChatQuery, signal?: AbortSignal) {
+export function chats({ query, place, pinned, tag, cursor }: ChatQuery, signal?: AbortSignal) {
   const asked = new URLSearchParams({ limit: "50", place });
   if (query) asked.set("q", query);
   if (pinned !== undefined) asked.set("pinned", String(pinned));
+  if (tag) asked.set("tag", tag);
   if (cursor) asked.set("cursor", cursor);
   return ask<ChatPage>(`/chats?${asked}`, signal ? { signal } : {});
 }
@@ -91,6 +100,8 @@ export function chat(id: string, before?: string) {
   if (before) asked.set("before", before);
   return ask<ChatView>(`${place("chats", id)}?${asked}`);
 }
+
+export const tags = () => ask<TagList>("/tags");
 
 export const changeChat = (id: string, body: ChatChange) =>
   ask<ChatSummary>(place("chats", id), { method: "PATCH", body });
@@ -139,8 +150,20 @@ export const decide = (chat: string, id: string, body: NamedDecision, key: strin
 export const attachment = (chat: string, id: string, call: string, number: number) =>
   send(interaction(chat, id, "attachments", call, String(number)));
 
-export const cancel = (chat: string, id: string) =>
-  ask<Cancelling>(interaction(chat, id, "cancel"), { method: "POST" });
+export const cancel = (chat: string, id: string, after?: "step") =>
+  ask<Cancelling>(interaction(chat, id, "cancel"), {
+    method: "POST",
+    ...(after ? { body: { after } } : {}),
+  });
+
+export const steer = (chat: string, id: string, body: Steer, key: string, signal: AbortSignal) =>
+  ask<MessageTaken>(interaction(chat, id, "steer"), { method: "POST", body, key, signal });
+
+export const giveFeedback = (chat: string, id: string, body: GiveFeedback) =>
+  ask<FeedbackView>(interaction(chat, id, "feedback"), { method: "PUT", body });
+
+export const withdrawFeedback = (chat: string, id: string) =>
+  send(interaction(chat, id, "feedback"), { method: "DELETE" });
 
 export const chooseBranch = (chat: string, id: string) =>
   ask<BranchList>(place("chats", chat, "branch"), {
@@ -160,7 +183,12 @@ export const vote = (id: string, body: ApprovalDecision, key: string) =>
 export const withdrawVote = (id: string) =>
   send(place("approvals", id, "vote"), { method: "DELETE" });
 
-export const usage = () => ask<UsageReport>("/usage");
+/** `isOfAll` is for operators. */
+export const usage = (isOfAll = false) => ask<UsageReport>(isOfAll ? "/usage?all=true" : "/usage");
+export const budgets = (isOfAll = false) =>
+  ask<BudgetReport>(isOfAll ? "/budgets?all=true" : "/budgets");
+export const sessions = (since: string) =>
+  ask<SessionReport>(`/sessions?${new URLSearchParams({ since, limit: "500" })}`);
 
 export const shares = (chat: string) => ask<ShareList>(place("chats", chat, "shares"));
 export const share = (chat: string) =>

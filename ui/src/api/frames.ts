@@ -37,11 +37,15 @@ const KNOWN: Record<keyof Frames, true> = {
   review_extended: true,
   approved: true,
   rejected: true,
+  steered: true,
+  steering_delivered: true,
+  stopping: true,
   cancelled: true,
   error: true,
   interaction_complete: true,
   branch_changed: true,
   chat_changed: true,
+  feedback_given: true,
   stream_end: true,
 };
 

@@ -102,15 +102,33 @@ export function folded(run: Run, frame: RunFrame): Run {
     case "approved":
     case "rejected":
       return decided(run, frame, moment(frame.name === "approved" ? "approved" : "refused", frame));
+    case "steered":
+      return withSteering(run, frame.message_id, frame.content);
+    case "steering_delivered":
+      return {
+        ...run,
+        steps: run.steps.map((step) =>
+          step.kind === "steered" && frame.message_ids.includes(step.id)
+            ? { ...step, isDelivered: true }
+            : step,
+        ),
+      };
+    case "stopping":
+      return { ...run, isStopping: true };
     case "cancelled":
       return withPartialAnswer({ ...run, status: "CANCELLED" });
     case "error":
       return { ...run, error: frame };
+    case "feedback_given": {
+      const { rating, note } = frame;
+      return { ...run, feedback: rating ? { rating, note: note ?? null } : null };
+    }
     case "interaction_complete":
       return {
         ...withPartialAnswer(withMoment(run, moment("ended", frame))),
         status: frame.status,
         queued: false,
+        isStopping: false,
         usage: frame.usage,
         cost: frame.cost ?? null,
       };
@@ -126,6 +144,7 @@ function started(run: Run, frame: FrameOf<"interaction_started">): Run {
     agent: frame.agent ?? run.agent,
     status: "RUNNING",
     queued: false,
+    isStopping: false,
     createdAt: frame.created_at,
     steps: [],
     preview: null,
@@ -133,6 +152,12 @@ function started(run: Run, frame: FrameOf<"interaction_started">): Run {
     moments: [...waited, moment("started", frame)],
     isPlaceholder: false,
   };
+}
+
+/** The run with what the user said to it, once. */
+export function withSteering(run: Run, id: string, text: string): Run {
+  if (run.steps.some((step) => step.kind === "steered" && step.id === id)) return run;
+  return { ...run, steps: [...run.steps, { kind: "steered", id, text, isDelivered: false }] };
 }
 
 /** Keeps the text so far of a run that was stopped, and marks it as withPartialAnswer. */

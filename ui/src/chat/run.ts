@@ -6,12 +6,15 @@ import type {
   CostView,
   DecisionView,
   ErrorView,
+  FeedbackView,
   InteractionStatus,
   InteractionView,
   ItemView,
+  SteeringView,
   ThinkingEvent,
   UsageView,
 } from "../api/schema";
+import { t } from "../text/language";
 
 export type ApprovalRequest = Pick<
   ApprovalView,
@@ -28,6 +31,7 @@ export type ApprovalRequest = Pick<
   | "budget"
   | "preview"
   | "redacted"
+  | "reason_required"
   | "review"
 >;
 
@@ -75,20 +79,34 @@ export interface AnswerStep {
   text: string;
   isCut: boolean;
   /** Why, if it was not a person who stopped it. */
-  cutNote?: string;
+  cutBy?: "length" | "content_filter";
 }
 
-export const STOPPED = "Stopped here.";
-const CUT_NOTES = {
-  length: "Cut short: the model reached its bound on tokens.",
-  content_filter: "Cut short: the provider's content filter stopped it.",
-};
+/** What the user said while the agent worked. */
+export interface SteeredStep {
+  kind: "steered";
+  id: string;
+  text: string;
+  /** Whether a call of the model got it. */
+  isDelivered: boolean;
+}
+
+export function cutText({ cutBy }: AnswerStep): string {
+  switch (cutBy) {
+    case "length":
+      return t("Cut short: the model reached its bound on tokens.");
+    case "content_filter":
+      return t("Cut short: the provider’s content filter stopped it.");
+    case undefined:
+      return t("Stopped here.");
+  }
+}
 
 /** The step of an answer that is stored; it may still not be complete. */
 export function wholeAnswer(event: Pick<AnswerEvent, "content" | "finish_reason">): AnswerStep {
   const step = { kind: "answer" as const, text: event.content };
   const reason = event.finish_reason;
-  return reason ? { ...step, isCut: true, cutNote: CUT_NOTES[reason] } : { ...step, isCut: false };
+  return reason ? { ...step, isCut: true, cutBy: reason } : { ...step, isCut: false };
 }
 
 export function thoughtOf(
@@ -97,7 +115,7 @@ export function thoughtOf(
   return { kind: event.spoken ? "remark" : "thought", text: event.content };
 }
 
-export type Step = ThoughtStep | RemarkStep | CallStep | AnswerStep;
+export type Step = ThoughtStep | RemarkStep | CallStep | AnswerStep | SteeredStep;
 
 /** The text of a model that is not finished yet. */
 export interface Preview {
@@ -140,11 +158,15 @@ export interface Run {
   agent: string;
   status: InteractionStatus;
   queued: boolean;
+  /** It ends after the step that is at work. */
+  isStopping: boolean;
   createdAt: string;
   usage: UsageView | null;
   /** Known only if the model has a price. */
   cost: CostView | null;
   error: ErrorView | null;
+  /** What the user thinks of the answer. */
+  feedback: Pick<FeedbackView, "rating" | "note"> | null;
   steps: readonly Step[];
   preview: Preview | null;
   moments: readonly Moment[];
@@ -161,10 +183,12 @@ export function placeholderRun(id: string): Run {
     agent: "",
     status: "RUNNING",
     queued: false,
+    isStopping: false,
     createdAt: new Date().toISOString(),
     usage: null,
     cost: null,
     error: null,
+    feedback: null,
     steps: [],
     preview: null,
     moments: [],
@@ -184,10 +208,21 @@ export function runOf(view: InteractionView): Run {
     usage: view.usage,
     cost: view.cost,
     error: view.error,
+    isStopping: view.stopping,
+    feedback: view.feedback,
     steps: stepsOf(view),
     isPlaceholder: false,
   };
 }
+
+export const statusText = ({ status }: Run): string =>
+  ({
+    RUNNING: t("running"),
+    WAITING_APPROVAL: t("needs approval"),
+    COMPLETED: t("completed"),
+    CANCELLED: t("cancelled"),
+    FAILED: t("failed"),
+  })[status];
 
 export const isOver = (run: Run): boolean => run.status !== "RUNNING";
 
@@ -215,9 +250,21 @@ export function newCall(id: string, tool: string, input: string, isGranted = fal
   };
 }
 
+function steeredOf(view: SteeringView): SteeredStep {
+  return {
+    kind: "steered",
+    id: view.message_id,
+    text: view.content,
+    isDelivered: view.delivered,
+  };
+}
+
 function stepsOf(view: InteractionView): Step[] {
   const steps: Step[] = [];
-  for (const event of view.agent_events) {
+  const said = (wasSaid: (after: number) => boolean): Step[] =>
+    view.steering.filter((one) => wasSaid(one.after_events)).map(steeredOf);
+  for (const [at, event] of view.agent_events.entries()) {
+    steps.push(...said((after) => after === at));
     if (event.type === "TOOL_CALL") {
       steps.push(newCall(event.id, event.tool_name, event.tool_input, Boolean(event.grant_id)));
     } else if (event.type === "TOOL_RESULT") {
@@ -237,6 +284,7 @@ function stepsOf(view: InteractionView): Step[] {
       steps.push(wholeAnswer(event));
     }
   }
+  steps.push(...said((after) => after >= view.agent_events.length));
   if (view.partial) steps.push({ kind: "answer", text: view.partial, isCut: true });
   for (const approval of view.approvals) {
     const at = steps.findIndex((step) => step.kind === "call" && step.id === approval.call_id);

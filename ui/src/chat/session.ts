@@ -7,7 +7,7 @@ import { follow, type LinkState } from "../api/follow";
 import type { Frame } from "../api/frames";
 import { ServerProblem, Unreachable, errorText } from "../api/request";
 import type { ChatView } from "../api/schema";
-import { folded, hasGap } from "./fold";
+import { folded, hasGap, withSteering } from "./fold";
 import { waitingCalls, isOver, runOf, placeholderRun, type Run } from "./run";
 import { versions, pathTo, type Runs } from "./tree";
 
@@ -62,6 +62,7 @@ export class ChatSession implements Runs {
 
   /** These two change less often than the run's text. */
   readonly activeId = computed(() => this.active.value?.id ?? null);
+  readonly isStopping = computed(() => this.active.value?.isStopping ?? false);
   readonly pendingCount = computed(() => this.pending.value.length);
 
   readonly pending = computed(() => (this.active.value ? waitingCalls(this.active.value) : []));
@@ -147,6 +148,12 @@ export class ChatSession implements Runs {
       if (!run.peek().queued) this.head.value = id;
       this.treeChanged();
     });
+  }
+
+  /** Add what was said to a run at work before the stream brings it. */
+  addSteering(id: string, message: string, text: string): void {
+    const run = this.run(id);
+    run.value = withSteering(run.peek(), message, text);
   }
 
   async loadOlder(): Promise<void> {

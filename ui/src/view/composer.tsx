@@ -8,6 +8,7 @@ import { dropped } from "../page/dropping";
 import { stopRun } from "../page/keyboard";
 import { refill } from "../page/refill";
 import { agents, areAgentsKnown, chosenAgent, showAddress, type OpenChat } from "../page/openchat";
+import { t } from "../text/language";
 import { Icon, IconButton } from "./icon";
 
 const MAX_HEIGHT = 240;
@@ -23,6 +24,9 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
   const file = useRef<HTMLInputElement>(null);
   const isSending = sender.outgoing.value !== null;
   const isBusy = session.activeId.value !== null;
+  const isStopping = session.isStopping.value;
+  // Files go with a message of their own.
+  const canSteer = isBusy && !isStopping && draft.items.length === 0;
   const hasAgent = agents.value.length > 0 || !areAgentsKnown.value;
   // Somebody was faster than the list of agents: the message goes as soon as it is there.
   const [isWaiting, setWaiting] = useState(false);
@@ -63,21 +67,27 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
     if (!draft.text.trim() || isSending || !hasAgent) return;
     if (!areAgentsKnown.peek()) return setWaiting(true);
     setWaiting(false);
-    keepDraft(session.id, draft);
     const isNew = session.phase.peek() === "new";
-    const sent = sender.send(draft, chosenAgent.peek());
+    if ((await deliver(sender.send(draft, chosenAgent.peek()))) && isNew) showAddress(session);
+  };
+  const steer = async (): Promise<void> => {
+    const run = session.activeId.peek();
+    if (!canSteer || !draft.text.trim() || isSending || run === null) return;
+    await deliver(sender.steer(run, draft));
+  };
+  const deliver = async (sent: Promise<boolean>): Promise<boolean> => {
+    keepDraft(session.id, draft);
     setDraft((latest.current = emptyDraft()));
     const hasArrived = await sent;
     // What was written in the meantime is the next message.
     const written = latest.current;
-    if (hasArrived) {
-      keepDraft(session.id, written);
-      if (isNew) showAddress(session);
-    } else if (!written.text && written.items.length === 0) setDraft(draft);
+    if (hasArrived) keepDraft(session.id, written);
+    else if (!written.text && written.items.length === 0) setDraft((latest.current = draft));
     else {
       const text = [draft.text, written.text].filter(Boolean).join("\n\n");
       change({ text, items: [...draft.items, ...written.items] });
     }
+    return hasArrived;
   };
 
   useEffect(() => {
@@ -87,7 +97,7 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
   return (
     <form
       class="composer"
-      aria-label="Message"
+      aria-label={t("Message")}
       onSubmit={(event) => {
         event.preventDefault();
         void send();
@@ -106,7 +116,7 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
           rows={1}
           value={draft.text}
           placeholder={placeholder(hasAgent, isBusy)}
-          aria-label="Message to the agent"
+          aria-label={t("Message to the agent")}
           onInput={(event) => change({ text: event.currentTarget.value })}
           onPaste={(event) => {
             const files = event.clipboardData?.files;
@@ -118,7 +128,7 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
           onKeyDown={(event) => {
             if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
               event.preventDefault();
-              void send();
+              void (event.ctrlKey || event.metaKey ? steer() : send());
             }
           }}
         />
@@ -127,7 +137,7 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
           type="file"
           multiple
           hidden
-          aria-label="Files to attach"
+          aria-label={t("Files to attach")}
           accept="image/png,image/jpeg,image/gif,image/webp,text/*,.md,.json,.yaml,.csv"
           onChange={(event) => {
             // The list is the field's own: it is empty once the field is.
@@ -136,20 +146,48 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
             void attach(files);
           }}
         />
-        <IconButton icon="picture" label="Attach" onClick={() => file.current?.click()} />
+        <IconButton icon="picture" label={t("Attach")} onClick={() => file.current?.click()} />
         {isBusy && (
           <button type="button" class="stop" onClick={() => void stopRun()}>
-            <Icon name="stop" /> Stop
+            <Icon name="stop" /> {t("Stop")}
           </button>
         )}
         <button
           class="primary send"
-          aria-label={isBusy ? "Send when the agent is done" : "Send"}
+          aria-label={isBusy ? t("Queue: send when the agent is done") : t("Send")}
           disabled={!draft.text.trim() || isSending || !hasAgent}
         >
           <Icon name="send" />
         </button>
       </div>
+      {isBusy && (
+        <div class="meanwhile">
+          <button
+            type="button"
+            class="quiet steer"
+            disabled={!canSteer || !draft.text.trim() || isSending}
+            title={t("The agent gets it with its next step (Ctrl+Enter)")}
+            onClick={() => void steer()}
+          >
+            {t("Send now")}
+          </button>
+          <button
+            class="quiet"
+            disabled={!draft.text.trim() || isSending || !hasAgent}
+            title={t("It is sent when the agent is done (Enter)")}
+          >
+            {t("Queue")}
+          </button>
+          <span class="spring" />
+          {isStopping ? (
+            <span class="muted">{t("Stopping after this step.")}</span>
+          ) : (
+            <button type="button" class="quiet" onClick={() => void stopRun("step")}>
+              {t("Stop after this step")}
+            </button>
+          )}
+        </div>
+      )}
     </form>
   );
 }
@@ -162,17 +200,17 @@ interface AttachmentsProps {
 function Attachments({ draft, onRemove }: AttachmentsProps) {
   if (draft.items.length === 0) return null;
   return (
-    <ul class="attachments" aria-label="Attachments">
+    <ul class="attachments" aria-label={t("Attachments")}>
       {draft.items.map((item, at) => (
         <li key={at}>
           {item.content_type === "image" ? (
-            <img src={item.content} alt={item.name ?? "Picture"} />
+            <img src={item.content} alt={item.name ?? t("Picture")} />
           ) : (
             <span class="file">{item.name}</span>
           )}
           <IconButton
             icon="cross"
-            label={`Remove ${item.name ?? "attachment"}`}
+            label={t("Remove {name}", { name: item.name ?? t("attachment") })}
             onClick={() => onRemove(draft.items.filter((_, other) => other !== at))}
           />
         </li>
@@ -182,8 +220,8 @@ function Attachments({ draft, onRemove }: AttachmentsProps) {
 }
 
 function placeholder(hasAgent: boolean, isBusy: boolean): string {
-  if (!hasAgent) return "This server has no agent yet";
-  return isBusy ? "Write the next message" : "Write a message";
+  if (!hasAgent) return t("This server has no agent yet");
+  return isBusy ? t("Tell the agent more, or write the next message") : t("Write a message");
 }
 
 function grow(area: HTMLTextAreaElement | null): void {

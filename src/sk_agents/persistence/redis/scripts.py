@@ -62,7 +62,7 @@ end
 # A chain of commits of one thread: its head, records and entries, if its head is still the one
 # that the sender knew. KEYS: head, log, entries, owners, those of the changes. What can fail comes
 # first.
-COMMIT = RedisScript(f"""#!lua
+_COMMIT = f"""
 {_NOW}{_APPLY}{_IS_BACK}
 if (redis.call('HGET', KEYS[1], 'mark') or '') ~= ARGV[1] then return 0 end
 if is_back(ARGV[2], ARGV[3]) then return 0 end
@@ -84,7 +84,10 @@ if ARGV[7] ~= '' then
 end
 apply(at)
 return 1
-""")
+"""
+COMMIT = RedisScript(f"#!lua{_COMMIT}")
+# Of commits that note a deletion.
+COMMIT_MAKING_ROOM = RedisScript(f"#!lua flags=allow-oom{_COMMIT}")
 
 # KEYS as for COMMIT; ARGV: mark, owner, time, changes.
 DELETE = RedisScript(f"""#!lua flags=allow-oom

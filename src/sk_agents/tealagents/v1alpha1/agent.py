@@ -71,7 +71,7 @@ class Progress:
             run.cancelled,
             run.phase,
             run.usage,
-            _is_stopping=run.cancel_requested is not None,
+            _is_stopping=run.is_stopping,
         )
 
     def take(self, event: Event) -> None:

@@ -131,7 +131,16 @@ _WHOLE: tuple[Event, ...] = (
     ),
     events.ToolOutcomeUnknown(call_id="c", reason="lost"),
     events.LateResult(call_id="c", result="late"),
-    events.CancelRequested(requested_by="ann", reason="drain"),
+    events.Steered(
+        message_id="m",
+        content="x",
+        said_by="ann",
+        idempotency_key="k",
+        request_digest="d",
+        secrets={"s": "x"},
+    ),
+    events.SteeringDelivered(round=2, message_ids=("m", "n"), usage=USAGE),
+    events.CancelRequested(requested_by="ann", reason="drain", after="step"),
     events.Cancelled(partial="so f"),
     events.Failed(code="c", message="m", correlation_id="i"),
     events.Answered(round=2, content="x", finish_reason="length", usage=USAGE),
@@ -144,6 +153,7 @@ _WHOLE: tuple[Event, ...] = (
         ),
         status=ThreadStatus.WAITING,
     ),
+    events.Rated(run_id="r", rating="down", note="Wrong 年."),
     events.ThreadChanged(metadata=VALUES),
     events.RunEnded(status=RunStatus.CANCELLED, usage=USAGE),
     events.Noted(
@@ -175,6 +185,7 @@ BARE: tuple[Event, ...] = (
     events.ThreadChanged(metadata={}),
     events.RunEnded(status=RunStatus.COMPLETED),
     events.Noted(what="exported"),
+    events.Rated(run_id="r"),
 )
 
 
