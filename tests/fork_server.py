@@ -22,13 +22,20 @@ from io import TextIOWrapper
 from typing import Any, Literal, TextIO
 
 REQUEST_BYTES = 1 << 20
+FAILPOINTS = "sk_agents.engine.failpoints"
 # What takes long to import, by the program that needs it.
 IMPORTS: Mapping[str, Sequence[str]] = {
-    "sk_agents": ("sk_agents.cli.serve", "sk_agents.client", "uvloop"),
+    "sk_agents": (
+        *("sk_agents.cli.serve", "sk_agents.client", "uvloop", "apsw"),
+        *("sk_agents.cli.chats", "sk_agents.cli.chat_session", "rich.live", "rich.markdown"),
+    ),
     "todo_server": ("mcp.server.mcpserver", "sk_agents.exceptions", "uvicorn"),
     "friendly.py": ("mcp.server.mcpserver", "uvicorn"),
     "hostile.py": (),
     "sk_agents.testing.store_worker": ("sk_agents.wiring", "apsw"),
+    "tests.chaos.ledger": ("asyncio", "tests.patience"),
+    "tests.stores.second_process": ("sk_agents.persistence.sqlite.store",),
+    "tests.stores.sqlite_faults": ("sk_agents.persistence.sqlite.store", "pytest"),
     "tests.chaos.committer": ("sk_agents.persistence.store_factory", "apsw"),
     "tests.stores.encrypting_process": ("sk_agents.persistence.store_encryption", "apsw"),
     "tests.chaos.engine_process": ("sk_agents.tools.mcp.servers", "sk_agents.wiring"),
@@ -79,6 +86,8 @@ def _changed_into(request: Mapping[str, Any], files: Sequence[int]) -> list[str]
     os.environ.update(request["environment"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     random.seed()
+    if FAILPOINTS in sys.modules:  # it reads the environment when it is imported
+        importlib.reload(sys.modules[FAILPOINTS])
     sys.path[0] = request["folder"]
     sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.stdin = _stream(0, "rb", sys.stdin)

@@ -34,8 +34,8 @@ PR_SET_CHILD_SUBREAPER = 36
 _MET = {"args", "executable", "cwd", "env", "start_new_session", "close_fds", "restore_signals"}
 _MET |= {"p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite"}
 _DEFAULTS = (None, (), 0, -1, False)
-# Variables that are read at a program's start, by Python or by our own modules.
-READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "TEAL_FAILPOINT")
+# Variables that Python and its libraries read at a program's start.
+READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_")
 
 # Of those, what a copy does as it is told, or what makes no difference to it.
 MET_BY_THE_FORK = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}

@@ -50,8 +50,8 @@ async def test_program_can_be_killed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("given", "is_fork"),
-    [({}, True), ({"PYTHONHASHSEED": "1"}, False), ({"TEAL_FAILPOINT": "committing"}, False)],
-    ids=["none", "Python's", "ours"],
+    [({}, True), ({"PYTHONHASHSEED": "1"}, False), ({"PYTHONUNBUFFERED": "1"}, True)],
+    ids=["none", "read at its start", "met by a fork"],
 )
 def test_variable_that_is_read_at_a_start_needs_one(given: dict[str, str], is_fork: bool) -> None:
     done = subprocess.run(
@@ -64,3 +64,16 @@ def test_variable_that_is_read_at_a_start_needs_one(given: dict[str, str], is_fo
     )
     # Where coverage is measured, none is forked.
     assert done.stdout == f"{is_fork and subprocess.Popen is ForkingPopen}\n"
+
+
+def test_failpoint_of_a_fork_is_the_one_that_its_variable_names() -> None:
+    code = "from sk_agents.engine.failpoints import failpoint; failpoint('{}')"
+    # The process that is copied has imported it without one.
+    subprocess.run([PYTHON, "-m", "sk_agents", "--version"], check=True, capture_output=True)
+    for name, ended in (("committing", -signal.SIGKILL), ("claimed", 0)):
+        done = subprocess.run(
+            [PYTHON, "-c", code.format(name)],
+            env={**os.environ, "TEAL_FAILPOINT": "committing:kill"},
+            timeout=seconds(60),
+        )
+        assert done.returncode == ended

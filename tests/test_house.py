@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,14 @@ BROAD_EXCEPTS: dict[str, str] = {
     "tools/mcp/connection.py": "an MCP server, its network and its library",
     "persistence/tasks/user_tasks.py": "the operator's persistence class",
 }
+
+# Classes that share a name with another one, each with the reason.
+SHARED_NAMES: dict[str, str] = {
+    "Agent": "the engine's, and the one that the public project's plugins know",
+    "Clock": "the engine's port, and a plugin, whose name users read in its tools",
+    "Reply": "of a model to the engine, and of a server to the Python client",
+}
+PUBLIC_CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
 
 # Written in parts, or this file would break its own rule.
 REGISTRY_HOSTS = [
@@ -180,6 +189,15 @@ def test_version_is_the_same_in_the_package_and_its_metadata() -> None:
 def test_no_module_has_a_vague_name() -> None:
     modules = [*SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
     assert [path for path in modules if path.stem in VAGUE_MODULES] == []
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for path in SOURCE.rglob("*.py"):
+        for name in PUBLIC_CLASS.findall(path.read_text(encoding="utf-8")):
+            places[name].append(str(path.relative_to(SOURCE)))
+    shared = {name: sorted(found) for name, found in places.items() if len(found) > 1}
+    assert shared.keys() == SHARED_NAMES.keys(), shared
 
 
 def test_every_bound_of_a_wait_in_the_tests_can_be_stretched() -> None:

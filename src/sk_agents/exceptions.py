@@ -17,7 +17,7 @@
     ├── MalformedRequest               not understood
     │   └── CursorAhead, InvalidCursor
     ├── CursorExpired                  the event to go on from is not in the log any more
-    ├── UnsupportedMedia               a kind of body nobody here reads
+    ├── UnsupportedMedia               a kind of body that is not read here
     ├── TooLarge                       more bytes than a request may have
     ├── SlowRequest                    its body did not arrive in time
     ├── StillRunning                   waited long enough; the run goes on
@@ -58,7 +58,7 @@
     │   └── ContextTooLong             the prompt does not fit the model's window
     ├── UpstreamFailed                 a server that a user reads from is of no use now
     ├── ToolError                      a tool's own words for the model
-    │   └── ToolInterrupted            it broke off, and nobody knows what it did
+    │   └── ToolInterrupted            it broke off, and what it did is unknown
     └── AgentsException                what classes of the public project's users raise; each is
         │                              also one of the above
         ├── PersistenceCreateError, PersistenceLoadError, PersistenceUpdateError,

@@ -20,6 +20,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 
 
@@ -99,7 +100,7 @@ class Ledger:
 @asynccontextmanager
 async def running_ledger(path: Path) -> AsyncIterator[Ledger]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.chaos.ledger", str(path), stdout=asyncio.subprocess.PIPE
+        PYTHON, "-m", "tests.chaos.ledger", str(path), stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sk_agents.exceptions import ThreadNotFound
 from sk_agents.persistence.sqlite.store import SqliteStore
+from tests.forked_python import PYTHON
 from tests.stores.sqlite_faults import note
 
 
@@ -25,7 +26,7 @@ class SecondProcess:
 
 @contextmanager
 def second_process(path: Path) -> Iterator[SecondProcess]:
-    command = [sys.executable, "-m", "tests.stores.second_process", str(path)]
+    command = [PYTHON, "-m", "tests.stores.second_process", str(path)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -18,6 +18,7 @@ from sk_agents.engine.log.commits import Absent, Commit
 from sk_agents.engine.models import NewThread
 from sk_agents.exceptions import TealError
 from sk_agents.persistence.sqlite.store import SqliteStore
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 
 Name = str | apsw.URIFilename | None
@@ -69,7 +70,7 @@ def failing_disk() -> Iterator[FailingDisk]:
 
 @contextmanager
 def locked_by_another_process(path: Path) -> Iterator[None]:
-    command = [sys.executable, "-m", "tests.stores.sqlite_faults", "lock", str(path)]
+    command = [PYTHON, "-m", "tests.stores.sqlite_faults", "lock", str(path)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -81,7 +82,7 @@ def locked_by_another_process(path: Path) -> Iterator[None]:
 
 def outcome_in_child(action: str, path: Path) -> str:
     """What `action` printed in a process of its own."""
-    command = [sys.executable, "-m", "tests.stores.sqlite_faults", action, str(path)]
+    command = [PYTHON, "-m", "tests.stores.sqlite_faults", action, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds(60))
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

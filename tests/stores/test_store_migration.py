@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from sk_agents.persistence.store_migration import Migration, migrate_store
 from sk_agents.testing.commits import append, start_run, thought
 from sk_agents.testing.store_contract.case import snapshot
 from sk_agents.testing.store_contract.portable import filled
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 
 KINDS = ("sqlite", "file", "postgresql")
@@ -134,7 +134,7 @@ async def test_killed_migration_goes_on_where_it_stopped(place: Place) -> None:
     here, there = place("sqlite"), place("postgresql")
     async with portable(here) as store:
         await asyncio.gather(*(store.commit(start_run(f"t{n:03}", f"run-{n}")) for n in range(200)))
-    command = [sys.executable, "-m", "sk_agents", "migrate-store", here, there]
+    command = [PYTHON, "-m", "sk_agents", "migrate-store", here, there]
     running = await asyncio.create_subprocess_exec(*command, stdout=DEVNULL, stderr=DEVNULL)
     async with asyncio.timeout(seconds(60)):
         for _ in iter(lambda: copied(there) > 20 or running.returncode is not None, True):

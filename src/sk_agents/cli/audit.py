@@ -110,7 +110,7 @@ def verify(
 ) -> None:
     """Read every log and compare it with its chain and with all checkpoints.
 
-    Without a checkpoint that was kept elsewhere nobody can tell a store from an older state of it,
+    Without a checkpoint that was kept elsewhere a store cannot be told from an older state of it,
     and without the public key an attacker who can write the store can rewrite it as a whole.
 
     \b

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 # They log every request that they send, and MCP's every message.
 TALKATIVE = ("httpx", "httpx2", "httpcore", "mcp")
 
-# Each of its lines is an event of its own, which someone may have to account for.
+# Each of its lines is an event of its own, which an operator may have to account for.
 EVERY_LINE = {"sk_agents.telemetry.run_logs"}
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]

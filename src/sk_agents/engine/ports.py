@@ -261,7 +261,7 @@ class StoredRecord:
 
 @runtime_checkable
 class ListedStore(Store, Protocol):
-    """A store that can list its threads whoever they belong to."""
+    """A store that can list the threads of all users."""
 
     async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
         """The ids of all threads of all users, damaged ones too, in order, after the id `after`."""

@@ -2,7 +2,7 @@
 
 A reader that has read all that is stored, of a run that is not driven here, asks all instances. The
 one that drives the run answers with the text so far and sends what is new, collected for a tenth of
-a second, until the reader leaves or its instance asks no more. A driver of whose run nobody asked
+a second, until the reader leaves or its instance asks no more. A driver of whose run none asked
 sends nothing.
 
 What is stored stays the truth, and every message may be lost. Each piece carries its offset, so

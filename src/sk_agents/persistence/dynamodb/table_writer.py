@@ -232,7 +232,7 @@ class TableWriter(CommitWriter[Mark]):
             if written.head.behind is not None:
                 await self._unfinished.index(written.stored_head)
         except StoreError as error:
-            # It is stored; whoever reads the head next goes on with it.
+            # It is stored; the next reader of the head goes on with it.
             raise shared.NotSecured(str(error)) from error
 
     async def _drop(self, parts: Sequence[Item]) -> None:

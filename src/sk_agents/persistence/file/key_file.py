@@ -1,6 +1,6 @@
 """The key of one encrypted thread, wrapped, in a small file beside its log.
 
-Apart from the log, so that it can be wrapped anew without writing the log again. Who holds the
+Apart from the log, so that it can be wrapped again without writing the log again. Who holds the
 log's lock may replace it; a reader sees the old one or the new one, and both hold the same key.
 """
 

@@ -1,6 +1,6 @@
 """What is promised of amounts that all instances count together.
 
-- A step adds all of its amounts or none, whoever else counts at the same time.
+- A step adds all of its amounts or none, whatever else counts at the same time.
 - A counter lasts from its first addition by the store's wall clock, then it is as if it never was.
 """
 

@@ -29,7 +29,7 @@ from sk_agents.exceptions import (
 )
 
 SURFACE = "mcp_sign_ins"
-# Documents of no user: nobody can be called so, since an id has no zero character.
+# Documents of no user: none can be called so, since an id has no zero character.
 SERVER = "\x00mcp"
 _KEY = "document"
 RACES = 20
