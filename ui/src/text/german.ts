@@ -182,7 +182,6 @@ export const german: Dictionary = {
     "Es wird gesendet, sobald der Agent fertig ist (Eingabe)",
   "Stop after this step": "Nach diesem Schritt anhalten",
   "Stopping after this step.": "Hält nach diesem Schritt an.",
-  "You tell the agent more": "Sie sagen dem Agenten mehr",
   "Said meanwhile": "Währenddessen gesagt",
   "Delivered to the agent": "Dem Agenten zugestellt",
   "Waiting for the next step of the agent": "Wartet auf den nächsten Schritt des Agenten",
