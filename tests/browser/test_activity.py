@@ -32,7 +32,7 @@ async def test_operator_sees_sessions_budgets_and_usage(browser: Browser, tmp_pa
         await window.get_by_role("button", name="Budgets").click()
         budgets = window.get_by_role("region", name="What is left of budgets")
         await expect(budgets).to_contain_text("1,000,000 tokens", timeout=WAIT_MS)
-        await expect(window).to_contain_text("A single turn may spend 90000 tokens.")
+        await expect(window).to_contain_text("A single turn may spend: 90000 tokens.")
         await window.get_by_role("button", name="Usage").click()
         plot = window.get_by_role("img", name="Tokens a day since")
         await expect(plot).to_be_visible(timeout=WAIT_MS)
