@@ -38,7 +38,6 @@ export const view = (fields: Partial<InteractionView>): InteractionView => ({
   cost: null,
   feedback: null,
   error: null,
-  feedback: null,
   partial: null,
   approvals: [],
   steering: [],

@@ -191,6 +191,12 @@ function eventText(event: StoredFrame, agent: string): string {
     case "vote_withdrawn":
     case "review_extended":
       return t("{tool} is voted about", { tool: toolTitle(agent, event.tool_name) });
+    case "steered":
+      return t("The user says something to the working agent");
+    case "steering_delivered":
+      return t("The agent has read it");
+    case "stopping":
+      return t("The run is to stop after this step");
     case "cancelled":
       return t("The run is stopped");
     case "error":
