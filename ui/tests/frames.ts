@@ -37,7 +37,6 @@ export const view = (fields: Partial<InteractionView>): InteractionView => ({
   usage: {} as InteractionView["usage"],
   cost: null,
   error: null,
-  feedback: null,
   partial: null,
   approvals: [],
   steering: [],
