@@ -37,6 +37,7 @@ export const view = (fields: Partial<InteractionView>): InteractionView => ({
   usage: {} as InteractionView["usage"],
   cost: null,
   error: null,
+  feedback: null,
   partial: null,
   approvals: [],
   steering: [],
