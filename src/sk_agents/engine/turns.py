@@ -60,6 +60,9 @@ class Prompt:
     reasoning_effort: str | None = None
     response_schema: Mapping[str, Any] | None = None
     limits: ReplyLimits = ReplyLimits()
+    tool_choice: str | None = None
+    """`auto`, `none`, `required` or the name of the tool that must be called."""
+    parallel_tool_calls: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,8 @@ class Question:
 
 
 Ask = Callable[[Question], Awaitable[Any]]
+Settle = Callable[[Usage], Awaitable[None]]
+Reserve = Callable[[Usage], Awaitable[Settle]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +156,9 @@ class ToolContext:
     """What a tool may know about the call it serves.
 
     `answer` is the user's, when the call is a question. `ask` puts one to the user while the tool
-    goes on running, its time limit aside: the answer, or `ToolError` if there will be none.
+    goes on running, its time limit aside: the answer, or `ToolError` if there will be none; it is
+    `None` where no person can be asked. A tool that asks a model holds by `reserve` what that may
+    use at most, and settles with what it has used; `ToolError`: the budget does not allow it.
     """
 
     thread_id: str
@@ -162,3 +169,4 @@ class ToolContext:
     authorization: str | None = None
     answer: Any = None
     ask: Ask | None = None
+    reserve: Reserve | None = None

@@ -311,6 +311,7 @@ def _apply_step(run: Run, event: Event) -> None:
                 run.usage = run.usage if event.usage is None else run.usage + event.usage
             elif isinstance(event, ToolFinished):
                 del run.open_calls[event.call_id]
+                run.usage = run.usage if event.usage is None else run.usage + event.usage
                 run.is_refused |= (event.outcome, event.by) == ("refused", "human")
 
 
