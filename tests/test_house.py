@@ -20,7 +20,9 @@ VAGUE_MODULES = {"common", "helper", "helpers", "util", "utils"}
 # Files that may catch everything, each with the foreign code that runs there.
 BROAD_EXCEPTS: dict[str, str] = {
     "cli/logs.py": "whatever a logged value's own text raises",
+    "engine/calls/completions.py": "an operator's own model",
     "engine/run/rounds.py": "an operator's own model",
+    "engine/threads/titling.py": "an operator's own model",
     "engine/reading/head_poll.py": "a store that fails: each reader that asked is told",
     "engine/reading/watch.py": "a surface's outlet, called by the run",
     "config/class_loader.py": "a module or class the operator names",
@@ -28,6 +30,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "tools/agents_sdk/agent_tools.py": "a tool of an agent that is a tool",
     "tools/agents_sdk/author_code.py": "functions of an agent's author",
     "tools/agents_sdk/output_type.py": "validators of an agent's author",
+    "tools/plugins.py": "a plugin's preview",
     "tools/parameters.py": "the validators and annotations of a plugin",
     "http/caller.py": "the operator's authorizer",
     "http/front.py": "our own mistake, answered and logged",

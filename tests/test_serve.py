@@ -17,6 +17,7 @@ import pytest
 
 import sk_agents
 from sk_agents.config.settings import Settings
+from sk_agents.persistence.file_systems import durability_with, weaknesses_of
 from sk_agents.persistence.tasks.view import StoreTasks
 from sk_agents.wiring import build_stores
 from tests.forked_python import PYTHON
@@ -150,7 +151,7 @@ def test_default_store_is_a_database_in_the_users_data_folder(tmp_path: Path) ->
         assert httpx.get(f"{address}/health/ready").json()["dependencies"]["store"] == {
             "status": "up",
             "kind": "sqlite",
-            "durability": "D2",
+            "durability": durability_with(weaknesses_of(tmp_path)),
         }
         process.terminate()
         assert process.wait(timeout=BOUND) == 0

@@ -18,7 +18,7 @@ from sk_agents.config.agent_file import AgentFile, AgentSpec, RedactSpec, read_a
 from sk_agents.config.amounts import Amounts
 from sk_agents.config.settings import Settings, environment
 from sk_agents.config.store_url import store_url
-from sk_agents.engine.agent import Agent, RunLimits
+from sk_agents.engine.agent import Agent, RunLimits, TitleModel
 from sk_agents.engine.models import Price
 from sk_agents.engine.ports import Model
 from sk_agents.engine.run.context_window import ContextWindow
@@ -150,9 +150,10 @@ class _AgentBuilder:
         )
         if self._catalog is not None:
             self._catalog.refuse_strays(tool.name for tool in toolbox.specs())
+        model = self.model(file, field, spec)
         agent = Agent(
             name=file.name,
-            model=self.model(file, field, spec),
+            model=model,
             toolbox=toolbox,
             policy=self._policy(approvals, toolbox),
             system_prompt=spec.system_prompt,
@@ -166,6 +167,7 @@ class _AgentBuilder:
             price=Price(**dict(spec.price)) if spec.price is not None else None,
             redaction=self._redaction(file, field, spec),
             director=team if team is not None and team.needs_direction else None,
+            titles=self._titles(file, field, spec, model),
         )
         if team is not None:
             self._bind(team, agent, toolbox, file, field, spec)
@@ -229,6 +231,26 @@ class _AgentBuilder:
             return self.model(file, field, spec.model_copy(update=own))
 
         team.bind(agent.plan, toolbox, agent.policy, model_of)
+
+    def _titles(
+        self, file: AgentFile, field: str, spec: AgentSpec, own: Model
+    ) -> TitleModel | None:
+        """What names the agent's chats. A model that the file names is reached as the agent's own;
+        one that the setting names is reached as any agent would that has nothing but its name."""
+        price = Price(**dict(spec.price)) if spec.price is not None else None
+        if spec.titles is not None:
+            if isinstance(spec.titles, bool):
+                return TitleModel(own, price=price) if spec.titles else None
+            named = spec.model_copy(update={"model": spec.titles, "price": None})
+            return TitleModel(self.model(file, field, named), spec.titles)
+        wanted = self._settings.titles
+        # What a script says follows from what was said before: a question more would change it.
+        if wanted in (None, "off") or isinstance(own, ScriptPlayer):
+            return None
+        if wanted == "on":
+            return TitleModel(own, price=price)
+        other = AgentSpec(name=wanted, model=wanted, system_prompt="")
+        return TitleModel(self.model(file, "TA_TITLES", other), wanted)
 
     def _redaction(self, file: AgentFile, field: str, spec: AgentSpec) -> Redactor | None:
         if spec.redact is False:

@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -33,8 +34,9 @@ from sk_agents.http.health import Health, WorkerGroup, health_operations, metric
 from sk_agents.http.hosts import accepted_hosts
 from sk_agents.http.limits import Limits, Quotas, StreamSlots
 from sk_agents.http.page import page_operations
+from sk_agents.http.sessions import session_operations, session_report
 from sk_agents.todo_chat.routes import todo_chat_operations
-from sk_agents.wire.views import AgentView, SkillView, ToolView
+from sk_agents.wire.views import AgentView, SessionReport, SkillView, ToolView
 from sk_agents.wiring import (
     Engines,
     ServerParts,
@@ -87,7 +89,8 @@ def create_app(
             if slots.is_limited:
                 counted = stream_census(parts, slots.by_user, partial(setattr, slots, "elsewhere"))
                 await stack.enter_async_context(counted)
-            health.watch("store", engines.main.ping, kind=kind, durability=stores.main.durability)
+            ping = stores.checked(engines.main.ping)
+            health.watch("store", ping, kind=kind, durability=lambda: stores.main.durability)
             if stores.tasks is not stores.main:
                 health.watch("tasks", engines.tasks.ping, kind=str(settings.persistence_class))
             if type(authorizer).ping is not RequestAuthorizer.ping:
@@ -124,6 +127,7 @@ def create_app(
         lambda: [_agent_view(*item) for item in parts.agents.items()],
         app.state.limits,
         parts.spending.ledger.rows,
+        parts.spending.budget.report,
     )
     app.add_operations(chat_operations(chats, build_context(parts.agents)))
     sign_ins = SignInEndpoints(chats, build_sign_ins(parts), settings.public_url, sign_in_document)
@@ -142,6 +146,12 @@ def create_app(
             lambda *query: opened().audit_report(*query), lambda: opened().last_checkpoint()
         )
     )
+
+    async def sessions(since: datetime, user_id: str | None, limit: int) -> SessionReport:
+        slots: StreamSlots = app.state.limits.slots
+        return await session_report(opened().stores, slots.everywhere, since, user_id, limit)
+
+    app.add_operations(session_operations(sessions))
     if telemetry is not None and telemetry.page is not None:
         is_open: bool = app.state.caller_check.open_monitoring
         app.add_operations([metrics_operation(telemetry.page, workers, is_open=is_open)])

@@ -28,7 +28,9 @@ class AppV3:
             names_task=settings.persistence_module is not None and own_class_url(settings) is None,
             request_wait=settings.request_wait,
         )
-        store = app.state.parts.stores.tasks
+        stores = app.state.parts.stores
         health = Health()
-        health.watch("store", store.ping, durability=store.durability)
+        health.watch(
+            "store", stores.checked(stores.tasks.ping), durability=lambda: stores.tasks.durability
+        )
         app.add_operations(teal_operations(served, health, app.about))

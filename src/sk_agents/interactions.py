@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from sk_agents.engine.calls.call import Approval, Call, effective_call
+from sk_agents.engine.calls.call import Approval, Call
 from sk_agents.engine.events import ImportedItem, VoteCast
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import (
@@ -124,7 +124,7 @@ def _call_events(call: Call) -> Iterator[tuple[int, AgentEvent]]:
     began = call.started or (call.proposal if call.proposal.problem is not None else None)
     if began is None:
         return
-    made = effective_call(call)
+    made = call.wanted
     spelled = json.dumps(made.arguments, ensure_ascii=False)
     grant_id = call.started.grant_id if call.started is not None else None
     yield (
@@ -164,7 +164,7 @@ def attachment_views(
 def _spelled(message: Message) -> ChatMessage:
     content: str | list[dict[str, Any]] = message.content
     if message.parts and message.role != "tool":
-        content = [_spelled_part(part) for part in message.parts]
+        content = [spelled_part(part) for part in message.parts]
     return ChatMessage(
         role=message.role,
         content=content,
@@ -182,18 +182,17 @@ def _spelled_call(call: ToolCall) -> dict[str, Any]:
     }
 
 
-def _spelled_part(part: Part) -> dict[str, Any]:
+def spelled_part(part: Part) -> dict[str, Any]:
+    """As OpenAI's chat completions have it."""
     if part.kind == "image":
         return {"type": "image_url", "image_url": {"url": part.content}}
-    if part.kind == "file":
-        return {"type": "text", "text": f"File {part.name or 'file'}:\n{part.content}"}
-    return {"type": "text", "text": part.content}
+    return {"type": "text", "text": part.text}
 
 
 def _imported_message(item: ImportedItem) -> ChatMessage:
     if item.content_type == "image":
         return ChatMessage(
-            role=item.role, content=[_spelled_part(Part(kind="image", content=item.content))]
+            role=item.role, content=[spelled_part(Part(kind="image", content=item.content))]
         )
     return ChatMessage(role=item.role, content=item.content)
 

@@ -8,7 +8,7 @@ cannot be opened.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,8 +28,8 @@ from sk_agents.config.store_url import completed_url, own_class_url, store_url
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
-from sk_agents.engine.models import ThreadStatus
-from sk_agents.engine.ports import Clock, PortableStore, Store
+from sk_agents.engine.models import Durability, ThreadStatus
+from sk_agents.engine.ports import Clock, PortableStore, Store, WeakenedStore
 from sk_agents.engine.threads.retention import EXPIRED, Pruned, Pruner, RetentionRules
 from sk_agents.exceptions import ConfigurationError, StoreEncrypted
 from sk_agents.llm.default_model import NoModel, choose_model
@@ -80,6 +80,29 @@ class Stores:
     password_command: str | None = None
     # Of the encryption keys, the one that encrypts first; an id says nothing about its key.
     key_ids: Sequence[str] = ()
+    required_durability: Durability | None = None
+
+    def check_durability(self) -> None:
+        """Raises ConfigurationError: one that is open keeps less than the operator requires."""
+        for store in (self.main, self.tasks):
+            if self.required_durability is None or store.durability >= self.required_durability:
+                continue
+            name = str(store) if store is self.main else "the class of TA_PERSISTENCE_CLASS"
+            weaknesses = store.weaknesses if isinstance(store, WeakenedStore) else ()
+            why = "".join(f"; {weakness}" for weakness in weaknesses)
+            raise ConfigurationError(
+                f"TA_REQUIRED_DURABILITY is {self.required_durability}, and {name} is of class"
+                f" {store.durability}{why}"
+            )
+
+    def checked(self, ping: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[None]]:
+        """A ping that also finds out whether the stores have become too weak since the start."""
+
+        async def pinged() -> None:
+            await ping()
+            self.check_durability()
+
+        return pinged
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +141,15 @@ class ServerParts:
 class Engines:
     """`main` serves chats, `tasks` Teal's tasks (mostly the same), `unattended` keeps nothing.
 
-    `audit` is the log of what happens at the server, in the store of the chats.
+    `audit` is the log of what happens at the server, in the store of the chats. `stores` are those
+    of the engines.
     """
 
     main: Engine
     tasks: Engine
     unattended: Engine | None
     audit: ServerLog
+    stores: Sequence[Store]
 
     async def audit_report(
         self, since: datetime, user_id: str | None, agent: str | None, limit: int
@@ -204,8 +229,9 @@ def build_stores(settings: Settings) -> Stores:
     signals_url = None if settings.store_module is not None else store_url(settings)
     if settings.signals is not None:
         signals_url = check_signals(completed_url(settings.signals, settings))
+    required = Durability(settings.required_durability) if settings.required_durability else None
     if settings.persistence_module is None or own_class_url(settings) is not None:
-        return Stores(main, main, signals_url, password_command, key_ids)
+        return Stores(main, main, signals_url, password_command, key_ids, required)
     if settings.encrypts:
         raise ConfigurationError(
             "TA_PERSISTENCE_MODULE and TA_ENCRYPTION_KEYS are both set: a class of your own is "
@@ -215,7 +241,7 @@ def build_stores(settings: Settings) -> Stores:
         PersistenceFactory(settings).get_persistence_manager(),
         build_another=lambda: PersistenceFactory(settings).get_persistence_manager(),
     )
-    return Stores(main, own, signals_url, password_command)
+    return Stores(main, own, signals_url, password_command, required_durability=required)
 
 
 def _main_store(settings: Settings, codec: EncryptingCodec | None) -> Store:
@@ -463,7 +489,8 @@ async def open_engines(
 
     Raises:
         StoreError: a store cannot be opened.
-        ConfigurationError: the operator's own persistence class loses what it is given.
+        ConfigurationError: the operator's own persistence class loses what it is given, or a
+            store keeps less than is required.
     """
     if parts.telemetry is not None:
         await stack.enter_async_context(parts.telemetry)
@@ -474,6 +501,7 @@ async def open_engines(
     alone = {agent.name: agent for served in parts.agents.values() if (agent := served.unattended)}
     stores = parts.stores
     await stack.enter_async_context(stores.main)
+    stores.check_durability()
     # It keeps what users have signed in to in that store.
     await stack.enter_async_context(parts.clients.mcp)
     # Left after the engines, whose runs settle what they have used, and before the store.
@@ -487,14 +515,16 @@ async def open_engines(
         await stack.enter_async_context(stores.tasks)
         tasks = await _open_engine(stack, parts, audit, stores.tasks, teal)
     # It is in memory: there is nothing to open.
+    forgetful = EphemeralStore()
     unattended = None
     if alone:
-        unattended = await _open_engine(stack, parts, audit, EphemeralStore(), alone)
+        unattended = await _open_engine(stack, parts, audit, forgetful, alone)
     if parts.telemetry is not None:
         parts.telemetry.watch_store("main", stores.main)
         if stores.tasks is not stores.main:
             parts.telemetry.watch_store("tasks", stores.tasks)
-    return Engines(main, tasks, unattended, audit)
+    kept = [stores.main] if stores.tasks is stores.main else [stores.main, stores.tasks]
+    return Engines(main, tasks, unattended, audit, [*kept, forgetful])
 
 
 async def _open_audit(

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sk_agents.audit.checkpointing import Checkpointer
 from sk_agents.audit.checkpoints import Signer
 from sk_agents.audit.server_log import ServerLog
-from sk_agents.audit.verification import Finding, verify
+from sk_agents.audit.verification import AuditFinding, verify
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.events import Noted
 from sk_agents.engine.log.chain import last_chain
@@ -63,7 +63,7 @@ async def filled(store: PortableStore) -> Checkpoint:
         return first
 
 
-async def found(store: PortableStore, *kept: Checkpoint) -> list[Finding]:
+async def found(store: PortableStore, *kept: Checkpoint) -> list[AuditFinding]:
     return (await verify(store, kept=kept, keys=[SIGNER.public])).findings
 
 

@@ -122,7 +122,9 @@ def test_types_of_the_page_are_made_of_the_servers_models() -> None:
 
 
 def test_no_file_of_the_page_is_too_long() -> None:
-    sources = [path for path in (UI / "src").rglob("*.ts*") if path.name != "schema.ts"]
+    # Written by the build, and a list of texts.
+    others = {"schema.ts", "german.ts"}
+    sources = [path for path in (UI / "src").rglob("*.ts*") if path.name not in others]
     assert sources
     lengths = {path.name: len(path.read_text().splitlines()) for path in sources}
     assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}

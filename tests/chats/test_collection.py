@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from sk_agents.engine.turns import TextDelta, TurnFinished
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.chats.serving import id_of, names, serving
 
-SUMMARY = {"id", "title", "agent", "status", "created_at", "updated_at", "pinned", "place"}
+SUMMARY = {"id", "title", "agent", "status", "created_at", "updated_at", "pinned", "place", "tags"}
 
 
 async def test_a_chat_is_made_empty_and_talked_in(tmp_path: Path) -> None:
@@ -158,6 +160,48 @@ async def test_a_chat_is_pinned_archived_and_listed_where_it_is(tmp_path: Path) 
     assert pins == (["a"], ["c"])
     assert back == ["a", "b", "c"]
     assert (refused.status_code, nowhere.status_code) == (422, 422)
+
+
+async def test_chats_are_tagged_counted_and_found_by_their_tag(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        for name in ("a", "b", "c"):
+            await served.client.post("/chats", json={"chat_id": name})
+
+        async def found(tag: str) -> list[str]:
+            page = await served.get("/chats", params={"tag": tag})
+            return sorted(chat["id"] for chat in page["chats"])
+
+        tags = ["Travel ", "2026", "travel", "caf\u0065\u0301  bar"]
+        tagged = await served.client.patch("/chats/a", json={"tags": tags})
+        await served.client.patch("/chats/b", json={"tags": ["travel"], "title": "Madrid"})
+        both, one = await found("TRAVEL"), await found("café bar")
+        counted = (await served.get("/tags"))["tags"]
+        changed = await served.client.patch("/chats/a", json={"tags": ["2026"]})
+        renamed = await served.client.patch("/chats/a", json={"title": "Still tagged"})
+        after = await found("travel")
+        none = await served.client.patch("/chats/a", json={"tags": []})
+    assert tagged.json()["tags"] == ["2026", "café bar", "travel"]
+    assert (both, one) == (["a", "b"], ["a"])
+    assert counted[0] == {"tag": "travel", "chats": 2}
+    assert [entry["tag"] for entry in counted] == ["travel", "2026", "café bar"]
+    assert changed.json()["tags"] == renamed.json()["tags"] == ["2026"]
+    assert after == ["b"]
+    assert none.json()["tags"] == []
+
+
+@pytest.mark.parametrize(
+    "tags", [["a,b"], [""], [" "], ["x" * 41], ["a\x07b"], [str(n) for n in range(21)], "travel"]
+)
+async def test_tags_that_cannot_be_kept_are_refused_by_their_field(
+    tmp_path: Path, tags: object
+) -> None:
+    async with serving(tmp_path) as served:
+        await served.client.post("/chats", json={"chat_id": "a"})
+        refused = await served.client.patch("/chats/a", json={"tags": tags})
+        chat = await served.get("/chats/a")
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["loc"][:2] == ["body", "tags"]
+    assert chat["tags"] == []
 
 
 async def test_a_chat_in_the_bin_is_stopped_and_comes_back_whole(tmp_path: Path) -> None:

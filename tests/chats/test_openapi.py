@@ -73,6 +73,7 @@ DELETE /approvals/{approval_id}/vote
 GET /grants
 DELETE /grants/{grant_id}
 GET /usage
+GET /budgets
 GET /prompts
 POST /prompts/fill
 GET /resources
@@ -84,6 +85,7 @@ DELETE /sign-ins/{server}
 MCP = ("/prompts", "/resources", "/sign-ins")
 OURS = (
     *("/chats", "/interactions", "/shared", "/approvals", "/grants", "/agents", "/usage"),
+    "/budgets",
     *MCP,
 )
 

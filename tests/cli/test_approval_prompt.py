@@ -38,6 +38,19 @@ def test_outcome_is_chosen_by_letter_or_word(typed: str, choice: str) -> None:
     assert (decision.approved, decision.verdict) == (True, {"choice": choice})
 
 
+def test_reason_that_a_rule_wants_is_asked_for_until_there_is_one() -> None:
+    approval = ApprovalRequired(
+        approval_id="a", call_id="c", tool_name="t", tool_input="{}", reason_required=True
+    )
+    for typed, decision in (
+        (["a", "y", " ", "planned"], UserDecision(True, {"message": "planned"})),
+        (["n", "", "too late"], UserDecision(False, {"message": "too late"})),
+    ):
+        keyboard = Typed(*typed)
+        assert ApprovalPrompt(Screen(), keyboard).ask(approval) == decision
+        assert keyboard.lines == []
+
+
 def test_question_takes_a_text_and_nothing_declines_it() -> None:
     assert asked("question", "Oslo") == UserDecision(True, {"answer": "Oslo"})
     assert asked("question", "") == UserDecision(False)

@@ -14,6 +14,7 @@ from aiohttp.test_utils import TestServer
 
 from sk_agents import __version__
 from sk_agents.exceptions import ModelError
+from sk_agents.persistence.file_systems import durability_with, weaknesses_of
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import says
 from tests.cli.buffering_proxy import buffering_proxy
@@ -71,7 +72,8 @@ def test_healthy_configuration_is_0_with_a_line_for_everything(tmp_path: Path) -
         "model scripted/talk.yaml": "ok",
     }
     assert found["configuration"]["detail"] == "helper on scripted/talk.yaml"
-    assert "durability D2" in found["store"]["detail"]
+    kept = durability_with(weaknesses_of(tmp_path))
+    assert f"durability {kept}" in found["store"]["detail"]
 
 
 def test_people_get_lines_with_hints(tmp_path: Path) -> None:

@@ -160,6 +160,13 @@ def test_chats_are_listed_searched_shown_renamed_and_deleted(served: Served) -> 
     shown = served.answer("chats", "show", "kept")
     assert "> a word like zyzzyva" in shown
     assert "You said a word like zyzzyva." in shown
+    served.answer("chats", "tag", "kept", "Words", "rare")
+    assert served.answer("chats", "tag", "kept", "--remove", "rare") == "words\n"
+    found = served.answer("chats", "list", "--tag", "words")
+    assert found.splitlines()[-1].split("\t")[0::5] == ["kept", "words"]
+    assert json.loads(served.answer("chats", "list", "--tag", "rare", "--json")) == []
+    refused = served.run("chats", "tag", "kept", "a,b")
+    assert (refused.returncode, "no comma" in refused.stderr) == (1, True)
     served.answer("chats", "delete", "kept", "--yes")
     gone = served.run("chats", "show", "kept")
     assert (gone.returncode, "404" in gone.stderr) == (1, True)
@@ -219,6 +226,22 @@ def test_usage_is_a_line_a_day_agent_and_model(served: Served) -> None:
     (row,) = json.loads(served.answer("usage", "--json", "--since", cells[0]))["rows"]
     assert (row["day"], row["agent"], row["model"]) == tuple(cells[:3])
     assert served.run("usage", "--since", "yesterday").returncode == 2
+
+
+def test_sessions_are_lines_of_users_and_of_threads(served: Served) -> None:
+    served.answer("chat", "-m", "hello", "--user", "watched")
+    users, _, threads = served.answer("sessions", "--of", "watched").partition("\n\n")
+    assert users.split("\t")[:5] == ["watched", "0", "0", "1", "0"]
+    assert threads.split("\t")[:4] == ["completed", "watched", "helper", "chats"]
+    document = json.loads(served.answer("sessions", "--since", "1d", "--json"))
+    assert "watched" in [user["user_id"] for user in document["users"]]
+    assert served.run("sessions", "--since", "yesterday").returncode == 2
+    assert "nobody is at work" in served.answer("sessions", "--of", "a stranger")
+
+
+def test_budgets_say_that_there_are_none(served: Served) -> None:
+    assert json.loads(served.answer("budgets", "--all", "--json"))["rows"] == []
+    assert served.answer("budgets") == "(no budget is set)\n"
 
 
 def test_agents_are_listed(served: Served) -> None:

@@ -21,7 +21,7 @@ from sk_agents.cli.doctor.remote_checks import check_server
 from sk_agents.cli.launch import worker_count
 from sk_agents.cli.listening import CannotListen, SharedAddress, listen
 from sk_agents.cli.options import Exit, ServerAccess
-from sk_agents.cli.supervisor import PAUSES, SERVED_SECONDS, Slot, named_json
+from sk_agents.cli.supervisor import PAUSES, SERVED_SECONDS, WorkerSlot, named_json
 from sk_agents.config.settings import Settings
 from sk_agents.engine.turns import TextDelta, TurnFinished
 from sk_agents.exceptions import ConfigurationError
@@ -252,7 +252,7 @@ def test_cores_are_those_that_the_control_groups_allow(
 
 
 def test_worker_that_ends_again_and_again_is_started_more_and_more_rarely() -> None:
-    slot = Slot(1, None)
+    slot = WorkerSlot(1, None)
     assert [slot.pause_after(1.0) for _ in range(9)] == [*PAUSES, PAUSES[-1], PAUSES[-1]]
     assert slot.pause_after(SERVED_SECONDS) == 0.0
     assert slot.pause_after(1.0) == PAUSES[0]

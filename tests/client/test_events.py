@@ -18,6 +18,7 @@ from sk_agents.client import (
     Complete,
     Event,
     Failed,
+    FeedbackGiven,
     ProtocolError,
     Queued,
     Rejected,
@@ -178,6 +179,11 @@ WIRE: list[tuple[str, dict[str, Any], Event]] = [
         ),
     ),
     ("branch_changed", {"interaction_id": None}, BranchChanged(seq=5, interaction_id="int_0")),
+    (
+        "feedback_given",
+        {"rating": "up", "note": "yes"},
+        FeedbackGiven(seq=5, interaction_id="int_0", rating="up", note="yes"),
+    ),
     ("chat_changed", {"title": "Oslo"}, ChatChanged(seq=5, interaction_id="int_0", title="Oslo")),
 ]
 

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from sk_agents.client import SignInFailed, signing_in
 from sk_agents.client.signing_in import DevicePrompt, sign_in_by_browser, sign_in_by_device
-from sk_agents.client.stored_sign_in import SignIn, SignInFile
+from sk_agents.client.stored_sign_in import SignInFile, StoredSignIn
 from sk_agents.wire.views import SignInView
 
 SERVER = "https://teal.example"
@@ -67,7 +67,7 @@ def identity(how: SignInView, **claims: Any) -> str:
 
 async def by_browser(
     how: SignInView, come_back: Callable[[dict[str, str]], dict[str, str]]
-) -> SignIn:
+) -> StoredSignIn:
     """`come_back` turns what the page was asked into what it sends the browser back with."""
     tasks = []
 
@@ -184,9 +184,9 @@ def test_each_server_has_one_file_however_its_address_is_written() -> None:
 
 def test_file_is_used_for_its_own_server_alone_and_damage_is_named() -> None:
     file = SignInFile(SERVER)
-    file.write(SignIn(server="https://other.example:443", access_token="secret"))
+    file.write(StoredSignIn(server="https://other.example:443", access_token="secret"))
     assert file.read() is None
-    assert "secret" not in repr(SignIn(server=SERVER, access_token="secret"))
+    assert "secret" not in repr(StoredSignIn(server=SERVER, access_token="secret"))
     file.path.write_text("{")
     with pytest.raises(SignInFailed, match="damaged: sign in again"):
         file.read()

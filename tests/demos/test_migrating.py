@@ -83,7 +83,7 @@ def test_names_of_the_shared_types_are_there_or_missing_as_the_page_says() -> No
         {"TA_PLUGIN_CATALOG_MODULE": "src/sk_agents/plugin_catalog/local_plugin_catalog.py"}
         | {"TA_PLUGIN_CATALOG_CLASS": "FileBasedPluginCatalog"}
         | {"TA_PLUGIN_CATALOG_FILE": str(DEMOS / "11_hitl" / "catalog.json")},
-        dict.fromkeys(("TA_A2A_ENABLED", "TA_AUTH_REQUIRED", "TA_STATE_MANAGEMENT"), "true"),
+        dict.fromkeys(("TA_A2A_ENABLED", "TA_STATE_MANAGEMENT", "TA_SCOPES"), "true"),
     ],
 )
 def test_environment_of_the_public_project_is_taken(tmp_path: Path, values: dict[str, str]) -> None:

@@ -222,6 +222,38 @@ def test_variable_that_decides_which_agents_are_served_stops_the_start(tmp_path:
     assert "TA_GITHUB" in done.stderr and "clone" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("TA_ENCRYPTION_KEY", "TA_ENCRYPTION_KEYS"),
+        ("TA_AUTHORISER", "TA_AUTHORIZER"),
+        ("TA_BUDGET_USERS", "TA_BUDGET_USER"),
+        ("TA_RETENSION", "TA_RETENTION"),
+        ("TA_STROE", "TA_STORE"),
+    ],
+)
+def test_misspelt_setting_that_protects_stops_the_start(
+    wrong: str, right: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"{wrong}: .*{right} is not set"):
+        check_foreign_variables({wrong: "canary"})
+    # A class of the operator's may read the one, while the server reads the other.
+    with caplog.at_level(logging.WARNING):
+        check_foreign_variables({wrong: "x", right: "y"})
+    assert [record.getMessage().partition(" ")[0] for record in caplog.records] == [wrong]
+
+
+def test_sign_ins_that_are_asked_for_without_an_authorizer_stop_the_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(ConfigurationError, match="TA_AUTH_REQUIRED: set TA_AUTHORIZER"):
+        check_foreign_variables({"TA_AUTH_REQUIRED": "true"})
+    check_foreign_variables({"TA_AUTH_REQUIRED": "false"})
+    with caplog.at_level(logging.WARNING):
+        check_foreign_variables({"TA_AUTH_REQUIRED": "true", "TA_AUTHORIZER": "oidc"})
+    assert "TA_AUTH_REQUIRED" in caplog.text
+
+
 def test_variables_that_the_page_says_are_ignored_are_the_ones_with_advice() -> None:
     page = (ROOT / "docs" / "migrating.md").read_text(encoding="utf-8")
     section = page.partition("\n### Variables that are ignored\n")[2].partition("\n## ")[0]

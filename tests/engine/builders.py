@@ -21,6 +21,7 @@ from sk_agents.engine.events import (
     LateResult,
     ModelRestarted,
     Noted,
+    Rated,
     ReviewExtended,
     RunEnded,
     RunQueued,
@@ -235,5 +236,6 @@ def one_of_each() -> list[Event]:
         BranchChanged(head_run=None),
         imported("old", status="completed"),
         ThreadChanged(metadata={"title": "A", "gone": None}),
+        Rated(run_id="r1", rating="down", note="It named the wrong year."),
         Noted(what="deleting", who="bob", subject="t", count=2, details={"next_seq": 7}),
     ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.calls.call import Approval, effective_call
+from sk_agents.engine.calls.call import Approval
 from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import RunStatus
 from sk_agents.engine.turns import Question, ToolContext
@@ -115,7 +115,7 @@ async def test_a_running_tool_gets_its_answer_however_long_that_takes(tmp_path: 
 
 def _is_over(state: ThreadState, name: str) -> bool:
     calls = state.runs["r1"].calls.values()
-    return any(call.finished and effective_call(call).name == name for call in calls)
+    return any(call.finished and call.wanted.name == name for call in calls)
 
 
 async def test_cancelling_ends_a_tool_that_waits_for_an_answer(tmp_path: Path) -> None:

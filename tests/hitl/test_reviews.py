@@ -64,6 +64,17 @@ def test_time_is_written_with_its_unit(text: str, seconds: float) -> None:
     assert found.demands is None
 
 
+def test_reason_is_demanded_of_the_requester_and_of_others() -> None:
+    own = review_of({}, {"reason_required": True})
+    others = review_of({}, {"reason_required": True, "approvers": FINANCE})
+    assert own is not None and own.demands == {"reason_required": True}
+    assert not own.asks_others
+    assert others is not None and others.asks_others
+    assert others.demands is not None and others.demands["reason_required"] is True
+    with pytest.raises(ConfigurationError, match="reason_required goes with then: ask"):
+        approvals({"then": "allow", "reason_required": True})
+
+
 def test_rule_that_only_asks_demands_nothing() -> None:
     assert review_of({}, {}) is None
 

@@ -277,6 +277,8 @@ async def test_prompt_beyond_the_window_is_told_apart(ask: Asked, status: int, b
     [
         (400, b'{"error":{"code":"invalid_value"}}', r"400 \(invalid_value\)"),
         (401, b'{"error":{"message":"sk-123"}}', "API key is missing or wrong"),
+        (400, b'{"error":{"type":"no_db_connection","code":"400"}}', "API key is missing or wrong"),
+        (400, b'{"error":{"message":"Invalid model name passed in model=x"}}', "no such model"),
         (402, b"", "no credit"),
         (403, b"<html>sk-123</html>", "may not use"),
         (404, b'{"error":"sk-123"}', "no such model"),

@@ -63,9 +63,12 @@ TABLE: Mapping[Kind, tuple[str, ...]] = {
             for page in ("health", "health/live", "openapi.json", "docs")
         ),
     ),
-    "operators": ("GET /metrics", "GET /audit", "GET /audit/checkpoint"),
+    "operators": (
+        *("GET /metrics", "GET /audit", "GET /audit/checkpoint", "GET /feedback", "GET /sessions"),
+    ),
     "callers": (
         *("GET /agents", "GET /chats", "GET /approvals", "GET /grants", "GET /usage", "GET /me"),
+        *("GET /tags", "GET /budgets"),
         *("POST /chats", "POST /chats/import", "POST /chat"),
         *("GET /prompts", "POST /prompts/fill", "GET /resources", "POST /resources/read"),
         *("GET /sign-ins", "POST /sign-ins", "DELETE /sign-ins/{server}"),
@@ -82,6 +85,7 @@ TABLE: Mapping[Kind, tuple[str, ...]] = {
         "DELETE /shared/{share_id}",
         f"POST {CHAT_ID}/branch",
         *(f"GET {INTERACTION}", f"GET {INTERACTION}/events", "GET /interactions/{interaction_id}"),
+        *(f"{method} {INTERACTION}/feedback" for method in ("PUT", "DELETE")),
         f"GET {INTERACTION}/attachments/{{call_id}}/{{number}}",
         *(f"POST {INTERACTION}/{do}" for do in ("approve", "cancel", "edit", "regenerate")),
         *("GET /approvals/{approval_id}", "POST /approvals/{approval_id}"),

@@ -26,7 +26,7 @@ from sk_agents.http.front import TealApp
 from sk_agents.http.limits import Limits, Quotas, StreamSlots
 from sk_agents.signals.local import LocalSignals
 from sk_agents.tools.mcp.context import McpContext
-from sk_agents.wire.views import AgentView, UsageRow
+from sk_agents.wire.views import AgentView, BudgetReport, UsageRow
 from tests.simulation.network import Server
 from tests.simulation.store_port import Shadow, StorePort, Trouble
 from tests.simulation.substitution import WORLD, SeededIds
@@ -97,6 +97,10 @@ async def _no_usage(since: date, user_id: str | None) -> list[UsageRow]:
     return []
 
 
+async def _no_budgets(user_id: str | None) -> BudgetReport:
+    return BudgetReport(at="", rows=[])
+
+
 def chats_app() -> Chats:
     app = TealApp(title="", openapi_url=None)
     app.state.settings = Settings()
@@ -104,7 +108,7 @@ def chats_app() -> Chats:
     app.state.limits = _limits()
     app.state.caller_check = CallerCheck(DummyAuthorizer(), allow_insecure=True)
     view = AgentView(name=AGENT, description="", model="m", examples=[], tools=[])
-    resources = ChatResources(lambda: [view], app.state.limits, _no_usage)
+    resources = ChatResources(lambda: [view], app.state.limits, _no_usage, _no_budgets)
     app.add_operations(chat_operations(resources, McpContext({})))
     return Chats(app, resources)
 

@@ -6,10 +6,12 @@ import os
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 from urllib.parse import urlsplit
 
 import psycopg
@@ -50,6 +52,7 @@ from tests.llm.test_http_tls import certificate
 from tests.missing import lacks
 from tests.patience import seconds
 from tests.postgres import NOBODY, PostgresServer
+from tests.stores.durable_server import requiring
 
 BOUND = seconds(20)
 DOCUMENT = Path(__file__).parents[2] / "docs" / "postgresql.md"
@@ -91,6 +94,14 @@ async def backends(url: str, condition: str = "true") -> list[int]:
             (name,),
         )
         return [pid for (pid,) in await rows.fetchall()]
+
+
+def loaded(url: str) -> datetime:
+    """When the server has last read its settings, as a new session sees it."""
+    with psycopg.connect(url) as connection:
+        [(at,)] = connection.execute("SELECT pg_conf_load_time()").fetchall()
+    assert isinstance(at, datetime)
+    return at
 
 
 async def cut(url: str, condition: str = "true") -> int:
@@ -135,6 +146,38 @@ async def test_setting_that_may_lose_commits_is_named(
         async with PostgresStore(f"{database}&options=-csynchronous_commit%3Doff"):
             pass
     assert "synchronous_commit is off" in caplog.text
+
+
+async def test_server_is_not_ready_while_the_database_keeps_less_than_is_required(
+    own_server: PostgresServer,
+) -> None:
+    url = own_server.url()
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+
+        async def change(setting: LiteralString) -> None:
+            await connection.execute(setting)
+            before = loaded(url)
+            await connection.execute("SELECT pg_reload_conf()")
+            deadline = time.monotonic() + BOUND
+            while loaded(url) == before:
+                assert time.monotonic() < deadline
+
+        for name in ("fsync", "full_page_writes"):
+            with pytest.raises(ConfigurationError, match=f"class D1;.*setting {name} is off"):
+                await requiring("D2", store=url).__aenter__()
+        await change("ALTER SYSTEM SET fsync = on")
+        await change("ALTER SYSTEM SET full_page_writes = on")
+        places: tuple[LiteralString, ...] = ("SYSTEM", "DATABASE postgres", "ROLE postgres")
+        for place in places:
+            await change(f"ALTER {place} SET synchronous_commit = off")
+            with pytest.raises(ConfigurationError, match="setting synchronous_commit is off"):
+                await requiring("D2", store=url).__aenter__()
+            await change(f"ALTER {place} RESET synchronous_commit")
+        async with requiring("D2", store=url) as readiness:
+            assert await readiness() == (200, "D2")
+            await change("ALTER SYSTEM SET synchronous_commit = off")
+            assert await readiness() == (503, "D1")
+            await change("ALTER SYSTEM RESET ALL")
 
 
 async def test_role_that_may_not_make_tables_needs_them_made_and_the_documented_rights(

@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from sk_agents.audit.reading import server_trail
+from sk_agents.audit.server_log import ServerLog
+from sk_agents.engine.defaults import RandomIds
+from sk_agents.engine.events import Noted
 from sk_agents.engine.log.commits import Commit, Committed, Release
 from sk_agents.engine.models import Durability, RunStatus
 from sk_agents.engine.ports import Count, ThreadQuery
@@ -41,6 +45,7 @@ from tests.chaos.scale import trials
 from tests.engine.kit import Script, talking
 from tests.patience import seconds
 from tests.requirements import requirement
+from tests.stores.durable_server import requiring
 from tests.stores.encrypted import CANARY, codec, contents, fill
 from tests.stores.test_encrypting import ignored, write_until
 from tests.valkey import ValkeyServer
@@ -93,6 +98,23 @@ async def test_durability_is_told_by_the_servers_settings(
     async with setting(valkey, "appendonly", "no"):
         assert await durability() is Durability.D0
         assert "appendonly is off" in caplog.text
+
+
+async def test_server_is_not_ready_while_redis_keeps_less_than_is_required(
+    valkey: ValkeyServer, empty_redis: str
+) -> None:
+    for name, value, kept in (("appendfsync", "everysec", "D1"), ("appendonly", "no", "D0")):
+        async with setting(valkey, "appendfsync", "always"):
+            async with setting(valkey, name, value):
+                with pytest.raises(
+                    ConfigurationError, match=f"REQUIRED_DURABILITY is D2.* {kept};.*{name} is"
+                ):
+                    await requiring("D2", store=empty_redis).__aenter__()
+            async with requiring("D2", store=empty_redis) as readiness:
+                assert await readiness() == (200, "D2")
+                async with setting(valkey, name, value):
+                    assert await readiness() == (503, kept)
+                assert await readiness() == (200, "D2")
 
 
 async def test_server_that_would_drop_conversations_is_refused(
@@ -220,6 +242,20 @@ async def test_full_memory_refuses_commits_and_lets_reads_and_deletions_through(
             await store.delete("t", next_seq=head.next_seq)
         await store.commit(start_run("t"))
         await store.ping()
+
+
+async def test_deletion_that_is_noted_first_makes_room_in_a_full_memory(
+    valkey: ValkeyServer, empty_redis: str
+) -> None:
+    async with RedisStore(empty_redis) as store, ServerLog(store, RandomIds()) as audit:
+        head = (await store.commit(start_run("t"))).thread
+        async with setting(valkey, "maxmemory", "1mb"):
+            with pytest.raises(StoreFull):
+                await audit.note(Noted(what="exporting"))
+            await audit.deleting(head, who=USER, reason="asked for")
+            await store.delete("t", next_seq=head.next_seq)
+        [entry] = [entry async for entry in server_trail(store)]
+        assert (entry.what, entry.subject) == ("deleting", "t")
 
 
 async def test_damaged_and_newer_heads_are_errors_of_their_own_threads_alone(

@@ -155,6 +155,17 @@ async def test_field_with_a_default_is_optional(app: FastAPI, place: str) -> Non
             assert "default" not in schema["properties"][field], (name, field)
 
 
+@pytest.mark.parametrize("place", PLACES)
+async def test_no_two_schemas_would_be_one_class_of_a_generated_client(
+    app: FastAPI, place: str
+) -> None:
+    schemas = (await document(app, place))["components"]["schemas"]
+    titles = [schema["title"] for schema in schemas.values() if "title" in schema]
+    assert len(titles) == len(set(titles))
+    for usage in (schemas[name] for name in schemas if name == "UsageView"):
+        assert usage["properties"]["total_tokens"]["readOnly"] is True
+
+
 async def test_health_of_an_agent_says_its_version(app: FastAPI) -> None:
     async with (
         app.router.lifespan_context(app),

@@ -16,6 +16,7 @@ from sk_agents import wiring
 from sk_agents.app import create_app
 from sk_agents.authorization.request_authorizer import Principal, RequestAuthorizer
 from sk_agents.config.agent_file import load_agent_files
+from sk_agents.config.amounts import Amounts
 from sk_agents.config.settings import Settings
 from sk_agents.engine.models import Usage
 from sk_agents.engine.turns import TextDelta, TurnFinished
@@ -215,6 +216,60 @@ async def test_usage_shows_a_user_their_own_rows_and_an_operator_all(tmp_path: P
     assert {row["user_id"] for row in everything["rows"]} == {"ada_lovelace", "bob"}
     assert later["rows"] == []
     assert wrong.status_code == 422
+
+
+async def test_budgets_show_a_user_what_is_left_and_an_operator_all(
+    tmp_path: Path, clock: SettableClock
+) -> None:
+    script = [says("x", usage=HUNDRED)] * 2
+    root = {"Authorization": "root"}
+    agent = {
+        "price": PRICE,
+        "max_tokens": 50,
+        "budget": {"user": "50 USD", "agent": "90 USD", "run": "30 USD"},
+    }
+    budgets = {
+        "budget_user": Amounts(tokens=1_000),
+        "budget_day": Amounts(tokens=5_000),
+        "tokens_per_hour": 700,
+    }
+    async with serving(tmp_path, script, instances=2, agent=agent, **budgets) as (one, other):
+        for who in (ADA, BOB):
+            said = await one.post("/chat", json=CHATS_HELLO, headers=who)
+            assert said.status_code == 200, said.text
+        mine = (await other.get("/budgets")).json()
+        new = (await other.get("/budgets", headers={"Authorization": "eve"})).json()
+        forbidden = await other.get("/budgets?all=true")
+        everything = (await other.get("/budgets?all=true", headers=root)).json()
+    assert forbidden.status_code == 403
+    assert mine["run"] == everything["run"] == ["30 USD"]
+    left = {(row["scope"], row["unit"], row["agent"]): row["left"] for row in mine["rows"]}
+    assert left == {
+        ("user", "tokens", None): 900,
+        ("user", "USD", "teal"): 40.0,
+        ("hour", "tokens", None): 600,
+    }
+    assert {row["user_id"] for row in mine["rows"]} == {"ada_lovelace"}
+    assert {(row["spent"], row["left"] == row["most"]) for row in new["rows"]} == {(0, True)}
+    rows = {
+        (row["scope"], row["user_id"], row["agent"], row["unit"]): (row["spent"], row["left"])
+        for row in everything["rows"]
+    }
+    both = ("ada_lovelace", "bob")
+    expected: dict[tuple[Any, ...], tuple[float, float]] = {
+        **{("user", user, None, "tokens"): (100, 900) for user in both},
+        **{("user", user, "teal", "USD"): (10.0, 40.0) for user in both},
+        **{("hour", user, None, "tokens"): (100, 600) for user in both},
+        ("agent", None, "teal", "USD"): (20.0, 70.0),
+        ("day", None, None, "tokens"): (200, 4800),
+        # Of those who have spent nothing.
+        ("user", None, None, "tokens"): (0, 1000),
+        ("user", None, "teal", "USD"): (0, 50.0),
+        ("hour", None, None, "tokens"): (0, 700),
+    }
+    assert rows == expected
+    ends = {row["scope"]: row["resets_at"] for row in everything["rows"]}
+    assert ends["hour"] <= ends["day"] == ends["user"] == ends["agent"]
 
 
 async def test_usage_that_is_not_to_be_kept_is_not(tmp_path: Path) -> None:

@@ -361,7 +361,9 @@ async def shown(folder: Path, name: str, **arguments: object) -> str | None:
     box = files(folder)
     wanted = call(f"Files-{name}", arguments)
     checked = wanted.model_copy(update={"arguments": box.check(wanted)})
-    return await box.preview(checked, CONTEXT)
+    shown = await box.preview(checked, CONTEXT)
+    assert shown is None or isinstance(shown, str)
+    return shown
 
 
 async def test_preview_shows_what_a_call_would_change_and_changes_nothing(work: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.turns import Question
+from sk_agents.engine.turns import Completed, Completion, Question
 from sk_agents.exceptions import InvalidInput
 from sk_agents.tools.mcp.context import McpContext
 from sk_agents.tools.mcp.servers import McpSource
@@ -60,6 +60,7 @@ TOOLS: dict[str, Calls] = {
         "toggle_subscriber_updates": {},
         "trigger_long_running_operation": {"duration": 1, "steps": 2},
         "trigger_elicitation_request": {},
+        "trigger_sampling_request": {"prompt": "Praise the sea.", "maxTokens": 60},
         "trigger_url_elicitation": {"url": "https://example.com/"},
     },
     "filesystem": {
@@ -203,13 +204,18 @@ async def ask(question: Question) -> Any:
     return question.choices[0] if question.choices else {"name": "Ada"}
 
 
+async def complete(wanted: Completion) -> Completed:
+    assert "Praise the sea." in wanted.messages[-1].content
+    return Completed("O sea!", "stop", "bard-1")
+
+
 @pytest.mark.parametrize("name", TOOLS)
 async def test_every_tool_resource_and_prompt_of_an_official_server(
     tmp_path: Path, name: str
 ) -> None:
     if name == "git":
         make_repository(tmp_path)
-    context = replace(CONTEXT, ask=ask)
+    context = replace(CONTEXT, ask=ask, complete=complete)
     async with running(tmp_path, entry(name, tmp_path)) as at:
         prefix = f"mcp_{name.replace('-', '_')}-"
         offered = [spec.name for spec in at.box.specs() if "resource" not in spec.name]
@@ -218,6 +224,7 @@ async def test_every_tool_resource_and_prompt_of_an_official_server(
         for tool, arguments in TOOLS[name].items():
             told = await result(at.box, prefix + tool, filled_in(arguments, tmp_path), context)
             assert told.content
+            assert tool != "trigger_sampling_request" or "O sea!" in told.content
         source = source_of(at)
         servers = McpContext({"a": source})
         listed = await servers.resources("a", "u")

@@ -115,6 +115,8 @@ EVENTS: list[log.Event] = [
         status=RunStatus.COMPLETED,
         usage=Usage(prompt_tokens=1, completion_tokens=2, cost=Cost(amount=1.0, currency="EUR")),
     ),
+    log.Rated(**RUN, rating="up", note="yes"),
+    log.Rated(**RUN),
     log.BranchChanged(at=NOW, head_run="int_1"),
     log.BranchChanged(at=NOW, head_run=None),
 ]

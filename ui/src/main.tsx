@@ -17,7 +17,7 @@ import "./style/call.css";
 import "./style/windows.css";
 import { Page } from "./view/page";
 
-applyPreferences();
+await applyPreferences();
 const place = document.getElementById("page");
 if (place) render(<Page />, place);
 if (await begin()) {

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { FrameOf } from "../src/api/frames";
 import { folded, hasGap } from "../src/chat/fold";
+import { cutText } from "../src/chat/run";
 import { AT, callOf, frame, told } from "./frames";
 
 const started = frame("interaction_started", { user_message: "hello", agent: "tour" });
@@ -32,7 +33,7 @@ describe("a run", () => {
   test.each(["length", "content_filter"] as const)("that was cut by %s says so", (reason) => {
     const [step] = told(started, frame("answer", { content: "half", finish_reason: reason })).steps;
     expect(step).toMatchObject({ kind: "answer", text: "half", isCut: true });
-    expect(step?.kind === "answer" && step.cutNote).toContain("Cut short");
+    expect(step?.kind === "answer" && cutText(step)).toContain("Cut short");
     const whole = told(started, frame("answer", { content: "whole" }));
     expect(whole.steps).toEqual([{ kind: "answer", text: "whole", isCut: false }]);
   });

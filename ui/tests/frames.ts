@@ -38,6 +38,7 @@ export const view = (fields: Partial<InteractionView>): InteractionView => ({
   cost: null,
   error: null,
   partial: null,
+  feedback: null,
   approvals: [],
   ...fields,
 });

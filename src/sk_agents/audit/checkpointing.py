@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from sk_agents.audit.checkpoints import Signer
-from sk_agents.audit.reading import heads_since
 from sk_agents.audit.server_log import ServerLog
 from sk_agents.audit.trail import CHECKPOINT, COVERED, LAST
 from sk_agents.engine.events import Event, Noted, ThreadChanged
 from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Clock, Count, PortableStore
 from sk_agents.engine.services import BackgroundTask
+from sk_agents.engine.threads.heads import heads_since
 from sk_agents.exceptions import CounterFull, TealError
 from sk_agents.private_files import open_private
 from sk_agents.wire.views import Checkpoint

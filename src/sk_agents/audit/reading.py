@@ -12,6 +12,7 @@ from sk_agents.audit.trail import LAST, SERVER, ServerTrail, ThreadTrail
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import SERVER_LOG, Thread, server_log_part
 from sk_agents.engine.ports import PortableStore, Store
+from sk_agents.engine.threads.heads import heads_since
 from sk_agents.exceptions import SchemaTooNew, StateCorrupt, ThreadNotFound
 from sk_agents.wire.views import AuditEntry, AuditReport, Checkpoint
 
@@ -129,23 +130,6 @@ async def thread_trail(store: Store, head: Thread) -> AsyncIterator[AuditEntry]:
 
 async def _in_one_page(heads: Sequence[Thread]) -> AsyncIterator[Sequence[Thread]]:
     yield heads
-
-
-async def heads_since(store: Store, since: datetime | None) -> AsyncIterator[Sequence[Thread]]:
-    """The heads of all threads that were changed at `since` or later, without the server's own;
-    none of a store that cannot be read as a whole."""
-    if not isinstance(store, PortableStore):
-        return
-    ids: Sequence[str] = [""]
-    while ids := await store.all_threads(after=ids[-1], limit=PAGE):
-        heads = [
-            head
-            for head in await store.heads(ids)
-            if (since is None or head.updated_at >= since)
-            and not head.thread_id.startswith(SERVER_LOG)
-        ]
-        if heads:
-            yield heads
 
 
 async def thread_ids(store: PortableStore) -> AsyncIterator[str]:

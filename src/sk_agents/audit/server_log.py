@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from sk_agents.audit.reading import thread_trail
 from sk_agents.audit.trail import ThreadTrail, kept_call
-from sk_agents.engine.events import Event, Noted, ThreadChanged
+from sk_agents.engine.events import DELETING, Event, Noted, ThreadChanged
 from sk_agents.engine.log.commits import Absent, Commit, Committed, Unchanged
 from sk_agents.engine.log.state import merge_metadata
 from sk_agents.engine.models import NewThread, Thread, server_log_part
@@ -40,7 +40,6 @@ SURFACE = "audit"
 # Of one part of the log; the commit that passes it is its last one.
 PART_EVENTS = 50_000
 CONTINUED = "continued"
-DELETING = "deleting"
 # Of one commit.
 MOST_NOTES = 200
 RACES = 100
@@ -59,7 +58,7 @@ Build = Callable[[Mapping[str, Any]], Sequence[Event]]
 
 
 @dataclass(slots=True)
-class Job:
+class AuditJob:
     build: Build
     done: asyncio.Future[Thread | None]
 
@@ -74,7 +73,7 @@ class ServerLog:
         self._head: Thread | None = None
         self._part = 1
         self._is_read = False
-        self._jobs: list[Job] = []
+        self._jobs: list[AuditJob] = []
         self._writer: asyncio.Task[None] | None = None
         self._counted: dict[tuple[str, ...], Noted] = {}
         self._counter: asyncio.Task[None] | None = None
@@ -162,7 +161,7 @@ class ServerLog:
         if not self._is_open:
             raise StoreUnavailable("The audit log is closed.")
         loop = asyncio.get_running_loop()
-        job = Job(build, loop.create_future())
+        job = AuditJob(build, loop.create_future())
         self._jobs.append(job)
         if self._writer is None or self._writer.done():
             self._writer = loop.create_task(self._write())
@@ -183,7 +182,7 @@ class ServerLog:
                 if not job.done.done():  # else its caller was cancelled
                     job.done.set_result(head)
 
-    async def _commit(self, jobs: Sequence[Job]) -> Thread | None:
+    async def _commit(self, jobs: Sequence[AuditJob]) -> Thread | None:
         commit_id = self._ids.new()
         for _ in range(RACES):
             if not self._is_read:
@@ -265,7 +264,7 @@ class ServerLog:
 _NEW = NewThread(user_id=_USER_ID, surface=SURFACE)
 
 
-def _built(jobs: Sequence[Job], labels: Mapping[str, Any]) -> tuple[Event, ...]:
+def _built(jobs: Sequence[AuditJob], labels: Mapping[str, Any]) -> tuple[Event, ...]:
     """Each job sees what those before it have changed."""
     events: list[Event] = []
     labels = dict(labels)

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sk_agents.engine.events import (
+    KEPT_CALL,
     ApprovalDecided,
     ApprovalRequested,
     CancelRequested,
@@ -21,6 +22,7 @@ from sk_agents.engine.events import (
     GrantChanged,
     LateResult,
     Noted,
+    Rated,
     RunQueued,
     RunStarted,
     ToolFinished,
@@ -40,8 +42,6 @@ CHECKPOINT = "checkpoint"
 COVERED = "covered"
 # The label of the server's log that holds the last checkpoint.
 LAST = "last_checkpoint"
-# A note of it holds an entry of a thread that its store does not keep.
-CALL = "call"
 
 
 class ThreadTrail:
@@ -131,6 +131,7 @@ class ThreadTrail:
                         "approval_id": event.approval_id,
                         "edited": event.edited_arguments is not None or None,
                         "choice": event.choice,
+                        "reason_digest": _text_digest(event.message) if event.message else None,
                     },
                 }
             case ToolStarted():
@@ -185,6 +186,13 @@ class ThreadTrail:
                     "outcome": "given" if event.granted else "taken back",
                     "details": {"grant_id": event.grant_id, "scope": event.scope},
                 }
+            case Rated():
+                yield {
+                    "what": "rating",
+                    "who": self._thread.user_id,
+                    "outcome": event.rating or "taken back",
+                    "digest": _text_digest(event.note) if event.note else None,
+                }
             case CancelRequested():
                 yield {"what": "cancel", "who": event.requested_by, "by": event.reason}
             case _:
@@ -208,7 +216,7 @@ class ServerTrail:
         for event in events:
             if not isinstance(event, Noted):
                 continue
-            entry = self._kept_call(event) if event.what == CALL else _noted(event)
+            entry = self._kept_call(event) if event.what == KEPT_CALL else _noted(event)
             if entry is not None:
                 yield entry
 
@@ -227,7 +235,7 @@ class ServerTrail:
 
 def kept_call(entry: AuditEntry) -> Noted:
     """A note of what happened in a thread that its store does not keep, or that is deleted."""
-    return Noted(what=CALL, subject=entry.log, details=entry.model_dump(exclude_none=True))
+    return Noted(what=KEPT_CALL, subject=entry.log, details=entry.model_dump(exclude_none=True))
 
 
 def _noted(event: Noted) -> AuditEntry:

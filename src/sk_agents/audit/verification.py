@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from sk_agents.audit.checkpoints import Verifier
 from sk_agents.audit.reading import pages_of, thread_ids
-from sk_agents.audit.server_log import CONTINUED, DELETING
+from sk_agents.audit.server_log import CONTINUED
 from sk_agents.audit.trail import CHECKPOINT, COVERED
-from sk_agents.engine.events import Event, Noted
+from sk_agents.engine.events import DELETING, Event, Noted
 from sk_agents.engine.log.chain import chain_start, rebuilt
 from sk_agents.engine.models import SERVER_LOG, Thread, server_log_part
 from sk_agents.engine.ports import PortableStore
@@ -25,7 +25,7 @@ Told = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AuditFinding:
     """What is not as it was, in which log, and from which event on if that is known."""
 
     log: str
@@ -39,7 +39,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Verification:
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[AuditFinding] = field(default_factory=list)
     threads: int = 0
     events: int = 0
     # Threads that were changed since the last checkpoint, or were never covered by one.
@@ -52,7 +52,7 @@ class Verification:
     unsigned: int = 0
 
     def found(self, log: str, problem: str, seq: int | None = None) -> None:
-        self.findings.append(Finding(log, problem, seq))
+        self.findings.append(AuditFinding(log, problem, seq))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
@@ -23,7 +24,7 @@ from sk_agents.chats.history import (
     list_pieces,
 )
 from sk_agents.chats.passages import passages
-from sk_agents.chats.render import PINNED, PLACE, branch_views, chat_summary
+from sk_agents.chats.render import PINNED, PLACE, branch_views, chat_summary, tag_label, tags_of
 from sk_agents.chats.requests import (
     CHAT_ID,
     SURFACE,
@@ -55,10 +56,19 @@ from sk_agents.http.ids import idempotency_key
 from sk_agents.http.limits import HeldStream, Quotas
 from sk_agents.interactions import chat_thread_id
 from sk_agents.wire.events import Place
-from sk_agents.wire.requests import BranchChoice, ChatChange, NewChat
-from sk_agents.wire.views import AgentList, ChatPage, ChatSummary, PassageList
+from sk_agents.wire.requests import BranchChoice, ChatChange, NewChat, Tag
+from sk_agents.wire.views import (
+    AgentList,
+    ChatPage,
+    ChatSummary,
+    PassageList,
+    TagList,
+    TagView,
+)
 
 MAX_PAGE = 100
+# The tags of so many chats are counted, those changed last.
+TAGGED_CHATS = 1_000
 EXPORT_PAGE = 100
 EXPORT_BYTES = 256 * 1024
 # An event has about ten values, and a chat may have a hundred thousand of them.
@@ -90,6 +100,7 @@ class ChatEndpoints:
         q: Annotated[str | None, Query(max_length=200)] = None,
         place: Place = "list",
         pinned: Annotated[bool | None, Query(description="Unset: pinned or not.")] = None,
+        tag: Annotated[Tag | None, Query(description="Only those with this tag.")] = None,
     ) -> ChatPage:
         """The caller's chats, the most recently changed first; with `q` those that mention it.
 
@@ -98,11 +109,28 @@ class ChatEndpoints:
         labels: dict[str, Any] = {PLACE: None if place == "list" else place}
         if pinned is not None:
             labels[PINNED] = pinned or None
+        if tag is not None:
+            labels[tag_label(tag)] = True
         query = ThreadQuery(
             caller.user_id, surface=SURFACE, text=q, labels=labels, after=cursor, limit=limit
         )
         page = await engine_of(request.scope).catalog.threads(query)
         return ChatPage(chats=[chat_summary(thread) for thread in page.threads], next=page.after)
+
+    async def tags(self, request: Request, caller: RequestCaller) -> TagList:
+        """The tags of the caller's last 1,000 chats, those of most chats first."""
+        catalog = engine_of(request.scope).catalog
+        counted: Counter[str] = Counter()
+        query = ThreadQuery(caller.user_id, surface=SURFACE, limit=MAX_PAGE)
+        for _ in range(TAGGED_CHATS // MAX_PAGE):
+            page = await catalog.threads(query)
+            for thread in page.threads:
+                counted.update(tags_of(thread.metadata))
+            if page.after is None:
+                break
+            query = replace(query, after=page.after)
+        most_first = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+        return TagList(tags=[TagView(tag=tag, chats=chats) for tag, chats in most_first])
 
     async def make(
         self,
@@ -144,7 +172,7 @@ class ChatEndpoints:
         return DocumentResponse(document.pieces())
 
     async def change(self, chat: Chat, body: ChatChange) -> ChatSummary:
-        """Give the chat another title, pin it, or move it to the archive or the bin."""
+        """Give the chat another title or tags, pin it, or move it to the archive or the bin."""
         labels: dict[str, Any] = {"title": body.title} if body.title is not None else {}
         if body.pinned is not None:
             labels[PINNED] = body.pinned or None
@@ -152,8 +180,15 @@ class ChatEndpoints:
             labels[PLACE] = None if body.place == "list" else body.place
         if body.place == "bin":
             await chat.engine.stop(chat.thread_id, chat.caller.user_id)
+
+        def changed(head: Thread) -> Mapping[str, Any]:
+            if body.tags is None:
+                return labels
+            gone = {tag_label(tag): None for tag in tags_of(head.metadata)}
+            return labels | gone | {tag_label(tag): True for tag in body.tags}
+
         catalog = chat.engine.catalog
-        return chat_summary(await catalog.label(chat.thread_id, chat.caller.user_id, labels))
+        return chat_summary(await catalog.relabel(chat.thread_id, chat.caller.user_id, changed))
 
     async def delete(self, chat: Chat) -> Response:
         """Stop what runs in it and remove it for good."""

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import orjson
+from pydantic import ValidationError
 
 from sk_agents.engine.calls.call import SIGN_IN, Approval, Call
+from sk_agents.engine.calls.previews import PICTURE, TABLE
 from sk_agents.engine.calls.reviews import right_to_vote
 from sk_agents.engine.events import (
     Answered,
@@ -24,6 +26,7 @@ from sk_agents.engine.events import (
     Cancelled,
     Event,
     Failed,
+    Rated,
     ReviewExtended,
     RunEnded,
     RunQueued,
@@ -52,7 +55,7 @@ from sk_agents.interactions import (
     spelled_time,
     status_of,
 )
-from sk_agents.wire.events import CostView, EventType, UsageView, cut_reason
+from sk_agents.wire.events import CostView, EventType, TableView, UsageView, cut_reason
 from sk_agents.wire.requests import EditInteraction, Item, StartInteraction
 from sk_agents.wire.views import (
     ApprovalView,
@@ -60,6 +63,7 @@ from sk_agents.wire.views import (
     ChatSummary,
     DecisionView,
     ErrorView,
+    FeedbackView,
     GrantView,
     InteractionView,
     ItemView,
@@ -70,6 +74,8 @@ RETRY_MS = 1000
 # The labels of a thread that say where its chat is listed.
 PINNED = "pinned"
 PLACE = "place"
+# Each tag of a chat is a label of its own, so that every store can look for it.
+_TAG = "tag:"
 # How many turns of a shared conversation those who decide about a call see: the last ones.
 SHARED_TURNS = 20
 
@@ -314,6 +320,12 @@ class ChatRenderer:
             return None
         return "chat_changed", {"title": event.metadata["title"]}
 
+    def _rated(self, event: Rated) -> Named | None:
+        if not self._whole_chat:
+            return None
+        payload: Payload = {"interaction_id": event.run_id, "rating": event.rating}
+        return "feedback_given", payload if event.note is None else payload | {"note": event.note}
+
 
 _RENDERED: Mapping[type[Event], Callable[[ChatRenderer, Any], Named | None]] = {
     RunQueued: ChatRenderer._queued,
@@ -333,6 +345,7 @@ _RENDERED: Mapping[type[Event], Callable[[ChatRenderer, Any], Named | None]] = {
     RunEnded: ChatRenderer._ended,
     BranchChanged: ChatRenderer._branched,
     ThreadChanged: ChatRenderer._relabelled,
+    Rated: ChatRenderer._rated,
 }
 
 
@@ -354,8 +367,14 @@ def approval_payload(approval: Approval) -> Payload:
         payload["schema"] = event.answer_schema
     if (preview := event.shown.get("preview")) is not None:
         payload["preview"] = str(preview)
+    if (table := _table(event.shown.get(TABLE))) is not None:
+        payload[TABLE] = table
+    if str(picture := event.shown.get(PICTURE)).startswith("data:image/"):
+        payload[PICTURE] = picture
     if event.shown.get("redacted"):
         payload["redacted"] = True
+    if event.kind == "tool" and event.review is not None and event.review.reason_required:
+        payload["reason_required"] = True
     if approval.audience.keys:
         payload["review"] = review_payload(approval)
     if (budget := event.shown.get("budget")) is not None:
@@ -363,6 +382,14 @@ def approval_payload(approval: Approval) -> Payload:
     if (place := event.shown.get(SIGN_IN)) is not None:
         payload["sign_in"] = str(place)
     return payload
+
+
+def _table(shown: Any) -> Payload | None:
+    """Of a log that was imported, it may be anything."""
+    try:
+        return TableView.model_validate(shown).model_dump() if shown is not None else None
+    except ValidationError:
+        return None
 
 
 def usage_payload(usage: Usage) -> Payload:
@@ -415,7 +442,18 @@ def chat_summary(thread: Thread) -> ChatSummary:
         updated_at=spelled_time(thread.updated_at),
         pinned=thread.metadata.get(PINNED) is True,
         place=thread.metadata.get(PLACE) or "list",
+        tags=tags_of(thread.metadata),
     )
+
+
+def tag_label(tag: str) -> str:
+    """The label of a thread that says that its chat has this tag."""
+    return f"{_TAG}{tag}"
+
+
+def tags_of(labels: Mapping[str, Any]) -> tuple[str, ...]:
+    found = (name.removeprefix(_TAG) for name in labels if name.startswith(_TAG))
+    return tuple(sorted(found))
 
 
 def interaction_view(
@@ -443,7 +481,14 @@ def interaction_view(
             for call in run.calls.values()
             if call.approval is not None and call.waits
         ),
+        feedback=feedback_view(run.rated) if run.rated else None,
     )
+
+
+def feedback_view(rated: Rated) -> FeedbackView:
+    """Of a rating that was not taken back."""
+    assert rated.rating is not None
+    return FeedbackView(rating=rated.rating, note=rated.note, at=spelled_time(rated.at))
 
 
 def asked_view(asked: Asked, caller: Caller) -> ApprovalView:

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from sk_agents.chats.usage import ReadUsage
+from sk_agents.chats.usage import ReadBudgets, ReadUsage
 from sk_agents.engine.engine import Engine
 from sk_agents.exceptions import InvalidInput, ThreadBusy
 from sk_agents.http.caller import Caller, caller_of
@@ -114,14 +114,19 @@ class ChatResources:
     """`views` are the agents a chat may be held with, as they are now; the first is the default.
 
     Its `slots` bound the streams that one user holds open, its `quotas` what one user keeps, its
-    `usage` reads what models have used.
+    `usage` reads what models have used, its `budgets` what may still be spent.
     """
 
     def __init__(
-        self, views: Callable[[], Sequence[AgentView]], limits: Limits, usage: ReadUsage
+        self,
+        views: Callable[[], Sequence[AgentView]],
+        limits: Limits,
+        usage: ReadUsage,
+        budgets: ReadBudgets,
     ) -> None:
         self.views = views
         self.usage = usage
+        self.budgets = budgets
         self.slots = limits.slots
         self.quotas = limits.quotas[SURFACE]
         self._names = [agent.name for agent in views()]

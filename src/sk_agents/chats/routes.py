@@ -9,6 +9,7 @@ from sk_agents.chats.approvals import ApprovalEndpoints
 from sk_agents.chats.archive import Archive
 from sk_agents.chats.collection import ChatEndpoints, ImportChat, import_parameter
 from sk_agents.chats.context import ContextEndpoints, ContextSource
+from sk_agents.chats.feedback import FeedbackEndpoints
 from sk_agents.chats.interactions import (
     EditEndpoint,
     InteractionEndpoints,
@@ -102,7 +103,9 @@ def chat_operations(resources: ChatResources, context: ContextSource) -> list[Op
     chats = ChatEndpoints(resources)
     interactions = InteractionEndpoints(resources)
     shares = ShareEndpoints(resources)
+    usage = UsageEndpoints(resources.usage, resources.budgets)
     approvals = ApprovalEndpoints()
+    feedback = FeedbackEndpoints()
     servers = ContextEndpoints(resources, context)
     return [
         # The ones that run all the time come first: routes are tried in their order.
@@ -137,6 +140,7 @@ def chat_operations(resources: ChatResources, context: ContextSource) -> list[Op
         ),
         _chats("GET", "/agents", chats.agents, ALWAYS),
         _chats("GET", "/chats", chats.listing, ALWAYS),
+        _chats("GET", "/tags", chats.tags, ALWAYS),
         _chats(
             "POST",
             "/chats",
@@ -166,6 +170,7 @@ def chat_operations(resources: ChatResources, context: ContextSource) -> list[Op
                 "title": {"title": "The weather"},
                 "bin": {"place": "bin"},
                 "pin": {"pinned": True},
+                "tags": {"tags": ["travel", "2026"]},
             },
         ),
         _chats("DELETE", CHAT, chats.delete, (*ALWAYS, 404, 409), status=204),
@@ -256,6 +261,17 @@ def chat_operations(resources: ChatResources, context: ContextSource) -> list[Op
             outcome="Decided.",
             example=_PROCESSED,
         ),
+        _interactions(
+            "PUT",
+            f"{INTERACTION}/feedback",
+            feedback.give,
+            (*BODY, 404, 409),
+            examples={"up": {"rating": "up"}, "down": {"rating": "down", "note": "Wrong year."}},
+        ),
+        _interactions(
+            "DELETE", f"{INTERACTION}/feedback", feedback.withdraw, (*ALWAYS, 404, 409), status=204
+        ),
+        _interactions("GET", "/feedback", feedback.export, ALWAYS, roles=("operator",)),
         _interactions("POST", f"{INTERACTION}/cancel", interactions.cancel, (*ALWAYS, 404, 409)),
         _interactions("GET", "/interactions/{interaction_id}", interactions.find, (*ALWAYS, 404)),
         _approvals("GET", "/approvals", approvals.inbox, ALWAYS, roles=DECIDERS),
@@ -283,10 +299,11 @@ def chat_operations(resources: ChatResources, context: ContextSource) -> list[Op
         _usage(
             "GET",
             "/usage",
-            UsageEndpoints(resources.usage).report,
+            usage.report,
             ALWAYS,
             roles=("user", "operator"),
         ),
+        _usage("GET", "/budgets", usage.budgets, ALWAYS, roles=("user", "operator")),
         _context("GET", "/prompts", servers.prompts, ALWAYS),
         _context(
             "POST",

@@ -24,6 +24,7 @@ from sk_agents.chats.history import DocumentResponse, list_pieces
 from sk_agents.chats.render import PLACE, chat_summary, interaction_view
 from sk_agents.chats.requests import SURFACE, Chat, ChatResources, engine_of
 from sk_agents.engine.engine import Engine
+from sk_agents.engine.events import Rated
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL, NewThread, Thread
 from sk_agents.engine.threads.known import KnownThread
@@ -91,7 +92,9 @@ class ShareEndpoints:
         """What a link shows: a conversation that the reader can only read."""
         known, path, at = await _shared(engine_of(request.scope), share_id)
         views = (
-            interaction_view(known.head, known.state, run, visible=True, with_state=False)
+            interaction_view(
+                known.head, known.state, run, visible=True, with_state=False
+            ).model_copy(update={"feedback": None})
             for run in path
         )
         shown = {
@@ -159,7 +162,8 @@ async def _document(engine: Engine, known: KnownThread, path: list[Run]) -> Arch
         events += [
             event.model_dump(mode="json", exclude={"seq"}, by_alias=True)
             for event in page
-            if event.run_id in shown
+            # What the owner thinks of an answer is not the reader's.
+            if event.run_id in shown and not isinstance(event, Rated)
         ]
     return Archive(
         format=FORMAT,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sk_agents import __version__
-from sk_agents.cli import audit, encryption, keys, mcp
+from sk_agents.cli import audit, encryption, feedback, keys, mcp
 from sk_agents.cli.account import login, logout, whoami
 from sk_agents.cli.approvals import approvals_app, grants_app
 from sk_agents.cli.chats import (
@@ -29,7 +29,7 @@ from sk_agents.cli.options import EXITS, StoreUrl
 from sk_agents.cli.retention import EXITS as PRUNE_EXITS
 from sk_agents.cli.retention import prune
 from sk_agents.cli.stores import MIGRATE_EXITS, MOVE_EXITS, migrate, migrate_store
-from sk_agents.cli.usage import USAGE_EXITS, usage
+from sk_agents.cli.usage import USAGE_EXITS, budgets, sessions, usage
 
 app = typer.Typer(
     name="teal",
@@ -153,6 +153,7 @@ app.add_typer(grants_app)
 app.add_typer(keys.app)
 app.add_typer(mcp.app)
 app.add_typer(audit.app)
+app.add_typer(feedback.app)
 app.add_typer(agents_app)
 app.command(epilog=ARCHIVE_EXITS)(export)
 app.command("import", epilog=ARCHIVE_EXITS)(import_)
@@ -160,6 +161,8 @@ app.command("export-test", epilog=ARCHIVE_EXITS)(export_test)
 app.command(epilog=EXITS)(logs)
 app.command(epilog=EXITS)(top)
 app.command(epilog=USAGE_EXITS)(usage)
+app.command(epilog=USAGE_EXITS)(budgets)
+app.command(epilog=USAGE_EXITS)(sessions)
 app.command(epilog=MIGRATE_EXITS)(migrate)
 app.command("migrate-store", epilog=MOVE_EXITS)(migrate_store)
 app.command("migrate-check")(migrate_check)

@@ -140,6 +140,9 @@ def approve(
             help="Do not ask about this tool again in this run, or in this chat (thread)."
         ),
     ] = None,
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Why; some rules want a reason.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Let calls run, exactly as they are shown, or one of them with other arguments.
@@ -152,12 +155,14 @@ def approve(
       teal approvals approve approval_1f --edit '{"to": "Bob", "text": "Hello"}'
       teal approvals approve approval_1f --choice retry
       teal approvals approve approval_1f --remember thread
+      teal approvals approve approval_1f --reason "agreed with Ada"
     """
     from sk_agents.cli.server_records import decide, verdict_of  # noqa: PLC0415
 
     if len(approval_ids) > 1 and not edit is choice is answer is None:
         raise typer.BadParameter("--edit, --choice and --answer are for one approval")
     verdict = verdict_of(edit=edit, choice=choice, answer=answer, remember=remember)
+    verdict["reason"] = reason
     access.run(lambda client: decide(client, approval_ids, True, verdict, as_json=as_json))
 
 

@@ -5,20 +5,16 @@ from __future__ import annotations
 import csv
 import getpass
 import json
-import re
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
-from enum import StrEnum
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from sk_agents.cli.options import Exit, Json, StoreUrl, command_group
-from sk_agents.cli.stores import Progress, leave_with
+from sk_agents.cli.line_export import Format, cell, written_to
+from sk_agents.cli.options import Exit, Json, StoreUrl, command_group, moment
+from sk_agents.cli.stores import CountLine, leave_with
 from sk_agents.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
@@ -31,8 +27,6 @@ EXITS = (
     "Exit codes: 0 done, 1 something is not as it was, 2 bad usage, 75 the store is busy or away: "
     "try again, 78 bad configuration or a store that cannot be opened."
 )
-_AGO = re.compile(r"([1-9][0-9]{0,4})([hdw])")
-_HOURS = {"h": 1, "d": 24, "w": 168}
 # So many findings are printed.
 SHOWN = 100
 
@@ -47,29 +41,13 @@ app = command_group(
 )
 
 
-class Format(StrEnum):
-    JSONL = "jsonl"
-    CSV = "csv"
-
-
-def _moment(text: str) -> datetime:
-    """A day, a time with its zone, or so long ago."""
-    if ago := _AGO.fullmatch(text):
-        return datetime.now(UTC) - timedelta(hours=int(ago[1]) * _HOURS[ago[2]])
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter("must be like 2026-11-01, 2026-11-01T08:00:00Z or 7d") from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
 @app.command(epilog=EXITS)
 def export(
     since: Annotated[
         datetime | None,
         typer.Option(
             metavar="TIME",
-            parser=_moment,
+            parser=moment,
             help="From then on: 2026-11-01, 2026-11-01T08:00:00Z (UTC unless it says so), 7d.",
         ),
     ] = None,
@@ -102,7 +80,7 @@ def export(
     async def work() -> Exit:
         settings = load_settings((), store=store)
         async with opened_audit(build_stores(settings).main) as opened:
-            with _written_to(output) as file:
+            with written_to(output) as file:
                 lines = Lines(file, form)
                 async for entry in opened.exported(AuditQuery(since, user, agent), _operator()):
                     lines.write(entry)
@@ -145,7 +123,7 @@ def verify(
     from sk_agents.config.settings import load_settings  # noqa: PLC0415
     from sk_agents.wiring import build_stores  # noqa: PLC0415
 
-    progress = Progress()
+    progress = CountLine()
 
     async def work() -> Exit:
         settings = load_settings((), store=store)
@@ -238,30 +216,7 @@ class Lines:
             self._file.write(entry.model_dump_json(exclude_none=True) + "\n")
             return
         row = {**entry.model_dump(), "details": json.dumps(entry.details, ensure_ascii=False)}
-        self._csv.writerow({name: _cell(value) for name, value in row.items()})
-
-
-def _cell(value: object) -> object:
-    """A text that a spreadsheet would take for a formula is no formula."""
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        return f"'{value}"
-    return value
-
-
-@contextmanager
-def _written_to(path: Path | None) -> Iterator[TextIO]:
-    """Raises ConfigurationError: the file exists, or cannot be written."""
-    from sk_agents.private_files import open_private  # noqa: PLC0415
-
-    if path is None:
-        yield sys.stdout
-        return
-    try:
-        file = open(path, "x", encoding="utf-8", newline="", opener=open_private)
-    except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror}") from error
-    with file:
-        yield file
+        self._csv.writerow({name: cell(value) for name, value in row.items()})
 
 
 def _public_keys(settings: Settings, named: list[Path]) -> list[Verifier]:

@@ -141,20 +141,35 @@ class ApprovalPrompt:
                 return None if key in "wl" else UserDecision(key == "y")
 
     def _ask_about_call(self, approval: ApprovalRequired | PendingApproval) -> UserDecision | None:
+        needs_reason = approval.reason_required is True
+        always = "" if needs_reason else " / [a]lways in this chat"
+        words = CALL[:-1] if needs_reason else CALL
         while True:
-            key = self._key("Run it? [y]es / [n]o / [e]dit / [a]lways in this chat", CALL)
+            key = self._key(f"Run it? [y]es / [n]o / [e]dit{always}", words)
             match key:
                 case "l":
                     return None
                 case "y":
-                    return UserDecision(True)
+                    return UserDecision(True, self._reason("Why?") if needs_reason else {})
                 case "a":
                     return UserDecision(True, {"remember": "thread"})
                 case "n":
-                    reason = self._line("Why not? (empty: no reason) ").strip()
-                    return UserDecision(False, {"message": reason} if reason else {})
+                    return UserDecision(
+                        False, self._reason("Why not?", is_optional=not needs_reason)
+                    )
             if (arguments := self._edited(approval.tool_input)) is not None:
-                return UserDecision(True, {"edited_arguments": arguments})
+                reason = self._reason("Why?") if needs_reason else {}
+                return UserDecision(True, {"edited_arguments": arguments, **reason})
+
+    def _reason(self, question: str, *, is_optional: bool = False) -> DecisionOptions:
+        """Asked for until there is one, if a rule wants one."""
+        note = "(empty: no reason)" if is_optional else "(a rule wants a reason)"
+        while True:
+            reason = self._line(f"{question} {note} ").strip()
+            if reason:
+                return {"message": reason}
+            if is_optional:
+                return {}
 
     def _edited(self, tool_input: str) -> dict[str, Any] | None:
         """Other arguments; `None` if they did not change or are not a JSON object."""

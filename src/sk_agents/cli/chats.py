@@ -41,7 +41,7 @@ ARCHIVE_EXITS = (
 
 chats_app = command_group(
     "chats",
-    "List, search, read, rename and delete chats.",
+    "List, search, read, rename, tag and delete chats.",
     "teal chats list",
     "teal chats search postcard --json",
     "teal chats show chat_123",
@@ -158,17 +158,25 @@ def chat(
 
 @chats_app.command("list", epilog=EXITS)
 @server_command
-def list_chats(access: ServerAccess, limit: Limit = 50, as_json: Json = False) -> None:
+def list_chats(
+    access: ServerAccess,
+    tag: Annotated[
+        str | None, typer.Option("--tag", metavar="TAG", help="Only those with this tag.")
+    ] = None,
+    limit: Limit = 50,
+    as_json: Json = False,
+) -> None:
     """List your chats, the last changed one first.
 
     \b
     Examples:
       teal chats list
+      teal chats list --tag travel
       teal chats list --limit 5 --json
     """
     from sk_agents.cli.server_records import list_chats  # noqa: PLC0415
 
-    access.run(lambda client: list_chats(client, None, limit, as_json=as_json))
+    access.run(lambda client: list_chats(client, None, limit, tag=tag, as_json=as_json))
 
 
 @chats_app.command(epilog=EXITS)
@@ -237,6 +245,34 @@ def rename(
             print_json(renamed.model_dump(mode="json"))
 
     access.run(work)
+
+
+@chats_app.command(epilog=EXITS)
+@server_command
+def tag(
+    access: ServerAccess,
+    chat_id: ChatId,
+    tags: Annotated[
+        list[str] | None, typer.Argument(metavar="TAG...", help="Tags to add; none: show them.")
+    ] = None,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Remove these tags instead of adding them.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Give a chat tags, remove some, or show those it has.
+
+    \b
+    Examples:
+      teal chats tag chat_123 travel 2026
+      teal chats tag chat_123 --remove 2026
+      teal chats tag chat_123
+    """
+    from sk_agents.cli.server_records import tag_chat  # noqa: PLC0415
+
+    access.run(
+        lambda client: tag_chat(client.chat(chat_id), tags or [], remove=remove, as_json=as_json)
+    )
 
 
 @chats_app.command(epilog=EXITS)

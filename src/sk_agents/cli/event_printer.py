@@ -36,7 +36,14 @@ from sk_agents.client import (
     VoteCast,
     VoteWithdrawn,
 )
-from sk_agents.wire.events import AudienceView, CostView, CutReason, ReviewView, UsageView
+from sk_agents.wire.events import (
+    AudienceView,
+    CostView,
+    CutReason,
+    ReviewView,
+    TableView,
+    UsageView,
+)
 
 Kind = Literal["answer", "thinking"]
 
@@ -208,6 +215,9 @@ def print_end(screen: Screen, interaction: Interaction) -> None:
     if interaction.status != "COMPLETED":
         reason = f": {one_line(interaction.error.message)}" if interaction.error else ""
         screen.note(f"{interaction.status.lower()}{reason}")
+    if interaction.feedback is not None:
+        note = f": {one_line(interaction.feedback.note)}" if interaction.feedback.note else ""
+        screen.note(f"rated {interaction.feedback.rating}{note}")
 
 
 def print_approval(screen: Screen, approval: ApprovalRequired | PendingApproval) -> None:
@@ -224,17 +234,31 @@ def print_approval(screen: Screen, approval: ApprovalRequired | PendingApproval)
         screen.line(f"  {line}", PREVIEW_STYLES.get(line[:1], DIM))
     if len(preview) > PREVIEW_LINES:
         screen.note(f"{len(preview) - PREVIEW_LINES} more lines would change")
+    if approval.preview_table is not None:
+        _print_table(screen, approval.preview_table)
+    if approval.preview_picture is not None:
+        screen.note("the tool shows a picture of what it would do: see the page")
     facts = [f"digest {approval.digest[:DIGEST_LENGTH]}"] if approval.digest else []
     if expiry := time_left(approval.expires_at):
         facts.append(expiry)
     if facts:
         screen.line(f"  {', '.join(facts)}", DIM)
+    if approval.reason_required:
+        screen.line("  a rule wants a reason for the decision", DIM)
     if approval.review is not None:
         _print_review(screen, approval.review)
     if isinstance(approval, PendingApproval) and approval.review is not None:
         screen.line(f"  asked for by {one_line(approval.requested_by)}", DIM)
     if isinstance(approval, PendingApproval) and approval.late_result is not None:
         screen.line(f"  its result came late: {one_line(approval.late_result)}", DIM)
+
+
+def _print_table(screen: Screen, table: TableView) -> None:
+    """A hint of the tool's, after the arguments, which count."""
+    for row in (table.columns, *table.rows[:PREVIEW_LINES]):
+        screen.line(f"  {' | '.join(map(one_line, row))}", DIM)
+    if more := table.more + max(0, len(table.rows) - PREVIEW_LINES):
+        screen.note(f"{more} more rows")
 
 
 def approval_place(approval: PendingApproval) -> str:

@@ -7,8 +7,10 @@ and the server inside their functions: those take most of a start.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from functools import wraps
 from inspect import Parameter
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 DEFAULT_SERVER = "http://127.0.0.1:8000"
 EXITS = "Exit codes: 0 done, 1 refused or not found, 2 bad usage, 69 no server."
+_AGO = re.compile(r"([1-9][0-9]{0,4})([hdw])")
+_HOURS = {"h": 1, "d": 24, "w": 168}
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 Limit = Annotated[int, typer.Option(min=1, help="Show at most this many.")]
@@ -50,6 +54,17 @@ User = Annotated[
         help="Your user name, for a development server that checks no tokens.",
     ),
 ]
+
+
+def moment(text: str) -> datetime:
+    """A day, a time with its zone, or so long ago."""
+    if ago := _AGO.fullmatch(text):
+        return datetime.now(UTC) - timedelta(hours=int(ago[1]) * _HOURS[ago[2]])
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter("must be like 2026-11-01, 2026-11-01T08:00:00Z or 7d") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def span(text: str) -> int:

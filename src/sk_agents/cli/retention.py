@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sk_agents.cli.options import Exit, StoreUrl, span
-from sk_agents.cli.stores import Progress, leave_with
+from sk_agents.cli.stores import CountLine, leave_with
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -102,7 +102,7 @@ async def _prune(
 ) -> Exit:
     from sk_agents.wiring import prune_store  # noqa: PLC0415
 
-    progress = Progress()
+    progress = CountLine()
 
     def told(seen: int, removed: int) -> None:
         progress.show(f"looked at {seen} conversations, removed {removed}")

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,18 +27,47 @@ from sk_agents.cli.terminal import DIM, STRONG, Screen, print_json
 from sk_agents.client import Answer, Chat, PendingApproval, TealClient, TealServerError
 from sk_agents.client.teal_client import DecisionOptions
 from sk_agents.wire.events import Choice, WireModel
-from sk_agents.wire.requests import Remember
+from sk_agents.wire.requests import Remember, checked_tag
+from sk_agents.wire.views import ChatSummary
 
 Record = TypeVar("Record", bound=WireModel)
 
 
-async def list_chats(client: TealClient, text: str | None, limit: int, *, as_json: bool) -> None:
+async def list_chats(
+    client: TealClient, text: str | None, limit: int, *, tag: str | None = None, as_json: bool
+) -> None:
+    chats = await _first(client.chats(text, tag=tag), limit)
     _print(
-        await _first(client.chats(text), limit),
-        ["chat", "title", "agent", "status", "changed"],
-        lambda chat: [chat.id, chat.title, chat.agent, chat.status, _when(chat.updated_at)],
+        chats,
+        ["chat", "title", "agent", "status", "changed", *(["tags"] if _have_tags(chats) else [])],
+        lambda chat: [
+            *(chat.id, chat.title, chat.agent, chat.status, _when(chat.updated_at)),
+            *([", ".join(chat.tags)] if _have_tags(chats) else []),
+        ],
         as_json=as_json,
     )
+
+
+def _have_tags(chats: Sequence[ChatSummary]) -> bool:
+    return any(chat.tags for chat in chats)
+
+
+async def tag_chat(chat: Chat, tags: Sequence[str], *, remove: bool, as_json: bool) -> Exit | None:
+    """Add the tags to those of the chat, or remove them; without any, only show them."""
+    try:
+        named = [checked_tag(tag) for tag in tags]
+    except ValueError as problem:
+        typer.echo(f"teal: {problem}", err=True)
+        return Exit.FAILED
+    kept = list((await chat.history(state=False)).tags)
+    if named:
+        rest = [tag for tag in kept if tag not in named]
+        kept = list((await chat.tag(rest if remove else [*kept, *named])).tags)
+    if as_json:
+        print_json({"id": chat.id, "tags": kept})
+    else:
+        Screen().line(", ".join(kept) or "no tags")
+    return None
 
 
 async def list_approvals(
@@ -107,6 +136,75 @@ async def list_usage(
     screen.table(headings, rows)
     if cost := money_text(cost for row in report.rows for cost in row.cost):
         screen.note(f"{cost} since {report.since}")
+
+
+async def list_budgets(client: TealClient, *, all_users: bool, as_json: bool) -> None:
+    report = await client.budgets(all_users=all_users)
+    if as_json:
+        print_json(report.model_dump(mode="json"))
+        return
+
+    def amount(number: float, unit: str) -> str:
+        if unit == "tokens":
+            return f"{number:.0f} tokens"
+        return f"{number:.4f}".rstrip("0").rstrip(".") + f" {unit}"
+
+    others = "each other user"
+    headings = ["budget of", *(["user"] if all_users else []), "agent", "spent", "of", "left"]
+    rows = [
+        [
+            {"user": "a day", "hour": "an hour"}.get(row.scope, f"the {row.scope}"),
+            *([row.user_id or (others if row.scope in ("user", "hour") else "")] * all_users),
+            row.agent or "",
+            *(amount(number, row.unit) for number in (row.spent, row.most, row.left)),
+            _when(row.resets_at),
+        ]
+        for row in report.rows
+    ]
+    screen = Screen()
+    screen.table([*headings, "until"], rows)
+    if report.run:
+        screen.note(f"a single turn may spend {' and '.join(report.run)}")
+    elif not rows:
+        screen.note("no budget is set")
+
+
+async def list_sessions(
+    client: TealClient, since: datetime | None, user: str | None, limit: int, *, as_json: bool
+) -> None:
+    report = await client.sessions(since, user=user, limit=limit)
+    if as_json:
+        print_json(report.model_dump(mode="json"))
+        return
+    screen = Screen()
+    if not report.users:
+        screen.note(f"nobody is at work, or was since {_when(report.since)}")
+        return
+    screen.table(
+        ["user", "running", "waiting", "ended", "streams", "last"],
+        [
+            [
+                one.user_id,
+                *map(str, (one.running, one.waiting, one.ended, one.streams)),
+                _when(one.last_at) if one.last_at else "",
+            ]
+            for one in report.users
+        ],
+    )
+    screen.line("")
+    screen.table(
+        ["status", "user", "agent", "api", "thread", "changed"],
+        [
+            [
+                # A run that no instance works at is one that a lost instance left behind.
+                one.status if one.is_driven or one.status != "running" else "running, left behind",
+                *(one.user_id, one.agent, one.surface, one.thread_id, _when(one.updated_at)),
+            ]
+            for one in report.sessions
+        ],
+    )
+    if report.is_cut:
+        screen.note(f"these are the first {limit}, and there are more; see --limit")
 
 
 async def list_agents(client: TealClient, *, as_json: bool) -> None:

@@ -24,7 +24,7 @@ from sk_agents.client.signing_in import (
     sign_in_by_browser,
     sign_in_by_device,
 )
-from sk_agents.client.stored_sign_in import SignIn, SignInFile
+from sk_agents.client.stored_sign_in import SignInFile, StoredSignIn
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.wire.views import SignInView
 
@@ -100,14 +100,14 @@ async def _sign_out(file: SignInFile) -> Exit:
     return Exit.DONE
 
 
-def _readable(file: SignInFile) -> SignIn | None:
+def _readable(file: SignInFile) -> StoredSignIn | None:
     try:
         return file.read()
     except SignInFailed:
         return None
 
 
-async def _at_issuer(file: SignInFile, how: SignInView, way: Way) -> SignIn:
+async def _at_issuer(file: SignInFile, how: SignInView, way: Way) -> StoredSignIn:
     if way == "device":
         return await sign_in_by_device(file, how, _show_code)
     return await sign_in_by_browser(file, how, _open_browser)
@@ -136,9 +136,9 @@ async def _open_browser(address: str) -> None:
         await asyncio.to_thread(webbrowser.open, address)
 
 
-def _pasted(file: SignInFile, label: str) -> SignIn:
+def _pasted(file: SignInFile, label: str) -> StoredSignIn:
     text = typer.prompt(label, hide_input=sys.stdin.isatty(), err=True).strip()
-    return SignIn(server=file.server, access_token=text)
+    return StoredSignIn(server=file.server, access_token=text)
 
 
 def _named(me: Me) -> str:

@@ -89,7 +89,13 @@ async def _send(
 async def _answer_all(chat: Chat, reader: InteractionReader, answers: Answers) -> bool:
     """False if a call waits that only the user can decide, or if none waits."""
     waiting = reader.open_approvals
-    is_ours = all(approval.kind == "tool" and approval.review is None for approval in waiting)
+    is_ours = all(
+        approval.kind == "tool"
+        and approval.review is None
+        # A rule that wants a reason wants a person's.
+        and not (answers == "approve" and approval.reason_required)
+        for approval in waiting
+    )
     if answers == "none" or not is_ours:
         return False
     for approval in waiting:

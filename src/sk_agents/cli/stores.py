@@ -73,7 +73,7 @@ def migrate_store(
     from sk_agents.config.settings import load_settings  # noqa: PLC0415
     from sk_agents.wiring import copy_store  # noqa: PLC0415
 
-    progress = Progress()
+    progress = CountLine()
 
     async def work() -> Exit:
         settings = load_settings(())
@@ -84,7 +84,7 @@ def migrate_store(
     leave_with(work())
 
 
-class Progress:
+class CountLine:
     """One line on the terminal that counts; nothing where there is none."""
 
     def __init__(self) -> None:

@@ -124,7 +124,7 @@ class Worker:
 
 
 @dataclass(slots=True, eq=False)
-class Slot:
+class WorkerSlot:
     """A place for one worker: its socket stays while workers come and go."""
 
     number: int
@@ -155,7 +155,7 @@ class Supervisor:
         self._overrides = overrides
         self._settings = settings
         self._address = address
-        self._slots: list[Slot] = []
+        self._slots: list[WorkerSlot] = []
         self._alive: set[Worker] = set()
         self._signals = 0
         self._stopping = asyncio.Event()
@@ -181,8 +181,8 @@ class Supervisor:
 
     # -- starting
 
-    def _add_slot(self) -> Slot:
-        slot = Slot(len(self._slots) + 1, self._address.open())
+    def _add_slot(self) -> WorkerSlot:
+        slot = WorkerSlot(len(self._slots) + 1, self._address.open())
         self._slots.append(slot)
         return slot
 
@@ -221,7 +221,7 @@ class Supervisor:
         if not self._stopping.is_set():
             print_line(sys.stdout, f"{line} · workers: {len(self._slots)}")
 
-    async def _spawn(self, slot: Slot) -> Worker:
+    async def _spawn(self, slot: WorkerSlot) -> Worker:
         if slot.listener is None:
             slot.listener = self._address.open()
         ours, theirs = socket.socketpair()
@@ -256,7 +256,7 @@ class Supervisor:
 
     # -- looking after them
 
-    async def _keep(self, slot: Slot) -> None:
+    async def _keep(self, slot: WorkerSlot) -> None:
         """Have a worker in this slot until all are to end."""
         while not self._stopping.is_set():
             if slot.worker is None:
@@ -279,7 +279,7 @@ class Supervisor:
         worker.writer.close()
         self._alive.discard(worker)
 
-    async def _restart_later(self, slot: Slot, worker: Worker) -> None:
+    async def _restart_later(self, slot: WorkerSlot, worker: Worker) -> None:
         slot.restarts += 1
         pause = slot.pause_after(time.monotonic() - worker.started)
         extra = {**worker.facts, "exit": worker.process.returncode, "pause": pause}
@@ -325,7 +325,7 @@ class Supervisor:
         self._add_slots(workers)
         logger.info("all workers have the new configuration", extra={"workers": workers})
 
-    async def _replace(self, slot: Slot) -> bool:
+    async def _replace(self, slot: WorkerSlot) -> bool:
         """Put a new worker into the slot, then end the old one; False if the new one is no good."""
         new = await self._spawn(slot)
         if not await new.becomes_ready() or self._stopping.is_set():

@@ -32,7 +32,7 @@ from sk_agents.client.issuer_requests import (
     check_address,
     expiry,
 )
-from sk_agents.client.stored_sign_in import SignIn, SignInFile
+from sk_agents.client.stored_sign_in import SignInFile, StoredSignIn
 from sk_agents.wire.views import SignInView
 
 BROWSER_SECONDS = 600.0
@@ -67,7 +67,7 @@ class DevicePrompt:
 
 async def sign_in_by_browser(
     server: SignInFile, how: SignInView, open_browser: Callable[[str], Awaitable[None]]
-) -> SignIn:
+) -> StoredSignIn:
     """`open_browser` leads the user to an address.
 
     Raises:
@@ -110,7 +110,7 @@ async def sign_in_by_browser(
 
 async def sign_in_by_device(
     server: SignInFile, how: SignInView, show: Callable[[DevicePrompt], None]
-) -> SignIn:
+) -> StoredSignIn:
     """`show` tells the user where to type which code.
 
     Raises:
@@ -150,7 +150,7 @@ async def sign_in_by_device(
         raise SignInFailed("The code has expired before it was used.") from None
 
 
-async def give_back(sign_in: SignIn) -> None:
+async def give_back(sign_in: StoredSignIn) -> None:
     """Have the issuer forget the tokens, where it offers that (RFC 7009).
 
     Raises:
@@ -232,8 +232,8 @@ async def _ask(how: SignInView, url: str, form: Mapping[str, str]) -> dict[str, 
     return await ask_issuer(url, {**how.parameters, "client_id": how.cli_client_id or "", **form})
 
 
-def _sign_in(server: SignInFile, how: SignInView, answer: Mapping[str, Any]) -> SignIn:
-    return SignIn(
+def _sign_in(server: SignInFile, how: SignInView, answer: Mapping[str, Any]) -> StoredSignIn:
+    return StoredSignIn(
         server=server.server,
         access_token=access_token(answer),
         expires_at=expiry(answer),

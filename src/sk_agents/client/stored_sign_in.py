@@ -41,7 +41,7 @@ LOCK_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 
 
-class SignIn(BaseModel):
+class StoredSignIn(BaseModel):
     """What is stored. An access key has neither an end nor an issuer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -88,10 +88,10 @@ class SignInFile:
         folder = data_folder(os.environ) / "teal-agents" / "sign-ins"
         self.path = folder / f"{name}-{digest}.json"
 
-    def read(self) -> SignIn | None:
+    def read(self) -> StoredSignIn | None:
         """Raises SignInFailed: the file cannot be used."""
         try:
-            found = SignIn.model_validate_json(self.path.read_bytes())
+            found = StoredSignIn.model_validate_json(self.path.read_bytes())
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -100,7 +100,7 @@ class SignInFile:
             raise SignInFailed(f"{self.path} is damaged: sign in again") from None
         return found if found.server == self.server else None
 
-    def write(self, sign_in: SignIn) -> None:
+    def write(self, sign_in: StoredSignIn) -> None:
         """Raises SignInFailed: it cannot be written."""
         try:
             make_private_folder(self.path.parent)

@@ -146,7 +146,9 @@ class SyncTeal:
     ) -> ChatSummary:
         return self.run(self.client.create(chat_id, agent=agent, title=title))
 
-    def chats(self, text: str | None = None) -> Generator[ChatSummary, None, None]:
+    def chats(
+        self, text: str | None = None, *, tag: str | None = None
+    ) -> Generator[ChatSummary, None, None]:
         return self.each(self.client.chats(text))
 
     def approvals(self) -> Generator[ApprovalView, None, None]:

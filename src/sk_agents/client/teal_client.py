@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from datetime import date
+from datetime import date, datetime
 from typing import Any, Self, TypedDict, Unpack
 from uuid import uuid4
 
@@ -23,14 +23,16 @@ from sk_agents.client.connection import (
 from sk_agents.client.errors import ProtocolError, TealServerError
 from sk_agents.client.event_stream import StreamPosition, read_events
 from sk_agents.client.reply import Reply, ReplySoFar
-from sk_agents.wire.events import AnswerEvent, ApprovalRequired, Choice, Event
+from sk_agents.wire.events import AnswerEvent, ApprovalRequired, Choice, Event, Rating
 from sk_agents.wire.requests import OnBusy, OnDisconnect, Remember
 from sk_agents.wire.views import (
     AgentView,
     ApprovalView,
     BranchList,
+    BudgetReport,
     ChatSummary,
     ChatView,
+    FeedbackRow,
     FilledPrompt,
     FoundInteraction,
     GrantView,
@@ -41,7 +43,9 @@ from sk_agents.wire.views import (
     PromptList,
     ResourceItems,
     ResourceList,
+    SessionReport,
     SignInLink,
+    TagList,
     UsageReport,
 )
 
@@ -235,6 +239,18 @@ class Chat:
         request = ServerRequest("GET", path_of("chats", self.id, *place), is_json=False)
         return bytes(await self._connection.call(request) or b"")
 
+    async def rate(
+        self, interaction_id: str, rating: Rating | None, note: str | None = None
+    ) -> None:
+        """Say what an answer was worth; `None` takes it back. The people who run the server read
+        the note."""
+        path = path_of("chats", self.id, "interactions", interaction_id, "feedback")
+        if rating is None:
+            await self._connection.call(ServerRequest("DELETE", path))
+            return
+        body = {"rating": rating} if note is None else {"rating": rating, "note": note}
+        await self._connection.call(ServerRequest("PUT", path, body))
+
     async def branches(self) -> BranchList:
         path = path_of("chats", self.id, "branches")
         return await self._connection.read(BranchList, ServerRequest("GET", path))
@@ -247,6 +263,11 @@ class Chat:
 
     async def rename(self, title: str) -> ChatSummary:
         request = ServerRequest("PATCH", path_of("chats", self.id), {"title": title})
+        return await self._connection.read(ChatSummary, request)
+
+    async def tag(self, tags: Sequence[str]) -> ChatSummary:
+        """Give the chat these tags instead of those it has."""
+        request = ServerRequest("PATCH", path_of("chats", self.id), {"tags": list(tags)})
         return await self._connection.read(ChatSummary, request)
 
     async def delete(self) -> None:
@@ -374,9 +395,26 @@ class TealClient:
         request = ServerRequest("POST", path, document, query=query, is_repeatable=False)
         return await self._connection.read(ChatSummary, request)
 
-    def chats(self, text: str | None = None) -> AsyncGenerator[ChatSummary, None]:
-        """All chats, those changed last first; with `text`, those in which it was said."""
-        return self._all("chats", ChatSummary, {} if text is None else {"q": text})
+    def chats(
+        self, text: str | None = None, *, tag: str | None = None
+    ) -> AsyncGenerator[ChatSummary, None]:
+        """All chats, those changed last first; with `text`, those in which it was said; with
+        `tag`, those that have it."""
+        wanted = {"q": text, "tag": tag}
+        query = {name: value for name, value in wanted.items() if value is not None}
+        return self._all("chats", ChatSummary, query)
+
+    async def tags(self) -> TagList:
+        """The tags of your chats, those of most chats first."""
+        return await self._connection.read(TagList, ServerRequest("GET", path_of("tags")))
+
+    def feedback(
+        self, *, since: datetime | None = None, agent: str | None = None
+    ) -> AsyncGenerator[FeedbackRow, None]:
+        """What users think of answers, in no order: for operators."""
+        wanted = {"since": since.isoformat() if since is not None else None, "agent": agent}
+        query = {name: value for name, value in wanted.items() if value is not None}
+        return self._all("feedback", FeedbackRow, query)
 
     async def find(self, interaction_id: str) -> FoundInteraction:
         """One of your interactions, in whichever chat it is: `chat_id` says in which."""
@@ -459,6 +497,28 @@ class TealClient:
             query["all"] = "true"
         return await self._connection.read(
             UsageReport, ServerRequest("GET", path_of("usage"), query=query)
+        )
+
+    async def budgets(self, *, all_users: bool = False) -> BudgetReport:
+        """What you may spend and what is left of it; of all users, agents and the server if you are
+        an operator."""
+        query = {"all": "true"} if all_users else {}
+        return await self._connection.read(
+            BudgetReport, ServerRequest("GET", path_of("budgets"), query=query)
+        )
+
+    async def sessions(
+        self, since: datetime | None = None, *, user: str | None = None, limit: int = 200
+    ) -> SessionReport:
+        """Who is at work, for operators: conversations that run or wait, and those that changed
+        since then, or within an hour."""
+        query = {"limit": str(limit)}
+        if since is not None:
+            query["since"] = since.isoformat()
+        if user is not None:
+            query["user"] = user
+        return await self._connection.read(
+            SessionReport, ServerRequest("GET", path_of("sessions"), query=query)
         )
 
     async def approval(self, approval_id: str) -> ApprovalView:

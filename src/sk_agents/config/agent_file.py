@@ -208,6 +208,7 @@ class AgentSpec(BaseModel):
     price: PriceSpec | None = None
     budget: BudgetSpec = BudgetSpec()
     redact: RedactSpec | bool = False
+    titles: Annotated[str, Field(min_length=1)] | bool | None = None
 
 
 def load_agent_files(paths: Iterable[Path]) -> list[AgentFile]:

@@ -1,14 +1,15 @@
 """Variables of the public Teal Agents project that this server does not read.
 
 None of them is passed over in silence: each one that is set is named once at start, with what to do
-instead. One that decides which agents are served stops the start.
+instead. One that decides which agents are served stops the start, and so does one whose effect the
+operator would rely on: a request for sign-ins, or a misspelt setting that protects.
 """
 
 from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from sk_agents.config.settings import CATALOG_PATH, ENV_STORE, PREFIX, Settings, variable
@@ -67,6 +68,20 @@ IDLE = {
 }
 # It decides which agents are served.
 STOPPING = frozenset({"TA_GITHUB"})
+# It asks for sign-ins, so one of these has to say how.
+SIGN_INS = "TA_AUTH_REQUIRED"
+AUTHORIZERS = ("TA_AUTHORIZER", "TA_AUTHORIZER_MODULE")
+# Without these a server starts just as well: open, unencrypted, unlimited, or on another store.
+PROTECTING = frozenset(
+    f"{PREFIX}{name}"
+    for name in (
+        *("STORE", "AUTHORIZER", "AUTHORIZER_MODULE", "ROLES", "KEYS_FILE", "HIDE_EXISTENCE"),
+        *("ENCRYPTION_KEYS", "ENCRYPTION_KEYS_FILE", "ENCRYPTION_KEYS_COMMAND"),
+        *("BUDGET_RUN", "BUDGET_USER", "BUDGET_AGENT", "BUDGET_DAY", "TOKENS_PER_HOUR"),
+        *("TOOL_CALLS_PER_RUN", "TOOL_CALLS_PER_HOUR", "REQUESTS_PER_MINUTE", "STREAMS_PER_USER"),
+        *("AUDIT_KEY_FILE", "AUDIT_CHECKPOINTS_FILE", "RETENTION"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +100,32 @@ def foreign_variables(values: Mapping[str, str]) -> Iterator[ForeignVariable]:
         if values[name].lower() in IDLE.get(name, ()):
             continue
         if (advice := ADVICE.get(name)) is not None:
-            yield ForeignVariable(name, advice, name in STOPPING)
+            is_relied_on = name == SIGN_INS and not any(map(values.get, AUTHORIZERS))
+            yield ForeignVariable(name, advice, name in STOPPING or is_relied_on)
         elif name.startswith("TA_MCP_OAUTH_"):
             yield ForeignVariable(name, _MCP_SIGN_IN)
         else:
-            near = difflib.get_close_matches(name, known, 1, 0.85)
-            meant = f"; is {near[0]} meant?" if near else ", if no class of yours reads it"
-            yield ForeignVariable(name, f"this server does not know it{meant}")
+            yield _unknown(name, known, values)
+
+
+def _unknown(name: str, known: Collection[str], values: Mapping[str, str]) -> ForeignVariable:
+    near = difflib.get_close_matches(name, known, 1, 0.85)
+    if not near:
+        return ForeignVariable(name, "this server does not know it, if no class of yours reads it")
+    meant = near[0]
+    # With both set it is no misspelling: a class of the operator's may read it.
+    if meant in PROTECTING and not values.get(meant):
+        advice = f"this server does not know it, and {meant} is not set; correct or unset {name}"
+        return ForeignVariable(name, advice, stops=True)
+    return ForeignVariable(name, f"this server does not know it; is {meant} meant?")
 
 
 def check_foreign_variables(values: Mapping[str, str]) -> None:
-    """Log each of them. Raises ConfigurationError: one decides which agents are served."""
+    """Log each of them.
+
+    Raises:
+        ConfigurationError: one decides which agents are served, or would be relied on.
+    """
     for found in foreign_variables(values):
         if found.stops:
             raise ConfigurationError(f"{found.name}: {found.advice}")

@@ -193,6 +193,12 @@ class Settings(BaseSettings):
     store_class: str | None = Field(
         None, description="Its class: the port `Store` (`sk_agents.engine.ports`)."
     )
+    required_durability: Literal["D1", "D2", "D3"] | None = Field(
+        None,
+        description="What the store must survive at least: `D1` a killed process, `D2` a lost "
+        "machine, `D3` a lost site. The server does not start on a store that keeps less, and is "
+        "not ready while its store does.",
+    )
     signals: str | None = Field(
         None,
         min_length=1,
@@ -469,6 +475,14 @@ class Settings(BaseSettings):
         min_length=1,
         description="Model of the `assistant` of a server without configuration. Unset: the best "
         "one found.",
+    )
+    titles: str | None = Field(
+        None,
+        min_length=1,
+        description="After the first answer of a chat, a model makes its title: `on` for the "
+        "agent's own model, or the name of another, cheaper one. Unset or `off`: titles are made "
+        "of the message. Each title is one more call of a model. An agent file's `titles` comes "
+        "first; `scripted/` models are left out.",
     )
     script_pace: float = Field(
         1.0, ge=0, le=100, description="Factor on the pauses of `scripted/` models; 0 for none."

@@ -36,6 +36,16 @@ class RunLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class TitleModel:
+    """What names a conversation after its first answer: the agent's own model, or the one called
+    `name`, which has a price of its own or none."""
+
+    model: Model
+    name: str | None = None
+    price: Price | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     name: str
     model: Model
@@ -51,6 +61,7 @@ class Agent:
     context_window: ContextWindow = field(default_factory=ContextWindow)
     price: Price | None = None
     redaction: Redaction | None = None
+    titles: TitleModel | None = None
     is_attended: bool = True
     """Whether a person can be asked about its calls."""
     director: Director | None = None

@@ -19,6 +19,7 @@ from sk_agents.engine.models import (
     Audience,
     DecidedBy,
     Effect,
+    Rating,
     Review,
     RunStatus,
     StoredModel,
@@ -319,12 +320,26 @@ class ThreadChanged(ThreadEvent):
     metadata: dict[str, Any]
 
 
+class Rated(ThreadEvent):
+    """What the person who asked thinks of an answer; it replaces what they said before. Without a
+    `rating` they took it back."""
+
+    type: Literal["rated"] = "rated"
+    rating: Rating | None = None
+    note: str | None = None
+
+
 class RunEnded(ThreadEvent):
     """The one terminal event of a run; shares its commit with what ended it."""
 
     type: Literal["run_ended"] = "run_ended"
     status: Literal[RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED]
     usage: Usage = Usage()
+
+
+# What a `Noted` says of a thread that is about to be deleted: that it is, and what its calls did.
+DELETING = "deleting"
+KEPT_CALL = "call"
 
 
 class Noted(ThreadEvent):
@@ -377,6 +392,7 @@ KnownEvent = (
     | BranchChanged
     | Imported
     | ThreadChanged
+    | Rated
     | RunEnded
     | Noted
 )

@@ -176,7 +176,8 @@ class Review(StoredModel):
     """What a rule demands of the people who decide about a call.
 
     An empty audience is the requester, who then decides alone. `lifetime` is in seconds;
-    `escalate_to` is the group that decides once it is over.
+    `escalate_to` is the group that decides once it is over. With `reason_required` nobody decides
+    without saying why.
     """
 
     audience: Audience = Audience()
@@ -186,17 +187,26 @@ class Review(StoredModel):
     on_expiry: OnExpiry = "deny"
     escalate_to: str | None = None
     share_conversation: bool = False
+    reason_required: bool = False
+
+    @property
+    def asks_others(self) -> bool:
+        return bool(self.audience.keys) or self.escalate_to is not None
 
     @property
     def demands(self) -> dict[str, Any] | None:
-        """What decides who may allow the call: a part of its digest. `None`: the requester may."""
-        if not self.audience.keys and self.escalate_to is None:
-            return None
+        """What decides who may allow the call and how: a part of its digest. `None`: a bare word
+        of the requester is enough."""
+        # Only where there is one: the digests of all other approvals stay what they were.
+        reason = {"reason_required": True} if self.reason_required else {}
+        if not self.asks_others:
+            return reason or None
         return {
             "audience": sorted(self.audience.keys),
             "quorum": self.quorum,
             "not_requester": self.not_requester,
             "escalate_to": self.escalate_to,
+            **reason,
         }
 
 
@@ -225,6 +235,13 @@ class Part:
     content: str
     name: str | None = None
     digest: str | None = field(default=None, compare=False)
+
+    @property
+    def text(self) -> str:
+        """As a model reads it: a file begins with its name."""
+        return (
+            f"File {self.name or 'file'}:\n{self.content}" if self.kind == "file" else self.content
+        )
 
 
 # What every model that sees can look at.
@@ -407,16 +424,19 @@ class Thread(NamedTuple):
     version: int = HEAD_VERSION
 
 
-EntryKind = Literal["run", "approval", "grant", "review"]
+EntryKind = Literal["run", "approval", "grant", "review", "rating"]
+Rating = Literal["up", "down"]
+# Whose entries all ratings are: those who run the server read them, whoever gave them.
+ALL_RATINGS = "ratings:all"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A row of the index across threads: where a run, an approval or a grant lies.
+    """A row of the index across threads: where a run, an approval, a grant or a rating lies.
 
     `open` is what an inbox lists, so never a run; `due_at` is when a sweeper must look at it.
     A `review` is an approval in the inbox of others: its `user_id` is a key of their audience, its
-    `key` is made by `review_key`.
+    `key` is made by `review_key`. The `user_id` of a rating is `ALL_RATINGS`, its `key` the run.
     """
 
     kind: EntryKind

@@ -35,6 +35,7 @@ from sk_agents.engine.models import (
 )
 from sk_agents.engine.turns import (
     ModelStream,
+    Preview,
     Prompt,
     ToolChunk,
     ToolContext,
@@ -94,6 +95,17 @@ class Count:
     amount: int
     ttl: float
     at_most: int | None = None
+
+
+@runtime_checkable
+class WeakenedStore(Protocol):
+    """A store whose durability depends on its surroundings: a server's settings, a file system.
+
+    `durability` and `weaknesses` are known once it is open, and looked at again by each `ping`.
+    """
+
+    weaknesses: Sequence[str]
+    """Why it keeps less than it could, each as a clause: `fsync is off`."""
 
 
 class Store(Protocol):
@@ -368,9 +380,9 @@ class Toolbox(Protocol):
         """Of these tools, those that cannot run before this user has signed in somewhere, and where
         that is, by a name that the user knows. A tool run all the same says so to the model."""
 
-    async def preview(self, call: ToolCall, context: ToolContext) -> str | None:
+    async def preview(self, call: ToolCall, context: ToolContext) -> Preview | None:
         """For an approval: what the call would change now, or why it would fail; `None` if its
-        arguments show it."""
+        arguments show it. It is shown beside the arguments, never instead of them."""
 
     def run(
         self, call: ToolCall, context: ToolContext
@@ -543,11 +555,13 @@ class Quota(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Spender:
-    """Which run spends; `agent` is the name under which the engine was given it."""
+    """Which run spends; `agent` is the name under which the engine was given it. `model` is the
+    one that is asked, if it is not the agent's own."""
 
     user_id: str
     agent: str
     run_id: str
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,24 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
+class PreviewTable:
+    """What a call would do, as rows of texts under their columns."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewPicture:
+    """The same as a picture, a data URI."""
+
+    uri: str
+
+
+Preview = str | PreviewTable | PreviewPicture
+
+
+@dataclass(frozen=True, slots=True)
 class TextDelta:
     content: str
 
@@ -146,9 +164,30 @@ class Question:
     schema: Mapping[str, Any] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a running tool wants the agent's model to answer. `asker` says to people who wants it;
+    the messages are texts alone."""
+
+    asker: str
+    messages: tuple[Message, ...]
+    max_tokens: int
+    temperature: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """What the model answered; `model` is its name, if the provider says."""
+
+    text: str
+    finish_reason: str
+    model: str | None
+
+
 Ask = Callable[[Question], Awaitable[Any]]
 Settle = Callable[[Usage], Awaitable[None]]
 Reserve = Callable[[Usage], Awaitable[Settle]]
+Complete = Callable[[Completion], Awaitable[Completed]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +196,10 @@ class ToolContext:
 
     `answer` is the user's, when the call is a question. `ask` puts one to the user while the tool
     goes on running, its time limit aside: the answer, or `ToolError` if there will be none; it is
-    `None` where no person can be asked. A tool that asks a model holds by `reserve` what that may
-    use at most, and settles with what it has used; `ToolError`: the budget does not allow it.
+    `None` where no person can be asked. `complete` does so with what the agent's model is to
+    answer, which is asked once the user allows it. A tool that has a model of its own holds by
+    `reserve` what that may use at most, and settles with what it has used; `ToolError`: the budget
+    does not allow it.
     """
 
     thread_id: str
@@ -169,4 +210,5 @@ class ToolContext:
     authorization: str | None = None
     answer: Any = None
     ask: Ask | None = None
+    complete: Complete | None = None
     reserve: Reserve | None = None

@@ -14,6 +14,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -274,7 +275,8 @@ class Escalation(_Strict):
 
 
 class Rule(_Strict):
-    """`then: ask` asks the requester; with `approvers`, those."""
+    """`then: ask` asks the requester; with `approvers`, those. `reason` says why the rule is there,
+    `reason_required` that those who decide have to say why."""
 
     # A pattern with any other character could match no tool.
     tool: Annotated[str, Field(pattern=r"\A[A-Za-z0-9_\-*?\[\]!]{1,128}\z")]
@@ -287,6 +289,7 @@ class Rule(_Strict):
     expires: Annotated[str, AfterValidator(_duration)] | None = None
     on_expiry: Literal["deny", "hold"] | Escalation = "deny"
     share_conversation: bool = False
+    reason_required: bool = False
 
     @model_validator(mode="after")
     def _fits_together(self) -> Rule:
@@ -302,7 +305,7 @@ class Rule(_Strict):
                 raise ValueError("quorum is larger than the number of users who may decide")
         return self
 
-    @property
+    @cached_property
     def review(self) -> Review | None:
         """What it demands of those who decide; `None`: nothing but the requester's word."""
         if not self.model_fields_set & _ABOUT_ASKING:
@@ -316,6 +319,7 @@ class Rule(_Strict):
             on_expiry=on_expiry,
             escalate_to=group,
             share_conversation=self.share_conversation,
+            reason_required=self.reason_required,
         )
 
     @field_validator("when")
@@ -348,7 +352,7 @@ class Rule(_Strict):
 
 
 _ABOUT_OTHERS = frozenset(("not_requester", "quorum", "share_conversation"))
-_ABOUT_ASKING = _ABOUT_OTHERS | {"approvers", "expires", "on_expiry"}
+_ABOUT_ASKING = _ABOUT_OTHERS | {"approvers", "expires", "on_expiry", "reason_required"}
 
 
 def _at_its_end(wanted: Literal["deny", "hold"] | Escalation) -> tuple[OnExpiry, str | None]:

@@ -36,6 +36,8 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 # Returns if the dependency can serve now, raises if it cannot.
 Ping = Callable[[], Awaitable[object]]
+# What is shown beside a dependency's state; a function is asked each time.
+Fact = str | Callable[[], str]
 
 
 class WorkerGroup(Protocol):
@@ -55,13 +57,13 @@ class Health:
 
     def __init__(self, *, ping_timeout: float = PING_TIMEOUT) -> None:
         self._ping_timeout = ping_timeout
-        self._dependencies: dict[str, tuple[Ping, Mapping[str, str]]] = {}
+        self._dependencies: dict[str, tuple[Ping, Mapping[str, Fact]]] = {}
         self._notes: dict[str, Callable[[], Any]] = {}
         self._started = time.monotonic()
         # The look under way, shared by all requests that come until it ends: a ping may write.
         self._look: asyncio.Task[list[str]] | None = None
 
-    def watch(self, name: str, ping: Ping, **facts: str) -> None:
+    def watch(self, name: str, ping: Ping, **facts: Fact) -> None:
         """Ask at each readiness check; `facts` are shown beside the dependency's state."""
         self._dependencies[name] = (ping, facts)
 
@@ -77,7 +79,7 @@ class Health:
             self._look = asyncio.create_task(self._states())
         states = await asyncio.shield(self._look)
         dependencies = {
-            name: {"status": state, **facts}
+            name: {"status": state, **_told(facts)}
             for (name, (_, facts)), state in zip(self._dependencies.items(), states, strict=True)
         }
         return {
@@ -196,6 +198,10 @@ async def _beats() -> Frames:
         sent_ms = round((time.monotonic() - began) * 1000)
         beat = {"number": number + 1, "of": BEATS, "after_ms": sent_ms}
         yield [frame("beat", orjson.dumps(beat))]
+
+
+def _told(facts: Mapping[str, Fact]) -> dict[str, str]:
+    return {name: fact if isinstance(fact, str) else fact() for name, fact in facts.items()}
 
 
 async def _state(name: str, ping: Ping, seconds: float) -> str:

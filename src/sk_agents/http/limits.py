@@ -60,7 +60,12 @@ class StreamSlots:
         """How many are open, for those who have any."""
         return self._open
 
-    def held(self, user_id: str) -> Slot:
+    @property
+    def everywhere(self) -> Mapping[str, int]:
+        """With those at other instances, as far as they are known here."""
+        return self._open + Counter(self.elsewhere)
+
+    def held(self, user_id: str) -> StreamSlot:
         """Count one stream more until the slot is left or released.
 
         Raises:
@@ -72,10 +77,10 @@ class StreamSlots:
                 f"There are {self._per_user} open streams already.", retry_after=RETRY_SECONDS
             )
         self._open[user_id] += 1
-        return Slot(self._open, user_id)
+        return StreamSlot(self._open, user_id)
 
 
-class Slot:
+class StreamSlot:
     """One stream of a user; `with` it, or release it."""
 
     __slots__ = ("_is_held", "_open", "_user_id")
@@ -109,7 +114,7 @@ class HeldStream(Response):
     """
 
     def __init__(
-        self, slots: StreamSlots, user_id: str, stream: ASGIApp, slot: Slot | None = None
+        self, slots: StreamSlots, user_id: str, stream: ASGIApp, slot: StreamSlot | None = None
     ) -> None:
         super().__init__()
         self._slots = slots

@@ -35,6 +35,8 @@ from sk_agents.http.limits import admit_request
 
 # By the event's name: the model of its data, or a union of models, and an example.
 Events = Mapping[str, tuple[Any, Any]]
+# How FastAPI ends the names of the two schemas of one model.
+_ASKED, _ANSWERED = "-Input", "-Output"
 _SCHEMAS = "#/components/schemas/"
 _STREAM = "text/event-stream"
 _BEARER = {
@@ -262,6 +264,7 @@ def openapi_document(routes: Sequence[BaseRoute], **about: Any) -> dict[str, Any
     # A field with a default may be left out, also where we send it: a generated client that
     # insisted on it would refuse what an older server says.
     document = get_openapi(routes=described, separate_input_output_schemas=False, **about)
+    document = _with_one_schema_a_model(document)
     components: dict[str, Any] = document.setdefault("components", {})
     schemas: dict[str, Any] = components.setdefault("schemas", {})
     components["securitySchemes"] = {"bearer": _BEARER}
@@ -275,6 +278,34 @@ def openapi_document(routes: Sequence[BaseRoute], **about: Any) -> dict[str, Any
     schemas[PROBLEM_JSON.name] = PROBLEM_JSON.schema
     _replace_validation_errors(document["paths"], schemas)
     return document
+
+
+def _with_one_schema_a_model(document: dict[str, Any]) -> dict[str, Any]:
+    """A model with a computed field has two schemas of one title, of which generators drop one. It
+    is the answer's that stays: what is computed is read-only there, so no request needs it."""
+    schemas = document.get("components", {}).get("schemas", {})
+    twice = [name for name in schemas if name.endswith(_ANSWERED)]
+    for name in (one.removesuffix(_ANSWERED) for one in twice):
+        schemas[name] = schemas.pop(name + _ANSWERED)
+        schemas.pop(name + _ASKED, None)
+    names = {name.removesuffix(_ANSWERED) for name in twice}
+    renamed: dict[str, Any] = _renamed(
+        document,
+        {_SCHEMAS + name + end: _SCHEMAS + name for name in names for end in (_ASKED, _ANSWERED)},
+    )
+    return renamed
+
+
+def _renamed(node: Any, names: Mapping[str, str]) -> Any:
+    """With other references."""
+    match node:
+        case {"$ref": str(reference), **rest}:
+            return {"$ref": names.get(reference, reference), **_renamed(rest, names)}
+        case dict():
+            return {key: _renamed(value, names) for key, value in node.items()}
+        case list():
+            return [_renamed(value, names) for value in node]
+    return node
 
 
 def _describe_events(

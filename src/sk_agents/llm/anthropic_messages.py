@@ -11,7 +11,7 @@ from sk_agents.engine.turns import Prompt, ToolSpec
 from sk_agents.exceptions import ModelProtocolError
 from sk_agents.llm.failures import Timing
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_wire import image_data, part_text
+from sk_agents.llm.openai_wire import image_data
 from sk_agents.llm.replies import StreamedReply, model_of, token_count
 from sk_agents.llm.streamed_chat import Endpoint, EventReading, StreamedChat, parsed
 
@@ -157,7 +157,7 @@ def _blocks(message: Message, *, sees: bool) -> Iterator[dict[str, Any]]:
 
 def _part(part: Part) -> dict[str, Any]:
     if part.kind != "image":
-        return {"type": "text", "text": part_text(part)}
+        return {"type": "text", "text": part.text}
     found = image_data(part.content)
     if found is None:
         return {"type": "image", "source": {"type": "url", "url": part.content}}

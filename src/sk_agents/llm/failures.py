@@ -63,6 +63,9 @@ HINTS = {
     404: "no such model, or a wrong base URL",
     407: "the proxy wants a user and a password: put them into the URL of HTTP_PROXY",
 }
+# What the litellm proxy answers to a key that it does not know, unless it has a database.
+UNKNOWN_KEY_CODES = {"no_db_connection"}
+UNKNOWN_MODEL_WORDS = re.compile(r"invalid model name|model.{0,100}not found", re.IGNORECASE)
 
 Sleep = Callable[[float], Awaitable[object]]
 
@@ -86,10 +89,19 @@ def refusal(
         return ModelProtocolError(f"{name}: not a reply; is the base URL right?", status=status)
     if status == 413 or (status in {400, 422} and is_about_context(error)):
         return ContextTooLong(status=status)
-    hint = HINTS.get(status)
+    hint = _hint(status, code, error)
     unsupported = unsupported_parameter(error) if status in {400, 422} else None
     more = {} if unsupported is None else {"unsupported": unsupported}
     return ModelRefused(f"{name}: {hint}" if hint else name, status=status, **more)
+
+
+def _hint(status: int, code: str | None, error: Mapping[str, Any]) -> str | None:
+    if code in UNKNOWN_KEY_CODES:
+        return HINTS[401]
+    message = error.get("message")
+    if status == 400 and isinstance(message, str) and UNKNOWN_MODEL_WORDS.search(message[:500]):
+        return HINTS[404]
+    return HINTS.get(status)
 
 
 def error_in_stream(error: Any, key: str | None) -> ModelError:

@@ -14,7 +14,7 @@ from sk_agents.engine.turns import ModelPiece, Prompt, ToolSpec
 from sk_agents.exceptions import ModelProtocolError
 from sk_agents.llm.failures import Timing
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_wire import encoded, image_data, part_text
+from sk_agents.llm.openai_wire import encoded, image_data
 from sk_agents.llm.replies import StreamedReply, model_of, token_count
 from sk_agents.llm.streamed_chat import Endpoint, EventReading, StreamedChat, parsed
 
@@ -154,7 +154,7 @@ def _parts(message: Message, names: Mapping[str, str], style: _Style) -> Iterato
 
 def _part(part: Part) -> dict[str, Any]:
     if part.kind != "image":
-        return {"text": part_text(part)}
+        return {"text": part.text}
     found = image_data(part.content)
     if found is None:
         return {"fileData": {"fileUri": part.content}}

@@ -19,7 +19,7 @@ from sk_agents.engine.models import Message
 from sk_agents.engine.turns import ModelPiece, Prompt, ToolSpec
 from sk_agents.exceptions import ModelError, ModelUnavailable
 from sk_agents.llm.failures import Attempts, RetryPolicy, Timing, refusal
-from sk_agents.llm.openai_wire import encoded, part_text, response_format
+from sk_agents.llm.openai_wire import encoded, response_format
 from sk_agents.llm.replies import StreamedReply
 
 logger = logging.getLogger(__name__)
@@ -212,9 +212,7 @@ class KernelTypes:
             result = self.result(id=identity, name=name, result=message.content)
             return self.message(role=role, items=[result])
         items = [
-            self.image(data_uri=part.content)
-            if part.kind == "image"
-            else self.text(text=part_text(part))
+            self.image(data_uri=part.content) if part.kind == "image" else self.text(text=part.text)
             for part in message.parts
         ]
         if message.content or not (items or message.tool_calls):

@@ -38,7 +38,7 @@ from sk_agents.llm.failures import Timing
 from sk_agents.llm.http_client import Timeouts
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_chat import OpenAIChat
-from sk_agents.llm.openai_wire import encoded, part_text
+from sk_agents.llm.openai_wire import encoded
 from sk_agents.llm.streamed_chat import Endpoint
 
 logger = logging.getLogger(__name__)
@@ -229,7 +229,7 @@ def _plain(message: Message, names: dict[str, str]) -> Message:
     content = message.content
     if message.parts and message.role != "tool":
         content = "\n".join(
-            "[an image]" if part.kind == "image" else part_text(part) for part in message.parts
+            "[an image]" if part.kind == "image" else part.text for part in message.parts
         )
     if message.role == "tool":
         name = names.get(message.tool_call_id or "", "the tool")

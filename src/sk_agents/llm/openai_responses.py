@@ -11,7 +11,7 @@ from sk_agents.engine.turns import Prompt, ToolSpec
 from sk_agents.exceptions import ModelProtocolError
 from sk_agents.llm.failures import Timing
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_wire import TOOL_CHOICES, encoded, part_text, response_format
+from sk_agents.llm.openai_wire import TOOL_CHOICES, encoded, response_format
 from sk_agents.llm.replies import StreamedReply, model_of, token_count
 from sk_agents.llm.streamed_chat import Endpoint, EventReading, StreamedChat, parsed
 
@@ -98,7 +98,7 @@ def _items(message: Message, *, sees: bool) -> Iterator[dict[str, Any]]:
 def _part(part: Part) -> dict[str, Any]:
     if part.kind == "image":
         return {"type": "input_image", "image_url": part.content}
-    return {"type": "input_text", "text": part_text(part)}
+    return {"type": "input_text", "text": part.text}
 
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import orjson
 from sk_agents.engine.models import Message, Part, ToolCall
 from sk_agents.engine.run.conversation import Conversation, Past
 from sk_agents.engine.turns import Prompt, ToolSpec
+from sk_agents.interactions import spelled_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,19 +211,9 @@ def _content(message: Message) -> str | list[dict[str, Any]]:
     if not message.parts:
         return message.content
     if any(part.kind == "image" for part in message.parts):
-        return [wire_part(part) for part in message.parts]
+        return [spelled_part(part) for part in message.parts]
     # Small servers know text only as a string, not as a list of parts.
-    return "\n".join(part_text(part) for part in message.parts)
-
-
-def wire_part(part: Part) -> dict[str, Any]:
-    if part.kind == "image":
-        return {"type": "image_url", "image_url": {"url": part.content}}
-    return {"type": "text", "text": part_text(part)}
-
-
-def part_text(part: Part) -> str:
-    return f"File {part.name or 'file'}:\n{part.content}" if part.kind == "file" else part.content
+    return "\n".join(part.text for part in message.parts)
 
 
 def image_data(uri: str) -> tuple[str, str] | None:

@@ -45,7 +45,7 @@ from sk_agents.exceptions import (
     ModelUnavailable,
 )
 from sk_agents.llm.failures import Timing
-from sk_agents.llm.openai_wire import encoded, part_text
+from sk_agents.llm.openai_wire import encoded
 from sk_agents.llm.tokens import estimate_prompt, estimate_text
 
 Failure = Literal["rate_limited", "unavailable", "interrupted", "protocol", "refused", "context"]
@@ -210,7 +210,7 @@ def filled_in(value: Any, values: Mapping[str, str]) -> Any:
 
 
 def text_of(message: Message) -> str:
-    texts = [part_text(part) for part in message.parts if part.kind != "image"]
+    texts = [part.text for part in message.parts if part.kind != "image"]
     return message.content or "\n".join(texts)
 
 

@@ -107,7 +107,7 @@ class KnownHead(Generic[Mark]):
 
 
 @dataclass(slots=True, eq=False)
-class Job(Generic[Mark]):
+class CommitJob(Generic[Mark]):
     """A commit, or the claim of `owner` if there is none. `sent` is what became of it if a
     sending whose answer was lost took effect, with the head's mark then."""
 
@@ -154,7 +154,7 @@ class Chain(Generic[Mark]):
     records: list[tuple[int, str, bytes]] = field(default_factory=list)
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
     admitted: dict[str, Record] = field(default_factory=dict)
-    outcomes: list[tuple[Job[Mark], Committed | TealError]] = field(default_factory=list)
+    outcomes: list[tuple[CommitJob[Mark], Committed | TealError]] = field(default_factory=list)
     takes_over: bool = False
     is_changed: bool = False
     written: ThreadCodec | None = None
@@ -183,7 +183,7 @@ class Chain(Generic[Mark]):
         """Whether a caller is going to be told so."""
         return any(isinstance(outcome, Committed) for _, outcome in self.outcomes)
 
-    def add(self, job: Job[Mark], admission: Admission) -> None:
+    def add(self, job: CommitJob[Mark], admission: Admission) -> None:
         self.head, self.is_changed = admission.thread, True
         if admission.events and job.commit is not None:
             first_seq, commit_id = admission.events[0].seq, job.commit.commit_id
@@ -226,7 +226,7 @@ class Facts(Generic[Mark]):
 
     heads: dict[str, KnownHead[Mark] | Unreadable | None]
     approvals: dict[str, Entry]
-    sent_before: dict[Job[Mark], Record | Unreadable]
+    sent_before: dict[CommitJob[Mark], Record | Unreadable]
 
 
 class CommitWriter(ABC, Generic[Mark]):
@@ -236,7 +236,7 @@ class CommitWriter(ABC, Generic[Mark]):
         self._place = place
         self._codec = codec
         self._known: OrderedDict[str, KnownHead[Mark]] = OrderedDict()
-        self._waiting: list[Job[Mark]] = []
+        self._waiting: list[CommitJob[Mark]] = []
         self._wake: asyncio.Future[None] | None = None
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
@@ -278,8 +278,8 @@ class CommitWriter(ABC, Generic[Mark]):
 
     @abstractmethod
     async def _read_sent(
-        self, wanted: Sequence[tuple[Job[Mark], KnownHead[Mark]]]
-    ) -> dict[Job[Mark], tuple[int, bytes, int]]:
+        self, wanted: Sequence[tuple[CommitJob[Mark], KnownHead[Mark]]]
+    ) -> dict[CommitJob[Mark], tuple[int, bytes, int]]:
         """Where a record of the job's commit id lies at or behind its `first_seq`, with the
         record's bytes and checksum."""
 
@@ -310,7 +310,7 @@ class CommitWriter(ABC, Generic[Mark]):
         if self._stopping or self._task is None:
             raise StoreUnavailable(f"{self._place}: the store is closed")
         future: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Job(thread_id, commit, owner, body, now, future))
+        self._waiting.append(CommitJob(thread_id, commit, owner, body, now, future))
         self._wake_up()
         return future
 
@@ -326,7 +326,7 @@ class CommitWriter(ABC, Generic[Mark]):
                 continue
             await self._attempt(self._next_group())
 
-    async def _attempt(self, group: list[Job[Mark]]) -> None:
+    async def _attempt(self, group: list[CommitJob[Mark]]) -> None:
         self.groups += 1
         try:
             await self._write(group)
@@ -335,7 +335,7 @@ class CommitWriter(ABC, Generic[Mark]):
             if not isinstance(error, TealError):
                 logger.exception("commits failed")
 
-    def _next_group(self) -> list[Job[Mark]]:
+    def _next_group(self) -> list[CommitJob[Mark]]:
         room, size = MAX_GROUP_BYTES, 0
         for job in self._waiting[:MAX_GROUP]:
             room -= len(job.body)
@@ -345,7 +345,7 @@ class CommitWriter(ABC, Generic[Mark]):
         group, self._waiting = self._waiting[:size], self._waiting[size:]
         return group
 
-    async def _write(self, group: list[Job[Mark]]) -> None:
+    async def _write(self, group: list[CommitJob[Mark]]) -> None:
         """Try once; what was decided on an old head goes to the front of the queue again."""
         facts = await self._read_facts(group)
         chains, postponed = self._decide(group, facts)
@@ -371,7 +371,7 @@ class CommitWriter(ABC, Generic[Mark]):
             for thread_id, chain in chains.items():
                 self._settle(thread_id, chain, won)
 
-    async def _write_apart(self, group: list[Job[Mark]], error: Exception) -> None:
+    async def _write_apart(self, group: list[CommitJob[Mark]], error: Exception) -> None:
         """One of these cannot be stored: find it, and store the others."""
         if len(group) > 1:
             for job in group:
@@ -382,12 +382,12 @@ class CommitWriter(ABC, Generic[Mark]):
             logger.info("a commit was refused by the database: %s", type(error.__cause__).__name__)
             _refuse(group, InvalidInput("A text of this commit cannot be stored."))
 
-    def _leave_unsure(self, group: list[Job[Mark]], error: NotSecured) -> None:
+    def _leave_unsure(self, group: list[CommitJob[Mark]], error: NotSecured) -> None:
         for job in group:
             self.forget(job.thread_id)
         _refuse(group, CommitOutcomeUnknown(f"{self._place}: {error}"))
 
-    def _look_whether_written(self, group: list[Job[Mark]], sent: list[Chain[Mark]]) -> None:
+    def _look_whether_written(self, group: list[CommitJob[Mark]], sent: list[Chain[Mark]]) -> None:
         logger.warning("the connection that commits was lost", extra={"commits": len(group)})
         lost_again = [job for job in group if job.sent is not None]
         _refuse(lost_again, self._outcome_unknown())
@@ -402,7 +402,7 @@ class CommitWriter(ABC, Generic[Mark]):
             f"{self._place}: the connection was lost; send the same commit again."
         )
 
-    def _try_again(self, jobs: Sequence[Job[Mark]]) -> None:
+    def _try_again(self, jobs: Sequence[CommitJob[Mark]]) -> None:
         """On what is read then."""
         for job in jobs:
             self._known.pop(job.thread_id, None)
@@ -432,7 +432,7 @@ class CommitWriter(ABC, Generic[Mark]):
         if len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
 
-    async def _read_facts(self, group: list[Job[Mark]]) -> Facts[Mark]:
+    async def _read_facts(self, group: list[CommitJob[Mark]]) -> Facts[Mark]:
         """Raises StoreError: nothing of these commits was written, as far as is known."""
         try:
             heads: dict[str, KnownHead[Mark] | Unreadable | None] = dict.fromkeys(
@@ -450,7 +450,7 @@ class CommitWriter(ABC, Generic[Mark]):
             _refuse([job for job in group if job.sent is not None], self._outcome_unknown())
             raise
 
-    def _must_read(self, job: Job[Mark]) -> bool:
+    def _must_read(self, job: CommitJob[Mark]) -> bool:
         known = self._known.get(job.thread_id)
         if job.must_read or job.approval_id is not None:
             return True
@@ -473,18 +473,18 @@ class CommitWriter(ABC, Generic[Mark]):
 
     async def _find_sent(
         self,
-        group: list[Job[Mark]],
+        group: list[CommitJob[Mark]],
         heads: Mapping[str, KnownHead[Mark] | Unreadable | None],
-    ) -> dict[Job[Mark], Record | Unreadable]:
+    ) -> dict[CommitJob[Mark], Record | Unreadable]:
         """The records of those commits that may have been stored after what their sender read."""
-        wanted: dict[Job[Mark], KnownHead[Mark]] = {}
+        wanted: dict[CommitJob[Mark], KnownHead[Mark]] = {}
         for job in group:
             known = heads.get(job.thread_id, self._known.get(job.thread_id))
             if isinstance(known, KnownHead) and _may_be_stored(job, known):
                 wanted[job] = known
         if not wanted:
             return {}
-        found: dict[Job[Mark], Record | Unreadable] = {}
+        found: dict[CommitJob[Mark], Record | Unreadable] = {}
         rows = await self._read_sent([*wanted.items()])
         for job, (first_seq, body, check) in rows.items():
             known = wanted[job]
@@ -500,11 +500,11 @@ class CommitWriter(ABC, Generic[Mark]):
         return found
 
     def _decide(
-        self, group: list[Job[Mark]], facts: Facts[Mark]
-    ) -> tuple[dict[str, Chain[Mark]], list[Job[Mark]]]:
+        self, group: list[CommitJob[Mark]], facts: Facts[Mark]
+    ) -> tuple[dict[str, Chain[Mark]], list[CommitJob[Mark]]]:
         """A chain for each thread, and the commits that have to wait for what these do."""
         chains: dict[str, Chain[Mark]] = {}
-        postponed: list[Job[Mark]] = []
+        postponed: list[CommitJob[Mark]] = []
         taken: dict[tuple[str, str], Chain[Mark]] = {}
         for job in group:
             chain = chains.get(job.thread_id)
@@ -557,7 +557,7 @@ class _Later(Exception):
 
 
 def _outcome(
-    job: Job[Mark], chain: Chain[Mark], facts: Facts[Mark]
+    job: CommitJob[Mark], chain: Chain[Mark], facts: Facts[Mark]
 ) -> tuple[Committed | TealError, Admission | None]:
     """What the caller gets if the chain is written, and what there is to write for that."""
     if chain.damage is not None:
@@ -606,7 +606,7 @@ def _is_leased(chain: Chain[Mark]) -> tuple[bool, bool]:
     return False, True
 
 
-def _may_be_stored(job: Job[Mark], known: KnownHead[Mark]) -> bool:
+def _may_be_stored(job: CommitJob[Mark], known: KnownHead[Mark]) -> bool:
     """Whether the log may hold this commit, behind what its sender had read of it."""
     first_seq = job.first_seq
     if job.commit is None or first_seq is None or first_seq >= known.thread.next_seq:
@@ -615,7 +615,7 @@ def _may_be_stored(job: Job[Mark], known: KnownHead[Mark]) -> bool:
     return not is_covered or any(id == job.commit.commit_id for _, id in known.recent)
 
 
-def _refuse(jobs: Collection[Job[Mark]], error: TealError) -> None:
+def _refuse(jobs: Collection[CommitJob[Mark]], error: TealError) -> None:
     for job in jobs:
         _resolve(job.future, error)
 

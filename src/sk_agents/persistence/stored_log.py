@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from sys import maxsize
@@ -60,6 +61,19 @@ def whole_log(stored: StoredHead, rows: Iterable[RecordRow]) -> list[StoredRecor
         records.append(StoredRecord(row.first_seq, row.commit_id, plain))
     read_whole_log(thread, records)
     return records
+
+
+async def read_events_after(
+    stored: StoredHead,
+    records: Sequence[RecordRow],
+    seq: int,
+    limit: int,
+    max_bytes: int | None = None,
+) -> list[Event]:
+    """As `events_after`; what is long is decoded in a thread."""
+    if sum(len(record.body) for record in records) > LARGE_BYTES:
+        return await asyncio.to_thread(events_after, stored, records, seq, limit, max_bytes)
+    return events_after(stored, records, seq, limit, max_bytes)
 
 
 def events_after(

@@ -19,7 +19,7 @@ POSTGRES = "postgresql"
 WAYS = ("local", "sqlite", "file", POSTGRES, *REDIS)
 
 
-class Exchange(NamedTuple):
+class InstanceLinks(NamedTuple):
     """Without `peers` the store is this process's alone, or each instance polls."""
 
     signals: Signals
@@ -29,18 +29,18 @@ class Exchange(NamedTuple):
 @asynccontextmanager
 async def open_exchange(
     url: str | None, *, password_command: str | None = None
-) -> AsyncIterator[Exchange]:
+) -> AsyncIterator[InstanceLinks]:
     """The way between instances that a store's URL, or `TA_SIGNALS`, stands for; `None` for a store
     of one process."""
     folder = peers_folder(url) if url is not None else None
     if url is not None and (opened := _messages(url, password_command)) is not None:
         async with opened as messages:
-            yield Exchange(MessageSignals(messages), MessagePeers(messages))
+            yield InstanceLinks(MessageSignals(messages), MessagePeers(messages))
     elif folder is not None:
         async with HostPeers(folder) as peers:
-            yield Exchange(HostSignals(peers), peers)
+            yield InstanceLinks(HostSignals(peers), peers)
     else:
-        yield Exchange(LocalSignals(), None)
+        yield InstanceLinks(LocalSignals(), None)
 
 
 def _messages(url: str, password_command: str | None) -> Messages | None:

@@ -20,6 +20,7 @@ from sk_agents.engine.ports import Clock, Count, Reservation, Spender, Store
 from sk_agents.exceptions import BudgetExceeded, CounterFull, TealError
 from sk_agents.spending.allowances import Allowance
 from sk_agents.spending.usage import DAY_SECONDS, NANO, UsageLedger, nano
+from sk_agents.wire.views import BudgetReport, BudgetRow
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ RUN_SECONDS = 30 * DAY_SECONDS
 SETTLE_SECONDS = 10.0
 SEEN_SECONDS = 10.0
 MAX_SEEN = 10_000
+_OF_USERS = ("user", "hour")
 _WHOSE: Mapping[Scope, str] = {
     "run": "of this turn",
     "user": "you have for a day",
@@ -82,6 +84,15 @@ class Limit:
         is_priced = usage.cost is not None and usage.cost.currency == self.unit
         return nano(usage.cost) if is_priced else 0
 
+    def resets_at(self, now: datetime) -> datetime:
+        """When it counts from nothing again. A run has but one budget; it is told the next day."""
+        if self.scope == "hour":
+            return now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+        return datetime.combine(now.date() + timedelta(days=1), time(), UTC)
+
+    def in_units(self, amount: int) -> float:
+        return amount if self.unit == TOKENS else amount / NANO
+
     def shown(self, amount: int) -> str:
         if self.unit == TOKENS:
             return f"{amount} tokens"
@@ -125,6 +136,27 @@ class _Held:
     """What was reserved: the limits with their keys and amounts."""
 
     limits: tuple[tuple[Limit, str, int], ...]
+
+
+def _whose(key: str) -> tuple[str, ...]:
+    """What follows the scope, the period and the unit: a user, an agent, or a user's agent."""
+    return tuple(key.split("\t")[4:])
+
+
+def _row(limit: Limit, key: str, spent: int, now: datetime) -> BudgetRow:
+    assert limit.scope != "run"
+    named = _whose(key)
+    is_of_user = limit.scope in _OF_USERS
+    return BudgetRow(
+        scope=limit.scope,
+        user_id=(named[0] or None) if is_of_user else None,
+        agent=(named[1] if len(named) > 1 else None) if is_of_user else next(iter(named), None),
+        unit=limit.unit,
+        spent=limit.in_units(spent),
+        most=limit.in_units(limit.most),
+        left=limit.in_units(max(0, limit.most - spent)),
+        resets_at=limit.resets_at(now).isoformat(),
+    )
 
 
 class StoreBudget:
@@ -181,7 +213,7 @@ class StoreBudget:
         spender = reservation.spender
         if usage.total_tokens:
             agent = self._agent(spender)
-            self._ledger.add(spender.user_id, agent.label, agent.model, usage)
+            self._ledger.add(spender.user_id, agent.label, spender.model or agent.model, usage)
         if not isinstance(reservation.held, _Held):
             return None
         # To its end, whatever becomes of the caller: else the reservation stays.
@@ -192,6 +224,41 @@ class StoreBudget:
 
     async def admit_calls(self, spender: Spender, wanted: int) -> int:
         return wanted if self._calls is None else await self._calls.take(spender.user_id, wanted)
+
+    async def report(self, user_id: str | None = None) -> BudgetReport:
+        """What is left of this user's budgets, or of everyone's, of all agents' and the server's.
+
+        Among everyone's is one row without a user for all who have spent nothing yet.
+
+        Raises:
+            StoreError: try again.
+        """
+        now = self._clock.now().astimezone(UTC)
+        rows: dict[str, BudgetRow] = {}
+        of_run: set[str] = set()
+        # An agent has a name for each API, and one budget.
+        for agent in {agent.label: agent for agent in self._agents.values()}.values():
+            for limit in agent.limits:
+                if limit.scope == "run":
+                    of_run.add(limit.shown(limit.most))
+                elif user_id is None or limit.scope in _OF_USERS:
+                    for key, spent in (await self._spent(limit, agent.label, user_id, now)).items():
+                        rows[key] = _row(limit, key, spent, now)
+        return BudgetReport(
+            at=now.isoformat(), rows=[rows[key] for key in sorted(rows)], run=sorted(of_run)
+        )
+
+    async def _spent(
+        self, limit: Limit, agent: str, user_id: str | None, now: datetime
+    ) -> Mapping[str, int]:
+        """By the counter's key: one; or one a user who has spent, and one of no user for others."""
+        key = limit.key(Spender(user_id or "", agent, ""), agent, now)
+        if user_id is None and limit.scope in _OF_USERS:
+            whose = (agent,) if limit.is_own and limit.scope == "user" else ()
+            sums = await self._store.sums("\t".join(key.split("\t")[:4]) + "\t")
+            of_some = {found: spent for found, spent in sums.items() if _whose(found)[1:] == whose}
+            return {key: 0, **of_some}
+        return {key: (await self._store.count([Count(key, 0, limit.ttl)]))[0]}
 
     async def _settle(self, reservation: Reservation, usage: Usage) -> str | None:
         assert isinstance(reservation.held, _Held)
@@ -253,10 +320,5 @@ class StoreBudget:
         return BudgetExceeded(f"{text}.", retry_after=self._seconds_left(limit))
 
     def _seconds_left(self, limit: Limit) -> int:
-        """Until the limit counts from nothing again. A run has but one budget."""
         now = self._clock.now().astimezone(UTC)
-        if limit.scope == "hour":
-            end = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
-        else:
-            end = datetime.combine(now.date() + timedelta(days=1), time(), UTC)
-        return 1 + int((end - now).total_seconds())
+        return 1 + int((limit.resets_at(now) - now).total_seconds())

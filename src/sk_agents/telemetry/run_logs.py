@@ -9,7 +9,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from sk_agents.engine.calls.call import effective_call
 from sk_agents.engine.defaults import NoObserver
 from sk_agents.engine.events import Event, ToolFinished, ToolOutcomeUnknown
 from sk_agents.engine.log.state import Run, ThreadState
@@ -26,6 +25,8 @@ class RunLogs(NoObserver):
         return log_ids().get("correlation_id")
 
     def stored(self, thread: Thread, state: ThreadState, events: Sequence[Event]) -> None:
+        if not logger.isEnabledFor(logging.INFO):
+            return
         for event in events:
             if isinstance(event, ToolFinished | ToolOutcomeUnknown):
                 log_execution(thread, state.runs[event.run_id], event)
@@ -60,7 +61,7 @@ def log_execution(thread: Thread, run: Run, event: ToolFinished | ToolOutcomeUnk
             **ids_of(thread, run),
             "user_id": thread.user_id,
             "agent": run.agent or thread.agent,
-            "tool": effective_call(call).name,
+            "tool": call.wanted.name,
             "call_id": event.call_id,
             "digest": started.digest,
             "outcome": event.outcome if isinstance(event, ToolFinished) else "unknown",

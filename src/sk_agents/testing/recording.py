@@ -21,7 +21,6 @@ from pydantic import BaseModel, ConfigDict
 from sk_agents.config.agent_file import read_agent_file
 from sk_agents.config.settings import Settings
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.calls.call import effective_call, proposed_call
 from sk_agents.engine.commands import DecideApproval, StartRun
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
@@ -30,6 +29,7 @@ from sk_agents.engine.models import Effect, NewThread, Part, Review, RunStatus, 
 from sk_agents.engine.ports import Policy, Toolbox
 from sk_agents.engine.turns import (
     CallRequested,
+    Preview,
     ReasoningDelta,
     TextDelta,
     ToolChunk,
@@ -175,7 +175,7 @@ async def _run(
     run = await engine.result("replay", "run")
     while run.status is RunStatus.WAITING:
         for approval in run.pending_approvals:
-            call = proposed_call(run.calls[approval.request.call_id])
+            call = run.calls[approval.request.call_id].proposed
             asked.append(call.name)
             await engine.decide(_decision(approval.request.approval_id, calls.of(call)))
         run = await engine.result("replay", "run")
@@ -201,10 +201,10 @@ def _result(run: Run, asked: list[str], prompts: int) -> Replayed:
     for call in run.calls.values():
         finished = call.finished
         if finished is not None and finished.outcome in {"ok", "error"} and call.started:
-            running = effective_call(call)
+            running = call.wanted
             ran.append((running.name, dict(running.arguments)))
         else:
-            refused.append(proposed_call(call).name)
+            refused.append(call.proposed.name)
     answer = run.answer.content if run.answer is not None else None
     return Replayed(str(run.status.value), answer, ran, asked, refused, prompts)
 
@@ -295,7 +295,7 @@ class _RecordedTools:
     def check_answer(self, schema: Mapping[str, object], answer: object) -> None:
         check_answer(schema, answer)
 
-    async def preview(self, call: ToolCall, context: ToolContext) -> str | None:
+    async def preview(self, call: ToolCall, context: ToolContext) -> Preview | None:
         return None
 
     async def run(

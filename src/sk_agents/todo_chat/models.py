@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from sk_agents.engine.calls.call import Approval, Call, effective_call
+from sk_agents.engine.calls.call import Approval, Call
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import RunStatus
 
@@ -95,7 +95,7 @@ def reply_of(session_id: str, run: Run) -> ChatReply:
 
 
 def _call(call: Call) -> ChatToolCall:
-    made = effective_call(call)
+    made = call.wanted
     result = call.finished.result if call.finished is not None else None
     return ChatToolCall(name=made.name, arguments=made.arguments, result=result)
 

@@ -3,9 +3,17 @@
 Authors of plugins take their names from here.
 """
 
-from sk_agents.engine.turns import ToolContext
+from sk_agents.engine.turns import PreviewTable, ToolContext
 from sk_agents.exceptions import ToolError, ToolInterrupted
 from sk_agents.tools.attachments import ToolFile
 from sk_agents.tools.declarations import kernel_function, tool
 
-__all__ = ["ToolContext", "ToolError", "ToolFile", "ToolInterrupted", "kernel_function", "tool"]
+__all__ = [
+    "PreviewTable",
+    "ToolContext",
+    "ToolError",
+    "ToolFile",
+    "ToolInterrupted",
+    "kernel_function",
+    "tool",
+]

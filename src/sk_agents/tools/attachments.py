@@ -17,7 +17,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from sk_agents.engine.models import PICTURES, Attachment
-from sk_agents.engine.turns import ToolResult
+from sk_agents.engine.turns import Preview, PreviewPicture, PreviewTable, ToolResult
 from sk_agents.tools.base_tool import text_of
 from sk_agents.wire.images import checked_image, picture_type
 
@@ -104,6 +104,22 @@ def result_of(value: object, extra_data: Mapping[str, Any] | None = None) -> Too
     for part in cast("Sequence[object]", value) if is_several else [value]:
         found.texts.append(text_of(_without_files(part, found, MOST_DEPTH)))
     return found.result(extra_data)
+
+
+def preview_of(value: object) -> Preview | None:
+    """What a plugin returned as a preview.
+
+    Raises:
+        TypeError: it is none.
+    """
+    match value:
+        case None | str() | PreviewTable():
+            return value
+        case ToolFile():
+            attachment = file_attachment(value.data, value.media_type, value.name)
+            if attachment.is_picture:
+                return PreviewPicture(attachment.uri)
+    raise TypeError("a preview is a text, a PreviewTable, a ToolFile with a picture, or None")
 
 
 def _holds_files(value: object) -> bool:

@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from sk_agents.engine.log.canonical import digest
 from sk_agents.engine.models import Effect
-from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec
+from sk_agents.engine.turns import Preview, ToolChunk, ToolContext, ToolResult, ToolSpec
 from sk_agents.exceptions import ConfigurationError, InvalidInput
 from sk_agents.tools.declarations import DEFAULT_TIMEOUT
 
@@ -43,7 +43,7 @@ class Tool(ABC):
         """Where this user must sign in before it can run; `None` if nowhere."""
         return None
 
-    async def preview(self, arguments: dict[str, Any], context: ToolContext) -> str | None:
+    async def preview(self, arguments: dict[str, Any], context: ToolContext) -> Preview | None:
         """What a call with checked arguments would change as things are now; `None` if the
         arguments say it all.
 

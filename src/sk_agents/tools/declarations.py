@@ -34,6 +34,7 @@ class Declaration:
     requires_approval: bool | None = None
     timeout: float = DEFAULT_TIMEOUT
     title: str = ""
+    preview: Callable[..., Any] | None = None
 
 
 @overload
@@ -62,10 +63,13 @@ def tool(
     requires_approval: bool | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     title: str = "",
+    preview: Callable[..., Any] | None = None,
 ) -> Callable[[F], F]:
     """Say beside `kernel_function` what a second execution would do, and whether to ask first.
 
-    `title` is what people read instead of the tool's name.
+    `title` is what people read instead of the tool's name. `preview` is a method of the plugin,
+    defined before this one, that takes the same arguments and returns what the call would do: a
+    text (a unified diff is shown as such), a `PreviewTable` or a picture as `ToolFile`.
 
     Raises:
         ConfigurationError: a value that means nothing.
@@ -78,7 +82,11 @@ def tool(
         raise ConfigurationError("timeout must be a positive number of seconds")
     if not isinstance(title, str) or len(title) > MAX_TITLE:
         raise ConfigurationError(f"title must be a text of at most {MAX_TITLE} characters")
-    declaration = Declaration(Effect(effect), requires_approval, float(timeout), title.strip())
+    if preview is not None and not callable(preview):
+        raise ConfigurationError("preview must be a method")
+    declaration = Declaration(
+        Effect(effect), requires_approval, float(timeout), title.strip(), preview
+    )
 
     def mark(function: F) -> F:
         setattr(function, _DECLARATION, declaration)

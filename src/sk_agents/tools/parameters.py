@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 MOST_PROBLEMS = 10
 MOST_TEXT = 200
 _REQUIRED: Any = object()
+_as_json = json.JSONEncoder(allow_nan=False).encode
 # As JSON writes one, and no longer than an honest one is.
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,3})?")
 
@@ -62,7 +63,7 @@ class _Parameter:
         """What the function gets. Strict, so that nothing is guessed, and by JSON's rules; only a
         number that was written as a text is taken for what it says, where no text fits."""
         try:
-            return self._strict(json.dumps(given, allow_nan=False))
+            return self._strict(_as_json(given))
         except ValidationError:
             if not isinstance(given, str) or not _NUMBER.fullmatch(given):
                 raise
@@ -99,9 +100,9 @@ class Parameters:
         Raises:
             ToolError: unknown, missing or wrong arguments. The text tells the model what to fix.
         """
-        shown = self._shown(self.values(arguments))
-        again = self._shown(self.values(shown))
-        if canonical_json(again) != canonical_json(shown):
+        shown, spelt = self._shown(self.values(arguments))
+        # What was given and is shown as given needs no second look: it would find the same.
+        if spelt != _spelt(arguments) and self._shown(self.values(shown))[1] != spelt:
             raise ToolError("These arguments cannot be shown exactly as they would run.")
         return shown
 
@@ -111,7 +112,9 @@ class Parameters:
         Raises:
             ToolError: as for `check`.
         """
-        problems = list(unknown_arguments(arguments, self._known))
+        problems: list[str] = []
+        if not arguments.keys() <= self._known.keys():
+            problems.extend(unknown_arguments(arguments, self._known))
         values = {}
         for name, parameter in self._known.items():
             given = arguments.get(name, parameter.default)
@@ -133,17 +136,24 @@ class Parameters:
             raise ToolError(advice(problems, known))
         return values
 
-    def _shown(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _shown(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """The values as JSON, and that in its one spelling."""
         try:
             shown = {name: self._known[name].shown(value) for name, value in values.items()}
-            canonical_json(shown)
+            return shown, canonical_json(shown)
         except InvalidInput as error:
             raise ToolError(f"The arguments cannot be written as JSON: {error}.") from None
         except Exception as error:
             # A serializer of the plugin's own failed.
             logger.warning("writing arguments failed with %s", type(error).__name__)
             raise ToolError("The arguments cannot be written as JSON.") from error
-        return shown
+
+
+def _spelt(arguments: Mapping[str, Any]) -> bytes | None:
+    try:
+        return canonical_json(arguments)
+    except InvalidInput:
+        return None
 
 
 def parameters_of(function: Callable[..., Any], *, bound: bool, origin: str) -> Parameters:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from pathlib import Path
@@ -15,10 +16,10 @@ from typing import Any
 
 from sk_agents.config.class_loader import load_class
 from sk_agents.config.settings import Settings
-from sk_agents.engine.turns import ToolChunk, ToolContext
+from sk_agents.engine.turns import Preview, ToolChunk, ToolContext
 from sk_agents.exceptions import ConfigurationError, ToolError
 from sk_agents.ska_types import BasePlugin, ExtraDataCollector
-from sk_agents.tools.attachments import result_of
+from sk_agents.tools.attachments import preview_of, result_of
 from sk_agents.tools.base_tool import Tool, ToolStream, text_of, tool_spec
 from sk_agents.tools.declarations import (
     declaration_of,
@@ -30,6 +31,8 @@ from sk_agents.tools.declarations import (
 from sk_agents.tools.parameters import parameters_of
 from sk_agents.tools.semantic_kernel_stub import install_kernel_stub
 from sk_agents.worker_threads import ThreadEnded, WorkerThreads
+
+logger = logging.getLogger(__name__)
 
 USUAL_FILE = "custom_plugins.py"
 # Where a tool that streams without end is stopped; the engine may keep less.
@@ -53,6 +56,7 @@ class PluginMethodTool(Tool):
         self._plugin, self._attribute, self._threads = plugin, attribute, threads
         self._streams = inspect.isasyncgenfunction(function)
         self._blocks = not (self._streams or inspect.iscoroutinefunction(function))
+        self._preview = declaration.preview
         self.requires_approval = declaration.requires_approval
         self.spec = tool_spec(
             name=f"{plugin.__name__}-{offered_name(raw)}",
@@ -67,6 +71,31 @@ class PluginMethodTool(Tool):
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return self._parameters.check(arguments)
+
+    async def preview(self, arguments: dict[str, Any], context: ToolContext) -> Preview | None:
+        """Made by code of the plugin: if that fails, the arguments are shown alone."""
+        function = self._preview
+        if function is None:
+            return None
+        values = self._parameters.values(arguments)
+        if self._parameters.context is not None:
+            values[self._parameters.context] = context
+
+        def call() -> Any:
+            # Nothing was allowed yet: it gets no header of the user.
+            return function(self._plugin(None, ExtraDataCollector()), **values)
+
+        try:
+            with contained():
+                blocks = not inspect.iscoroutinefunction(function)
+                result = await self._threads.run(call) if blocks else call()
+                returned = await result if inspect.isawaitable(result) else result
+                return preview_of(returned)
+        except ToolError:
+            raise
+        except Exception:
+            logger.exception("a preview failed", extra={"tool": self.spec.name})
+            return None
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolStream:
         if self.spec.requires_authorization and context.authorization is None:

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from sk_agents.engine.models import ToolCall
-from sk_agents.engine.turns import ToolContext, ToolSpec
+from sk_agents.engine.turns import Preview, ToolContext, ToolSpec
 from sk_agents.exceptions import ConfigurationError, ToolError
 from sk_agents.tools.base_tool import Tool, ToolStream, storable
 from sk_agents.tools.json_schema import check_answer
@@ -88,7 +88,7 @@ class AgentToolbox:
     def check(self, call: ToolCall) -> dict[str, Any]:
         return self._tool(call.name).check(call.arguments)
 
-    async def preview(self, call: ToolCall, context: ToolContext) -> str | None:
+    async def preview(self, call: ToolCall, context: ToolContext) -> Preview | None:
         try:
             return await self._tool(call.name).preview(deepcopy(call.arguments), context)
         except ToolError as error:

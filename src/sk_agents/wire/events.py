@@ -75,6 +75,7 @@ ApprovalKind = Literal["tool", "outcome_unknown", "question", "auth"]
 # Where a chat is listed.
 Place = Literal["list", "archive", "bin"]
 Choice = Literal["done", "retry", "give_up"]
+Rating = Literal["up", "down"]
 
 
 class UsageView(WireModel):
@@ -127,13 +128,22 @@ class ReviewView(WireModel):
     missing: int = 1
 
 
+class TableView(WireModel):
+    """What a call would do, in rows; `more` of them are not shown."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    more: int = 0
+
+
 class AskedCall(WireModel):
     """What a person must see to decide: `tool_input` is exactly what will run, and `digest` stands
     for all of it. `preview` is what the call would have changed when it was asked about, as a
-    unified diff. With `redacted` secrets were taken out of both; `digest` is of what will run. With
+    unified diff or another text; the tool may show it as a table or a picture (a data URI)
+    instead. With `redacted` secrets were taken out of both; `digest` is of what will run. With
     a `review`, others than the requester decide. `budget` says how much of a budget is spent, if
-    that is why it is asked. `sign_in` is the MCP server that the user must sign in to first; it
-    goes on by itself once that is done."""
+    that is why it is asked. With `reason_required` a decision needs a `message`. `sign_in` is the
+    MCP server that the user must sign in to first; it goes on by itself once that is done."""
 
     approval_id: str
     interaction_id: str = ""
@@ -146,9 +156,12 @@ class AskedCall(WireModel):
     choices: Sometimes[tuple[str, ...]] = None
     answer_schema: Sometimes[dict[str, Any]] = Field(None, alias="schema")
     preview: Sometimes[str] = None
+    preview_table: Sometimes[TableView] = None
+    preview_picture: Sometimes[str] = None
     redacted: Sometimes[bool] = None
     review: Sometimes[ReviewView] = None
     budget: Sometimes[str] = None
+    reason_required: Sometimes[bool] = None
     sign_in: Sometimes[str] = None
 
 
@@ -383,6 +396,13 @@ class ChatChanged(_Unaddressed):
     title: str | None = None
 
 
+class FeedbackGiven(StreamEvent):
+    """What the user thinks of an answer now; without a `rating` they took it back."""
+
+    rating: Rating | None = None
+    note: Sometimes[str] = None
+
+
 class StreamEnd(WireModel):
     """The stream ends early; the interaction does not. Go on at `resume_url`."""
 
@@ -418,6 +438,7 @@ Event = (
     | InteractionComplete
     | BranchSwitched
     | ChatChanged
+    | FeedbackGiven
     | Unknown
 )
 
@@ -442,4 +463,5 @@ EVENTS: Mapping[str, type[Event]] = {
     "tool_output": ToolOutput,
     "branch_changed": BranchSwitched,
     "chat_changed": ChatChanged,
+    "feedback_given": FeedbackGiven,
 }

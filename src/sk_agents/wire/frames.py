@@ -19,7 +19,7 @@ Frames = Mapping[str, tuple[type[WireModel], dict[str, Any]]]
 _MODELS: Mapping[str, type[WireModel]] = {**EVENTS, "stream_end": StreamEnd}
 # These are the same on both kinds of stream.
 _PREVIEWS = ("answer_delta", "thinking_delta", "tool_output", "stream_end")
-_CHAT_ALONE = ("branch_changed", "chat_changed")
+_CHAT_ALONE = ("branch_changed", "chat_changed", "feedback_given")
 
 _INTERACTION = {"interaction_id": "int_abc123"}
 _TOOL = {"id": "call_123", "tool_name": "search"}
@@ -94,6 +94,7 @@ _EXAMPLES: Mapping[str, dict[str, Any]] = {
     },
     "branch_changed": _INTERACTION,
     "chat_changed": {"title": "The weather"},
+    "feedback_given": {**_INTERACTION, "rating": "up", "note": "Just what I needed."},
 }
 _CHAT_EXAMPLE = {
     "at": "2025-01-15T10:00:00+00:00",

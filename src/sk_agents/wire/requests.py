@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, model_validator
 
-from sk_agents.wire.events import Choice, Place
+from sk_agents.wire.events import Choice, Place, Rating
 from sk_agents.wire.images import checked_image
 
 MAX_TEXT_BYTES = 256 * 1024
 MAX_ITEMS = 32
 MAX_TITLE = 200
 MAX_NAME = 255
+MAX_NOTE = 4000
+MAX_TAGS = 20
+MAX_TAG = 40
+_NO_TAG = re.compile(r"[\x00-\x1f\x7f,\ud800-\udfff]")
 
 
 def _not_blank(text: str) -> str:
@@ -24,6 +30,25 @@ def _not_blank(text: str) -> str:
     return text
 
 
+def checked_tag(tag: str) -> str:
+    """The tag as it is kept: in lower case, with single spaces, so that it is the same however it
+    was typed.
+
+    Raises:
+        ValueError: it is empty, too long, or has a comma or a control character in it.
+    """
+    kept = " ".join(unicodedata.normalize("NFC", tag).lower().split())
+    if not kept or len(kept) > MAX_TAG or _NO_TAG.search(kept):
+        raise ValueError(f"a tag has 1 to {MAX_TAG} characters, no comma and no line break")
+    return kept
+
+
+def _without_repeats(tags: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(tags))
+
+
+Tag = Annotated[str, AfterValidator(checked_tag)]
+Tags = Annotated[tuple[Tag, ...], Field(max_length=MAX_TAGS), AfterValidator(_without_repeats)]
 MessageText = Annotated[str, AfterValidator(_not_blank)]
 Title = Annotated[str, Field(min_length=1, max_length=MAX_TITLE), AfterValidator(_not_blank)]
 ChatId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -109,16 +134,17 @@ class NewChat(RequestBody):
 
 class ChatChange(RequestBody):
     """What is not named stays as it is. `place` moves the chat: into the bin it is not gone yet,
-    but what runs in it is stopped."""
+    but what runs in it is stopped. `tags` replaces all tags; an empty list removes them."""
 
     title: Title | None = None
     pinned: StrictBool | None = None
     place: Place | None = None
+    tags: Tags | None = None
 
     @model_validator(mode="after")
     def _changes_something(self) -> Self:
-        if self.title is None and self.pinned is None and self.place is None:
-            raise ValueError("must name title, pinned or place")
+        if all(value is None for value in (self.title, self.pinned, self.place, self.tags)):
+            raise ValueError("must name title, pinned, place or tags")
         return self
 
 
@@ -126,6 +152,13 @@ class NewShare(RequestBody):
     """Without an interaction, up to the last one that is shown."""
 
     interaction_id: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+
+
+class GiveFeedback(RequestBody):
+    """What an answer was worth. The note is read by those who run the server."""
+
+    rating: Rating
+    note: Annotated[str, Field(max_length=MAX_NOTE), AfterValidator(_not_blank)] | None = None
 
 
 class BranchChoice(RequestBody):

@@ -1,4 +1,5 @@
-"""What the server answers: chats, interactions, branches, approvals, grants, agents, usage."""
+"""What the server answers: chats, interactions, branches, approvals, grants, agents, usage,
+budgets; to operators who is at work, and who did what."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from sk_agents.wire.events import (
     Decider,
     InteractionStatus,
     Place,
+    Rating,
     Sometimes,
     UsageView,
     WireModel,
@@ -103,6 +105,14 @@ class Interaction(WireModel):
     completed_at: str | None = None
 
 
+class FeedbackView(WireModel):
+    """What the user thinks of an answer. `note` is for those who run the server."""
+
+    rating: Rating
+    note: str | None
+    at: str
+
+
 class InteractionView(Interaction):
     agent: str = ""
     items: tuple[ItemView, ...] = ()
@@ -117,6 +127,7 @@ class InteractionView(Interaction):
     """What it had said when it was stopped."""
     approvals: tuple[ApprovalView, ...] = ()
     """Those that wait for a decision."""
+    feedback: FeedbackView | None = None
 
 
 class FoundInteraction(InteractionView):
@@ -142,6 +153,7 @@ class ChatSummary(WireModel):
     updated_at: str = ""
     pinned: bool = False
     place: Place = "list"
+    tags: tuple[str, ...] = ()
 
 
 class ChatView(WireModel):
@@ -156,6 +168,7 @@ class ChatView(WireModel):
     updated_at: str = ""
     pinned: bool = False
     place: Place = "list"
+    tags: tuple[str, ...] = ()
     last_seq: int = 0
     last_event_id: str = ""
     """A cursor for the chat's stream: everything after what is here."""
@@ -167,6 +180,17 @@ class ChatView(WireModel):
 class ChatPage(WireModel):
     chats: list[ChatSummary]
     next: str | None
+
+
+class TagView(WireModel):
+    """A tag and how many of the chats that were looked at have it."""
+
+    tag: str
+    chats: int
+
+
+class TagList(WireModel):
+    tags: list[TagView]
 
 
 class ShareView(WireModel):
@@ -469,6 +493,23 @@ class Checkpoint(WireModel):
     signature: str = ""
 
 
+class FeedbackRow(WireModel):
+    """What one user thinks of one answer. It has ids, and nothing that was asked or answered."""
+
+    at: str
+    rating: Rating
+    note: str | None
+    agent: str
+    user_id: str
+    chat_id: str
+    interaction_id: str
+
+
+class FeedbackPage(WireModel):
+    feedback: list[FeedbackRow]
+    next: str | None
+
+
 class UsageRow(WireModel):
     """What one user's turns used of one model with one agent on one day (UTC)."""
 
@@ -487,3 +528,72 @@ class UsageReport(WireModel):
 
     since: str
     rows: list[UsageRow]
+
+
+class BudgetRow(WireModel):
+    """What may be spent in one period (UTC), and what is left of it.
+
+    `scope` says whose it is: of one `user` for a day or an `hour`, of one `agent` for a day, or of
+    the whole server for a `day`. A budget of a user with an `agent` counts that agent alone; one
+    without a `user_id` is that of each user who has spent nothing. `unit` is `tokens` or a
+    currency. What calls under way have reserved counts as `spent`.
+    """
+
+    scope: Literal["user", "hour", "agent", "day"]
+    user_id: str | None = None
+    agent: str | None = None
+    unit: str
+    spent: float
+    most: float
+    left: float
+    resets_at: str
+
+
+class BudgetReport(WireModel):
+    """`run` are the budgets of each single turn, as a person reads them."""
+
+    at: str
+    rows: list[BudgetRow]
+    run: list[str] = []
+
+
+class SessionView(WireModel):
+    """One conversation, without a word of what is said in it.
+
+    `thread_id` is what the audit calls its `log`, `session_id` what a client of Teal's API calls
+    it, `surface` the API. `is_driven` says that an instance works at it now.
+    """
+
+    thread_id: str
+    session_id: str
+    surface: str
+    user_id: str
+    agent: str
+    status: str
+    is_driven: bool
+    queued: int
+    created_at: str
+    updated_at: str
+
+
+class UserActivity(WireModel):
+    """`running`, `waiting` and `ended` count conversations, `streams` open connections."""
+
+    user_id: str
+    running: int = 0
+    waiting: int = 0
+    ended: int = 0
+    streams: int = 0
+    last_at: str | None = None
+
+
+class SessionReport(WireModel):
+    """All that run or wait, and those that changed since a moment: users by their id, sessions at
+    work first and then the newest. `is_cut` says that there are more sessions than were asked for.
+    """
+
+    at: str
+    since: str
+    users: list[UserActivity]
+    sessions: list[SessionView]
+    is_cut: bool = False

@@ -13,7 +13,7 @@ import uvicorn
 from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.elicitation import ElicitationResult
-from mcp.server.mcpserver import Context, Elicit, Resolve
+from mcp.server.mcpserver import Context, Elicit, Resolve, Sample
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.prompts import Prompt
 from mcp.server.mcpserver.prompts.base import AssistantMessage, Message, UserMessage
@@ -21,11 +21,13 @@ from mcp.server.mcpserver.resources import TextResource
 from mcp_types import (
     AudioContent,
     BlobResourceContents,
+    CreateMessageResult,
     EmbeddedResource,
     ImageContent,
     LoggingLevel,
     ResourceLink,
     ResourceListChangedNotification,
+    SamplingMessage,
     TextContent,
     TextResourceContents,
     ToolAnnotations,
@@ -130,6 +132,27 @@ async def visit(ctx: Context, url: str) -> str:
     """Have the user open a page."""
     answer = await ctx.elicit_url("Sign the contract.", url, "page-1")
     return answer.action
+
+
+async def poem(about: str, kind: str = "text") -> Sample:
+    content: Any = TextContent(type="text", text=f"Praise {about}.")
+    if kind == "picture":
+        content = ImageContent(type="image", data="AAAA", mime_type="image/png")
+    return Sample(
+        [SamplingMessage(role="user", content=content)],
+        max_tokens=int(os.environ.get("MOST", "60")),
+        system_prompt="You are a poet.",
+        stop_sequences=["THE END"],
+    )
+
+
+@server.tool()
+async def praise(
+    about: str, said: Annotated[CreateMessageResult, Resolve(poem)], kind: str = "text"
+) -> str:
+    """Have the client's model praise it."""
+    text = said.content.text if isinstance(said.content, TextContent) else "?"
+    return f"{said.model} says: {text} ({said.stop_reason})"
 
 
 @server.tool()

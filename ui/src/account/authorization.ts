@@ -2,6 +2,7 @@
  * which only the page that began can exchange for tokens (PKCE, RFC 7636). */
 import { randomId } from "../api/request";
 import type { SignInView } from "../api/schema";
+import { t } from "../text/language";
 
 /** What must be known again when the window comes back. It holds no token. */
 interface Attempt {
@@ -40,7 +41,7 @@ export const redirectUri = (): string => `${location.origin}/`;
 /** Leave for the issuer: `none` must not ask the user anything, `login` must ask for an account. */
 export async function leaveForIssuer(how: SignInView, prompt?: "none" | "login"): Promise<void> {
   if (!window.isSecureContext) {
-    throw new SignInRefused("Signing in needs https: open this page by its https address.");
+    throw new SignInRefused(t("Signing in needs https: open this page by its https address."));
   }
   const attempt: Attempt = {
     state: randomId(),
@@ -80,17 +81,17 @@ export function takeGrant(how: SignInView): Grant | null {
   const attempt = takeAttempt();
   history.replaceState(null, "", attempt?.back || "#/");
   if (attempt?.state !== state) {
-    throw new SignInRefused("This sign-in was not begun in this tab. Sign in again.");
+    throw new SignInRefused(t("This sign-in was not begun in this tab. Sign in again."));
   }
   if (answer.has("iss") && how.issuer !== null && !isIssuer(answer.get("iss"), how.issuer)) {
-    throw new SignInRefused("The answer came from another issuer.");
+    throw new SignInRefused(t("The answer came from another issuer."));
   }
   const code = answer.get("code");
   if (code === null) {
     const error = answer.get("error") ?? "";
     const why = [error, answer.get("error_description")].filter(Boolean).join(": ");
     throw new SignInRefused(
-      `The issuer refused to sign you in: ${why}`,
+      t("The issuer refused to sign you in: {reason}", { reason: why }),
       attempt.isSilent && ASKS_USER.test(error),
     );
   }

@@ -1,6 +1,7 @@
 /** The tokens of the user who is signed in: in memory alone, renewed before they expire. */
 import { Unreachable } from "../api/request";
 import type { SignInView } from "../api/schema";
+import { t } from "../text/language";
 import { type Grant, isIssuer, redirectUri, SignInRefused } from "./authorization";
 import { type Credentials, needsSignIn } from "./credentials";
 
@@ -78,7 +79,7 @@ export class IssuedTokens implements Credentials {
   private async renewOnce(): Promise<void> {
     const { held } = this;
     if (!held?.refresh) {
-      if (held && Date.now() >= held.expiresAt) this.end("Your sign-in has ended.");
+      if (held && Date.now() >= held.expiresAt) this.end(t("Your sign-in has ended."));
       return;
     }
     try {
@@ -121,17 +122,19 @@ export class IssuedTokens implements Credentials {
       });
       answer = (await response.json()) as TokenAnswer;
     } catch {
-      throw new Unreachable("The sign-in service cannot be reached.");
+      throw new Unreachable(t("The sign-in service cannot be reached."));
     }
     if (response.ok && answer.access_token) return answer;
     if (response.status >= 500 || response.status === 429) {
-      throw new Unreachable("The sign-in service cannot serve now.");
+      throw new Unreachable(t("The sign-in service cannot serve now."));
     }
     if (answer.error === "invalid_grant") {
-      throw new SignInRefused("Your sign-in has ended.");
+      throw new SignInRefused(t("Your sign-in has ended."));
     }
     const why = [answer.error, answer.error_description].filter(Boolean).join(": ");
-    throw new SignInRefused(`The sign-in service refused: ${why || response.status}`);
+    throw new SignInRefused(
+      t("The sign-in service refused: {reason}", { reason: why || String(response.status) }),
+    );
   }
 
   /** The issuer itself sent it over TLS, which stands for its signature (OpenID Connect Core,
@@ -144,7 +147,7 @@ export class IssuedTokens implements Credentials {
     const isCurrent = Number(claims["exp"]) > Date.now() / 1000 - SKEW_SECONDS;
     const isFrom = issuer !== null && isIssuer(claims["iss"], issuer);
     if (claims["nonce"] !== nonce || !isOurs || !isCurrent || !isFrom) {
-      throw new SignInRefused("The answer of the sign-in service is not for this sign-in.");
+      throw new SignInRefused(t("The answer of the sign-in service is not for this sign-in."));
     }
   }
 }

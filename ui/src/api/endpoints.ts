@@ -8,12 +8,15 @@ import type {
   AuditReport,
   BranchChoice,
   BranchList,
+  BudgetReport,
   Cancelling,
   ChatChange,
   ChatPage,
   ChatSummary,
   ChatView,
   EditInteraction,
+  FeedbackView,
+  GiveFeedback,
   GrantPage,
   InteractionView,
   MeView,
@@ -21,11 +24,13 @@ import type {
   PassageList,
   Processed,
   Regenerate,
+  SessionReport,
   ShareList,
   ShareView,
   SharedChat,
   SignInView,
   StartInteraction,
+  TagList,
   UsageReport,
 } from "./schema";
 
@@ -69,13 +74,15 @@ export interface ChatQuery {
   query?: string;
   place: Place;
   pinned?: boolean;
+  tag?: string;
   cursor?: string;
 }
 
-export function chats({ query, place, pinned, cursor }: ChatQuery, signal?: AbortSignal) {
+export function chats({ query, place, pinned, tag, cursor }: ChatQuery, signal?: AbortSignal) {
   const asked = new URLSearchParams({ limit: "50", place });
   if (query) asked.set("q", query);
   if (pinned !== undefined) asked.set("pinned", String(pinned));
+  if (tag) asked.set("tag", tag);
   if (cursor) asked.set("cursor", cursor);
   return ask<ChatPage>(`/chats?${asked}`, signal ? { signal } : {});
 }
@@ -91,6 +98,8 @@ export function chat(id: string, before?: string) {
   if (before) asked.set("before", before);
   return ask<ChatView>(`${place("chats", id)}?${asked}`);
 }
+
+export const tags = () => ask<TagList>("/tags");
 
 export const changeChat = (id: string, body: ChatChange) =>
   ask<ChatSummary>(place("chats", id), { method: "PATCH", body });
@@ -139,6 +148,12 @@ export const decide = (chat: string, id: string, body: NamedDecision, key: strin
 export const attachment = (chat: string, id: string, call: string, number: number) =>
   send(interaction(chat, id, "attachments", call, String(number)));
 
+export const giveFeedback = (chat: string, id: string, body: GiveFeedback) =>
+  ask<FeedbackView>(interaction(chat, id, "feedback"), { method: "PUT", body });
+
+export const withdrawFeedback = (chat: string, id: string) =>
+  send(interaction(chat, id, "feedback"), { method: "DELETE" });
+
 export const cancel = (chat: string, id: string) =>
   ask<Cancelling>(interaction(chat, id, "cancel"), { method: "POST" });
 
@@ -160,7 +175,12 @@ export const vote = (id: string, body: ApprovalDecision, key: string) =>
 export const withdrawVote = (id: string) =>
   send(place("approvals", id, "vote"), { method: "DELETE" });
 
-export const usage = () => ask<UsageReport>("/usage");
+/** `isOfAll` is for operators. */
+export const usage = (isOfAll = false) => ask<UsageReport>(isOfAll ? "/usage?all=true" : "/usage");
+export const budgets = (isOfAll = false) =>
+  ask<BudgetReport>(isOfAll ? "/budgets?all=true" : "/budgets");
+export const sessions = (since: string) =>
+  ask<SessionReport>(`/sessions?${new URLSearchParams({ since, limit: "500" })}`);
 
 export const shares = (chat: string) => ask<ShareList>(place("chats", chat, "shares"));
 export const share = (chat: string) =>

@@ -42,6 +42,7 @@ const KNOWN: Record<keyof Frames, true> = {
   interaction_complete: true,
   branch_changed: true,
   chat_changed: true,
+  feedback_given: true,
   stream_end: true,
 };
 

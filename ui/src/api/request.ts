@@ -1,5 +1,6 @@
 /** Requests to the server: JSON in, JSON out, and typed errors. */
 import { credentials, needsSignIn } from "../account/credentials";
+import { t } from "../text/language";
 
 const TIMEOUT_MS = 30_000;
 
@@ -17,7 +18,7 @@ export class ServerProblem extends Error {
 
 /** The server was not reached, or the connection ended before its answer. */
 export class Unreachable extends Error {
-  constructor(message = "The server cannot be reached.") {
+  constructor(message = t("The server cannot be reached.")) {
     super(message);
   }
 }
@@ -81,7 +82,7 @@ export async function ask<Answer>(path: string, call: Call = {}): Promise<Answer
 /** An error as a text for the user, with the id that the server's log has for it. */
 export function errorText(error: unknown): string {
   if (error instanceof ServerProblem) {
-    const id = error.correlationId ? ` (id ${error.correlationId})` : "";
+    const id = error.correlationId ? ` (${t("id")} ${error.correlationId})` : "";
     return `${error.message}${id}`;
   }
   return error instanceof Error ? error.message : String(error);
@@ -101,7 +102,12 @@ async function problemOf(response: Response): Promise<ServerProblem> {
   return new ServerProblem(
     response.status,
     typeof code === "string" ? code : `http_${response.status}`,
-    [typeof detail === "string" ? detail : `The server answered ${response.status}.`, first]
+    [
+      typeof detail === "string"
+        ? detail
+        : t("The server answered {status}.", { status: String(response.status) }),
+      first,
+    ]
       .filter(Boolean)
       .join(" "),
     typeof id === "string" ? id : response.headers.get("X-Correlation-Id"),

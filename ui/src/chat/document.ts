@@ -1,6 +1,7 @@
 /** The visible conversation as a Markdown document. */
 import { formattedJson } from "../text/json";
-import { STOPPED, type CallStep, type Run } from "./run";
+import { t } from "../text/language";
+import { cutText, type CallStep, type Run } from "./run";
 import type { ChatSession } from "./session";
 
 export function asMarkdown(session: ChatSession): string {
@@ -8,27 +9,32 @@ export function asMarkdown(session: ChatSession): string {
     .peek()
     .map((id) => session.get(id))
     .filter((run) => run !== undefined);
-  return [`# ${session.title.peek() || "Chat"}`, ...runs.map(section)].join("\n\n") + "\n";
+  return [`# ${session.title.peek() || t("Chat")}`, ...runs.map(section)].join("\n\n") + "\n";
 }
 
 function section(run: Run): string {
-  const parts = [`## User, ${run.createdAt}`, run.message, `## ${run.agent}`];
+  const parts = [
+    `## ${t("User, {when}", { when: run.createdAt })}`,
+    run.message,
+    `## ${run.agent}`,
+  ];
   for (const step of run.steps) {
-    if (step.kind === "thought") parts.push(quoted(`*Thinking:* ${step.text}`));
+    if (step.kind === "thought") parts.push(quoted(`*${t("Thinking:")}* ${step.text}`));
     else if (step.kind === "call") parts.push(call(step));
     else if (step.kind === "remark") parts.push(step.text);
-    else parts.push(step.text + (step.isCut ? `\n\n*${step.cutNote ?? STOPPED}*` : ""));
+    else parts.push(step.text + (step.isCut ? `\n\n*${cutText(step)}*` : ""));
   }
-  if (run.error) parts.push(`**Failed:** ${run.error.message} (\`${run.error.code}\`)`);
+  if (run.error) parts.push(`**${t("Failed:")}** ${run.error.message} (\`${run.error.code}\`)`);
   return parts.join("\n\n");
 }
 
 function call(step: CallStep): string {
-  const parts = [`**Tool** \`${step.tool}\``, fenced("json", formattedJson(step.input))];
+  const parts = [`**${t("Tool")}** \`${step.tool}\``, fenced("json", formattedJson(step.input))];
   if (step.verdict) {
     const { approved, by, decidedBy, message } = step.verdict;
-    const who = by === "human" ? (decidedBy ?? "a person") : by;
-    parts.push(`${approved ? "Approved" : "Refused"} by ${who}${message ? `: ${message}` : ""}`);
+    const who = by === "human" ? (decidedBy ?? t("a user")) : by;
+    const verdict = approved ? t("Approved by {who}", { who }) : t("Refused by {who}", { who });
+    parts.push(`${verdict}${message ? `: ${message}` : ""}`);
   }
   if (step.output !== null) parts.push(fenced("", step.output));
   return parts.join("\n\n");

@@ -106,6 +106,10 @@ export function folded(run: Run, frame: RunFrame): Run {
       return withPartialAnswer({ ...run, status: "CANCELLED" });
     case "error":
       return { ...run, error: frame };
+    case "feedback_given": {
+      const { rating, note } = frame;
+      return { ...run, feedback: rating ? { rating, note: note ?? null } : null };
+    }
     case "interaction_complete":
       return {
         ...withPartialAnswer(withMoment(run, moment("ended", frame))),

@@ -5,7 +5,8 @@ import type { Moment, Run } from "./run";
 export interface Bar {
   /** Bars of one thing are in one row: the waiting and the running of a call. */
   row: string;
-  lane: string;
+  /** The name of the tool; null for the model and the queue. */
+  lane: string | null;
   kind: "model" | "tool" | "human" | "queue";
   from: number;
   to: number;
@@ -37,7 +38,7 @@ export const areDated = (moments: readonly Moment[]): boolean =>
 export function bars(moments: readonly Moment[], now: number): Bar[] {
   const found: Bar[] = [];
   const open = new Map<string, Bar>();
-  const begin = (key: string, lane: string, kind: Bar["kind"], at: number): void => {
+  const begin = (key: string, lane: string | null, kind: Bar["kind"], at: number): void => {
     if (open.has(key)) return;
     const bar = { row: key.split(" ")[1] ?? key, lane, kind, from: at, to: at, isOpen: true };
     open.set(key, bar);
@@ -53,7 +54,7 @@ export function bars(moments: readonly Moment[], now: number): Bar[] {
   for (const entry of moments) {
     const call = entry.call ?? "";
     const tool = entry.tool ?? "tool";
-    if (entry.what === "queued") begin("queue", "waiting in the queue", "queue", entry.at);
+    if (entry.what === "queued") begin("queue", null, "queue", entry.at);
     if (entry.what === "started") end("queue", entry.at);
     if (["model", "asked", "called", "ended"].includes(entry.what)) end("model", entry.at);
     if (entry.what === "asked") begin(`human ${call}`, tool, "human", entry.at);
@@ -63,7 +64,7 @@ export function bars(moments: readonly Moment[], now: number): Bar[] {
     if (entry.what === "ended") [...open.keys()].forEach((key) => end(key, entry.at));
     const isIdle = ![...open.keys()].some((key) => key !== "model" && key !== "queue");
     if (["started", "returned", "refused"].includes(entry.what) && isIdle) {
-      begin("model", "model", "model", entry.at);
+      begin("model", null, "model", entry.at);
     }
   }
   for (const bar of open.values()) bar.to = Math.max(bar.from, now);

@@ -6,12 +6,14 @@ import type {
   CostView,
   DecisionView,
   ErrorView,
+  FeedbackView,
   InteractionStatus,
   InteractionView,
   ItemView,
   ThinkingEvent,
   UsageView,
 } from "../api/schema";
+import { t } from "../text/language";
 
 export type ApprovalRequest = Pick<
   ApprovalView,
@@ -28,6 +30,7 @@ export type ApprovalRequest = Pick<
   | "budget"
   | "preview"
   | "redacted"
+  | "reason_required"
   | "review"
 >;
 
@@ -75,20 +78,25 @@ export interface AnswerStep {
   text: string;
   isCut: boolean;
   /** Why, if it was not a person who stopped it. */
-  cutNote?: string;
+  cutBy?: "length" | "content_filter";
 }
 
-export const STOPPED = "Stopped here.";
-const CUT_NOTES = {
-  length: "Cut short: the model reached its bound on tokens.",
-  content_filter: "Cut short: the provider's content filter stopped it.",
-};
+export function cutText({ cutBy }: AnswerStep): string {
+  switch (cutBy) {
+    case "length":
+      return t("Cut short: the model reached its bound on tokens.");
+    case "content_filter":
+      return t("Cut short: the provider’s content filter stopped it.");
+    case undefined:
+      return t("Stopped here.");
+  }
+}
 
 /** The step of an answer that is stored; it may still not be complete. */
 export function wholeAnswer(event: Pick<AnswerEvent, "content" | "finish_reason">): AnswerStep {
   const step = { kind: "answer" as const, text: event.content };
   const reason = event.finish_reason;
-  return reason ? { ...step, isCut: true, cutNote: CUT_NOTES[reason] } : { ...step, isCut: false };
+  return reason ? { ...step, isCut: true, cutBy: reason } : { ...step, isCut: false };
 }
 
 export function thoughtOf(
@@ -145,6 +153,8 @@ export interface Run {
   /** Known only if the model has a price. */
   cost: CostView | null;
   error: ErrorView | null;
+  /** What the user thinks of the answer. */
+  feedback: Pick<FeedbackView, "rating" | "note"> | null;
   steps: readonly Step[];
   preview: Preview | null;
   moments: readonly Moment[];
@@ -165,6 +175,7 @@ export function placeholderRun(id: string): Run {
     usage: null,
     cost: null,
     error: null,
+    feedback: null,
     steps: [],
     preview: null,
     moments: [],
@@ -184,10 +195,20 @@ export function runOf(view: InteractionView): Run {
     usage: view.usage,
     cost: view.cost,
     error: view.error,
+    feedback: view.feedback,
     steps: stepsOf(view),
     isPlaceholder: false,
   };
 }
+
+export const statusText = ({ status }: Run): string =>
+  ({
+    RUNNING: t("running"),
+    WAITING_APPROVAL: t("needs approval"),
+    COMPLETED: t("completed"),
+    CANCELLED: t("cancelled"),
+    FAILED: t("failed"),
+  })[status];
 
 export const isOver = (run: Run): boolean => run.status !== "RUNNING";
 

@@ -4,6 +4,7 @@ import { computed, signal } from "@preact/signals";
 import * as server from "../api/endpoints";
 import { ServerProblem, randomId, errorText } from "../api/request";
 import type { ApprovalView, NamedDecision } from "../api/schema";
+import { t } from "../text/language";
 import { notify } from "./notifications";
 
 export const waiting = signal<ApprovalView[]>([]);
@@ -102,7 +103,10 @@ function refusalText(error: unknown): string {
     decided_by: string | null;
     by: string;
   };
-  return `Already ${approved ? "approved" : "rejected"} by ${name ?? who ?? by}.`;
+  const decider = name ?? who ?? by;
+  return approved
+    ? t("Already approved by {who}.", { who: decider })
+    : t("Already rejected by {who}.", { who: decider });
 }
 
 function announce(approvals: ApprovalView[]): void {

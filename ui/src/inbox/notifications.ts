@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 
 import type { ApprovalView } from "../api/schema";
 import { revealedText } from "../text/hidden";
+import { t } from "../text/language";
 
 type State = "unsupported" | "off" | "on" | "blocked";
 
@@ -16,8 +17,10 @@ export async function ask(): Promise<void> {
 
 export function notify(approval: ApprovalView): void {
   if (read() !== "on") return;
-  const note = new Notification("An agent waits for your decision", {
-    body: revealedText(`${approval.agent} wants to call ${approval.tool_name}`),
+  const note = new Notification(t("An agent waits for your decision"), {
+    body: revealedText(
+      t("{agent} wants to call {tool}", { agent: approval.agent, tool: approval.tool_name }),
+    ),
     tag: approval.approval_id,
   });
   note.addEventListener("click", () => {

@@ -1,7 +1,8 @@
 /** Texts for a screen reader: one for each change of a run, not one for each word. */
 import { effect, signal } from "@preact/signals";
 
-import { isOver } from "../chat/run";
+import { isOver, statusText } from "../chat/run";
+import { plural, t } from "../text/language";
 import { openChat } from "./openchat";
 
 export const announcement = signal("");
@@ -17,11 +18,12 @@ export function keepAnnouncing(): void {
     const { session } = openChat.value;
     const active = session.activeId.value;
     const waiting = session.pendingCount.value;
-    if (active && active !== running) announce("The agent is working.");
+    if (active && active !== running) announce(t("The agent is working."));
     else if (waiting > asked) announce(waitingText(waiting));
     else if (!active && running !== null) {
       const last = session.get(running);
-      if (last && isOver(last)) announce(`The answer is ${last.status.toLowerCase()}.`);
+      if (last && isOver(last))
+        announce(t("The answer is {status}.", { status: statusText(last) }));
     }
     running = active;
     asked = waiting;
@@ -29,4 +31,4 @@ export function keepAnnouncing(): void {
 }
 
 const waitingText = (count: number): string =>
-  count === 1 ? "A tool call waits for your approval." : `${count} tool calls wait for approval.`;
+  plural(count, "A tool call waits for your approval.", "{count} tool calls wait for approval.");

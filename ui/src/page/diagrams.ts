@@ -2,6 +2,7 @@
 import mermaidAddress from "@mermaid-js/tiny/dist/mermaid.tiny.js?url";
 
 import { randomId } from "../api/request";
+import { t } from "../text/language";
 import { ARTIFACT_FRAME } from "./artifacts";
 
 interface Drawn {
@@ -38,7 +39,7 @@ export async function drawn(text: string, isDark: boolean): Promise<string> {
   const answer = heard<Drawn>((data) => (data as Drawn).id === id, inside);
   inside.postMessage({ id, text, isDark }, "*");
   const { svg, problem } = await answer;
-  if (svg === undefined) throw new Error(problem ?? "The diagram cannot be drawn.");
+  if (svg === undefined) throw new Error(problem ?? t("The diagram cannot be drawn."));
   return svg;
 }
 
@@ -50,7 +51,7 @@ async function opened(): Promise<Window> {
   element.className = "drawing-frame";
   element.tabIndex = -1;
   element.ariaHidden = "true";
-  element.title = "Diagrams";
+  element.title = t("Diagrams");
   const ready = heard(
     (data) => data === "ready",
     () => element.contentWindow,
@@ -58,7 +59,7 @@ async function opened(): Promise<Window> {
   document.body.append(element);
   await ready;
   const inside = element.contentWindow;
-  if (!inside) throw new Error("The diagram cannot be drawn.");
+  if (!inside) throw new Error(t("The diagram cannot be drawn."));
   const drawing = heard((data) => data === "drawing", inside);
   // Nothing in the program may end the element that it is in.
   const script = program.replace(/<\/script/gi, "<\\/script");
@@ -82,7 +83,7 @@ function heard<Data>(
     };
     const late = window.setTimeout(() => {
       end();
-      reject(new Error("The diagram takes too long."));
+      reject(new Error(t("The diagram takes too long.")));
     }, TIMEOUT_MS);
     const end = (): void => {
       window.clearTimeout(late);

@@ -1,6 +1,7 @@
 /** Keyboard shortcuts. */
 import { cancel } from "../api/endpoints";
 import { errorText } from "../api/request";
+import { t } from "../text/language";
 import { switchBranch } from "../view/branches";
 import { isHelpOpen, isInboxOpen, shownTimeline } from "./dialogs";
 import { notice } from "./notice";
@@ -8,31 +9,35 @@ import { newChat, openChat } from "./openchat";
 
 interface Shortcut {
   keys: string;
-  what: string;
+  what: () => string;
   run?: () => void;
 }
 
 export const SHORTCUTS: Shortcut[] = [
-  { keys: "Enter", what: "Send the message (Shift+Enter: a new line)" },
-  { keys: "/", what: "Write a message", run: () => focusOn("#composer") },
-  { keys: "n", what: "New chat", run: newChat },
-  { keys: "f", what: "Find a chat", run: () => focusOn("#search") },
-  { keys: "j", what: "Next message", run: () => step(1) },
-  { keys: "k", what: "Previous message", run: () => step(-1) },
-  { keys: "e", what: "Edit this message", run: () => press(".edit-message") },
+  { keys: "Enter", what: () => t("Send the message (Shift+Enter: a new line)") },
+  { keys: "/", what: () => t("Write a message"), run: () => focusOn("#composer") },
+  { keys: "n", what: () => t("New chat"), run: newChat },
+  { keys: "f", what: () => t("Find a chat"), run: () => focusOn("#search") },
+  { keys: "j", what: () => t("Next message"), run: () => step(1) },
+  { keys: "k", what: () => t("Previous message"), run: () => step(-1) },
+  { keys: "e", what: () => t("Edit this message"), run: () => press(".edit-message") },
   {
     keys: "r",
-    what: "Regenerate this answer",
-    run: () => press("[aria-label='Regenerate answer']"),
+    what: () => t("Regenerate this answer"),
+    run: () => press(".regenerate"),
   },
-  { keys: "[", what: "Previous version of this message", run: () => branch(-1) },
-  { keys: "]", what: "Next version of this message", run: () => branch(1) },
-  { keys: "t", what: "Timeline of this run", run: timeline },
-  { keys: "a", what: "Go to the call that waits for approval", run: () => focusOn(".approval") },
-  { keys: "i", what: "Inbox of approvals", run: () => (isInboxOpen.value = true) },
-  { keys: "s", what: "Stop the agent", run: () => void stopRun() },
-  { keys: "?", what: "This list", run: () => (isHelpOpen.value = true) },
-  { keys: "Esc", what: "Close a dialog, leave a field" },
+  { keys: "[", what: () => t("Previous version of this message"), run: () => branch(-1) },
+  { keys: "]", what: () => t("Next version of this message"), run: () => branch(1) },
+  { keys: "t", what: () => t("Timeline of this run"), run: timeline },
+  {
+    keys: "a",
+    what: () => t("Go to the call that waits for approval"),
+    run: () => focusOn(".approval"),
+  },
+  { keys: "i", what: () => t("Inbox of approvals"), run: () => (isInboxOpen.value = true) },
+  { keys: "s", what: () => t("Stop the agent"), run: () => void stopRun() },
+  { keys: "?", what: () => t("This list"), run: () => (isHelpOpen.value = true) },
+  { keys: "Esc", what: () => t("Close a dialog, leave a field") },
 ];
 
 export async function stopRun(): Promise<void> {

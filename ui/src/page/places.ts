@@ -4,15 +4,17 @@ import type { Place } from "../api/endpoints";
 import { errorText } from "../api/request";
 import type { ChatChange, ChatSummary } from "../api/schema";
 import * as chatList from "../chat/chatlist";
+import { plural, t } from "../text/language";
 import { notice } from "./notice";
 import { addressOf, goTo, newChat, openChat } from "./openchat";
 import { showToast } from "./toast";
 
-const DONE: Record<Place, string> = {
-  list: "is back among your chats.",
-  archive: "is in the archive.",
-  bin: "is in the bin.",
-};
+const doneText = (title: string, place: Place): string =>
+  ({
+    list: t("“{title}” is back among your chats.", { title }),
+    archive: t("“{title}” is in the archive.", { title }),
+    bin: t("“{title}” is in the bin.", { title }),
+  })[place];
 
 export async function pin(id: string, pinned: boolean): Promise<void> {
   await change(id, { pinned });
@@ -28,7 +30,7 @@ export async function move(id: string, title: string, to: Place, from: Place): P
       if (done) goTo(addressOf(id));
     });
   };
-  showToast({ text: `“${title || "Chat"}” ${DONE[to]}`, undo: back });
+  showToast({ text: doneText(title || t("Chat"), to), undo: back });
 }
 
 /** Remove a chat that is in the bin. */
@@ -44,9 +46,13 @@ export async function removeForGood(id: string): Promise<void> {
 
 export async function emptyBin(): Promise<void> {
   const all = chatList.chats.peek();
-  const words = all.length === 1 ? "1 chat" : `${all.length} chats`;
+  const question = plural(
+    all.length,
+    "Remove {count} chat for good? This cannot be undone.",
+    "Remove {count} chats for good? This cannot be undone.",
+  );
   // The browser's own question: no second click at the same place can answer it.
-  if (!window.confirm(`Remove ${words} for good? This cannot be undone.`)) return;
+  if (!window.confirm(question)) return;
   for (const chat of all) await removeForGood(chat.id);
 }
 

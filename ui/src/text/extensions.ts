@@ -1,6 +1,8 @@
 /** What answers of models have besides plain Markdown: formulas and footnotes. */
 import type { Token, TokenizerAndRendererExtension, Tokens } from "marked";
 
+import { t } from "./language";
+
 const escaped = (text: string): string =>
   text.replace(/[&<>"']/g, (char) => `&#${char.codePointAt(0)};`);
 
@@ -67,7 +69,7 @@ export const footnotes: TokenizerAndRendererExtension[] = [
     renderer(token) {
       const number = numbers.get(String(token["label"]));
       if (number === undefined) return escaped(token.raw);
-      const link = `<a role="link" tabindex="0" data-note="${number}" aria-label="Note ${number}">`;
+      const link = `<a role="link" tabindex="0" data-note="${number}" aria-label="${escaped(t("Note {number}", { number }))}">`;
       return `<sup>${link}${number}</a></sup>`;
     },
   },

@@ -7,6 +7,7 @@ import DOMPurify from "dompurify";
 import { Marked, type Token, type Tokens } from "marked";
 
 import { footnotes, maths, numberNotes } from "./extensions";
+import { t } from "./language";
 
 export type Block =
   | { kind: "html"; raw: string; html: string }
@@ -34,14 +35,14 @@ const marked = new Marked({
     },
     table(token) {
       // A table that is wider than the column scrolls by itself, also with the keyboard.
-      return `<div class="wide-table" tabindex="0" role="group" aria-label="Table">${tableOf(
+      return `<div class="wide-table" tabindex="0" role="group" aria-label="${escaped(t("Table"))}">${tableOf(
         token,
         (cell) => this.parser.parseInline(cell.tokens),
       )}</div>`;
     },
     image({ href, text }) {
       if (PICTURE.test(href)) return `<img src="${escaped(href)}" alt="${escaped(text)}">`;
-      return `<a href="${escaped(href)}">[picture: ${escaped(text || href)}]</a>`;
+      return `<a href="${escaped(href)}">${escaped(t("[picture: {name}]", { name: text || href }))}</a>`;
     },
     checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),
   },

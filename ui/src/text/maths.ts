@@ -2,6 +2,8 @@
 import katex from "katex";
 import "katex/dist/katex.min.css";
 
+import { t } from "./language";
+
 /** Longer ones are shown as they were written. */
 const MAX_FORMULA = 10_000;
 
@@ -18,7 +20,7 @@ export function setFormulas(place: HTMLElement): void {
       katex.render(text, made, { displayMode: isDisplayed, throwOnError: true, strict: "ignore" });
       source.replaceWith(made);
     } catch {
-      source.title = "This formula cannot be read.";
+      source.title = t("This formula cannot be read.");
     }
   }
 }

@@ -5,6 +5,7 @@ import { decide, waiting, withdrawVote, type Decision } from "../inbox/inbox";
 import type { ApprovalRequest } from "../chat/run";
 import { toolOf } from "../page/openchat";
 import { parsedObject } from "../text/json";
+import { t } from "../text/language";
 import { fullDate, until } from "../text/time";
 import { DecisionForm } from "./decisionform";
 import { ArgumentForm } from "./argumentform";
@@ -24,12 +25,13 @@ interface ApprovalProps {
   onDecided?: () => void;
 }
 
-const QUESTIONS = {
-  tool: "This call waits for your approval.",
-  outcome_unknown: "It started, but it is unknown whether it took effect.",
-  question: "The agent asks you something.",
-  auth: "This tool acts in your name.",
-};
+const questionOf = (kind: ApprovalRequest["kind"]): string =>
+  ({
+    tool: t("This call waits for your approval."),
+    outcome_unknown: t("It started, but it is unknown whether it took effect."),
+    question: t("The agent asks you something."),
+    auth: t("This tool acts in your name."),
+  })[kind];
 
 export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProps) {
   const [mode, setMode] = useState<"idle" | "editing" | "rejecting">("idle");
@@ -56,9 +58,14 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
     setProblem(outcome.problem);
   };
   return (
-    <div class="approval" role="group" aria-label={`Approval: ${approval.tool_name}`} tabIndex={-1}>
+    <div
+      class="approval"
+      role="group"
+      aria-label={t("Approval: {tool}", { tool: approval.tool_name })}
+      tabIndex={-1}
+    >
       <p class="question">
-        {mayDecide ? QUESTIONS[approval.kind] : "This call waits for the approval of others."}
+        {mayDecide ? questionOf(approval.kind) : t("This call waits for the approval of others.")}
       </p>
       {approval.budget && <p>{approval.budget}</p>}
       {tool && <p class="muted">{tool.description}</p>}
@@ -69,17 +76,21 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
       )}
       {approval.kind === "tool" && <Comparison approval={approval} />}
       {approval.redacted && (
-        <p class="muted">Secrets in it are not shown; the tool gets what the model wrote.</p>
+        <p class="muted">{t("Secrets in it are not shown; the tool gets what the model wrote.")}</p>
       )}
       {approval.late_result && (
         <>
-          <p>Its result arrived late:</p>
-          <LongText text={approval.late_result} label="Late result" />
+          <p>{t("Its result arrived late:")}</p>
+          <LongText text={approval.late_result} label={t("Late result")} />
         </>
       )}
       <p class="fine">
-        <span title={`Binds this decision to exactly what is shown: ${approval.digest}`}>
-          digest <code>{approval.digest.slice(0, 12)}</code>
+        <span
+          title={t("Binds this decision to exactly what is shown: {digest}", {
+            digest: approval.digest,
+          })}
+        >
+          {t("digest")} <code>{approval.digest.slice(0, 12)}</code>
         </span>
         {approval.expires_at && (
           <span title={fullDate(approval.expires_at)}>{until(approval.expires_at)}</span>
@@ -93,29 +104,31 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
         <div class="actions">
           {hasVoted ? (
             <button disabled={isBusy} onClick={() => void withdraw()}>
-              Withdraw my vote
+              {t("Withdraw my vote")}
             </button>
           ) : (
             <button class="primary" disabled={isBusy} onClick={() => void send({ approved: true })}>
-              Approve
+              {t("Approve")}
             </button>
           )}
           <button disabled={isBusy} onClick={() => setMode("rejecting")}>
-            Reject…
+            {t("Reject…")}
           </button>
           {(!review || review.quorum === 1) && (
             <button disabled={isBusy} onClick={() => setMode("editing")}>
-              Edit…
+              {t("Edit…")}
             </button>
           )}
           {!review && (
             <button
               class="quiet"
               disabled={isBusy}
-              title="Do not ask again about this tool in this chat. You can revoke this in the inbox."
+              title={t(
+                "Do not ask again about this tool in this chat. You can revoke this in the inbox.",
+              )}
               onClick={() => void send({ approved: true, remember: "thread" })}
             >
-              Allow in this chat
+              {t("Allow in this chat")}
             </button>
           )}
         </div>
@@ -170,14 +183,14 @@ function RejectForm({ isBusy, onReject, onCancel }: RejectFormProps) {
   const [message, setMessage] = useState("");
   return (
     <form
-      aria-label="Reject"
+      aria-label={t("Reject")}
       onSubmit={(event) => {
         event.preventDefault();
         onReject(message.trim());
       }}
     >
       <label>
-        Reason (the agent reads it)
+        {t("Reason (the agent reads it)")}
         <textarea
           rows={2}
           maxLength={4000}
@@ -188,10 +201,10 @@ function RejectForm({ isBusy, onReject, onCancel }: RejectFormProps) {
       </label>
       <div class="actions">
         <button class="danger" disabled={isBusy}>
-          Reject
+          {t("Reject")}
         </button>
         <button type="button" onClick={onCancel}>
-          Back
+          {t("Back")}
         </button>
       </div>
     </form>

@@ -6,6 +6,7 @@ import { errorText } from "../api/request";
 import type { ApprovalView } from "../api/schema";
 import { waiting } from "../inbox/inbox";
 import { leaveApproval, linkedApproval } from "../page/openchat";
+import { t } from "../text/language";
 import { ago } from "../text/time";
 import { Dialog } from "./dialog";
 import { WaitingCall } from "./inboxdialog";
@@ -15,7 +16,7 @@ export function ApprovalDialog() {
   const id = linkedApproval.value;
   if (id === null) return null;
   return (
-    <Dialog title="Approval" class="wide" onClose={leaveApproval}>
+    <Dialog title={t("Approval")} class="wide" onClose={leaveApproval}>
       <Linked key={id} id={id} />
     </Dialog>
   );
@@ -31,7 +32,7 @@ function Linked({ id }: { id: string }) {
       .catch((error: unknown) => setProblem(errorText(error)));
   }, [id, isWaiting]);
   if (problem) return <p class="problem">{problem}</p>;
-  if (!view) return <p class="muted">Loading…</p>;
+  if (!view) return <p class="muted">{t("Loading…")}</p>;
   if (view.state === "pending") return <WaitingCall entry={view} />;
   return (
     <p>
@@ -48,5 +49,8 @@ function Linked({ id }: { id: string }) {
 function outcomeText({ state, decision }: ApprovalView): string {
   if (!decision) return state;
   const who = decision.decided_by_name ?? decision.decided_by ?? decision.by;
-  return `${decision.approved ? "approved" : "rejected"} by ${who}, ${ago(decision.decided_at)}`;
+  const when = ago(decision.decided_at);
+  return decision.approved
+    ? t("approved by {who}, {when}", { who, when })
+    : t("rejected by {who}, {when}", { who, when });
 }

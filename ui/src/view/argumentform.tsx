@@ -2,6 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 
 import { isExact, parsedObject } from "../text/json";
+import { t } from "../text/language";
 
 interface Field {
   name: string;
@@ -19,7 +20,7 @@ interface ArgumentFormProps {
   onCancel: () => void;
 }
 
-const WORDS = { send: "Approve with these arguments", leave: "Back" };
+const usualWords = () => ({ send: t("Approve with these arguments"), leave: t("Back") });
 
 export function ArgumentForm(props: ArgumentFormProps) {
   const [values, setValues] = useState(() => parsedObject(props.input) ?? {});
@@ -34,15 +35,15 @@ export function ArgumentForm(props: ArgumentFormProps) {
     };
   }, [values]);
   if (!isExact(props.input)) {
-    return <p class="problem">A number here is too long to be edited in a browser.</p>;
+    return <p class="problem">{t("A number here is too long to be edited in a browser.")}</p>;
   }
   const set = (name: string, value: unknown): void => setValues({ ...values, [name]: value });
-  const words = props.words ?? WORDS;
+  const words = props.words ?? usualWords();
   const complaints = [...Object.values(broken), ...problems];
   return (
     <form
       class="argument-form"
-      aria-label="Edit arguments"
+      aria-label={t("Edit arguments")}
       onSubmit={(event) => {
         event.preventDefault();
         if (complaints.length === 0) props.onApprove(values);
@@ -85,7 +86,7 @@ interface EntryProps {
 }
 
 function Entry({ field, value, onValue, onBroken }: EntryProps) {
-  const label = `${field.name}${field.isRequired ? "" : " (optional)"}`;
+  const label = field.isRequired ? field.name : t("{name} (optional)", { name: field.name });
   const choices = field.schema["enum"];
   if (Array.isArray(choices)) {
     return (
@@ -141,7 +142,7 @@ function JsonEntry({ label, value, onValue, onBroken }: JsonEntryProps) {
       onValue(typed.trim() === "" ? undefined : JSON.parse(typed));
       onBroken("");
     } catch {
-      onBroken("is not JSON");
+      onBroken(t("is not JSON"));
     }
   };
   return (
@@ -181,6 +182,6 @@ async function violations(
   const { errors } = new Validator(parameters, "2020-12", false).validate(known);
   const leaves = errors.filter((error) => error.keyword !== "properties");
   return [
-    ...new Set(leaves.map((e) => `${e.instanceLocation.slice(2) || "arguments"}: ${e.error}`)),
+    ...new Set(leaves.map((e) => `${e.instanceLocation.slice(2) || t("arguments")}: ${e.error}`)),
   ];
 }

@@ -4,6 +4,7 @@
  */
 import { formattedJson, parsedObject } from "../text/json";
 import { revealed } from "../text/hidden";
+import { t } from "../text/language";
 import { Code } from "./code";
 import { Difference } from "./difference";
 import { LongText } from "./longtext";
@@ -57,7 +58,7 @@ export function Arguments({ input, isFull }: { input: string; isFull?: boolean }
         codeOf(values).map(([name, text, language]) => (
           <Code key={name} text={text} language={language} />
         ))}
-      <LongText text={formattedJson(input)} label="Arguments" />
+      <LongText text={formattedJson(input)} label={t("Arguments")} />
     </div>
   );
 }

@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 
 import { ARTIFACT_FRAME, artifactDocument } from "../page/artifacts";
+import { t } from "../text/language";
 import { Code } from "./code";
 
 const LANGUAGES = ["html", "svg"];
@@ -16,7 +17,7 @@ export function Artifact({ text, language }: { text: string; language: string })
       {isShown && <Frame key={text} text={text} />}
       <Code text={text} language={language}>
         <button type="button" class="quiet" onClick={() => setShown(!isShown)}>
-          {isShown ? "Hide the result" : "Show the result"}
+          {isShown ? t("Hide the result") : t("Show the result")}
         </button>
       </Code>
     </div>
@@ -41,7 +42,7 @@ function Frame({ text }: { text: string }) {
       src={ARTIFACT_FRAME}
       sandbox="allow-scripts"
       referrerpolicy="no-referrer"
-      title="Result"
+      title={t("Result")}
     />
   );
 }

@@ -5,6 +5,7 @@ import { attachment } from "../api/endpoints";
 import { errorText } from "../api/request";
 import type { AttachmentView } from "../api/schema";
 import { saveBlob } from "../page/download";
+import { numberText, plural, t } from "../text/language";
 
 /** What browsers show without running anything in it. */
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
@@ -22,13 +23,13 @@ export function Attachments({ chat, run, call, attachments }: AttachmentsProps) 
     return response.blob();
   };
   return (
-    <ul class="call-attachments" aria-label="Returned by the tool">
+    <ul class="call-attachments" aria-label={t("Returned by the tool")}>
       {attachments.map((one, number) => (
         <li key={number}>
           {one.link ? (
             <Link address={one.link} name={one.name} />
           ) : PICTURES.includes(one.media_type) ? (
-            <Picture read={() => read(number)} name={one.name ?? "Picture"} />
+            <Picture read={() => read(number)} name={one.name ?? t("Picture")} />
           ) : (
             <File read={() => read(number)} about={one} />
           )}
@@ -64,7 +65,7 @@ function Picture({ read, name }: { read: () => Promise<Blob>; name: string }) {
 
 function File({ read, about }: { read: () => Promise<Blob>; about: AttachmentView }) {
   const [problem, setProblem] = useState("");
-  const name = about.name ?? "attachment";
+  const name = about.name ?? t("attachment");
   const save = (): void => {
     read().then(
       (blob) => saveBlob(name, blob),
@@ -74,7 +75,11 @@ function File({ read, about }: { read: () => Promise<Blob>; about: AttachmentVie
   return (
     <>
       <button type="button" class="quiet" onClick={save}>
-        {`Save ${name} (${about.media_type}, ${sizeText(about.size)})`}
+        {t("Save {name} ({type}, {size})", {
+          name,
+          type: about.media_type,
+          size: sizeText(about.size),
+        })}
       </button>
       {problem && <span role="alert">{problem}</span>}
     </>
@@ -93,4 +98,6 @@ function Link({ address, name }: { address: string; name: string | null }) {
 }
 
 const sizeText = (bytes: number): string =>
-  bytes < 10_000 ? `${bytes} bytes` : `${Math.round(bytes / 1000).toLocaleString("en")} kB`;
+  bytes < 10_000
+    ? plural(bytes, "{count} byte", "{count} bytes")
+    : `${numberText(Math.round(bytes / 1000))} kB`;

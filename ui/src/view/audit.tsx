@@ -2,33 +2,31 @@
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { how, me } from "../account/account";
+import { isOperator } from "../account/operator";
 import * as server from "../api/endpoints";
 import { errorText } from "../api/request";
 import type { AuditEntry, AuditReport } from "../api/schema";
+import { phrase, t } from "../text/language";
 import { fullDate } from "../text/time";
 import { Dialog } from "./dialog";
 import { Icon } from "./icon";
 import { VisibleText } from "./visibletext";
 
 const HOUR = 3_600_000;
-const SPANS: Record<string, number> = {
-  "the last hour": HOUR,
-  "the last day": 24 * HOUR,
-  "the last week": 168 * HOUR,
-  "the last 30 days": 720 * HOUR,
-};
+const spans = (): [string, number][] => [
+  [t("the last hour"), HOUR],
+  [t("the last day"), 24 * HOUR],
+  [t("the last week"), 168 * HOUR],
+  [t("the last 30 days"), 720 * HOUR],
+];
 const isOpen = signal(false);
 
-/** On a server that believes every caller, everyone is an operator. */
-const mayRead = (): boolean => me.value?.roles.includes("operator") ?? how.value?.method === "none";
-
 export function AuditButton() {
-  if (!mayRead()) return null;
+  if (!isOperator()) return null;
   return (
     <>
       <button type="button" class="quiet" onClick={() => (isOpen.value = true)}>
-        <Icon name="shield" /> Audit
+        <Icon name="shield" /> {t("Audit")}
       </button>
       {isOpen.value && <AuditDialog />}
     </>
@@ -36,7 +34,7 @@ export function AuditButton() {
 }
 
 function AuditDialog() {
-  const [span, setSpan] = useState("the last day");
+  const [span, setSpan] = useState(24 * HOUR);
   const [user, setUser] = useState("");
   const [agent, setAgent] = useState("");
   const [report, setReport] = useState<AuditReport | null>(null);
@@ -44,7 +42,7 @@ function AuditDialog() {
   const asked = useRef(0);
   const load = (): void => {
     const mine = ++asked.current;
-    const since = new Date(Date.now() - (SPANS[span] ?? HOUR)).toISOString();
+    const since = new Date(Date.now() - span).toISOString();
     server.audit(since, user.trim(), agent.trim()).then(
       (found) => {
         if (mine !== asked.current) return;
@@ -60,28 +58,33 @@ function AuditDialog() {
     load();
   };
   return (
-    <Dialog title="Audit" class="wide" onClose={() => (isOpen.value = false)}>
+    <Dialog title={t("Audit")} class="wide" onClose={() => (isOpen.value = false)}>
       <form class="audit-query" onSubmit={ask}>
         <label>
-          Of
-          <select value={span} onChange={(event) => setSpan(event.currentTarget.value)}>
-            {Object.keys(SPANS).map((name) => (
-              <option key={name}>{name}</option>
+          {t("Of")}
+          <select
+            value={String(span)}
+            onChange={(event) => setSpan(Number(event.currentTarget.value))}
+          >
+            {spans().map(([name, length]) => (
+              <option key={name} value={String(length)}>
+                {name}
+              </option>
             ))}
           </select>
         </label>
         <label>
-          User
+          {t("User")}
           <input value={user} onInput={(event) => setUser(event.currentTarget.value)} />
         </label>
         <label>
-          Agent
+          {t("Agent")}
           <input value={agent} onInput={(event) => setAgent(event.currentTarget.value)} />
         </label>
-        <button type="submit">Show</button>
+        <button type="submit">{t("Show")}</button>
       </form>
       {problem && <p role="alert">{problem}</p>}
-      {report?.entries.length === 0 && <p class="empty">Nothing happened.</p>}
+      {report?.entries.length === 0 && <p class="empty">{t("Nothing happened.")}</p>}
       {report !== null && report.entries.length > 0 && <Entries report={report} />}
     </Dialog>
   );
@@ -93,12 +96,12 @@ function Entries({ report }: { report: AuditReport }) {
       <table class="audit">
         <thead>
           <tr>
-            <th>When</th>
-            <th>What</th>
-            <th>About</th>
-            <th>By</th>
-            <th>Outcome</th>
-            <th>Digest</th>
+            <th>{t("When")}</th>
+            <th>{t("What")}</th>
+            <th>{t("About")}</th>
+            <th>{t("By")}</th>
+            <th>{t("Outcome")}</th>
+            <th>{t("Digest")}</th>
           </tr>
         </thead>
         <tbody>
@@ -109,7 +112,9 @@ function Entries({ report }: { report: AuditReport }) {
       </table>
       {report.is_cut && (
         <p class="muted">
-          There are more: ask for less at a time, or use <code>teal audit export</code>.
+          {phrase("There are more: ask for less at a time, or use {command}.", {
+            command: <code>teal audit export</code>,
+          })}
         </p>
       )}
     </>

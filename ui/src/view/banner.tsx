@@ -3,6 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 
 import { notice } from "../page/notice";
 import type { OpenChat } from "../page/openchat";
+import { t } from "../text/language";
 import { IconButton } from "./icon";
 
 /** A shorter interruption is not shown. */
@@ -24,13 +25,13 @@ export function Banner({ openChat }: { openChat: OpenChat }) {
     <>
       <div class="banner" role="status" hidden={!isShown || !isLost}>
         {navigator.onLine
-          ? "The connection to the server is lost. Trying again; your messages are safe."
-          : "This computer is offline. The page continues when it is online again."}
+          ? t("The connection to the server is lost. Trying again; your messages are safe.")
+          : t("This computer is offline. The page continues when it is online again.")}
       </div>
       {notice.value && (
         <div class="banner notice" role="alert">
           {notice.value}
-          <IconButton icon="cross" label="Dismiss" onClick={() => (notice.value = "")} />
+          <IconButton icon="cross" label={t("Dismiss")} onClick={() => (notice.value = "")} />
         </div>
       )}
     </>

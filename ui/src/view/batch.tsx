@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { waitingCalls, type Run } from "../chat/run";
 import { decide } from "../inbox/inbox";
 import { announce } from "../page/announcer";
+import { t } from "../text/language";
 
 /** Only plain calls that this user decides alone: anything else needs an answer of its own. */
 const isPlain = (call: ReturnType<typeof waitingCalls>[number]): boolean =>
@@ -24,17 +25,19 @@ export function BatchDecision({ chat, run }: { chat: string; run: Run }) {
       if (!outcome.ok) setProblem(outcome.problem);
     }
     setBusy(false);
-    announce(approved ? "All are approved." : "All are rejected.");
+    announce(approved ? t("All are approved.") : t("All are rejected."));
   };
-  const which = hasDecided ? `the other ${calls.length}` : `all ${calls.length}`;
+  const count = calls.length;
   return (
-    <div class="batch" role="group" aria-label="All calls that wait">
-      <span>{calls.length} calls wait: those above.</span>
+    <div class="batch" role="group" aria-label={t("All calls that wait")}>
+      <span>{t("{count} calls wait: those above.", { count })}</span>
       <button class="primary" disabled={isBusy} onClick={() => void decideAll(true)}>
-        Approve {which}
+        {hasDecided
+          ? t("Approve the other {count}", { count })
+          : t("Approve all {count}", { count })}
       </button>
       <button disabled={isBusy} onClick={() => void decideAll(false)}>
-        Reject {which}
+        {hasDecided ? t("Reject the other {count}", { count }) : t("Reject all {count}", { count })}
       </button>
       {problem && (
         <p class="problem" role="alert">

@@ -4,6 +4,7 @@ import { errorText } from "../api/request";
 import type { ChatSession } from "../chat/session";
 import { comparedRun } from "../page/dialogs";
 import { notice } from "../page/notice";
+import { t } from "../text/language";
 import { IconButton } from "./icon";
 
 export async function switchBranch(session: ChatSession, run: string, step: -1 | 1): Promise<void> {
@@ -23,10 +24,10 @@ export function Branches({ session, run }: { session: ChatSession; run: string }
   const at = all.indexOf(run);
   const isBusy = session.activeId.value !== null;
   return (
-    <span class="branches" role="group" aria-label="Versions of this message">
+    <span class="branches" role="group" aria-label={t("Versions of this message")}>
       <IconButton
         icon="left"
-        label="Previous version"
+        label={t("Previous version")}
         disabled={at === 0 || isBusy}
         onClick={() => void switchBranch(session, run, -1)}
       />
@@ -35,13 +36,13 @@ export function Branches({ session, run }: { session: ChatSession; run: string }
       </span>
       <IconButton
         icon="right"
-        label="Next version"
+        label={t("Next version")}
         disabled={at === all.length - 1 || isBusy}
         onClick={() => void switchBranch(session, run, 1)}
       />
       <IconButton
         icon="compare"
-        label="Compare versions"
+        label={t("Compare versions")}
         onClick={() => (comparedRun.value = run)}
       />
     </span>

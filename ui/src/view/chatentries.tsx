@@ -6,15 +6,17 @@ import type { ChatSummary, PassageView } from "../api/schema";
 import * as chatList from "../chat/chatlist";
 import type { ChatSession } from "../chat/session";
 import { addressOf, openChat } from "../page/openchat";
+import { t } from "../text/language";
 import { ago, dateGroup, fullDate } from "../text/time";
 import { Avatar } from "./avatar";
 import { Icon } from "./icon";
 
-const MARKS: Record<string, string> = {
-  RUNNING: "working",
-  WAITING_APPROVAL: "needs approval",
-  FAILED: "failed",
-};
+const markOf = (status: string): string | undefined =>
+  ({
+    RUNNING: t("working"),
+    WAITING_APPROVAL: t("needs approval"),
+    FAILED: t("failed"),
+  })[status];
 /** Of so many chats of a search the passages are shown; each is a question to the server. */
 const SEARCHED = 12;
 const PASSAGES = 3;
@@ -33,7 +35,7 @@ export function ChatEntries() {
     );
   }
   const groups = new Map<string, ChatSummary[]>();
-  if (pinned.value.length) groups.set("Pinned", pinned.value);
+  if (pinned.value.length) groups.set(t("Pinned"), pinned.value);
   for (const chat of chats.value) {
     if (chat.pinned && pinned.value.length) continue;
     const name = dateGroup(chat.updated_at);
@@ -65,13 +67,13 @@ function Entry({ chat, children }: { chat: ChatSummary; children?: preact.Compon
   const { session } = openChat.value;
   const isCurrent = session.id === chat.id;
   const status = isCurrent ? (liveStatus(session) ?? chat.status) : chat.status;
-  const mark = MARKS[status];
+  const mark = markOf(status);
   return (
     <li>
       <a href={addressOf(chat.id)} aria-current={isCurrent ? "page" : undefined} title={chat.title}>
         <Avatar agent={chat.agent} />
         <span class="chat-title">
-          <span>{chat.title || "New chat"}</span>
+          <span>{chat.title || t("New chat")}</span>
           {chat.pinned && <Icon name="pin" />}
         </span>
         <span class="chat-facts">
@@ -110,7 +112,9 @@ function Passages({ chat, query }: { chat: string; query: string }) {
           key={at}
           class="passage"
           href={addressOf(chat, passage.interaction_id)}
-          aria-label={`Go to: ${passage.before}${passage.match}${passage.after}`}
+          aria-label={t("Go to: {passage}", {
+            passage: passage.before + passage.match + passage.after,
+          })}
         >
           {passage.before}
           <mark>{passage.match}</mark>

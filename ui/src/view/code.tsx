@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
+import { t } from "../text/language";
 import { CopyButton } from "./copybutton";
 import { IconButton } from "./icon";
 
@@ -35,15 +36,15 @@ export function Code({ text, language, children }: CodeProps) {
   return (
     <figure class="code" data-wrapped={isWrapped}>
       <figcaption>
-        <span>{language || "text"}</span>
+        <span>{language || t("text")}</span>
         <span class="code-tools">
           {children}
           <IconButton
             icon="wrap"
-            label={isWrapped ? "Do not wrap lines" : "Wrap lines"}
+            label={isWrapped ? t("Do not wrap lines") : t("Wrap lines")}
             onClick={() => setWrapped(!isWrapped)}
           />
-          <CopyButton text={() => text} label="Copy code" />
+          <CopyButton text={() => text} label={t("Copy code")} />
         </span>
       </figcaption>
       <pre tabIndex={0}>

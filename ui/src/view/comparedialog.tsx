@@ -2,20 +2,22 @@
 import { useState } from "preact/hooks";
 
 import { runTime } from "../chat/moments";
-import type { Run, Step } from "../chat/run";
+import { statusText, type Run, type Step } from "../chat/run";
 import { comparedRun } from "../page/dialogs";
 import { openChat, toolTitle } from "../page/openchat";
+import { plural, t } from "../text/language";
 import { money } from "../text/money";
 import { duration, fullDate } from "../text/time";
 import { Dialog } from "./dialog";
 import { Markdown } from "./markdown";
+import { stateText } from "./toolcard";
 import { VisibleText } from "./visibletext";
 
 export function CompareDialog() {
   const id = comparedRun.value;
   if (id === null) return null;
   return (
-    <Dialog title="Compare versions" class="widest" onClose={() => (comparedRun.value = null)}>
+    <Dialog title={t("Compare versions")} class="widest" onClose={() => (comparedRun.value = null)}>
       <Versions key={id} id={id} />
     </Dialog>
   );
@@ -29,8 +31,8 @@ function Versions({ id }: { id: string }) {
   const [right, setRight] = useState(at > 0 ? at : 1);
   return (
     <div class="versions">
-      <Version number={left} ids={all} label="Left version" onChoose={setLeft} />
-      <Version number={right} ids={all} label="Right version" onChoose={setRight} />
+      <Version number={left} ids={all} label={t("Left version")} onChoose={setLeft} />
+      <Version number={right} ids={all} label={t("Right version")} onChoose={setRight} />
     </div>
   );
 }
@@ -54,7 +56,7 @@ function Version({ number, ids, label, onChoose }: VersionProps) {
         >
           {ids.map((id, at) => (
             <option key={id} value={String(at)}>
-              {at + 1} of {ids.length}
+              {t("{number} of {all}", { number: at + 1, all: ids.length })}
             </option>
           ))}
         </select>
@@ -76,7 +78,7 @@ function StepLine({ run, step }: { run: Run; step: Step }) {
   if (step.kind !== "call") return <Markdown text={step.text} />;
   return (
     <p class="muted">
-      {toolTitle(run.agent, step.tool)} <code>{step.tool}</code>: {step.phase}
+      {toolTitle(run.agent, step.tool)} <code>{step.tool}</code>: {stateText(run, step)}
     </p>
   );
 }
@@ -85,8 +87,10 @@ function factsOf(run: Run): string[] {
   const took = runTime(run);
   return [
     run.agent,
-    run.status.toLowerCase(),
-    ...(run.usage?.total_tokens ? [`${run.usage.total_tokens.toLocaleString()} tokens`] : []),
+    statusText(run),
+    ...(run.usage?.total_tokens
+      ? [plural(run.usage.total_tokens, "{count} token", "{count} tokens")]
+      : []),
     ...(run.cost ? [money(run.cost)] : []),
     ...(took === null ? [] : [duration(took)]),
     fullDate(run.createdAt),

@@ -1,6 +1,7 @@
 /** "Like the one you approved": an earlier call of the same tool in this chat. */
 import type { ApprovalRequest } from "../chat/run";
 import { openChat } from "../page/openchat";
+import { phrase, t } from "../text/language";
 import { likest, type EarlierCall } from "../text/likeness";
 import { ago, fullDate } from "../text/time";
 import { VisibleText } from "./visibletext";
@@ -9,28 +10,36 @@ export function Comparison({ approval }: { approval: ApprovalRequest }) {
   const found = likest(approval.tool_input, earlierCalls(approval));
   if (!found) return null;
   const { earlier, changed } = found;
-  const what = earlier.approved ? "approved" : "rejected";
-  const others = changed.map(({ name }) => name).join(", ");
+  const when = (
+    <time dateTime={earlier.at} title={fullDate(earlier.at)}>
+      {ago(earlier.at)}
+    </time>
+  );
+  const others = <VisibleText text={changed.map(({ name }) => name).join(", ")} />;
   return (
     <details class="comparison">
       <summary>
-        {changed.length === 0 ? "The same call that you" : "Like the call that you"} {what}{" "}
-        <time dateTime={earlier.at} title={fullDate(earlier.at)}>
-          {ago(earlier.at)}
-        </time>
-        {changed.length > 0 && (
-          <>
-            , other <VisibleText text={others} />
-          </>
-        )}
+        {changed.length === 0
+          ? earlier.approved
+            ? phrase("The same call that you approved {when}", { when })
+            : phrase("The same call that you rejected {when}", { when })
+          : earlier.approved
+            ? phrase("Like the call that you approved {when}, other {names}", {
+                when,
+                names: others,
+              })
+            : phrase("Like the call that you rejected {when}, other {names}", {
+                when,
+                names: others,
+              })}
       </summary>
       {changed.length > 0 && (
         <table class="numbers">
           <thead>
             <tr>
-              <th scope="col">Argument</th>
-              <th scope="col">Then</th>
-              <th scope="col">Now</th>
+              <th scope="col">{t("Argument")}</th>
+              <th scope="col">{t("Then")}</th>
+              <th scope="col">{t("Now")}</th>
             </tr>
           </thead>
           <tbody>

@@ -8,6 +8,7 @@ import { dropped } from "../page/dropping";
 import { stopRun } from "../page/keyboard";
 import { refill } from "../page/refill";
 import { agents, areAgentsKnown, chosenAgent, showAddress, type OpenChat } from "../page/openchat";
+import { t } from "../text/language";
 import { Icon, IconButton } from "./icon";
 
 const MAX_HEIGHT = 240;
@@ -87,7 +88,7 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
   return (
     <form
       class="composer"
-      aria-label="Message"
+      aria-label={t("Message")}
       onSubmit={(event) => {
         event.preventDefault();
         void send();
@@ -106,7 +107,7 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
           rows={1}
           value={draft.text}
           placeholder={placeholder(hasAgent, isBusy)}
-          aria-label="Message to the agent"
+          aria-label={t("Message to the agent")}
           onInput={(event) => change({ text: event.currentTarget.value })}
           onPaste={(event) => {
             const files = event.clipboardData?.files;
@@ -127,7 +128,7 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
           type="file"
           multiple
           hidden
-          aria-label="Files to attach"
+          aria-label={t("Files to attach")}
           accept="image/png,image/jpeg,image/gif,image/webp,text/*,.md,.json,.yaml,.csv"
           onChange={(event) => {
             // The list is the field's own: it is empty once the field is.
@@ -136,15 +137,15 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
             void attach(files);
           }}
         />
-        <IconButton icon="picture" label="Attach" onClick={() => file.current?.click()} />
+        <IconButton icon="picture" label={t("Attach")} onClick={() => file.current?.click()} />
         {isBusy && (
           <button type="button" class="stop" onClick={() => void stopRun()}>
-            <Icon name="stop" /> Stop
+            <Icon name="stop" /> {t("Stop")}
           </button>
         )}
         <button
           class="primary send"
-          aria-label={isBusy ? "Send when the agent is done" : "Send"}
+          aria-label={isBusy ? t("Send when the agent is done") : t("Send")}
           disabled={!draft.text.trim() || isSending || !hasAgent}
         >
           <Icon name="send" />
@@ -162,17 +163,17 @@ interface AttachmentsProps {
 function Attachments({ draft, onRemove }: AttachmentsProps) {
   if (draft.items.length === 0) return null;
   return (
-    <ul class="attachments" aria-label="Attachments">
+    <ul class="attachments" aria-label={t("Attachments")}>
       {draft.items.map((item, at) => (
         <li key={at}>
           {item.content_type === "image" ? (
-            <img src={item.content} alt={item.name ?? "Picture"} />
+            <img src={item.content} alt={item.name ?? t("Picture")} />
           ) : (
             <span class="file">{item.name}</span>
           )}
           <IconButton
             icon="cross"
-            label={`Remove ${item.name ?? "attachment"}`}
+            label={t("Remove {name}", { name: item.name ?? t("attachment") })}
             onClick={() => onRemove(draft.items.filter((_, other) => other !== at))}
           />
         </li>
@@ -182,8 +183,8 @@ function Attachments({ draft, onRemove }: AttachmentsProps) {
 }
 
 function placeholder(hasAgent: boolean, isBusy: boolean): string {
-  if (!hasAgent) return "This server has no agent yet";
-  return isBusy ? "Write the next message" : "Write a message";
+  if (!hasAgent) return t("This server has no agent yet");
+  return isBusy ? t("Write the next message") : t("Write a message");
 }
 
 function grow(area: HTMLTextAreaElement | null): void {

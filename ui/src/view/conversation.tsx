@@ -5,6 +5,7 @@ import { errorText } from "../api/request";
 import { notice } from "../page/notice";
 import { sought, type OpenChat } from "../page/openchat";
 import { placeOf } from "../page/seeking";
+import { t } from "../text/language";
 import { Icon } from "./icon";
 import { MessageText } from "./message";
 import { Turn } from "./turn";
@@ -51,10 +52,10 @@ export function Conversation({ openChat }: { openChat: OpenChat }) {
   };
   const hasOlder = all.length > shown || session.older.value !== null;
   return (
-    <div class="conversation" ref={view} tabIndex={0} role="region" aria-label="Conversation">
+    <div class="conversation" ref={view} tabIndex={0} role="region" aria-label={t("Conversation")}>
       <div class="turns">
-        {session.phase.value === "loading" && <p class="muted">Loading…</p>}
-        {session.phase.value === "gone" && <p class="empty">This chat does not exist.</p>}
+        {session.phase.value === "loading" && <p class="muted">{t("Loading…")}</p>}
+        {session.phase.value === "gone" && <p class="empty">{t("This chat does not exist.")}</p>}
         {session.phase.value === "failed" && (
           <p class="problem" role="alert">
             {session.problem.value}
@@ -66,7 +67,7 @@ export function Conversation({ openChat }: { openChat: OpenChat }) {
         )}
         {hasOlder && (
           <button type="button" class="quiet older" onClick={() => void showOlder()}>
-            Show earlier messages
+            {t("Show earlier messages")}
           </button>
         )}
         {all.slice(-shown).map((id) => (
@@ -79,11 +80,11 @@ export function Conversation({ openChat }: { openChat: OpenChat }) {
             </div>
             <p class="muted">
               {outgoing.state === "retrying"
-                ? "Sending again; it will arrive only once."
-                : "Sending…"}
+                ? t("Sending again; it will arrive only once.")
+                : t("Sending…")}
               {outgoing.state === "retrying" && (
                 <button type="button" class="quiet" onClick={() => sender.abandon()}>
-                  Stop trying
+                  {t("Stop trying")}
                 </button>
               )}
             </p>
@@ -92,7 +93,7 @@ export function Conversation({ openChat }: { openChat: OpenChat }) {
       </div>
       {isAway && (
         <button type="button" class="to-end" onClick={toEnd}>
-          <Icon name="down" /> Newest
+          <Icon name="down" /> {t("Newest")}
         </button>
       )}
     </div>

@@ -1,6 +1,7 @@
 /** A button that copies a text to the clipboard. */
 import { useState } from "preact/hooks";
 
+import { t } from "../text/language";
 import { IconButton } from "./icon";
 
 const SHOWN_MS = 1_500;
@@ -15,7 +16,7 @@ export function CopyButton({ text, label }: { text: () => string; label: string 
   return (
     <IconButton
       icon={isDone ? "check" : "copy"}
-      label={isDone ? "Copied" : label}
+      label={isDone ? t("Copied") : label}
       onClick={() => void copy()}
     />
   );

@@ -5,6 +5,7 @@ import { needsSignIn, pasted } from "../account/credentials";
 import { me } from "../account/account";
 import type { ApprovalRequest } from "../chat/run";
 import type { Decision } from "../inbox/inbox";
+import { phrase, t } from "../text/language";
 import { ArgumentForm } from "./argumentform";
 
 interface DecisionFormProps {
@@ -13,13 +14,12 @@ interface DecisionFormProps {
   onDecide: (decision: Decision) => Promise<void>;
 }
 
-const CHOICES = {
-  done: "It was done",
-  retry: "Run it again",
-  give_up: "Give up on it",
-} as const;
+const CHOICES = ["done", "retry", "give_up"] as const;
 
-type Choice = keyof typeof CHOICES;
+type Choice = (typeof CHOICES)[number];
+
+const choiceText = (choice: Choice): string =>
+  ({ done: t("It was done"), retry: t("Run it again"), give_up: t("Give up on it") })[choice];
 
 export function DecisionForm(props: DecisionFormProps) {
   switch (props.approval.kind) {
@@ -35,7 +35,7 @@ export function DecisionForm(props: DecisionFormProps) {
 }
 
 function Outcome({ approval, isBusy, onDecide }: DecisionFormProps) {
-  const choices = (approval.choices ?? Object.keys(CHOICES)) as Choice[];
+  const choices = (approval.choices ?? CHOICES) as Choice[];
   return (
     <div class="actions">
       {choices.map((choice) => (
@@ -44,7 +44,7 @@ function Outcome({ approval, isBusy, onDecide }: DecisionFormProps) {
           disabled={isBusy}
           onClick={() => void onDecide({ approved: true, choice })}
         >
-          {CHOICES[choice]}
+          {choiceText(choice)}
         </button>
       ))}
     </div>
@@ -55,9 +55,13 @@ function TokenUse(props: DecisionFormProps) {
   return (
     <>
       <p>
-        It uses your credentials. The server never stores them, so it does not have them now.{" "}
-        <strong>Continue</strong> sends them with this decision and runs the call.{" "}
-        <strong>Decline</strong> does not run it; the agent is informed.
+        {phrase(
+          "It uses your credentials. The server never stores them, so it does not have them now. {continue} sends them with this decision and runs the call. {decline} does not run it; the agent is informed.",
+          {
+            continue: <strong>{t("Continue")}</strong>,
+            decline: <strong>{t("Decline")}</strong>,
+          },
+        )}
       </p>
       <div class="actions">
         <button
@@ -66,12 +70,12 @@ function TokenUse(props: DecisionFormProps) {
           disabled={props.isBusy}
           onClick={() => void props.onDecide({ approved: true })}
         >
-          Continue
+          {t("Continue")}
         </button>
         <Decline {...props} />
         {!me.value && !pasted.isKnown() && (
           <button type="button" class="quiet" onClick={() => (needsSignIn.value = "")}>
-            Sign in…
+            {t("Sign in…")}
           </button>
         )}
       </div>
@@ -100,7 +104,7 @@ function Question(props: DecisionFormProps) {
         input="{}"
         parameters={approval.schema}
         isBusy={isBusy}
-        words={{ send: "Answer", leave: "Decline" }}
+        words={{ send: t("Answer"), leave: t("Decline") }}
         onApprove={answer}
         onCancel={() => void onDecide({ approved: false })}
       />
@@ -113,19 +117,19 @@ function TextAnswer(props: DecisionFormProps & { onAnswer: (answer: string) => v
   const [text, setText] = useState("");
   return (
     <form
-      aria-label="Answer"
+      aria-label={t("Answer")}
       onSubmit={(event) => {
         event.preventDefault();
         props.onAnswer(text);
       }}
     >
       <label>
-        Your answer
+        {t("Your answer")}
         <textarea rows={2} value={text} onInput={(event) => setText(event.currentTarget.value)} />
       </label>
       <div class="actions">
         <button class="primary" disabled={props.isBusy || !text.trim()}>
-          Answer
+          {t("Answer")}
         </button>
         <Decline {...props} />
       </div>
@@ -141,7 +145,7 @@ function Decline({ isBusy, onDecide }: DecisionFormProps) {
       disabled={isBusy}
       onClick={() => void onDecide({ approved: false })}
     >
-      Decline
+      {t("Decline")}
     </button>
   );
 }

@@ -2,6 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 
 import { theme } from "../page/preferences";
+import { t } from "../text/language";
 import { Code } from "./code";
 
 interface Picture {
@@ -33,11 +34,13 @@ export function Diagram({ text }: { text: string }) {
         <Code text={text} language="mermaid">
           {picture && (
             <button type="button" class="quiet" onClick={() => setSource(false)}>
-              Show the diagram
+              {t("Show the diagram")}
             </button>
           )}
         </Code>
-        {problem && <p class="fine">No diagram: {problem.split("\n")[0]}</p>}
+        {problem && (
+          <p class="fine">{t("No diagram: {reason}", { reason: problem.split("\n")[0] ?? "" })}</p>
+        )}
       </>
     );
   }
@@ -48,10 +51,10 @@ export function Diagram({ text }: { text: string }) {
         src={picture.address}
         width={picture.width}
         height={picture.height}
-        alt={`Diagram: ${text.slice(0, 300)}`}
+        alt={t("Diagram: {text}", { text: text.slice(0, 300) })}
       />
       <button type="button" class="quiet" onClick={() => setSource(true)}>
-        Show the source
+        {t("Show the source")}
       </button>
     </figure>
   );

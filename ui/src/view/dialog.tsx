@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 
+import { t } from "../text/language";
 import { IconButton } from "./icon";
 
 interface DialogProps {
@@ -33,7 +34,7 @@ export function Dialog({ title, onClose, children, class: extra }: DialogProps) 
     >
       <header>
         <h2 id="dialog-title">{title}</h2>
-        <IconButton icon="cross" label="Close" onClick={onClose} />
+        <IconButton icon="cross" label={t("Close")} onClick={onClose} />
       </header>
       <div class="dialog-body">{children}</div>
     </dialog>

@@ -2,11 +2,11 @@
 import { useEffect, useState } from "preact/hooks";
 
 import type { Line } from "../text/changes";
+import { plural, t } from "../text/language";
 import type { PatchLine } from "../text/patch";
 import { VisibleText } from "./visibletext";
 
 const SIGNS = { same: " ", added: "+", removed: "−", place: " ", note: " " };
-const WORDS = { same: "", added: "added: ", removed: "removed: ", place: "", note: "" };
 const FIRST_LINES = 400;
 
 /** Shows nothing if the comparison takes too long. */
@@ -29,13 +29,14 @@ export function Changes({ lines }: { lines: (Line | PatchLine)[] }) {
   const left = lines.length - shown;
   return (
     <div>
-      <pre class="difference" tabIndex={0} aria-label="Changes">
+      <pre class="difference" tabIndex={0} aria-label={t("Changes")}>
         {lines.slice(0, shown).map((line, at) => (
           <div key={at} class={line.kind}>
             {"old" in line && <Numbers line={line} />}
             <span aria-hidden="true">{SIGNS[line.kind]} </span>
             <span class="line">
-              <span class="unseen">{WORDS[line.kind]}</span>
+              {line.kind === "added" && <span class="unseen">{t("added:")} </span>}
+              {line.kind === "removed" && <span class="unseen">{t("removed:")} </span>}
               <VisibleText text={line.text} />
             </span>
           </div>
@@ -43,7 +44,7 @@ export function Changes({ lines }: { lines: (Line | PatchLine)[] }) {
       </pre>
       {left > 0 && (
         <button type="button" class="quiet" onClick={() => setShown(lines.length)}>
-          Show the other {left} lines
+          {plural(left, "Show the other line", "Show the other {count} lines")}
         </button>
       )}
     </div>

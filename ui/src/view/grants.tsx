@@ -8,6 +8,7 @@ import * as inbox from "../inbox/inbox";
 import { closeDialogs } from "../page/dialogs";
 import { notice } from "../page/notice";
 import { addressOf } from "../page/openchat";
+import { phrase, t } from "../text/language";
 import { ago } from "../text/time";
 
 export function Grants() {
@@ -23,7 +24,9 @@ export function Grants() {
   if (all.length === 0) {
     return (
       <p class="empty">
-        Nothing is allowed without asking. “Allow in this chat” beside a call puts its tool here.
+        {t(
+          "Nothing is allowed without asking. “Allow in this chat” beside a call puts its tool here.",
+        )}
       </p>
     );
   }
@@ -32,11 +35,15 @@ export function Grants() {
       {all.map((grant) => (
         <li key={grant.grant_id}>
           <span>
-            <code>{grant.tool}</code> in{" "}
-            <a href={addressOf(grant.chat_id)} onClick={closeDialogs}>
-              {grant.chat_title || "this chat"}
-            </a>
-            <span class="muted"> since {ago(grant.granted_at)}</span>
+            {phrase("{tool} in {chat}, {when}", {
+              tool: <code>{grant.tool}</code>,
+              chat: (
+                <a href={addressOf(grant.chat_id)} onClick={closeDialogs}>
+                  {grant.chat_title || t("this chat")}
+                </a>
+              ),
+              when: <span class="muted">{ago(grant.granted_at)}</span>,
+            })}
           </span>
           <button
             type="button"
@@ -47,7 +54,7 @@ export function Grants() {
                 .catch((error: unknown) => (notice.value = errorText(error)))
             }
           >
-            Revoke
+            {t("Revoke")}
           </button>
         </li>
       ))}

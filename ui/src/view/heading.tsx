@@ -12,6 +12,7 @@ import { focusOn } from "../page/keyboard";
 import { notice } from "../page/notice";
 import { isMenuOpen, type OpenChat } from "../page/openchat";
 import { move, pin } from "../page/places";
+import { t } from "../text/language";
 import { Avatar } from "./avatar";
 import { Icon, IconButton } from "./icon";
 
@@ -23,7 +24,7 @@ export function Heading({ openChat }: { openChat: OpenChat }) {
   return (
     <header class="heading">
       <span class="menu-badge only-narrow">
-        <IconButton icon="menu" label="Chats" onClick={() => (isMenuOpen.value = true)} />
+        <IconButton icon="menu" label={t("Chats")} onClick={() => (isMenuOpen.value = true)} />
         {inbox.count.value > 0 && <span class="count">{inbox.count.value}</span>}
       </span>
       {isOpen && session.agent.value && (
@@ -36,13 +37,13 @@ export function Heading({ openChat }: { openChat: OpenChat }) {
         <TitleForm openChat={openChat} onDone={() => setNaming(false)} />
       ) : (
         <h1 class={isOpen ? "" : "unseen"} onDblClick={() => isOpen && setNaming(true)}>
-          {session.title.value || (isOpen ? "Chat" : "New chat")}
+          {session.title.value || (isOpen ? t("Chat") : t("New chat"))}
         </h1>
       )}
       <span class="spacer" />
       {waiting > 0 && (
         <button type="button" class="waiting" onClick={() => focusOn(".approval")}>
-          {waiting} waiting
+          {t("{count} waiting", { count: waiting })}
         </button>
       )}
       {isOpen && <Menu openChat={openChat} onRename={() => setNaming(true)} />}
@@ -72,7 +73,7 @@ function TitleForm({ openChat, onDone }: { openChat: OpenChat; onDone: () => voi
       }}
     >
       <input
-        aria-label="Title of the chat"
+        aria-label={t("Title of the chat")}
         maxLength={200}
         value={title}
         ref={(element) => element?.focus()}
@@ -112,25 +113,25 @@ function Menu({ openChat, onRename }: { openChat: OpenChat; onRename: () => void
         menu.current.querySelector("summary")?.focus();
       }}
     >
-      <summary aria-label="Chat menu" title="Chat menu" class="icon-button">
+      <summary aria-label={t("Chat menu")} title={t("Chat menu")} class="icon-button">
         <Icon name="more" />
       </summary>
       <div class="menu-items">
         <button type="button" onClick={act(onRename)}>
-          <Icon name="edit" /> Rename
+          <Icon name="edit" /> {t("Rename")}
         </button>
         <button type="button" onClick={act(() => pin(id, !isPinned))}>
-          <Icon name="pin" /> {isPinned ? "Unpin" : "Pin"}
+          <Icon name="pin" /> {isPinned ? t("Unpin") : t("Pin")}
         </button>
         <button type="button" onClick={act(() => void (isShareOpen.value = true))}>
-          <Icon name="share" /> Share…
+          <Icon name="share" /> {t("Share…")}
         </button>
         <hr />
         <button
           type="button"
           onClick={act(() => downloadFile(`${id}.md`, "text/markdown", asMarkdown(session)))}
         >
-          <Icon name="save" /> Export as Markdown
+          <Icon name="save" /> {t("Export as Markdown")}
         </button>
         <button
           type="button"
@@ -139,21 +140,21 @@ function Menu({ openChat, onRename }: { openChat: OpenChat; onRename: () => void
             downloadFile(`${id}.json`, "application/json", JSON.stringify(document, null, 1));
           })}
         >
-          <Icon name="save" /> Export as JSON
+          <Icon name="save" /> {t("Export as JSON")}
         </button>
         <hr />
         {place === "list" ? (
           <button type="button" onClick={act(() => move(id, title, "archive", place))}>
-            <Icon name="archive" /> Archive
+            <Icon name="archive" /> {t("Archive")}
           </button>
         ) : (
           <button type="button" onClick={act(() => move(id, title, "list", place))}>
-            <Icon name="left" /> Move back to the list
+            <Icon name="left" /> {t("Move back to the list")}
           </button>
         )}
         {place !== "bin" && (
           <button type="button" onClick={act(() => move(id, title, "bin", place))}>
-            <Icon name="trash" /> Delete
+            <Icon name="trash" /> {t("Delete")}
           </button>
         )}
       </div>

@@ -5,6 +5,7 @@ import type { ApprovalView } from "../api/schema";
 import * as inbox from "../inbox/inbox";
 import { closeDialogs, isInboxOpen } from "../page/dialogs";
 import { addressOf, toolOf, toolTitle } from "../page/openchat";
+import { phrase, t } from "../text/language";
 import { ago, fullDate } from "../text/time";
 import { Approval } from "./approval";
 import { Dialog } from "./dialog";
@@ -17,13 +18,13 @@ export function InboxDialog() {
   if (!isInboxOpen.value) return null;
   const all = inbox.waiting.value;
   return (
-    <Dialog title="Inbox" class="wide" onClose={() => (isInboxOpen.value = false)}>
+    <Dialog title={t("Inbox")} class="wide" onClose={() => (isInboxOpen.value = false)}>
       <NotificationSetting />
-      {all.length === 0 && <p class="empty">Nothing waits for you.</p>}
+      {all.length === 0 && <p class="empty">{t("Nothing waits for you.")}</p>}
       {all.map((entry) => (
         <WaitingCall key={entry.approval_id} entry={entry} />
       ))}
-      <h3>Allowed without asking</h3>
+      <h3>{t("Allowed without asking")}</h3>
       <Grants />
     </Dialog>
   );
@@ -46,23 +47,28 @@ export function WaitingCall({ entry }: { entry: ApprovalView }) {
               .then(() => setCopied(true));
           }}
         >
-          {isCopied ? "Link copied" : "Copy link"}
+          {isCopied ? t("Link copied") : t("Copy link")}
         </button>
       </header>
       <div class="call-body">
         <p class="asker">
           {entry.chat_id ? (
             <a href={addressOf(entry.chat_id)} onClick={closeDialogs}>
-              <VisibleText text={entry.chat_title || "A chat"} />
+              <VisibleText text={entry.chat_title || t("A chat")} />
             </a>
           ) : (
-            "A chat of another person"
+            t("A chat of another person")
           )}
           <span class="muted">
-            asked by <VisibleText text={entry.requested_by} /> through {entry.agent},{" "}
-            <time dateTime={entry.requested_at} title={fullDate(entry.requested_at)}>
-              {ago(entry.requested_at)}
-            </time>
+            {phrase("asked by {name} through {agent}, {when}", {
+              name: <VisibleText text={entry.requested_by} />,
+              agent: entry.agent,
+              when: (
+                <time dateTime={entry.requested_at} title={fullDate(entry.requested_at)}>
+                  {ago(entry.requested_at)}
+                </time>
+              ),
+            })}
           </span>
         </p>
         <Approval

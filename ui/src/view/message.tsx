@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import type { Item, ItemView } from "../api/schema";
 import type { Run } from "../chat/run";
 import type { OpenChat } from "../page/openchat";
+import { t } from "../text/language";
 import { Branches } from "./branches";
 import { CopyButton } from "./copybutton";
 import { IconButton } from "./icon";
@@ -24,10 +25,10 @@ export function Message({ openChat, run }: { openChat: OpenChat; run: Run }) {
         <Branches session={openChat.session} run={run.id} />
         {!isEditing && (
           <>
-            <CopyButton text={() => run.message} label="Copy message" />
+            <CopyButton text={() => run.message} label={t("Copy message")} />
             <IconButton
               icon="edit"
-              label="Edit message"
+              label={t("Edit message")}
               class="edit-message"
               disabled={run.queued}
               onClick={() => setEditing(true)}
@@ -45,17 +46,17 @@ export function MessageText({ text, items }: { text: string; items: (Item | Item
     <div class="said" dir="auto">
       {items.map((item, at) =>
         item.content_type === "image" ? (
-          <img key={at} src={item.content} alt={item.name ?? "Attached picture"} />
+          <img key={at} src={item.content} alt={item.name ?? t("Attached picture")} />
         ) : (
           <span key={at} class="file">
-            {item.name ?? "file"}
+            {item.name ?? t("file")}
           </span>
         ),
       )}
       <span>{isWhole ? text : `${text.slice(0, MAX_SHOWN)}…`}</span>
       {!isWhole && (
         <button type="button" class="quiet" onClick={() => setWhole(true)}>
-          Show all
+          {t("Show all")}
         </button>
       )}
     </div>
@@ -72,14 +73,14 @@ function EditForm({ openChat, run, onDone }: { openChat: OpenChat; run: Run; onD
   return (
     <form
       class="editing"
-      aria-label="Edit message"
+      aria-label={t("Edit message")}
       onSubmit={(event) => {
         event.preventDefault();
         send();
       }}
     >
       <textarea
-        aria-label="New text of the message"
+        aria-label={t("New text of the message")}
         rows={Math.min(12, text.split("\n").length + 1)}
         value={text}
         ref={(element) => element?.focus()}
@@ -94,12 +95,12 @@ function EditForm({ openChat, run, onDone }: { openChat: OpenChat; run: Run; onD
       />
       <div class="actions">
         <button class="primary" disabled={!text.trim()}>
-          Send
+          {t("Send")}
         </button>
         <button type="button" onClick={onDone}>
-          Cancel
+          {t("Cancel")}
         </button>
-        <span class="muted">The old answer is kept as another version.</span>
+        <span class="muted">{t("The old answer is kept as another version.")}</span>
       </div>
     </form>
   );

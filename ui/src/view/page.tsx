@@ -3,6 +3,7 @@ import { stage } from "../account/account";
 import { announcement } from "../page/announcer";
 import { isDragging } from "../page/dropping";
 import { isMenuOpen, linkedShare, openChat, type OpenChat } from "../page/openchat";
+import { t } from "../text/language";
 import { ApprovalDialog } from "./approvaldialog";
 import { Banner } from "./banner";
 import { CompareDialog } from "./comparedialog";
@@ -30,7 +31,7 @@ function ChatPage() {
     <>
       {current.session.place.value !== "bin" && linkedShare.value === null && (
         <a class="skip" href="#composer" onClick={skip}>
-          To the message field
+          {t("To the message field")}
         </a>
       )}
       <Sidebar />
@@ -52,7 +53,7 @@ function ChatPage() {
       <Settings />
       <SignInDialog />
       <ToastLine />
-      {isDragging.value && <div class="drop-hint">Drop files to attach them</div>}
+      {isDragging.value && <div class="drop-hint">{t("Drop files to attach them")}</div>}
     </>
   );
 }

@@ -1,6 +1,7 @@
 /** The button at the foot of the list: who uses the page, and the way to their settings. */
 import { me } from "../account/account";
 import { shownSettings } from "../page/dialogs";
+import { t } from "../text/language";
 import { Icon } from "./icon";
 import { VisibleText } from "./visibletext";
 
@@ -15,7 +16,7 @@ export function PersonButton() {
     >
       <Icon name="person" />
       <span class="person-name">
-        {user ? <VisibleText text={user.name ?? user.id} /> : "Settings"}
+        {user ? <VisibleText text={user.name ?? user.id} /> : t("Settings")}
       </span>
       <Icon name="right" />
     </button>

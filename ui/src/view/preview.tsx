@@ -1,4 +1,5 @@
 /** What a call would change, as the server saw it when it requested the approval. */
+import { phrase, t } from "../text/language";
 import { patchOf } from "../text/patch";
 import { Changes } from "./difference";
 import { LongText } from "./longtext";
@@ -9,18 +10,18 @@ export function Preview({ text }: { text: string }) {
   return (
     <div class="preview">
       <h3 class="label">
-        What it would change
-        {patch && (
-          <>
-            {" in "}
-            <code>
-              <VisibleText text={patch.file} />
-            </code>
-          </>
-        )}
+        {patch
+          ? phrase("What it would change in {file}", {
+              file: (
+                <code>
+                  <VisibleText text={patch.file} />
+                </code>
+              ),
+            })
+          : t("What it would change")}
       </h3>
-      {patch ? <Changes lines={patch.lines} /> : <LongText text={text} label="Preview" />}
-      <p class="fine">As it was when the approval was requested.</p>
+      {patch ? <Changes lines={patch.lines} /> : <LongText text={text} label={t("Preview")} />}
+      <p class="fine">{t("As it was when the approval was requested.")}</p>
     </div>
   );
 }

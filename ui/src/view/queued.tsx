@@ -4,6 +4,7 @@ import { errorText } from "../api/request";
 import type { Run } from "../chat/run";
 import { notice } from "../page/notice";
 import { refill } from "../page/refill";
+import { t } from "../text/language";
 
 export function Queued({ chat, run }: { chat: string; run: Run }) {
   const take = (isEdited: boolean): void => {
@@ -15,12 +16,12 @@ export function Queued({ chat, run }: { chat: string; run: Run }) {
   };
   return (
     <p class="actions muted">
-      Waiting in the queue.
+      {t("Waiting in the queue.")}
       <button type="button" class="quiet" onClick={() => take(true)}>
-        Edit it
+        {t("Edit it")}
       </button>
       <button type="button" class="quiet" onClick={() => take(false)}>
-        Take it back
+        {t("Take it back")}
       </button>
     </p>
   );

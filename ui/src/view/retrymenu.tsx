@@ -3,6 +3,7 @@ import { useRef } from "preact/hooks";
 
 import type { Run } from "../chat/run";
 import { agents, type OpenChat } from "../page/openchat";
+import { t } from "../text/language";
 import { Avatar } from "./avatar";
 import { Icon } from "./icon";
 
@@ -18,8 +19,8 @@ export function RetryMenu({ openChat, run }: { openChat: OpenChat; run: Run }) {
     <details class="menu retry" ref={menu}>
       <summary
         class="icon-button"
-        aria-label="Try again with another agent"
-        title="Try again with another agent"
+        aria-label={t("Try again with another agent")}
+        title={t("Try again with another agent")}
       >
         <Icon name="down" />
       </summary>

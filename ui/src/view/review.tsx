@@ -5,6 +5,7 @@ import * as server from "../api/endpoints";
 import { errorText } from "../api/request";
 import type { AudienceView, ReviewView, SharedTurn, VoteView } from "../api/schema";
 import { notice } from "../page/notice";
+import { phrase, plural, t } from "../text/language";
 import { ago, fullDate } from "../text/time";
 import { VisibleText } from "./visibletext";
 
@@ -18,12 +19,12 @@ export function Review({ approval, review, mayDecide }: ReviewProps) {
   return (
     <div class="review">
       <p>
-        {mayDecide ? "You may decide, as one of: " : "Others decide: "}
+        {mayDecide ? t("You may decide, as one of:") : t("Others decide:")}{" "}
         <VisibleText text={audienceText(review.audience)} />
-        {review.not_requester && ", but not the person who asked"}. {missingText(review)}
+        {review.not_requester && t(", but not the person who asked")}. {missingText(review)}
       </p>
       {review.votes.length > 0 && (
-        <ul aria-label="Votes">
+        <ul aria-label={t("Votes")}>
           {review.votes.map((vote) => (
             <Vote key={vote.voter} vote={vote} />
           ))}
@@ -31,23 +32,29 @@ export function Review({ approval, review, mayDecide }: ReviewProps) {
       )}
       {review.on_expiry === "escalate" && review.escalate_to && (
         <p class="muted">
-          If its time runs out, the group <VisibleText text={review.escalate_to} /> decides.
+          {phrase("If its time runs out, the group {name} decides.", {
+            name: <VisibleText text={review.escalate_to} />,
+          })}
         </p>
       )}
-      {review.on_expiry === "hold" && <p class="muted">It waits on when its time has run out.</p>}
+      {review.on_expiry === "hold" && (
+        <p class="muted">{t("It waits on when its time has run out.")}</p>
+      )}
       {review.share_conversation && mayDecide && <Conversation approval={approval} />}
       {review.share_conversation && !mayDecide && (
-        <p class="muted">Those who decide may read this conversation.</p>
+        <p class="muted">{t("Those who decide may read this conversation.")}</p>
       )}
     </div>
   );
 }
 
 function Vote({ vote }: { vote: VoteView }) {
+  const name = <VisibleText text={vote.voter_name ?? vote.voter} />;
   return (
     <li title={fullDate(vote.at)}>
-      <VisibleText text={vote.voter_name ?? vote.voter} /> said {vote.approved ? "yes" : "no"},{" "}
-      {ago(vote.at)}
+      {vote.approved
+        ? phrase("{name} said yes, {when}", { name, when: ago(vote.at) })
+        : phrase("{name} said no, {when}", { name, when: ago(vote.at) })}
       {vote.message && (
         <>
           : “<VisibleText text={vote.message} />”
@@ -68,12 +75,12 @@ function Conversation({ approval }: { approval: string }) {
     };
     return (
       <button type="button" class="quiet" onClick={load}>
-        Read the conversation
+        {t("Read the conversation")}
       </button>
     );
   }
   return (
-    <section aria-label="Conversation">
+    <section aria-label={t("Conversation")}>
       {turns.map((turn, place) => (
         <blockquote key={place}>
           <p>
@@ -93,12 +100,18 @@ function Conversation({ approval }: { approval: string }) {
 function missingText(review: ReviewView): string {
   const { missing, quorum } = review;
   if (missing === 0) return "";
-  const votes = missing === 1 ? "1 yes is missing" : `${missing} are missing`;
-  return quorum === 1 ? "One yes is enough." : `It needs ${quorum} yes: ${votes}. A no rejects it.`;
+  if (quorum === 1) return t("One yes is enough.");
+  const votes = plural(missing, "{count} yes is missing", "{count} are missing");
+  return t("It needs {quorum} yes: {votes}. A no rejects it.", { quorum, votes });
 }
 
 function audienceText({ roles, groups, users }: AudienceView): string {
-  const named = (word: string, names: readonly string[]): string[] =>
-    names.length ? [`${word}${names.length > 1 ? "s" : ""} ${names.join(", ")}`] : [];
-  return [...named("role", roles), ...named("group", groups), ...named("user", users)].join("; ");
+  const parts = [
+    roles.length && plural(roles.length, "role {names}", "roles {names}", list(roles)),
+    groups.length && plural(groups.length, "group {names}", "groups {names}", list(groups)),
+    users.length && plural(users.length, "user {names}", "users {names}", list(users)),
+  ];
+  return parts.filter(Boolean).join("; ");
 }
+
+const list = (names: readonly string[]) => ({ names: names.join(", ") });

@@ -1,17 +1,21 @@
 /** How much harm a tool can do, in a word. */
+import { t } from "../text/language";
 
-const WORDS: Record<string, { text: string; title: string }> = {
-  read_only: { text: "reads only", title: "It looks at something and changes nothing." },
-  idempotent: { text: "repeatable", title: "It changes something; twice is the same as once." },
-  at_most_once: { text: "acts once", title: "It changes something and cannot be called back." },
+const KNOWN: Record<string, () => [string, string]> = {
+  read_only: () => [t("reads only"), t("It looks at something and changes nothing.")],
+  idempotent: () => [t("repeatable"), t("It changes something; twice is the same as once.")],
+  at_most_once: () => [t("acts once"), t("It changes something and cannot be called back.")],
 };
-const UNKNOWN = { text: "unknown effect", title: "Nothing is known about what this tool changes." };
+const unknown = (): [string, string] => [
+  t("unknown effect"),
+  t("Nothing is known about what this tool changes."),
+];
 
 export function Risk({ effect }: { effect: string | undefined }) {
-  const known = WORDS[effect ?? ""] ?? UNKNOWN;
+  const [text, title] = (KNOWN[effect ?? ""] ?? unknown)();
   return (
-    <span class="risk" data-effect={effect ?? "unknown"} title={known.title}>
-      {known.text}
+    <span class="risk" data-effect={effect ?? "unknown"} title={title}>
+      {text}
     </span>
   );
 }

@@ -1,7 +1,16 @@
 /** The person's own window: who they are, how the page looks, what they used and allowed. */
 import { me, signOut } from "../account/account";
 import { shownSettings } from "../page/dialogs";
-import { density, theme, type Density, type Theme } from "../page/preferences";
+import {
+  chooseLanguage,
+  density,
+  languageChoice,
+  theme,
+  type Density,
+  type LanguageChoice,
+  type Theme,
+} from "../page/preferences";
+import { LANGUAGES, t } from "../text/language";
 import { Dialog } from "./dialog";
 import { Grants } from "./grants";
 import { NotificationSetting } from "./notificationsetting";
@@ -9,33 +18,36 @@ import { ShortcutTable } from "./shortcuts";
 import { Usage } from "./usage";
 import { VisibleText } from "./visibletext";
 
-const PARTS = {
-  you: "You",
-  usage: "Usage",
-  allowed: "Allowed tools",
-  keyboard: "Keyboard",
-} as const;
+const PARTS = ["you", "usage", "allowed", "keyboard"] as const;
 
-type Part = keyof typeof PARTS;
+type Part = (typeof PARTS)[number];
+
+const nameOf = (part: Part): string =>
+  ({
+    you: t("You"),
+    usage: t("Usage"),
+    allowed: t("Allowed tools"),
+    keyboard: t("Keyboard"),
+  })[part];
 
 export function Settings() {
   const part = shownSettings.value;
   if (part === null) return null;
   return (
-    <Dialog title="Settings" class="wide" onClose={() => (shownSettings.value = null)}>
-      <div class="choices" role="group" aria-label="Part of the settings">
-        {(Object.keys(PARTS) as Part[]).map((name) => (
+    <Dialog title={t("Settings")} class="wide" onClose={() => (shownSettings.value = null)}>
+      <div class="choices" role="group" aria-label={t("Part of the settings")}>
+        {PARTS.map((name) => (
           <button
             key={name}
             type="button"
             aria-pressed={name === part}
             onClick={() => (shownSettings.value = name)}
           >
-            {PARTS[name]}
+            {nameOf(name)}
           </button>
         ))}
       </div>
-      <section aria-label={PARTS[part]} class="settings-part">
+      <section aria-label={nameOf(part)} class="settings-part">
         {part === "you" && <You />}
         {part === "usage" && <Usage />}
         {part === "allowed" && <Grants />}
@@ -51,43 +63,51 @@ function You() {
     <>
       {user ? (
         <dl class="facts-list">
-          <dt>Signed in as</dt>
+          <dt>{t("Signed in as")}</dt>
           <dd>
             <VisibleText text={user.name ?? user.id} />
           </dd>
-          <dt>Id</dt>
+          <dt>{t("Id")}</dt>
           <dd>
             <code>{user.id}</code>
           </dd>
           {user.tenant && (
             <>
-              <dt>Organisation</dt>
+              <dt>{t("Organisation")}</dt>
               <dd>{user.tenant}</dd>
             </>
           )}
-          <dt>Roles</dt>
-          <dd>{user.roles.join(", ") || "none"}</dd>
+          <dt>{t("Roles")}</dt>
+          <dd>{user.roles.join(", ") || t("none")}</dd>
         </dl>
       ) : (
-        <p class="muted">This server asks nobody to sign in: everything here is one person’s.</p>
+        <p class="muted">
+          {t("This server asks nobody to sign in: everything here is one person’s.")}
+        </p>
       )}
       <Choice<Theme>
-        label="Theme"
+        label={t("Theme")}
         value={theme.value}
-        choices={{ system: "As the system", light: "Light", dark: "Dark" }}
+        choices={{ system: t("As the system"), light: t("Light"), dark: t("Dark") }}
         onChoose={(value) => (theme.value = value)}
       />
       <Choice<Density>
-        label="Spacing"
+        label={t("Spacing")}
         value={density.value}
-        choices={{ comfortable: "Comfortable", compact: "Compact" }}
+        choices={{ comfortable: t("Comfortable"), compact: t("Compact") }}
         onChoose={(value) => (density.value = value)}
+      />
+      <Choice<LanguageChoice>
+        label={t("Language")}
+        value={languageChoice.value}
+        choices={{ system: t("As the browser"), ...LANGUAGES }}
+        onChoose={(value) => void chooseLanguage(value)}
       />
       <NotificationSetting />
       {user && (
         <div class="actions">
           <button type="button" onClick={() => void signOut()}>
-            Sign out
+            {t("Sign out")}
           </button>
         </div>
       )}

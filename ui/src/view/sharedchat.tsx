@@ -6,6 +6,7 @@ import { errorText } from "../api/request";
 import type { SharedChat } from "../api/schema";
 import { runOf, type Run } from "../chat/run";
 import { addressOf, goTo, isMenuOpen } from "../page/openchat";
+import { phrase, t } from "../text/language";
 import { fullDate } from "../text/time";
 import { IconButton } from "./icon";
 import { Markdown } from "./markdown";
@@ -34,17 +35,19 @@ export function SharedPage({ id }: { id: string }) {
       <header class="heading">
         <IconButton
           icon="menu"
-          label="Chats"
+          label={t("Chats")}
           class="only-narrow"
           onClick={() => (isMenuOpen.value = true)}
         />
-        <h1>{chat ? <VisibleText text={chat.title || "Shared chat"} /> : "Shared chat"}</h1>
+        <h1>
+          <VisibleText text={chat?.title || t("Shared chat")} />
+        </h1>
       </header>
-      <div class="conversation" role="region" aria-label="Conversation" tabIndex={0}>
+      <div class="conversation" role="region" aria-label={t("Conversation")} tabIndex={0}>
         <div class="turns">
           {problem && (
             <p class="problem" role="alert">
-              {problem} The link may have been taken back.
+              {problem} {t("The link may have been taken back.")}
             </p>
           )}
           {chat?.interactions.map((entry) => (
@@ -55,17 +58,15 @@ export function SharedPage({ id }: { id: string }) {
       {chat && (
         <div class="set-aside">
           <span>
-            Shared
-            {chat.shared_by && (
-              <>
-                {" by "}
-                <VisibleText text={chat.shared_by} />
-              </>
-            )}
-            , {fullDate(chat.shared_at)}. You can only read it.
+            {chat.shared_by
+              ? phrase("Shared by {name}, {when}. You can only read it.", {
+                  name: <VisibleText text={chat.shared_by} />,
+                  when: fullDate(chat.shared_at),
+                })
+              : t("Shared, {when}. You can only read it.", { when: fullDate(chat.shared_at) })}
           </span>
           <button type="button" class="primary" onClick={copy}>
-            Continue as a copy
+            {t("Continue as a copy")}
           </button>
         </div>
       )}
@@ -75,7 +76,7 @@ export function SharedPage({ id }: { id: string }) {
 
 function SharedTurnView({ chat, run }: { chat: string; run: Run }) {
   return (
-    <article class="turn" aria-label={`Message: ${run.message.slice(0, 60)}`}>
+    <article class="turn" aria-label={t("Message: {text}", { text: run.message.slice(0, 60) })}>
       <h2 class="unseen">{run.message.slice(0, 60)}</h2>
       <div class="message">
         <MessageText text={run.message} items={run.items} />

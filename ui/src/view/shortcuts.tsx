@@ -1,12 +1,13 @@
 /** The list of keyboard shortcuts. */
 import { isHelpOpen } from "../page/dialogs";
 import { SHORTCUTS } from "../page/keyboard";
+import { phrase, t } from "../text/language";
 import { Dialog } from "./dialog";
 
 export function Shortcuts() {
   if (!isHelpOpen.value) return null;
   return (
-    <Dialog title="Keyboard" onClose={() => (isHelpOpen.value = false)}>
+    <Dialog title={t("Keyboard")} onClose={() => (isHelpOpen.value = false)}>
       <ShortcutTable />
     </Dialog>
   );
@@ -22,14 +23,16 @@ export function ShortcutTable() {
               <th scope="row">
                 <kbd>{keys}</kbd>
               </th>
-              <td>{what}</td>
+              <td>{what()}</td>
             </tr>
           ))}
         </tbody>
       </table>
       <p class="muted">
-        No key approves a call directly: go to the call with <kbd>a</kbd>, read it, then press its
-        button.
+        {phrase(
+          "No key approves a call directly: go to the call with {key}, read it, then press its button.",
+          { key: <kbd>a</kbd> },
+        )}
       </p>
     </>
   );

@@ -5,44 +5,48 @@ import * as inbox from "../inbox/inbox";
 import { isInboxOpen } from "../page/dialogs";
 import { isMenuOpen, newChat } from "../page/openchat";
 import { emptyBin } from "../page/places";
+import { t } from "../text/language";
+import { ActivityButton } from "./activity";
 import { AuditButton } from "./audit";
 import { ChatEntries } from "./chatentries";
 import { Icon, IconButton } from "./icon";
 import { Mark } from "./mark";
 import { PersonButton } from "./person";
 
-const NAMES: Record<Place, string> = { list: "Chats", archive: "Archive", bin: "Bin" };
-const EMPTY: Record<Place, string> = {
-  list: "No chats yet. What you say first becomes the title of a chat.",
-  archive: "The archive is empty. A chat that is done can be put here from its menu.",
-  bin: "The bin is empty.",
-};
+const nameOf = (place: Place): string =>
+  ({ list: t("Chats"), archive: t("Archive"), bin: t("Bin") })[place];
+const emptyText = (place: Place): string =>
+  ({
+    list: t("No chats yet. What you say first becomes the title of a chat."),
+    archive: t("The archive is empty. A chat that is done can be put here from its menu."),
+    bin: t("The bin is empty."),
+  })[place];
 
 export function Sidebar() {
   const { chats, query, place, isLoaded, problem } = chatList;
   return (
-    <nav class="sidebar" aria-label="Chats" data-open={isMenuOpen.value}>
+    <nav class="sidebar" aria-label={t("Chats")} data-open={isMenuOpen.value}>
       <div class="sidebar-head">
         <span class="brand">
           <Mark /> Teal Agents
         </span>
         <IconButton
           icon="cross"
-          label="Close menu"
+          label={t("Close menu")}
           class="only-narrow"
           onClick={() => (isMenuOpen.value = false)}
         />
       </div>
       <button type="button" class="primary wide-button" onClick={newChat}>
-        <Icon name="plus" /> New chat
+        <Icon name="plus" /> {t("New chat")}
       </button>
       <label class="search">
         <Icon name="search" />
-        <span class="unseen">Find a chat</span>
+        <span class="unseen">{t("Find a chat")}</span>
         <input
           id="search"
           type="search"
-          placeholder="Find a chat"
+          placeholder={t("Find a chat")}
           value={query.value}
           onInput={(event) => chatList.search(event.currentTarget.value)}
         />
@@ -50,17 +54,19 @@ export function Sidebar() {
       {place.value !== "list" && <PlaceHead place={place.value} />}
       {problem.value && (
         <p class="problem list-problem" role="status">
-          {problem.value} This list may be out of date.
+          {problem.value} {t("This list may be out of date.")}
         </p>
       )}
-      <div class="chats" role="region" aria-label={NAMES[place.value]} tabIndex={0}>
+      <div class="chats" role="region" aria-label={nameOf(place.value)} tabIndex={0}>
         <ChatEntries />
         {isLoaded.value && chats.value.length === 0 && chatList.pinned.value.length === 0 && (
-          <p class="empty">{query.value ? "No chat contains this text." : EMPTY[place.value]}</p>
+          <p class="empty">
+            {query.value ? t("No chat contains this text.") : emptyText(place.value)}
+          </p>
         )}
         {chatList.hasMore.value && (
           <button type="button" class="quiet" onClick={() => void chatList.loadMore()}>
-            More
+            {t("More")}
           </button>
         )}
       </div>
@@ -71,16 +77,17 @@ export function Sidebar() {
             class="quiet inbox-button"
             onClick={() => (isInboxOpen.value = true)}
           >
-            <Icon name="bell" /> Inbox
+            <Icon name="bell" /> {t("Inbox")}
             {inbox.count.value > 0 && <span class="count">{inbox.count.value}</span>}
           </button>
           <IconButton
             icon="archive"
-            label="Archive"
+            label={t("Archive")}
             onClick={() => chatList.showPlace("archive")}
           />
-          <IconButton icon="trash" label="Bin" onClick={() => chatList.showPlace("bin")} />
+          <IconButton icon="trash" label={t("Bin")} onClick={() => chatList.showPlace("bin")} />
         </div>
+        <ActivityButton />
         <AuditButton />
         <PersonButton />
       </div>
@@ -92,12 +99,12 @@ function PlaceHead({ place }: { place: Place }) {
   return (
     <div class="place-head">
       <button type="button" class="quiet" onClick={() => chatList.showPlace("list")}>
-        <Icon name="left" /> All chats
+        <Icon name="left" /> {t("All chats")}
       </button>
-      <span>{NAMES[place]}</span>
+      <span>{nameOf(place)}</span>
       {place === "bin" && chatList.chats.value.length > 0 ? (
         <button type="button" class="quiet" onClick={() => void emptyBin()}>
-          Empty…
+          {t("Empty…")}
         </button>
       ) : (
         <span />

@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 
 import { how, problem, signInAtIssuer, signInWith, stage, usesIssuer } from "../account/account";
 import { needsSignIn } from "../account/credentials";
+import { phrase, t } from "../text/language";
 import { Dialog } from "./dialog";
 import { Mark } from "./mark";
 
@@ -26,8 +27,12 @@ export function SignInDialog() {
   const reason = needsSignIn.value;
   if (reason === null) return null;
   return (
-    <Dialog title="Sign in" onClose={() => (needsSignIn.value = null)}>
-      {reason && <p>{reason} What you have written stays here.</p>}
+    <Dialog title={t("Sign in")} onClose={() => (needsSignIn.value = null)}>
+      {reason && (
+        <p>
+          {reason} {t("What you have written stays here.")}
+        </p>
+      )}
       <SignInForm />
     </Dialog>
   );
@@ -49,7 +54,7 @@ function SignInForm() {
 function TryAgain() {
   return (
     <button type="button" class="primary" onClick={() => location.reload()}>
-      Try again
+      {t("Try again")}
     </button>
   );
 }
@@ -58,14 +63,15 @@ function AtIssuer() {
   return (
     <>
       <p>
-        You sign in at <strong>{hostOf(how.value?.authorization_endpoint)}</strong> and come back
-        here.
+        {phrase("You sign in at {place} and come back here.", {
+          place: <strong>{hostOf(how.value?.authorization_endpoint)}</strong>,
+        })}
       </p>
       <button type="button" class="primary" onClick={() => void signInAtIssuer()}>
-        Sign in
+        {t("Sign in")}
       </button>
       <button type="button" class="quiet" onClick={() => void signInAtIssuer("login")}>
-        Use another account
+        {t("Use another account")}
       </button>
     </>
   );
@@ -89,12 +95,12 @@ function Pasted() {
     >
       <p>
         {isKey
-          ? "This server needs an access key with every request. `teal keys add` makes one. "
-          : "This server needs a token with every request. "}
-        It is kept until this tab is closed.
+          ? t("This server needs an access key with every request. `teal keys add` makes one.")
+          : t("This server needs a token with every request.")}{" "}
+        {t("It is kept until this tab is closed.")}
       </p>
       <label>
-        {isKey ? "Access key" : "Token"}
+        {isKey ? t("Access key") : t("Token")}
         <input
           type="password"
           autocomplete="off"
@@ -104,7 +110,7 @@ function Pasted() {
       </label>
       <div class="actions">
         <button class="primary" disabled={isBusy || !text.trim()}>
-          Sign in
+          {t("Sign in")}
         </button>
       </div>
     </form>
@@ -112,4 +118,4 @@ function Pasted() {
 }
 
 const hostOf = (address: string | null | undefined): string =>
-  address ? new URL(address).host : "the issuer";
+  address ? new URL(address).host : t("the issuer");

@@ -1,4 +1,5 @@
 /** The model's thinking, closed until the user opens it. */
+import { t } from "../text/language";
 import { Icon } from "./icon";
 import { Markdown } from "./markdown";
 
@@ -10,7 +11,7 @@ export function Thinking({ text, isLive }: { text: string; isLive?: boolean }) {
     <details class="thinking" data-live={isLive ?? false}>
       <summary>
         <Icon name="thought" />
-        <span>{isLive ? "Thinking…" : "Thought"}</span>
+        <span>{isLive ? t("Thinking…") : t("Thought")}</span>
         <span class="glimpse" aria-hidden="true">
           {excerpt.replace(/\s+/g, " ")}
         </span>

@@ -7,15 +7,19 @@ import { areDated, bars, inRows, momentsOf, type Bar } from "../chat/moments";
 import type { Moment } from "../chat/run";
 import { shownTimeline } from "../page/dialogs";
 import { openChat } from "../page/openchat";
+import { t } from "../text/language";
 import { duration, fullDate } from "../text/time";
 import { Dialog } from "./dialog";
 
-const KINDS = {
-  model: "model",
-  tool: "tool",
-  human: "waiting for you",
-  queue: "waiting in the queue",
-};
+const kindText = (kind: Bar["kind"]): string =>
+  ({
+    model: t("model"),
+    tool: t("tool"),
+    human: t("waiting for you"),
+    queue: t("waiting in the queue"),
+  })[kind];
+/** The tool by its name; what is no tool by what it is. */
+const laneText = ({ lane, kind }: Bar): string => lane ?? kindText(kind);
 const ROW = 30;
 const WIDTH = 640;
 const MIN_BAR_WIDTH = 3;
@@ -25,7 +29,7 @@ export function Timeline() {
   const id = shownTimeline.value;
   if (id === null) return null;
   return (
-    <Dialog title="Timeline" class="wide" onClose={() => (shownTimeline.value = null)}>
+    <Dialog title={t("Timeline")} class="wide" onClose={() => (shownTimeline.value = null)}>
       <RunTimeline key={id} id={id} />
     </Dialog>
   );
@@ -52,13 +56,18 @@ function RunTimeline({ id }: { id: string }) {
   }, [isLive]);
   const moments = areDated(run.moments) ? run.moments : (logged ?? []);
   if (problem) return <p class="problem">{problem}</p>;
-  if (moments.length === 0) return <p class="muted">The log has no times for this run yet.</p>;
+  if (moments.length === 0)
+    return <p class="muted">{t("The log has no times for this run yet.")}</p>;
   const rows = inRows(bars(moments, now));
   const details = rows.find(([bar]) => bar?.row === chosen);
   return (
     <>
       <Chart rows={rows} chosen={chosen} onChoose={setChosen} />
-      {details ? <Details bars={details} /> : <p class="muted">Choose a row for its details.</p>}
+      {details ? (
+        <Details bars={details} />
+      ) : (
+        <p class="muted">{t("Choose a row for its details.")}</p>
+      )}
     </>
   );
 }
@@ -84,7 +93,7 @@ function Chart({ rows, chosen, onChoose }: ChartProps) {
           aria-pressed={row[0]?.row === chosen}
           onClick={() => onChoose(row[0]?.row ?? "")}
         >
-          <span class="lane-name">{row[0]?.lane}</span>
+          <span class="lane-name">{row[0] && laneText(row[0])}</span>
           <svg viewBox={`0 0 ${WIDTH} ${ROW}`} preserveAspectRatio="none" aria-hidden="true">
             {row.map((bar) => (
               <rect
@@ -104,10 +113,10 @@ function Chart({ rows, chosen, onChoose }: ChartProps) {
       <p class="legend">
         {(["model", "tool", "human"] as const).map((kind) => (
           <span key={kind}>
-            <i class={`swatch ${kind}`} /> {KINDS[kind]}
+            <i class={`swatch ${kind}`} /> {kindText(kind)}
           </span>
         ))}
-        <span>{duration(last - first)} in total</span>
+        <span>{t("{time} in total", { time: duration(last - first) })}</span>
       </p>
     </div>
   );
@@ -118,8 +127,14 @@ function Details({ bars: shown }: { bars: Bar[] }) {
     <ol class="details">
       {shown.map((bar) => (
         <li key={bar.from}>
-          <strong>{bar.lane}</strong> ({KINDS[bar.kind]}), {duration(bar.to - bar.from)}
-          {bar.isOpen && " so far"}, from {fullDate(new Date(bar.from).toISOString())}
+          <strong>{laneText(bar)}</strong>{" "}
+          {t("({kind}), {time}, from {start}", {
+            kind: kindText(bar.kind),
+            time: bar.isOpen
+              ? t("{time} so far", { time: duration(bar.to - bar.from) })
+              : duration(bar.to - bar.from),
+            start: fullDate(new Date(bar.from).toISOString()),
+          })}
         </li>
       ))}
     </ol>

@@ -1,5 +1,6 @@
 /** What was just done, with a button that undoes it. */
 import { dismissToast, toast } from "../page/toast";
+import { t } from "../text/language";
 import { IconButton } from "./icon";
 
 export function ToastLine() {
@@ -17,10 +18,10 @@ export function ToastLine() {
                 dismissToast();
               }}
             >
-              Undo
+              {t("Undo")}
             </button>
           )}
-          <IconButton icon="cross" label="Dismiss" onClick={dismissToast} />
+          <IconButton icon="cross" label={t("Dismiss")} onClick={dismissToast} />
         </div>
       )}
     </div>

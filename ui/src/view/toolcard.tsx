@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { callTime } from "../chat/moments";
 import type { CallStep, Run, Verdict } from "../chat/run";
 import { toolOf, toolTitle } from "../page/openchat";
+import { t } from "../text/language";
 import { duration } from "../text/time";
 import { Approval } from "./approval";
 import { Arguments } from "./arguments";
@@ -24,7 +25,11 @@ export function ToolCard({ chat, run, call }: ToolCardProps) {
   const took = callTime(run, call.id);
   const body = `call-${call.id}`;
   return (
-    <article class="call" data-phase={phaseOf(run, call)} aria-label={`Tool call ${call.tool}`}>
+    <article
+      class="call"
+      data-phase={phaseOf(run, call)}
+      aria-label={t("Tool call {tool}", { tool: call.tool })}
+    >
       <header>
         <button
           type="button"
@@ -39,8 +44,11 @@ export function ToolCard({ chat, run, call }: ToolCardProps) {
           <Risk effect={toolOf(run.agent, call.tool)?.effect} />
           <span class="outcome">
             {call.isGranted && (
-              <span class="risk" title="You have allowed this tool in this chat without asking.">
-                allowed by you
+              <span
+                class="risk"
+                title={t("You have allowed this tool in this chat without asking.")}
+              >
+                {t("allowed by you")}
               </span>
             )}
             <span class="state">{stateText(run, call)}</span>
@@ -72,40 +80,46 @@ export function ToolCard({ chat, run, call }: ToolCardProps) {
 function Content({ call }: { call: CallStep }) {
   return (
     <>
-      <h3 class="label">Arguments</h3>
+      <h3 class="label">{t("Arguments")}</h3>
       <Arguments input={call.input} />
       {call.output !== null && (
         <>
-          <h3 class="label">Result</h3>
-          <LongText text={call.output} label="Result" />
+          <h3 class="label">{t("Result")}</h3>
+          <LongText text={call.output} label={t("Result")} />
         </>
       )}
       {call.output === null && call.preview.text && (
         <>
-          <h3 class="label">Output so far</h3>
-          <LongText text={call.preview.text} isTail label="Output so far" />
+          <h3 class="label">{t("Output so far")}</h3>
+          <LongText text={call.preview.text} isTail label={t("Output so far")} />
         </>
       )}
     </>
   );
 }
 
-const WHO: Record<Verdict["by"], string> = {
-  human: "a user",
-  policy: "policy",
-  timeout: "timeout: no decision came in time",
-  cancel: "the cancellation of the run",
-  failure: "the failure of the run",
-};
+const whoText = (by: Verdict["by"]): string =>
+  ({
+    human: t("a user"),
+    policy: t("policy"),
+    timeout: t("timeout: no decision came in time"),
+    cancel: t("the cancellation of the run"),
+    failure: t("the failure of the run"),
+  })[by];
 
 function DecisionText({ verdict }: { verdict: Verdict }) {
-  const who = verdict.by === "human" ? (verdict.decidedBy ?? WHO.human) : WHO[verdict.by];
+  const known = verdict.by === "human" ? verdict.decidedBy : null;
+  const who = known ?? whoText(verdict.by);
   const isAnswer = verdict.answer !== undefined;
   return (
     <p class="verdict" data-approved={verdict.approved}>
-      {isAnswer ? "Answered" : verdict.approved ? "Approved" : "Refused"} by {who}
+      {isAnswer
+        ? t("Answered by {who}", { who })
+        : verdict.approved
+          ? t("Approved by {who}", { who })
+          : t("Refused by {who}", { who })}
       {isAnswer && `: ${answerText(verdict.answer)}`}
-      {verdict.edited && ", with edited arguments"}
+      {verdict.edited && t(", with edited arguments")}
       {verdict.choice && `: ${verdict.choice.replace("_", " ")}`}
       {verdict.message && <>: “{verdict.message}”</>}
     </p>
@@ -121,16 +135,16 @@ function phaseOf(run: Run, call: CallStep): CallStep["phase"] {
   return run.status !== "RUNNING" && isOpen ? "refused" : call.phase;
 }
 
-function stateText(run: Run, call: CallStep): string {
+export function stateText(run: Run, call: CallStep): string {
   switch (phaseOf(run, call)) {
     case "asked":
-      return "needs approval";
+      return t("needs approval");
     case "decided":
-      return "approved";
+      return t("approved");
     case "running":
-      return "running";
+      return t("running");
     case "done":
-      return call.verdict?.edited ? "done, edited" : "done";
+      return call.verdict?.edited ? t("done, edited") : t("done");
     case "refused":
       return refusedText(run, call.verdict);
   }
@@ -138,12 +152,12 @@ function stateText(run: Run, call: CallStep): string {
 
 function refusedText(run: Run, verdict: Verdict | null): string {
   if (!verdict || verdict.approved || verdict.answer !== undefined)
-    return run.status === "FAILED" ? "not run: the run failed" : "stopped";
+    return run.status === "FAILED" ? t("not run: the run failed") : t("stopped");
   return {
-    human: "rejected",
-    policy: "forbidden by policy",
-    timeout: "expired",
-    cancel: "withdrawn",
-    failure: "not run: the run failed",
+    human: t("rejected"),
+    policy: t("forbidden by policy"),
+    timeout: t("expired"),
+    cancel: t("withdrawn"),
+    failure: t("not run: the run failed"),
   }[verdict.by];
 }

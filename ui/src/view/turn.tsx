@@ -2,9 +2,10 @@
 import { useEffect, useState } from "preact/hooks";
 
 import { runTime } from "../chat/moments";
-import { answerOf, STOPPED, type Run, type Step } from "../chat/run";
+import { answerOf, cutText, type Run, type Step } from "../chat/run";
 import type { OpenChat } from "../page/openchat";
 import { shownTimeline } from "../page/dialogs";
+import { plural, t } from "../text/language";
 import { money } from "../text/money";
 import { duration, fullDate } from "../text/time";
 import { BatchDecision } from "./batch";
@@ -41,7 +42,10 @@ export function Turn({ openChat, id }: { openChat: OpenChat; id: string }) {
         {run.queued && <Queued chat={openChat.session.id} run={run} />}
         {left > 0 && (
           <button type="button" class="quiet" onClick={() => setShown(shown + STEPS_SHOWN)}>
-            Show {Math.min(left, STEPS_SHOWN)} earlier steps of {left}
+            {t("Show {count} earlier steps of {all}", {
+              count: Math.min(left, STEPS_SHOWN),
+              all: left,
+            })}
           </button>
         )}
         {run.steps.slice(left).map((step, at) => (
@@ -78,7 +82,7 @@ function StepView({ chat, run, step }: { chat: string; run: Run; step: Step }) {
       return (
         <div class="answer">
           <Markdown text={step.text} />
-          {step.isCut && <p class="cut">{step.cutNote ?? STOPPED}</p>}
+          {step.isCut && <p class="cut">{cutText(step)}</p>}
         </div>
       );
   }
@@ -95,7 +99,7 @@ function isWorking(run: Run): boolean {
 function Working() {
   return (
     <p class="working">
-      <span class="unseen">The agent is working</span>
+      <span class="unseen">{t("The agent is working")}</span>
       <i />
       <i />
       <i />
@@ -112,13 +116,13 @@ function FailureBox({ openChat, run }: { openChat: OpenChat; run: Run }) {
         {run.error?.correlation_id && (
           <>
             {" "}
-            id <code>{run.error.correlation_id}</code>
+            {t("id")} <code>{run.error.correlation_id}</code>
           </>
         )}
       </p>
       {run.status !== "RUNNING" && (
         <button type="button" onClick={() => void openChat.sender.replaceMessage(run, null)}>
-          <Icon name="again" /> Try again
+          <Icon name="again" /> {t("Try again")}
         </button>
       )}
     </div>
@@ -130,23 +134,26 @@ function Footer({ openChat, run }: { openChat: OpenChat; run: Run }) {
   const took = runTime(run);
   return (
     <footer class="turn-footer">
-      {answerOf(run) && <CopyButton text={() => answerOf(run)} label="Copy answer" />}
+      {answerOf(run) && <CopyButton text={() => answerOf(run)} label={t("Copy answer")} />}
       <IconButton
         icon="again"
-        label="Regenerate answer"
+        label={t("Regenerate answer")}
+        class="regenerate"
         disabled={openChat.session.activeId.value !== null}
         onClick={() => void openChat.sender.replaceMessage(run, null)}
       />
       <RetryMenu openChat={openChat} run={run} />
       <IconButton
         icon="bars"
-        label="Show timeline"
+        label={t("Show timeline")}
         onClick={() => (shownTimeline.value = run.id)}
       />
       <span class="facts">
-        {run.status === "CANCELLED" && <span>stopped</span>}
+        {run.status === "CANCELLED" && <span>{t("stopped")}</span>}
         {run.usage && run.usage.total_tokens > 0 && (
-          <span title={usageText(run)}>{run.usage.total_tokens.toLocaleString()} tokens</span>
+          <span title={usageText(run)}>
+            {plural(run.usage.total_tokens, "{count} token", "{count} tokens")}
+          </span>
         )}
         {run.cost && <span title={costText(run)}>{money(run.cost)}</span>}
         {took !== null && <span>{duration(took)}</span>}
@@ -159,11 +166,17 @@ function Footer({ openChat, run }: { openChat: OpenChat; run: Run }) {
 }
 
 const usageText = ({ usage }: Run): string =>
-  `${usage?.prompt_tokens} tokens read, ${usage?.completion_tokens} written`;
+  t("{read} tokens read, {written} written", {
+    read: usage?.prompt_tokens ?? 0,
+    written: usage?.completion_tokens ?? 0,
+  });
 
 const costText = ({ cost }: Run): string =>
-  `${cost?.amount} ${cost?.currency}, by the price in the agent file`;
+  t("{amount} {currency}, by the price in the agent file", {
+    amount: String(cost?.amount),
+    currency: cost?.currency ?? "",
+  });
 
-const labelOf = (run: Run): string => `Message: ${run.message.slice(0, 60)}`;
+const labelOf = (run: Run): string => t("Message: {text}", { text: run.message.slice(0, 60) });
 
 const keyOf = (step: Step, at: number): string => (step.kind === "call" ? step.id : `step ${at}`);

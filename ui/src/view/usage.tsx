@@ -1,38 +1,103 @@
-/** What the user's turns have used in the last weeks: a bar a day, a row a model. */
+/** What turns have used in the last weeks, one's own or for operators everyone's: a bar a day, of all
+ * of it or of one agent and model; a row a model. */
 import { useEffect, useState } from "preact/hooks";
 
 import { usage } from "../api/endpoints";
 import { errorText } from "../api/request";
 import type { CostView, UsageRow } from "../api/schema";
-import { byDay, byModel, type ModelUsage } from "../text/spent";
+import { numberText, plural, t } from "../text/language";
 import { money } from "../text/money";
+import { byDay, byModel, type ModelUsage } from "../text/spent";
+import { dayText } from "../text/time";
+import { Budgets } from "./budgets";
 
 const HEIGHT = 120;
 const BAR = 12;
 const GAP = 4;
 
-export function Usage() {
+const ALL = "";
+
+export function Usage({ isOfAll = false }: { isOfAll?: boolean }) {
   const [rows, setRows] = useState<UsageRow[] | null>(null);
   const [since, setSince] = useState("");
   const [problem, setProblem] = useState("");
   useEffect(() => {
-    usage()
+    usage(isOfAll)
       .then((report) => {
         setSince(report.since);
         setRows(report.rows);
       })
       .catch((error: unknown) => setProblem(errorText(error)));
-  }, []);
+  }, [isOfAll]);
   if (problem) return <p class="problem">{problem}</p>;
-  if (rows === null) return <p class="muted">Loading…</p>;
+  if (rows === null) return <p class="muted">{t("Loading…")}</p>;
   if (rows.length === 0) {
-    return <p class="empty">Nothing was used since {since}. The models of scripts cost nothing.</p>;
+    return (
+      <>
+        {!isOfAll && <Budgets />}
+        <p class="empty">
+          {t("Nothing was used since {day}. The models of scripts cost nothing.", {
+            day: dayText(since),
+          })}
+        </p>
+      </>
+    );
   }
   return (
     <>
-      <Plot rows={rows} since={since} />
+      {!isOfAll && <Budgets />}
+      <ChosenPlot rows={rows} since={since} />
       <Table models={byModel(rows)} />
     </>
+  );
+}
+
+/** The plot of all, of one agent, of one model, or of an agent's use of a model. */
+function ChosenPlot({ rows, since }: { rows: UsageRow[]; since: string }) {
+  const [agent, setAgent] = useState(ALL);
+  const [model, setModel] = useState(ALL);
+  const chosen = rows.filter(
+    (row) => [ALL, row.agent].includes(agent) && [ALL, row.model].includes(model),
+  );
+  return (
+    <>
+      <div class="audit-query">
+        <Choice
+          label={t("Agent")}
+          of={rows.map((row) => row.agent)}
+          value={agent}
+          onChoose={(name) => setAgent(name)}
+        />
+        <Choice
+          label={t("Model")}
+          of={rows.map((row) => row.model)}
+          value={model}
+          onChoose={(name) => setModel(name)}
+        />
+      </div>
+      <Plot rows={chosen} since={since} />
+    </>
+  );
+}
+
+interface ChoiceProps {
+  label: string;
+  of: string[];
+  value: string;
+  onChoose: (name: string) => void;
+}
+
+function Choice({ label, of, value, onChoose }: ChoiceProps) {
+  return (
+    <label>
+      {label}
+      <select value={value} onChange={(event) => onChoose(event.currentTarget.value)}>
+        <option value={ALL}>{t("all")}</option>
+        {[...new Set(of)].sort().map((name) => (
+          <option key={name}>{name}</option>
+        ))}
+      </select>
+    </label>
   );
 }
 
@@ -44,13 +109,16 @@ function Plot({ rows, since }: { rows: UsageRow[]; since: string }) {
   return (
     <figure class="plot">
       <figcaption class="muted">
-        Tokens a day since {since}: {total.toLocaleString()} in total, at most{" "}
-        {most.toLocaleString()} on one day
+        {t("Tokens a day since {day}: {total} in total, at most {most} on one day", {
+          day: dayText(since),
+          total,
+          most,
+        })}
       </figcaption>
       <svg
         viewBox={`0 0 ${width} ${HEIGHT}`}
         role="img"
-        aria-label={`Tokens a day since ${since}`}
+        aria-label={t("Tokens a day since {day}", { day: dayText(since) })}
         preserveAspectRatio="none"
       >
         {days.map((day, at) => {
@@ -58,7 +126,7 @@ function Plot({ rows, since }: { rows: UsageRow[]; since: string }) {
           return (
             <g key={day.day}>
               <title>
-                {day.day}: {day.tokens.toLocaleString()} tokens
+                {`${dayText(day.day)}: ${plural(day.tokens, "{count} token", "{count} tokens")}`}
               </title>
               <rect
                 class="plot-ground"
@@ -86,16 +154,16 @@ function Plot({ rows, since }: { rows: UsageRow[]; since: string }) {
 
 function Table({ models }: { models: ModelUsage[] }) {
   return (
-    <div class="wide-table" role="region" aria-label="Usage by agent and model" tabIndex={0}>
+    <div class="wide-table" role="region" aria-label={t("Usage by agent and model")} tabIndex={0}>
       <table class="numbers">
         <thead>
           <tr>
-            <th scope="col">Agent</th>
-            <th scope="col">Model</th>
-            <th scope="col">Calls</th>
-            <th scope="col">Read</th>
-            <th scope="col">Written</th>
-            <th scope="col">Cost</th>
+            <th scope="col">{t("Agent")}</th>
+            <th scope="col">{t("Model")}</th>
+            <th scope="col">{t("Calls")}</th>
+            <th scope="col">{t("Read")}</th>
+            <th scope="col">{t("Written")}</th>
+            <th scope="col">{t("Cost")}</th>
           </tr>
         </thead>
         <tbody>
@@ -105,9 +173,9 @@ function Table({ models }: { models: ModelUsage[] }) {
               <td>
                 <code>{entry.model}</code>
               </td>
-              <td>{entry.calls.toLocaleString()}</td>
-              <td>{entry.read.toLocaleString()}</td>
-              <td>{entry.written.toLocaleString()}</td>
+              <td>{numberText(entry.calls)}</td>
+              <td>{numberText(entry.read)}</td>
+              <td>{numberText(entry.written)}</td>
               <td>{costText(entry.cost)}</td>
             </tr>
           ))}

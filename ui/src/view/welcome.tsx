@@ -12,15 +12,17 @@ import {
   showAddress,
   type OpenChat,
 } from "../page/openchat";
+import { phrase, t } from "../text/language";
 import { Avatar } from "./avatar";
 import { Icon } from "./icon";
 import { Mark } from "./mark";
 
-const STORES: Record<string, string> = {
-  sqlite: "in one SQLite file on the server",
-  file: "as readable files on the server",
-  memory: "only in the server's memory: they are lost when it stops",
-};
+const storeText = (kind: string): string =>
+  ({
+    sqlite: t("Chats are kept in one SQLite file on the server."),
+    file: t("Chats are kept as readable files on the server."),
+    memory: t("Chats are kept only in the server’s memory: they are lost when it stops."),
+  })[kind] ?? t("Chats are kept in {store}.", { store: kind });
 const TOOLS_SHOWN = 8;
 
 export function Welcome({ openChat }: { openChat: OpenChat }) {
@@ -33,11 +35,11 @@ export function Welcome({ openChat }: { openChat: OpenChat }) {
     <section class="welcome" aria-labelledby="welcome">
       <div class="hello">
         <Mark />
-        <h2 id="welcome">What would you like to do?</h2>
-        <p>Agents work with tools. What could do harm waits until you have said yes.</p>
+        <h2 id="welcome">{t("What would you like to do?")}</h2>
+        <p>{t("Agents work with tools. What could do harm waits until you have said yes.")}</p>
       </div>
       {agentsProblem.value && <p class="problem">{agentsProblem.value}</p>}
-      <div class="agents" role="radiogroup" aria-label="Agent">
+      <div class="agents" role="radiogroup" aria-label={t("Agent")}>
         {agents.value.map((entry) => (
           <label key={entry.name} class="agent">
             <input
@@ -74,7 +76,7 @@ function Skills({ agent, onSay }: SkillsProps) {
   const chosen = skills[at];
   if (!chosen) return null;
   return (
-    <section class="skills" aria-label={`What ${agent.name} can do`}>
+    <section class="skills" aria-label={t("What {agent} can do", { agent: agent.name })}>
       {skills.length > 1 && (
         <div class="skill-names">
           {skills.map((skill, other) => (
@@ -117,8 +119,8 @@ function Abilities({ agent }: { agent: AgentView }) {
   if (agent.tools.length === 0) return null;
   const left = agent.tools.length - shown;
   return (
-    <section class="skills" aria-label={`Tools of ${agent.name}`}>
-      <h3>Tools it may use</h3>
+    <section class="skills" aria-label={t("Tools of {agent}", { agent: agent.name })}>
+      <h3>{t("Tools it may use")}</h3>
       <ul class="abilities">
         {agent.tools.slice(0, shown).map((tool) => (
           <li key={tool.name} title={tool.description} data-asks={tool.effect !== "read_only"}>
@@ -129,7 +131,7 @@ function Abilities({ agent }: { agent: AgentView }) {
         {left > 0 && (
           <li>
             <button type="button" class="quiet" onClick={() => setShown(agent.tools.length)}>
-              {left} more
+              {t("{count} more", { count: left })}
             </button>
           </li>
         )}
@@ -142,20 +144,28 @@ function Facts() {
   const store = health.value?.dependencies?.["store"];
   return (
     <details class="facts-box">
-      <summary>Which model answers, and where are chats kept?</summary>
+      <summary>{t("Which model answers, and where are chats kept?")}</summary>
       <p>
-        The model of each agent is shown above. A <code>scripted/</code> model plays a script and
-        needs no key; a <code>local/</code> model runs in the server itself. To use another model,
-        set a provider’s key, such as <code>OPENAI_API_KEY</code> or <code>ANTHROPIC_API_KEY</code>,
-        or start Ollama; then start the server again. <code>TA_MODEL</code> chooses a model.{" "}
-        <code>teal init</code> writes an agent file of your own, with its own model.
+        {phrase(
+          "The model of each agent is shown above. A {scripted} model plays a script and needs no key; a {local} model runs in the server itself. To use another model, set a provider’s key, such as {openai} or {anthropic}, or start Ollama; then start the server again. {setting} chooses a model. {command} writes an agent file of your own, with its own model.",
+          {
+            scripted: <code>scripted/</code>,
+            local: <code>local/</code>,
+            openai: <code>OPENAI_API_KEY</code>,
+            anthropic: <code>ANTHROPIC_API_KEY</code>,
+            setting: <code>TA_MODEL</code>,
+            command: <code>teal init</code>,
+          },
+        )}
       </p>
       {store && (
         <p>
-          Chats are kept {STORES[store.kind] ?? `in ${store.kind}`} (store <code>{store.kind}</code>
-          {store.durability && <>, durability {store.durability}</>}). The server printed the place
-          when it started; <code>TA_STORE</code> changes it. Nothing leaves this server except what
-          an agent sends to its model and its tools.
+          {storeText(store.kind)}{" "}
+          {store.durability && t("Durability: {kind}.", { kind: store.durability })}{" "}
+          {phrase(
+            "The server printed the place when it started; {setting} changes it. Nothing leaves this server except what an agent sends to its model and its tools.",
+            { setting: <code>TA_STORE</code> },
+          )}
         </p>
       )}
     </details>

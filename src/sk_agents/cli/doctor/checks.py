@@ -192,6 +192,8 @@ async def _check_store(settings: Settings, parts: ServerParts) -> Finding:
         for store in {parts.stores.main, parts.stores.tasks}:
             async with store:
                 await store.ping()
+                if store is parts.stores.main:
+                    parts.stores.check_durability()
     except (ConfigurationError, StoreError) as error:
         hint = "choose another place with --store or TA_STORE"
         return Finding("store", "fail", f"{place}: {error}", hint)

@@ -141,6 +141,27 @@ class Call:
     approval: Approval | None = None
     edited: dict[str, Any] | None = None
     """The reviewer's version of the arguments."""
+    _proposed: ToolCall | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def proposed(self) -> ToolCall:
+        """What the model itself asked for, whatever a reviewer made of it. Made once."""
+        if self._proposed is None:
+            proposal = self.proposal
+            self._proposed = ToolCall(
+                id=proposal.call_id,
+                plugin_name=proposal.plugin_name,
+                function_name=proposal.function_name,
+                arguments=proposal.arguments,
+            )
+        return self._proposed
+
+    @property
+    def wanted(self) -> ToolCall:
+        """What will run: with the reviewer's version of the arguments, where there is one."""
+        if self.edited is None:
+            return self.proposed
+        return self.proposed.model_copy(update={"arguments": self.edited})
 
     @property
     def waits(self) -> bool:
@@ -186,23 +207,6 @@ class Call:
         if self.approval is None or self.approval.request.approval_id != approval_id:
             raise StateCorrupt(f"approval {approval_id} was never asked for")
         return self.approval
-
-
-def proposed_call(call: Call) -> ToolCall:
-    """What the model itself asked for, whatever a reviewer made of it."""
-    proposal = call.proposal
-    return ToolCall(
-        id=proposal.call_id,
-        plugin_name=proposal.plugin_name,
-        function_name=proposal.function_name,
-        arguments=proposal.arguments,
-    )
-
-
-def effective_call(call: Call) -> ToolCall:
-    """What will run: with the reviewer's version of the arguments, where there is one."""
-    wanted = proposed_call(call)
-    return wanted if call.edited is None else wanted.model_copy(update={"arguments": call.edited})
 
 
 def apply_to_calls(calls: dict[str, Call], event: Event) -> None:

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.calls import reviews, steps
-from sk_agents.engine.calls.call import SIGN_IN, Approval, Call, effective_call
+from sk_agents.engine.calls.call import SIGN_IN, Approval, Call
 from sk_agents.engine.commands import DecideApproval, WithdrawVote
 from sk_agents.engine.events import (
     ApprovalDecided,
@@ -260,6 +260,7 @@ def decision_events(
         reviews.right_to_vote(approval, known.head.user_id, command.user_id, command.memberships)
     elif command.user_id != known.head.user_id:
         raise ApprovalNotFound(approval_id=request.approval_id)
+    _check_reason(command, request)
     _check_vote(command, request)
     _check_verb(command, request)
     if request.kind == "question" and command.approved:
@@ -293,17 +294,30 @@ def decision_events(
         yield GrantChanged(
             run_id=run.run_id,
             grant_id=f"grant_{ids.new()}",
-            tool=effective_call(call).name,
+            tool=call.wanted.name,
             scope=command.remember,
             granted=True,
             changed_by=command.user_id,
         )
 
 
+def _check_reason(command: DecideApproval, request: ApprovalRequested) -> None:
+    """A rule may want to know why, of a yes and of a no."""
+    review = request.review
+    if request.kind != "tool" or review is None or not review.reason_required:
+        return
+    if not (command.message or "").strip():
+        text = "message: a rule wants a reason for this decision."
+        error = {"loc": ["body", "message"], "msg": "a reason is required", "type": "missing"}
+        raise InvalidInput(text, members={"errors": [error]})
+
+
 def _check_vote(command: DecideApproval, request: ApprovalRequested) -> None:
     review = request.review
-    if command.remember is not None and demands_of(review) is not None:
+    if command.remember is not None and review is not None and review.asks_others:
         raise InvalidInput("A call that others decide about is asked about each time.")
+    if command.remember is not None and demands_of(review) is not None:
+        raise InvalidInput("A call that needs a reason is asked about each time.")
     if command.edited_arguments is not None and review is not None and review.quorum > 1:
         raise InvalidInput(
             "Several people decide about this call as it is shown: reject it and say what to "
@@ -343,7 +357,7 @@ def _check_answer(request: ApprovalRequested, answer: object, agent: Agent) -> N
 def _checked_edit(
     known: KnownThread, run: Run, call: Call, edited: dict[str, object], agent: Agent
 ) -> tuple[dict[str, object], str]:
-    wanted = effective_call(call).model_copy(update={"arguments": edited})
+    wanted = call.wanted.model_copy(update={"arguments": edited})
     spec = next((spec for spec in agent.toolbox.specs() if spec.name == wanted.name), None)
     try:
         checked = dict(agent.toolbox.check(wanted))
@@ -358,6 +372,8 @@ def _checked_edit(
     if agent.policy.verdict(wanted, spec) == "ask":
         review = agent.policy.review(wanted, spec)
     if demands_of(review) != demands_of(asked):
+        if not any(one is not None and one.asks_others for one in (review, asked)):
+            raise Forbidden("Another rule is about the call as edited: reject it instead.")
         raise Forbidden("Other people decide about the call as edited: reject it instead.")
     return checked, steps.digest_of(known.head.thread_id, run.run_id, wanted, spec, review)
 

@@ -1,9 +1,5 @@
 """One execution of a tool: foreign code on one side, an event on the other.
 
-A tool may ask the user while it runs, on the same records as every other approval. The run keeps
-its lease during that, since the tool is at work; should its owner be lost, the call is one that was
-started and has no result, whatever is answered then.
-
 A result may come late: its owner was taken for lost while the tool ran, and the new owner asks a
 person about the call. Then the result is attached to that question; it never ends the call by
 itself.
@@ -18,17 +14,16 @@ from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from typing import Any, Literal
 
 from pydantic_core import to_json
 
 from sk_agents.engine.agent import RunLimits
-from sk_agents.engine.calls.call import Approval, Call
-from sk_agents.engine.calls.steps import declined, digest_of
+from sk_agents.engine.calls.call import Call
+from sk_agents.engine.calls.completions import Completions
+from sk_agents.engine.calls.questions import Questions
 from sk_agents.engine.events import (
-    ApprovalRequested,
     LateResult,
     ToolFinished,
     ToolOutcomeUnknown,
@@ -37,21 +32,17 @@ from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.engine.log.commits import Pending
 from sk_agents.engine.models import (
-    ApprovalKind,
-    ApprovalState,
     Attachment,
     CallState,
     Effect,
-    Review,
     ToolCall,
     Usage,
 )
-from sk_agents.engine.run.redacting import redacted_attachment, redacted_shown
+from sk_agents.engine.run.redacting import redacted_attachment
 from sk_agents.engine.run.run_context import RunContext
 from sk_agents.engine.run.vault import keeping, new_secrets, opened
 from sk_agents.engine.services import STORE_TROUBLE, Services, patiently
 from sk_agents.engine.turns import (
-    Question,
     Settle,
     ToolChunk,
     ToolContext,
@@ -82,8 +73,6 @@ MAX_NAME = 256
 WHOLE_OUTPUT = "output.txt"
 # How often a harmless tool is started that breaks off each time.
 MAX_ATTEMPTS = 2
-# An answer given to another instance is looked for this often.
-POLL_SECONDS = 1.0
 # How often, and for how many seconds each time, the question about a lost call is waited for.
 LOOKS = 60
 LOOK_SECONDS = 0.5
@@ -97,8 +86,10 @@ async def execute(
     `None`: it broke off, and may be started once more since that does no harm.
     It has a task of its own, so that one which will not be cancelled can be left behind.
     """
-    questions = _Questions(context, wanted, spec)
-    task = asyncio.get_running_loop().create_task(_collect(context, call, wanted, questions))
+    questions = Questions(context, wanted, spec)
+    completions = Completions(context, questions)
+    work = _collect(context, call, wanted, questions, completions)
+    task = asyncio.get_running_loop().create_task(work)
     try:
         while not task.done() and (left := questions.time_left()) > 0:
             await asyncio.wait({task}, timeout=left)
@@ -145,7 +136,7 @@ async def execute(
         outcome=outcome,
         result=text,
         full_size=full_size,
-        usage=_priced(context, result.usage),
+        usage=_sum(_priced(context, result.usage), completions.usage),
         extra_data=extra_data,
         attachments=attachments or None,
         secrets=new_secrets(redaction),
@@ -199,7 +190,11 @@ async def _reserved(context: RunContext, estimate: Usage) -> Settle:
 
 
 async def _collect(
-    context: RunContext, call: Call, wanted: ToolCall, questions: _Questions
+    context: RunContext,
+    call: Call,
+    wanted: ToolCall,
+    questions: Questions,
+    completions: Completions,
 ) -> ToolResult | None:
     decision = call.approval.decision if call.approval is not None else None
     tool_context = ToolContext(
@@ -211,6 +206,7 @@ async def _collect(
         authorization=context.header.value,
         answer=decision.answer if decision is not None else None,
         ask=questions.ask if context.agent.is_attended else None,
+        complete=completions.complete,
         reserve=partial(_reserved, context),
     )
     result: ToolResult | None = None
@@ -232,40 +228,8 @@ async def _collect(
     return result
 
 
-def approval_request(
-    context: RunContext,
-    wanted: ToolCall,
-    spec: ToolSpec | None,
-    kind: ApprovalKind,
-    shown: dict[str, Any],
-    choices: tuple[str, ...] | None,
-    schema: dict[str, Any] | None,
-    review: Review | None = None,
-) -> ApprovalRequested:
-    """Whatever it asks, its digest covers who may allow the call, and what will run, also where
-    secrets in it are not shown; only whether the call may run is put to others than the
-    requester."""
-    clock, now = context.services.clock, context.services.clock.now()
-    seconds = review.lifetime if review is not None and kind == "tool" else None
-    lifetime = seconds or context.agent.limits.approval_seconds
-    # An inbox is sorted by id: the oldest comes first, also among the calls of one round.
-    millisecond, rest = divmod(int(now.timestamp() * 1_000_000), 1000)
-    approval_id = f"approval_{millisecond:012x}{rest:03x}-{context.services.ids.new()}"
-    return ApprovalRequested(
-        run_id=context.run_id,
-        approval_id=approval_id,
-        call_id=wanted.id,
-        kind=kind,
-        digest=digest_of(context.thread_id, context.run_id, wanted, spec, review),
-        shown=redacted_shown(context.agent.redaction, shown),
-        choices=choices,
-        answer_schema=schema,
-        expires_at=now + timedelta(seconds=lifetime),
-        asked_uptime=clock.monotonic(),
-        review=review.model_copy(update={"lifetime": lifetime})
-        if review is not None and kind == "tool"
-        else None,
-    )
+def _sum(one: Usage | None, other: Usage | None) -> Usage | None:
+    return one + other if one is not None and other is not None else one or other
 
 
 def _capped(text: str, limit: int) -> tuple[str, int | None]:
@@ -304,83 +268,6 @@ def _plain(data: Mapping[str, Any] | None) -> dict[str, Any] | None:
     text = to_json(dict(data), serialize_unknown=True, inf_nan_mode="strings", bytes_mode="base64")
     plain: dict[str, Any] = json.loads(text)
     return plain if len(text) <= MAX_EXTRA else {"omitted": f"{len(text)} bytes"}
-
-
-class _Questions:
-    """Those of one call, and the time its tool has left: waiting for a person does not count."""
-
-    def __init__(self, context: RunContext, wanted: ToolCall, spec: ToolSpec) -> None:
-        self._context = context
-        self._wanted = wanted
-        self._spec = spec
-        self._began = self._now()
-        self._waited = 0.0
-        self._waiting_since: float | None = None
-        self._committing: asyncio.Task[None] | None = None
-
-    async def committed(self) -> None:
-        """Wait until the last question is stored, also if the tool did not wait for that."""
-        if self._committing is not None:
-            await asyncio.wait({self._committing})
-            self._committing.cancelled() or self._committing.exception()
-
-    def time_left(self) -> float:
-        """Seconds until the tool's limit; all of them while a person is asked."""
-        if self._waiting_since is not None:
-            return self._spec.timeout
-        return self._spec.timeout - (self._now() - self._began - self._waited)
-
-    async def ask(self, question: Question) -> Any:
-        """The answer.
-
-        Raises:
-            ToolError: the user declined, nobody answered in time, or the run is to stop.
-        """
-        if self._waiting_since is not None:
-            raise ToolError("One question at a time.")
-        self._waiting_since = self._now()
-        try:
-            request = self._request(question)
-            # A tool that stops asking half-way must not leave a question that we do not know of.
-            self._committing = asyncio.ensure_future(self._context.commit(request))
-            await asyncio.shield(self._committing)
-            return _answer_of(await self._decided(request.approval_id))
-        finally:
-            self._waited += self._now() - self._waiting_since
-            self._waiting_since = None
-
-    def _request(self, question: Question) -> ApprovalRequested:
-        wanted, choices = self._wanted, question.choices or None
-        arguments = {"question": question.text, "call": wanted.arguments}
-        shown = {"tool_name": wanted.name, "arguments": arguments}
-        schema = dict(question.schema) if question.schema is not None else None
-        return approval_request(
-            self._context, wanted, self._spec, "question", shown, choices, schema
-        )
-
-    async def _decided(self, approval_id: str) -> Approval:
-        context = self._context
-        async with context.services.signals.subscribe(context.thread_id) as changes:
-            while True:
-                run = context.run
-                approval = run.calls[self._wanted.id].asked(approval_id)
-                if approval.state is not ApprovalState.PENDING:
-                    return approval
-                if run.cancel_requested is not None:
-                    raise ToolError("The run was cancelled.")
-                if not await changes.wait(POLL_SECONDS):
-                    await context.services.threads.load(context.thread_id)
-
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()
-
-
-def _answer_of(approval: Approval) -> Any:
-    if approval.state is ApprovalState.APPROVED and approval.decision is not None:
-        return approval.decision.answer
-    if approval.state is ApprovalState.REJECTED:
-        raise ToolError(declined(approval))
-    raise ToolError("Nobody answered in time.")
 
 
 async def attach_late_result(services: Services, thread_id: str, finished: ToolFinished) -> None:

@@ -101,15 +101,19 @@ def _proposal(
 ) -> ToolProposed:
     spec = specs.get(wanted.name)
     plugin, _, function = _name(wanted.name, spec).rpartition("-")
-    call = ToolCall(id=call_id, plugin_name=plugin, function_name=function, arguments={})
+
+    def call_with(arguments: dict[str, Any]) -> ToolCall:
+        return ToolCall(id=call_id, plugin_name=plugin, function_name=function, arguments=arguments)
+
+    call = call_with({})
     try:
         if problem is not None:
             raise ToolError(problem)
         if spec is None:
             raise ToolError(_unknown(agent, wanted.name[:MAX_NAME]))
-        call = call.model_copy(update={"arguments": parse_arguments(wanted.arguments)})
+        call = call_with(parse_arguments(wanted.arguments))
         checked = dict(agent.toolbox.check(opened(agent.redaction, call, secrets)))
-        call = call.model_copy(update={"arguments": closed(checked, call, secrets)})
+        call = call_with(closed(checked, call, secrets))
     except ToolError as error:
         problem = closed(str(error), call, secrets)
     true_call = opened(agent.redaction, call, secrets)
@@ -160,9 +164,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
         return {}
     _refuse_deep_nesting(text)
     try:
-        value = json.loads(
-            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_number
-        )
+        value = _DECODER.decode(text)
         canonical_json(value)
     except (ValueError, InvalidInput) as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
@@ -204,3 +206,8 @@ def _number(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError("a number is too large")
     return value
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_constant, parse_float=_number
+)

@@ -7,13 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sk_agents.engine.calls import steps
-from sk_agents.engine.calls.call import SIGN_IN, Call, effective_call
-from sk_agents.engine.calls.execution import (
-    approval_request,
-    attach_late_result,
-    execute,
-)
+from sk_agents.engine.calls.call import SIGN_IN, Call
+from sk_agents.engine.calls.execution import attach_late_result, execute
+from sk_agents.engine.calls.previews import shown_preview
 from sk_agents.engine.calls.proposals import Room, proposals
+from sk_agents.engine.calls.questions import approval_request
 from sk_agents.engine.events import (
     ApprovalRequested,
     Event,
@@ -24,22 +22,23 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.canonical import digest
-from sk_agents.engine.models import ApprovalKind, CallState, Effect, Review, ToolCall, demands_of
+from sk_agents.engine.models import ApprovalKind, CallState, Effect, Review, ToolCall
 from sk_agents.engine.run.redacting import redacted_shown
 from sk_agents.engine.run.rounds import Reply
 from sk_agents.engine.run.run_context import RunContext
 from sk_agents.engine.run.vault import closed, opened
 from sk_agents.engine.services import patiently
-from sk_agents.engine.turns import ToolContext, ToolSpec, printable
+from sk_agents.engine.turns import ToolContext, ToolSpec
 from sk_agents.exceptions import LeaseLost, SequenceConflict
 
-# How long a preview may keep its question waiting, and how much of it is shown.
+# How long a preview may keep its question waiting.
 PREVIEW_SECONDS = 5.0
-PREVIEW_CHARACTERS = 65_536
 # How long the calls of a round may hold the event loop before others get their turn.
 SLICE_SECONDS = 0.01
 
-NextStep = tuple[Call, steps.Step, ToolSpec | None]
+_FREE_START = steps.Start()
+
+NextStep = tuple[steps.Case, steps.Step]
 
 
 class CallRunner:
@@ -85,10 +84,14 @@ class CallRunner:
         starts: list[tuple[ToolStarted, ToolSpec]] = []
         loop_slice = _LoopSlice()
         for call in calls:
-            spec = specs.get(effective_call(call).name)
-            if spec is None or self._step(call, spec) != steps.Start():
+            spec = specs.get(call.proposed.name)
+            if spec is None:
                 return []
-            starts.append((self._started(call, steps.Start(), spec), spec))
+            case = self._case(call, spec)
+            step = steps.next_step(case)
+            if step != _FREE_START:
+                return []
+            starts.append((self._started(case, step), spec))
             await loop_slice.yield_if_used_up()
         return starts
 
@@ -135,7 +138,7 @@ class CallRunner:
         for one in self._next_steps(idle, sign_ins):
             next_steps.append(one)
             await loop_slice.yield_if_used_up()
-        self.hands_over = any(isinstance(step, steps.HandOver) for _, step, _ in next_steps)
+        self.hands_over = any(isinstance(step, steps.HandOver) for _, step in next_steps)
         if context.agent.on_reject == "cancel" and any(map(_is_refusal, next_steps)):
             # It ends the run: what was allowed beside it must not start any more.
             next_steps = [one for one in next_steps if _is_refusal(one)]
@@ -144,9 +147,9 @@ class CallRunner:
             events.extend(self._events(*one))
             await loop_slice.yield_if_used_up()
         starting = [
-            (call, spec)
-            for call, step, spec in next_steps
-            if isinstance(step, steps.Start) and spec is not None
+            (case.call, case.spec)
+            for case, step in next_steps
+            if isinstance(step, steps.Start) and case.spec is not None
         ]
         if not events:
             return False
@@ -219,7 +222,7 @@ class CallRunner:
         context = self._context
         if not context.agent.is_attended:
             return {}
-        names = {effective_call(call).name for call in calls}
+        names = {call.wanted.name for call in calls}
         return await context.agent.toolbox.sign_ins(names, context.known.head.user_id)
 
     def _next_steps(self, idle: Sequence[Call], sign_ins: Mapping[str, str]) -> Iterator[NextStep]:
@@ -227,11 +230,11 @@ class CallRunner:
             return
         specs = {spec.name: spec for spec in self._context.agent.toolbox.specs()}
         for call in idle:
-            name = effective_call(call).name
-            spec = specs.get(name)
-            yield call, self._step(call, spec, sign_ins.get(name)), spec
+            name = call.wanted.name
+            case = self._case(call, specs.get(name), sign_ins.get(name))
+            yield case, steps.next_step(case)
 
-    def _step(self, call: Call, spec: ToolSpec | None, sign_in: str | None = None) -> steps.Step:
+    def _case(self, call: Call, spec: ToolSpec | None, sign_in: str | None = None) -> steps.Case:
         context = self._context
         agent, header = context.agent, context.header
         verdict, lacks_authorization = "deny", False
@@ -240,20 +243,18 @@ class CallRunner:
             # Where no person can be asked for it, the tool itself says so to the model.
             needs_header = spec.requires_authorization and agent.is_attended
             lacks_authorization = needs_header and header.value is None
-        return steps.next_step(
-            steps.Case(
-                context.thread_id,
-                context.known.state,
-                context.run,
-                call,
-                spec,
-                verdict,
-                lacks_authorization,
-                may_hand_over=not header.is_lost,
-                sign_in=sign_in,
-                review=self._review(effective_call(call), spec) if verdict == "ask" else None,
-                redaction=agent.redaction,
-            )
+        return steps.Case(
+            context.thread_id,
+            context.known.state,
+            context.run,
+            call,
+            spec,
+            verdict,
+            lacks_authorization,
+            may_hand_over=not header.is_lost,
+            sign_in=sign_in,
+            review=self._review(call.wanted, spec) if verdict == "ask" else None,
+            redaction=agent.redaction,
         )
 
     def _review(self, wanted: ToolCall, spec: ToolSpec | None) -> Review | None:
@@ -263,11 +264,12 @@ class CallRunner:
         secrets = context.known.state.secrets
         return context.agent.policy.review(opened(context.agent.redaction, wanted, secrets), spec)
 
-    def _events(self, call: Call, step: steps.Step, spec: ToolSpec | None) -> Iterator[Event]:
+    def _events(self, of: steps.Case, step: steps.Step) -> Iterator[Event]:
+        call, spec = of.call, of.spec
         run_id, call_id = self._context.run_id, call.proposal.call_id
         match step:
             case steps.Start():
-                yield self._started(call, step, spec)
+                yield self._started(of, step)
             case steps.Ask(kind, sign_in):
                 yield self._asked(call, kind, spec, sign_in)
             case steps.AskAgain(approval):
@@ -288,14 +290,14 @@ class CallRunner:
             case steps.Wait() | steps.HandOver():
                 pass
 
-    def _started(self, call: Call, step: steps.Start, spec: ToolSpec | None) -> ToolStarted:
+    def _started(self, case: steps.Case, step: steps.Start) -> ToolStarted:
         thread_id, run_id = self._context.thread_id, self._context.run_id
-        wanted = effective_call(call)
+        wanted = case.call.wanted
         return ToolStarted(
             run_id=run_id,
             call_id=wanted.id,
             attempt=step.attempt,
-            digest=steps.digest_of(thread_id, run_id, wanted, spec, self._review(wanted, spec)),
+            digest=case.digest_of(wanted),
             idempotency_key=digest([thread_id, run_id, wanted.id]),
             approval_id=step.approval_id,
             grant_id=step.grant_id,
@@ -308,7 +310,7 @@ class CallRunner:
         spec: ToolSpec | None,
         sign_in: str | None = None,
     ) -> ApprovalRequested:
-        wanted = effective_call(call)
+        wanted = call.wanted
         review = self._review(wanted, spec)
         choices, schema = _answers(kind, wanted, review)
         shown = steps.shown_call(wanted)
@@ -320,7 +322,7 @@ class CallRunner:
 
     def _dispatch(self, call: Call, spec: ToolSpec, checked: float) -> None:
         failpoint("tool_started")
-        wanted = effective_call(call)
+        wanted = call.wanted
         if spec.effect is not Effect.AT_MOST_ONCE:
             self._harmless.add(wanted.id)
         task = asyncio.get_running_loop().create_task(self._run(call, wanted, spec, checked))
@@ -431,24 +433,25 @@ async def _with_preview(context: RunContext, event: Event) -> Event:
     call = _true_call(context, context.run.calls[event.call_id])
     try:
         async with asyncio.timeout(PREVIEW_SECONDS):
-            text = await context.agent.toolbox.preview(call, tool_context)
+            preview = await context.agent.toolbox.preview(call, tool_context)
     except TimeoutError:
         return event
-    if text is None:
+    if preview is None:
         return event
-    wanted = effective_call(context.run.calls[event.call_id])
-    text = closed(printable(text), wanted, context.known.state.secrets)
-    shown = redacted_shown(context.agent.redaction, {"preview": text})
-    preview = shown["preview"]
-    if len(preview) > PREVIEW_CHARACTERS:
-        left = len(preview) - PREVIEW_CHARACTERS
-        preview = f"{preview[:PREVIEW_CHARACTERS]}\n[cut: {left} more characters]\n"
-    return event.model_copy(update={"shown": {**event.shown, **shown, "preview": preview}})
+    wanted = context.run.calls[event.call_id].wanted
+
+    def hide(shown: dict[str, Any]) -> dict[str, Any]:
+        shown = closed(shown, wanted, context.known.state.secrets)
+        return redacted_shown(context.agent.redaction, shown)
+
+    # What will run comes last: nothing of a preview can take its place.
+    shown = {**shown_preview(preview, hide), **event.shown}
+    return event.model_copy(update={"shown": shown})
 
 
 def _true_call(context: RunContext, call: Call) -> ToolCall:
     """As its tool gets it: what rules and previews look at."""
-    return opened(context.agent.redaction, effective_call(call), context.known.state.secrets)
+    return opened(context.agent.redaction, call.wanted, context.known.state.secrets)
 
 
 def _observed_outcome(event: ToolFinished | ToolOutcomeUnknown | None) -> str:
@@ -473,7 +476,7 @@ def _answers(
     """What may be answered: the choices there are, or the schema to follow."""
     if kind == "outcome_unknown":
         # The requester says what became of it, but cannot allow what others have to allow.
-        may_retry = demands_of(review) is None
+        may_retry = review is None or not review.asks_others
         return ("done", "retry", "give_up") if may_retry else ("done", "give_up"), None
     if kind != "question":
         return None, None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
-from sk_agents.engine.calls.call import SIGN_IN, Approval, Call, effective_call, proposed_call
+from sk_agents.engine.calls.call import SIGN_IN, Approval, Call
 from sk_agents.engine.events import ApprovalRequested
 from sk_agents.engine.log.canonical import approval_digest, digest
 from sk_agents.engine.log.state import Run, ThreadState
@@ -177,7 +177,7 @@ def _next_step(case: Case) -> Step:
             return _after_unknown(case)
     if approval is not None and approval.state in (ApprovalState.REJECTED, ApprovalState.EXPIRED):
         return _refused(approval)
-    name = effective_call(call).name
+    name = call.wanted.name
     if spec is None:
         return Finish("error", None, f"There is no tool named {name} any more.")
     if case.verdict == "deny":
@@ -191,7 +191,7 @@ def _next_step(case: Case) -> Step:
     if case.verdict == "allow":
         return Start()
     if demands_of(case.review) is not None:
-        # A requester's standing approval does not stand for others.
+        # A requester's standing approval does not stand for others, and gives no reason.
         return Ask()
     for grant in case.state.grants.values():
         if grant.tool == name and (grant.scope == "thread" or grant.run_id == case.run.run_id):
@@ -245,7 +245,7 @@ def _reason(approval: Approval) -> str:
 def _approved(case: Case, approval: Approval, attempt: int = 1) -> Step:
     decision = approval.decision
     approved = (decision.digest if decision else None) or approval.request.digest
-    is_same = approved == case.digest_of(effective_call(case.call))
+    is_same = approved == case.digest_of(case.call.wanted)
     if not is_same or not _is_as_shown(case, approval.request):
         return AskAgain(approval)
     return Start(attempt, approval_id=approval.request.approval_id)
@@ -261,7 +261,7 @@ def _is_as_shown(case: Case, request: ApprovalRequested) -> bool:
     if request.kind == "auth" and (is_lent or SIGN_IN in request.shown):
         kind = "auth"
     # A reviewer who changed the arguments was asked about those proposed.
-    asked = proposed_call(case.call) if kind == "tool" else effective_call(case.call)
+    asked = case.call.proposed if kind == "tool" else case.call.wanted
     shown = redacted_shown(case.redaction, shown_call(asked))
     return (
         request.kind == kind

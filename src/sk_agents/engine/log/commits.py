@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sk_agents.engine.events import (
+    DELETING,
+    KEPT_CALL,
     Answered,
     ApprovalDecided,
     ApprovalRequested,
@@ -19,6 +21,8 @@ from sk_agents.engine.events import (
     Event,
     GrantChanged,
     Imported,
+    Noted,
+    Rated,
     ReviewExtended,
     RunEnded,
     RunQueued,
@@ -33,6 +37,7 @@ from sk_agents.engine.events import (
 from sk_agents.engine.log.chain import extended
 from sk_agents.engine.log.state import merge_metadata
 from sk_agents.engine.models import (
+    ALL_RATINGS,
     STATUS_AFTER,
     Audience,
     Entry,
@@ -155,6 +160,15 @@ class Commit:
     def needs_lease_state(self) -> bool:
         """Whether it matters if a live owner holds the thread; a store finds out only then."""
         return isinstance(self.guard, Quiet) or isinstance(self.lease, Claim | ClaimIfFree)
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether it notes a deletion, which is not done before it is noted: a store that has no
+        room by a limit of its own, not of the disk, takes it all the same."""
+        return any(
+            isinstance(event, Noted) and event.what in (DELETING, KEPT_CALL)
+            for event in self.events
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,5 +437,8 @@ def entries_of(thread: Thread, events: Sequence[Event]) -> Iterator[Entry]:
                 yield from reviews(event.approval_id, event.audience, is_open=False)
             case GrantChanged():
                 yield entry("grant", event.grant_id, is_open=event.granted)
+            case Rated():
+                place, is_open = (thread.thread_id, ALL_RATINGS), event.rating is not None
+                yield Entry("rating", event.run_id, *place, event.run_id, is_open)
             case _:
                 pass

@@ -26,6 +26,7 @@ from sk_agents.engine.events import (
     ImportedItem,
     LateResult,
     ModelRestarted,
+    Rated,
     RunEnded,
     RunQueued,
     RunStarted,
@@ -48,6 +49,9 @@ from sk_agents.engine.models import (
     checked_change,
 )
 from sk_agents.exceptions import StateCorrupt
+
+# The key of a thread's metadata that holds its title.
+TITLE = "title"
 
 
 @dataclass(slots=True)
@@ -80,6 +84,7 @@ class Run:
     # By round, where it was asked for more than once.
     attempts: dict[int, int] | None = None
     completed_at: datetime | None = None
+    rated: Rated | None = None
     first_seq: int = 0
     last_seq: int = 0
     """Its first and last event in the log; the latter once it has ended."""
@@ -133,6 +138,8 @@ class ThreadState:
     compactions: list[Compacted] = field(default_factory=list)
     imported: list[ImportedItem] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
+    is_named: bool = False
+    """Whether a person has given it its title: no run did."""
     # What placeholders stand for: for tools alone.
     secrets: dict[str, str] = field(default_factory=dict, repr=False)
     # What later events may refer to, by digest.
@@ -203,6 +210,9 @@ class ThreadState:
                 self.compactions.append(event)
             case ThreadChanged():
                 self.metadata = merge_metadata(self.metadata, event.metadata)
+                self.is_named |= not event.run_id and TITLE in event.metadata
+            case Rated():
+                self.run(event.run_id).rated = event if event.rating is not None else None
             case Imported():
                 self.imported.extend(event.items)
                 self.last_status = event.status or self.last_status

@@ -46,7 +46,7 @@ class _Message(BaseModel):
     incarnation: str
 
 
-class Asked(_Message):
+class TextAsked(_Message):
     """Send me the text of this thread's run; of these streams I have so many characters."""
 
     type: Literal["asked"] = "asked"
@@ -75,8 +75,8 @@ class Ended(_Message):
     type: Literal["ended"] = "ended"
 
 
-_MESSAGE: TypeAdapter[Asked | Left | Text | Ended] = TypeAdapter(
-    Annotated[Asked | Left | Text | Ended, Field(discriminator="type")]
+_MESSAGE: TypeAdapter[TextAsked | Left | Text | Ended] = TypeAdapter(
+    Annotated[TextAsked | Left | Text | Ended, Field(discriminator="type")]
 )
 
 
@@ -191,7 +191,7 @@ class LiveRelay:
             logger.debug("a message of another instance is not understood")
             return
         match message:
-            case Asked():
+            case TextAsked():
                 self._on_asked(sender, message)
             case Left():
                 feed = self._feeds.get(message.thread_id)
@@ -204,7 +204,7 @@ class LiveRelay:
                 if followed is not None and followed.source == sender:
                     _stop(followed)
 
-    def _on_asked(self, sender: str, asked: Asked) -> None:
+    def _on_asked(self, sender: str, asked: TextAsked) -> None:
         live, known = self._live.get(asked.thread_id), self._threads.known(asked.thread_id)
         if live is None or known is None or known.incarnation != asked.incarnation:
             if asked.have:
@@ -304,7 +304,7 @@ class LiveRelay:
     def _ask(self, thread_id: str, followed: _Followed, to: str | None = None) -> None:
         followed.asking, followed.asked_at = None, asyncio.get_running_loop().time()
         have = followed.mirror.lengths() if followed.mirror is not None else {}
-        asked = Asked(
+        asked = TextAsked(
             thread_id=thread_id,
             incarnation=followed.incarnation,
             have=tuple((*key, length) for key, length in have.items()),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import chain, groupby, islice
 from typing import overload
 
-from sk_agents.engine.calls.call import Call, proposed_call
+from sk_agents.engine.calls.call import Call
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import TERMINAL, Message, Part, RunStatus, UserInput
 
@@ -200,7 +200,7 @@ def _new_rounds(run: Run) -> Iterator[Message]:
         yield Message(
             role="assistant",
             content=spoken.get(number, ""),
-            tool_calls=tuple(map(proposed_call, calls)),
+            tool_calls=tuple(call.proposed for call in calls),
             # Models want their thoughts back until they have answered.
             reasoning_state=None if run.phase in TERMINAL else calls[0].proposal.reasoning_state,
         )

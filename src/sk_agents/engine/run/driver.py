@@ -52,8 +52,10 @@ class Driver:
         known: KnownThread,
         agent_of: Callable[[KnownThread], Agent],
         header: UserHeader,
+        ended: Callable[[KnownThread, Run, Agent], None],
     ) -> None:
         self._services = services
+        self._ended = ended
         self.known = known
         self.thread_id = known.head.thread_id
         self.header = header
@@ -198,6 +200,7 @@ class Driver:
                     has_ended = await self._drive_run()
                 if not has_ended:
                     break
+                self._ended(self.known, self.run, self._agent)
         finally:
             if self._services.live.get(self.thread_id) is self._live:
                 del self._services.live[self.thread_id]

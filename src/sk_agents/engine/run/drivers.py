@@ -23,6 +23,7 @@ from sk_agents.engine.run.driver import Driver
 from sk_agents.engine.run.run_context import UserHeader
 from sk_agents.engine.services import STORE_TROUBLE, BackgroundTask, Services
 from sk_agents.engine.threads.known import KnownThread
+from sk_agents.engine.threads.titling import Titling
 from sk_agents.exceptions import (
     Conflict,
     InvalidInput,
@@ -46,6 +47,7 @@ class Drivers:
     def __init__(self, services: Services, agents: Mapping[str, Agent]) -> None:
         self._services = services
         self._agents = agents
+        self.titling = Titling(services)
         self._drivers: dict[str, Driver] = {}
         self._tasks: dict[Driver, asyncio.Task[None]] = {}
         self._lent: dict[str, str] = {}
@@ -67,6 +69,7 @@ class Drivers:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+        await self.titling.close()
 
     def drain(self) -> None:
         """Drive no further run, and ask every driver to hand over."""
@@ -154,9 +157,8 @@ class Drivers:
             return
         kept = self._kept_headers.pop(thread_id, None)
         lent = authorization or self._lent.get(thread_id) or kept
-        driver = Driver(
-            self._services, known, self.agent_of, UserHeader(lent, is_lost=header_is_lost)
-        )
+        header = UserHeader(lent, is_lost=header_is_lost)
+        driver = Driver(self._services, known, self.agent_of, header, self.titling.ended)
         task = driver.start()
         self._drivers[thread_id] = driver
         self._tasks[driver] = task

@@ -26,7 +26,7 @@ from sk_agents.engine.events import (
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.blobs import with_references
 from sk_agents.engine.log.commits import Absent, Claim, Commit, Quiet, Unchanged
-from sk_agents.engine.log.state import Run
+from sk_agents.engine.log.state import TITLE, Run
 from sk_agents.engine.models import TERMINAL, CallState, NewThread, RunStatus, Usage
 from sk_agents.engine.ports import Redaction, Spender
 from sk_agents.engine.run.redacting import redacted_edit, redacted_start
@@ -45,8 +45,6 @@ from sk_agents.exceptions import (
 )
 
 MAX_QUEUED = 100
-# The key of a thread's metadata that holds its title.
-TITLE = "title"
 # What a command meets when the thread is no longer as it was seen: it is tried again.
 LOST_RACES = (SequenceConflict, ThreadExists)
 

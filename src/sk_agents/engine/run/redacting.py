@@ -10,11 +10,11 @@ from typing import Any
 
 from sk_agents.engine.commands import EditRun, StartRun
 from sk_agents.engine.log.canonical import canonical_json
+from sk_agents.engine.log.state import TITLE
 from sk_agents.engine.models import Attachment, NewThread, Part, UserInput
 from sk_agents.engine.ports import Redaction
 from sk_agents.engine.run.vault import PLACEHOLDER
 
-TITLE = "title"
 # Characters of a file that are looked through at a time.
 FILE_PIECE = 65_536
 

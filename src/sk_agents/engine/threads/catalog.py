@@ -14,15 +14,24 @@ from typing import Any, Generic, TypeVar
 
 from sk_agents.engine.calls import reviews
 from sk_agents.engine.calls.call import Approval, Call
-from sk_agents.engine.events import BranchChanged, Event, GrantChanged, Noted, ThreadChanged
+from sk_agents.engine.events import (
+    BranchChanged,
+    Event,
+    GrantChanged,
+    Noted,
+    Rated,
+    ThreadChanged,
+)
 from sk_agents.engine.log.commits import Absent, Commit, Committed, Unchanged
 from sk_agents.engine.log.state import Run, ThreadState, fold
 from sk_agents.engine.models import (
+    ALL_RATINGS,
     TERMINAL,
     ApprovalState,
     Entry,
     EntryKind,
     NewThread,
+    Rating,
     Thread,
     approval_of,
 )
@@ -64,6 +73,15 @@ class Granted:
 
     thread: Thread
     grant: GrantChanged
+
+
+@dataclass(frozen=True, slots=True)
+class RatedRun:
+    """What the person who asked thinks of a run."""
+
+    thread: Thread
+    run: Run
+    rated: Rated
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +181,33 @@ class ThreadCatalog:
             return BranchChanged(head_run=newest_end(known.state, run_id))
 
         return await self._commit(thread_id, user_id, switched)
+
+    async def rate(
+        self, thread_id: str, user_id: str, run_id: str, rating: Rating | None, note: str | None
+    ) -> Rated | None:
+        """Keep what the user thinks of a run that has ended; without a rating nothing any more.
+        What it is now.
+
+        Raises:
+            RunNotFound: no such run in it, or it has not ended.
+        """
+        known = await self._owned(thread_id, user_id)
+        run = known.state.runs.get(run_id)
+        if run is None or run.phase not in TERMINAL:
+            raise RunNotFound(run_id=run_id)
+        redaction = self._services.redaction(run.agent or known.head.agent)
+        if note is not None and redaction is not None:
+            note = redaction.text(note)
+        before = (run.rated.rating, run.rated.note) if run.rated is not None else (None, None)
+        if before == (rating, note):
+            return run.rated
+        event = Rated(run_id=run_id, rating=rating, note=note)
+        known = await self._commit(thread_id, user_id, lambda _: event)
+        return known.state.run(run_id).rated
+
+    async def ratings(self, *, after: str | None, limit: int) -> Page[RatedRun]:
+        """Those of all users, by the ids of the runs. For callers who may read them."""
+        return await self._page("rating", ALL_RATINGS, after, limit, self._rated)
 
     async def remove(
         self, thread_id: str, user_id: str, stop: Callable[[str], Awaitable[object]]
@@ -343,6 +388,14 @@ class ThreadCatalog:
         if grant.scope == "run" and known.state.run(grant.run_id).phase in TERMINAL:
             return None
         return Granted(known.head, grant)
+
+    async def _rated(self, entry: Entry) -> RatedRun | None:
+        """None if the entry dangles, or the rating was taken back."""
+        known = await self._loaded(entry)
+        run = known.state.runs.get(entry.run_id) if known is not None else None
+        if known is None or run is None or run.rated is None:
+            return None
+        return RatedRun(known.head, run, run.rated)
 
     async def _loaded(self, entry: Entry) -> KnownThread | None:
         with suppress(NotFound):

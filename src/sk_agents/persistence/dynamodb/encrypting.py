@@ -30,7 +30,7 @@ from sk_agents.persistence.dynamodb.items import (
     values,
 )
 from sk_agents.persistence.dynamodb.reading import Reader
-from sk_agents.persistence.dynamodb.table import AnswerLost, ConditionFailed, Refused, Table
+from sk_agents.persistence.dynamodb.table import ConditionFailed, Refused, Table, Unanswered
 from sk_agents.persistence.dynamodb.table_writer import IS_KNOWN
 from sk_agents.persistence.dynamodb.unfinished import Unfinished
 from sk_agents.persistence.encoding import head_checksum
@@ -67,7 +67,7 @@ async def _rekey(url: str, codec: EncryptingCodec, told: Told) -> Outcome:
             # A pass in which nothing was left to change.
             if not outcome.changed and await _drop_unused_keys(table, codec):
                 return Outcome(changed, outcome.damaged)
-    except (AnswerLost, Refused) as error:
+    except (Unanswered, Refused) as error:
         raise StoreUnavailable(f"{table}: {error}") from error
     finally:
         await table.close()

@@ -18,7 +18,7 @@ from typing import Any
 from sk_agents.engine.ports import Clock
 from sk_agents.exceptions import StoreUnavailable
 from sk_agents.persistence.dynamodb.items import ONLY, key, number, text, values
-from sk_agents.persistence.dynamodb.table import AnswerLost, ConditionFailed, Refused, Table
+from sk_agents.persistence.dynamodb.table import ConditionFailed, Refused, Table, Unanswered
 from sk_agents.persistence.liveness import local_process_is_gone
 
 # The table's own expiry removes what an owner left after a day.
@@ -68,7 +68,7 @@ class Leases:
     async def retire(self, owner: str) -> None:
         try:
             await self._table.delete(key(f"w#{owner}"))
-        except (AnswerLost, ConditionFailed, Refused) as error:
+        except (Unanswered, ConditionFailed, Refused) as error:
             raise StoreUnavailable(f"{self._table}: {error}") from error
         with self._lock:
             self._signs.pop(owner, None)

@@ -26,12 +26,12 @@ from sk_agents.persistence.dynamodb.items import (
     values,
 )
 from sk_agents.persistence.dynamodb.table import (
-    AnswerLost,
     ConditionFailed,
     Item,
     NoSuchTable,
     Refused,
     Table,
+    Unanswered,
 )
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ async def prepare(table: Table, address: TableAddress, codec: RecordCodec) -> No
         _check_keys(table, await _usable(table, address))
         await _expire(table)
         await _check_schema(table, codec)
-    except (AnswerLost, Refused) as error:
+    except (Unanswered, Refused) as error:
         raise StoreUnavailable(f"{table}: {error}") from error
 
 

@@ -50,11 +50,11 @@ from sk_agents.persistence.dynamodb.items import (
 from sk_agents.persistence.dynamodb.leases import Leases
 from sk_agents.persistence.dynamodb.reading import Reader
 from sk_agents.persistence.dynamodb.table import (
-    AnswerLost,
     ConditionFailed,
     Item,
     Refused,
     Table,
+    Unanswered,
 )
 from sk_agents.persistence.dynamodb.table_counters import TableCounters
 from sk_agents.persistence.dynamodb.table_writer import IS_KNOWN, TableWriter, restore
@@ -63,10 +63,9 @@ from sk_agents.persistence.encoding import encoded_events
 from sk_agents.persistence.listing import cursor, longest_untouched, page_of
 from sk_agents.persistence.liveness import MARK_SECONDS, check_deletable, mark_age
 from sk_agents.persistence.stored_log import (
-    LARGE_BYTES,
     RecordRow,
     StoredHead,
-    events_after,
+    read_events_after,
     readable_heads,
     saying,
     whole_log,
@@ -169,11 +168,7 @@ class DynamoStore:
                 return []
             rows = await self._rows(head, seq + 1, limit, max_bytes)
             try:
-                if sum(len(row.body) for row in rows) > LARGE_BYTES:
-                    return await asyncio.to_thread(
-                        events_after, stored, rows, seq, limit, max_bytes
-                    )
-                return events_after(stored, rows, seq, limit, max_bytes)
+                return await read_events_after(stored, rows, seq, limit, max_bytes)
             except StateCorrupt:
                 # Its records are gone for good reason if the thread is.
                 again = await self._reader.head(thread_id)
@@ -207,7 +202,7 @@ class DynamoStore:
             await restore(self._table, self._codec, self._unfinished, thread, records)
         except ConditionFailed:
             raise ThreadExists(thread_id=thread.thread_id) from None
-        except (AnswerLost, Refused) as error:
+        except (Unanswered, Refused) as error:
             raise StoreUnavailable(f"{self}: {error}") from error
 
     async def find(self, kind: EntryKind, key: str) -> Entry | None:
@@ -327,7 +322,7 @@ class DynamoStore:
                 )
             except ConditionFailed:
                 continue
-            except (AnswerLost, Refused) as error:
+            except (Unanswered, Refused) as error:
                 raise StoreUnavailable(f"{self}: {error}") from error
             await self._unfinished.remove(thread_id, head.life)
             return
@@ -374,7 +369,7 @@ class DynamoStore:
     async def _change(self, change: Any) -> None:
         try:
             await change
-        except (AnswerLost, Refused) as error:
+        except (Unanswered, Refused) as error:
             raise StoreUnavailable(f"{self}: {error}") from error
 
     async def _head(self, thread_id: str) -> HeadItem:

@@ -125,7 +125,7 @@ class Refused(Exception):
     """The service takes no such request, whatever the table holds. Nothing was written."""
 
 
-class AnswerLost(Exception):
+class Unanswered(Exception):
     """No answer came, or none that says whether the request took effect."""
 
 
@@ -178,7 +178,7 @@ class Table:
         """The service's answer. What may pass is tried again for a while.
 
         Raises:
-            ConditionFailed, Refused, AnswerLost: see there.
+            ConditionFailed, Refused, Unanswered: see there.
             StoreBusy: throttled all the time; nothing was written.
             StoreError: the table cannot be used.
         """
@@ -315,7 +315,7 @@ class Table:
         """Raises StoreError: also if no answer came, for a read changes nothing."""
         try:
             return await self.send(operation, **parameters)
-        except (AnswerLost, Refused) as error:
+        except (Unanswered, Refused) as error:
             raise StoreUnavailable(f"{self}: {error}") from error
 
     def _new_client(self) -> Any:
@@ -420,7 +420,7 @@ class Table:
 
     def _give_up(self, error: Exception, was_unsure: bool) -> NoReturn:
         if was_unsure:
-            raise AnswerLost(f"no answer ({_line(error)})") from error
+            raise Unanswered(f"no answer ({_line(error)})") from error
         raise self._unreachable(error) from error
 
     def _unreachable(self, error: Exception) -> TealError:

@@ -26,11 +26,11 @@ from sk_agents.persistence.dynamodb.items import (
 from sk_agents.persistence.dynamodb.table import (
     LONGEST_PAUSE,
     MOST_IN_TRANSACTION,
-    AnswerLost,
     ConditionFailed,
     Item,
     Refused,
     Table,
+    Unanswered,
 )
 
 TRIES = 200
@@ -99,7 +99,7 @@ class TableCounters:
             except ConditionFailed:
                 await asyncio.sleep(random.uniform(0, pause))
                 pause = min(2 * pause, LONGEST_PAUSE)
-            except (AnswerLost, Refused) as error:
+            except (Unanswered, Refused) as error:
                 raise StoreUnavailable(f"{self._table}: {error}") from error
         raise StoreBusy(f"{self._table}: a counter changes all the time")
 

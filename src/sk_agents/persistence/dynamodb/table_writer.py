@@ -23,7 +23,13 @@ from sk_agents.engine.ports import StoredRecord
 from sk_agents.exceptions import SchemaTooNew, StateCorrupt, StoreError, TealError
 from sk_agents.persistence import commit_writer as shared
 from sk_agents.persistence.codec import RecordCodec
-from sk_agents.persistence.commit_writer import Chain, CommitWriter, Job, KnownHead, Unreadable
+from sk_agents.persistence.commit_writer import (
+    Chain,
+    CommitJob,
+    CommitWriter,
+    KnownHead,
+    Unreadable,
+)
 from sk_agents.persistence.dynamodb.items import (
     ONLY,
     HeadItem,
@@ -43,11 +49,11 @@ from sk_agents.persistence.dynamodb.leases import Leases, Sign
 from sk_agents.persistence.dynamodb.reading import Reader
 from sk_agents.persistence.dynamodb.table import (
     MOST_IN_TRANSACTION,
-    AnswerLost,
     ConditionFailed,
     Item,
     Refused,
     Table,
+    Unanswered,
 )
 from sk_agents.persistence.dynamodb.unfinished import Unfinished, note
 from sk_agents.persistence.encoding import read_whole_log, record_checksum
@@ -98,10 +104,10 @@ class TableWriter(CommitWriter[Mark]):
         del self._running[thread_id]
         self._wake_up()
 
-    def _next_group(self) -> list[Job[Mark]]:
+    def _next_group(self) -> list[CommitJob[Mark]]:
         """The commits that wait for one thread that none is written to."""
-        group: list[Job[Mark]] = []
-        left: list[Job[Mark]] = []
+        group: list[CommitJob[Mark]] = []
+        left: list[CommitJob[Mark]] = []
         room = MOST_BYTES
         for job in self._waiting:
             wanted = job.thread_id if not group else group[0].thread_id
@@ -155,9 +161,9 @@ class TableWriter(CommitWriter[Mark]):
         return {entry.key: entry for entry in entries}
 
     async def _read_sent(
-        self, wanted: Sequence[tuple[Job[Mark], KnownHead[Mark]]]
-    ) -> dict[Job[Mark], tuple[int, bytes, int]]:
-        found: dict[Job[Mark], tuple[int, bytes, int]] = {}
+        self, wanted: Sequence[tuple[CommitJob[Mark], KnownHead[Mark]]]
+    ) -> dict[CommitJob[Mark], tuple[int, bytes, int]]:
+        found: dict[CommitJob[Mark], tuple[int, bytes, int]] = {}
         for job, known in wanted:
             assert job.commit is not None and job.first_seq is not None
             records = self._reader.records(job.thread_id, known.mark[0], max(job.first_seq, 1))
@@ -177,7 +183,7 @@ class TableWriter(CommitWriter[Mark]):
     async def _send(self, chains: list[Chain[Mark]]) -> dict[Chain[Mark], int]:
         try:
             return {chain: 0 for chain in chains if await self._is_written(chain)}
-        except AnswerLost as error:
+        except Unanswered as error:
             raise shared.AnswerLost from error
         except Refused as error:
             raise shared.NotStorable from error
@@ -196,7 +202,7 @@ class TableWriter(CommitWriter[Mark]):
                 await self._table.send("PutItem", **actions[0]["Put"])
             else:
                 await self._table.transact(actions)
-        except AnswerLost:
+        except Unanswered:
             raise
         except ConditionFailed as failed:
             if not failed.may_be_ours or not await self._is_stored(chain):
@@ -231,7 +237,7 @@ class TableWriter(CommitWriter[Mark]):
 
     async def _drop(self, parts: Sequence[Item]) -> None:
         """Parts that nothing names; if that fails, they stay and are in no reader's way."""
-        with suppress(AnswerLost, Refused, StoreError):
+        with suppress(Unanswered, Refused, StoreError):
             await self._table.write_all(deletions(parts))
 
     def _keep_token(self, thread_id: str, token: str) -> None:

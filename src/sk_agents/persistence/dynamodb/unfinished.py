@@ -33,11 +33,11 @@ from sk_agents.persistence.dynamodb.items import (
 )
 from sk_agents.persistence.dynamodb.reading import Reader
 from sk_agents.persistence.dynamodb.table import (
-    AnswerLost,
     ConditionFailed,
     Item,
     Refused,
     Table,
+    Unanswered,
 )
 from sk_agents.persistence.encoding import decode_record
 
@@ -100,7 +100,7 @@ class Unfinished:
             )
         except ConditionFailed:
             pass  # another instance was faster
-        except (AnswerLost, Refused) as error:
+        except (Unanswered, Refused) as error:
             raise StoreUnavailable(f"{self._table}: {error}") from error
         await self._done(head.life)
 
@@ -136,7 +136,7 @@ class Unfinished:
     async def _done(self, life: str) -> None:
         try:
             await self._table.delete(key(UNFINISHED, life))
-        except (AnswerLost, Refused) as error:
+        except (Unanswered, Refused) as error:
             raise StoreUnavailable(f"{self._table}: {error}") from error
 
     async def _entries_since(self, head: HeadItem, first_seq: int) -> Iterable[Entry]:
@@ -154,7 +154,7 @@ class Unfinished:
     async def _write_all(self, requests: Sequence[dict[str, Any]]) -> None:
         try:
             await self._table.write_all(requests)
-        except (AnswerLost, Refused) as error:
+        except (Unanswered, Refused) as error:
             raise StoreUnavailable(f"{self._table}: {error}") from error
 
     async def _each(self, changes: Sequence[Any]) -> None:
@@ -167,7 +167,7 @@ class Unfinished:
                     await change
                 except ConditionFailed:
                     pass
-                except (AnswerLost, Refused) as error:
+                except (Unanswered, Refused) as error:
                     raise StoreUnavailable(f"{self._table}: {error}") from error
 
         await asyncio.gather(*map(one, changes))

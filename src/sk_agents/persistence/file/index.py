@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 INDEX = "index"
 THREADS = (INDEX, "threads")
 LOCKS = (INDEX, "locks")
-KINDS: tuple[EntryKind, ...] = ("run", "approval", "grant", "review")
+KINDS: tuple[EntryKind, ...] = ("run", "approval", "grant", "review", "rating")
 
 _BOOT = (INDEX, "boot")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

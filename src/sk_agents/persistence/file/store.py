@@ -52,6 +52,7 @@ from sk_agents.persistence.file.tree import (
     new_temporary_name,
     store_error,
 )
+from sk_agents.persistence.file_systems import durability_with, weaknesses_of
 from sk_agents.persistence.listing import (
     longest_untouched,
     mentions,
@@ -94,6 +95,7 @@ _FOLDERS: tuple[Place, ...] = (
 
 class FileStore:
     durability = Durability.D2
+    weaknesses: Sequence[str] = ()
 
     def __init__(
         self,
@@ -131,6 +133,8 @@ class FileStore:
         except BaseException:
             self._encryption.close()
             raise
+        self.weaknesses = weaknesses_of(self._tree.root)
+        self.durability = durability_with(self.weaknesses)
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="file-store")
         return self
 

@@ -116,7 +116,8 @@ class MemoryStore:
                 return deepcopy(replayed)
             admission = self._admit(commit, log, self._clock.now())
             encode_head(admission.thread)  # refuses what a store on disk could not keep
-            self._make_room(log, size)
+            if not commit.makes_room:
+                self._make_room(log, size)
             log.append(commit.commit_id, deepcopy(admission))
             self._logs[commit.thread_id] = log
             self._sizes[commit.thread_id] = self._sizes.get(commit.thread_id, 0) + size

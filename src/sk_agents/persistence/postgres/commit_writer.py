@@ -14,9 +14,9 @@ from sk_agents.persistence.codec import RecordCodec
 from sk_agents.persistence.commit_writer import (
     AnswerLost,
     Chain,
+    CommitJob,
     CommitWriter,
     DecideAgain,
-    Job,
     KnownHead,
     NotStorable,
     Unreadable,
@@ -101,8 +101,8 @@ class PostgresCommitWriter(CommitWriter[Mark]):
         return {found.key: found for found in map(entry, rows)}
 
     async def _read_sent(
-        self, wanted: Sequence[tuple[Job[Mark], KnownHead[Mark]]]
-    ) -> dict[Job[Mark], tuple[int, bytes, int]]:
+        self, wanted: Sequence[tuple[CommitJob[Mark], KnownHead[Mark]]]
+    ) -> dict[CommitJob[Mark], tuple[int, bytes, int]]:
         values = {
             "job": Int8Array([*range(len(wanted))]),
             "no": Int8Array([known.no for _, known in wanted]),

@@ -59,7 +59,7 @@ async def fetch(
         raise
 
 
-class ReaderPool:
+class PostgresReaders:
     """Connections that read, opened when they are needed and used again."""
 
     def __init__(self, access: PostgresAccess) -> None:

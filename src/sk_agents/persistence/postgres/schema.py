@@ -7,7 +7,6 @@ from typing import LiteralString
 
 import psycopg
 
-from sk_agents.engine.models import Durability
 from sk_agents.exceptions import ConfigurationError, SchemaTooNew, StoreReadOnly
 from sk_agents.persistence.codec import RecordCodec
 from sk_agents.postgres_access import AsyncConnection
@@ -94,15 +93,20 @@ EXISTS: LiteralString = """EXISTS (
 )"""
 CHECK: LiteralString = f"""
 SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),
-    pg_is_in_recovery(), current_setting('fsync'), current_setting('full_page_writes'),
-    current_setting('synchronous_commit'), {EXISTS}
+    pg_is_in_recovery(), {EXISTS}
+"""
+# What is acknowledged may be lost with the server while one of them is off.
+NEEDED: LiteralString = """
+SELECT name FROM pg_settings
+WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting = 'off'
+ORDER BY name
 """
 VERSION = "SELECT max(version) FROM teal_schema"
 ENCRYPTION = "SELECT encryption, NOT EXISTS (SELECT FROM teal_thread) FROM teal_schema"
 
 
-async def prepare(connection: AsyncConnection, codec: RecordCodec) -> Durability:
-    """Look at the server's settings and bring the tables forward; what the database keeps.
+async def prepare(connection: AsyncConnection, codec: RecordCodec) -> None:
+    """Look at the server and bring the tables forward.
 
     Raises:
         StoreNotEncrypted, StoreEncrypted, WrongEncryptionKey: the codec is not for this database.
@@ -112,7 +116,7 @@ async def prepare(connection: AsyncConnection, codec: RecordCodec) -> Durability
     """
     found = await (await connection.execute(CHECK)).fetchone()
     assert found is not None
-    server, encoding, is_standby, fsync, full_pages, synchronous, exists = found
+    server, encoding, is_standby, exists = found
     if server < OLDEST_SERVER:
         raise ConfigurationError(f"PostgreSQL {server // 10_000} is too old: 14 is the oldest")
     if encoding != "UTF8":
@@ -125,7 +129,6 @@ async def prepare(connection: AsyncConnection, codec: RecordCodec) -> Durability
     if not exists or await _version(connection) != len(MIGRATIONS):
         await migrate(connection)
     await _check_encryption(connection, codec)
-    return _durability(fsync=fsync, full_page_writes=full_pages, synchronous_commit=synchronous)
 
 
 async def migrate(connection: AsyncConnection) -> None:
@@ -166,13 +169,3 @@ async def _version(connection: AsyncConnection) -> int:
             f" {len(MIGRATIONS)}); it was not touched."
         )
     return version
-
-
-def _durability(**settings: str) -> Durability:
-    """What is acknowledged survives a lost machine, unless one of these settings is off."""
-    off = [name for name, value in settings.items() if value == "off"]
-    for name in off:
-        logger.warning(
-            "PostgreSQL's setting %s is off: what is acknowledged may be lost with the server", name
-        )
-    return Durability.D1 if off else Durability.D2

@@ -7,6 +7,7 @@ settings make it, which are looked at when the store is opened.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from sys import maxsize
@@ -34,22 +35,23 @@ from sk_agents.persistence.postgres.arrays import Int8Array, TextArray
 from sk_agents.persistence.postgres.commit_writer import PostgresCommitWriter, restoring
 from sk_agents.persistence.postgres.connections import (
     LeaseConnection,
-    ReaderPool,
+    PostgresReaders,
     Rows,
     fetch,
     open_connection,
 )
 from sk_agents.persistence.postgres.rows import entry
 from sk_agents.persistence.stored_log import (
-    LARGE_BYTES,
     RecordRow,
     StoredHead,
-    events_after,
+    read_events_after,
     readable_heads,
     saying,
     whole_log,
 )
 from sk_agents.postgres_access import AsyncConnection, PostgresAccess, store_error
+
+logger = logging.getLogger(__name__)
 
 # How many threads' logs are searched for a text at a time.
 SEARCHED = 20
@@ -64,6 +66,7 @@ class PostgresStore:
     """With a `clock` that one counts for leases too, instead of the database's: for tests."""
 
     durability = Durability.D2
+    weaknesses: Sequence[str] = ()
 
     def __init__(
         self,
@@ -79,7 +82,7 @@ class PostgresStore:
         self._given_clock = clock
         self._clock = clock or SystemClock()
         self._writer: PostgresCommitWriter | None = None
-        self._readers: ReaderPool | None = None
+        self._readers: PostgresReaders | None = None
         self._leases = LeaseConnection(self._access)
         self._forget_counters_at = 0.0
 
@@ -89,14 +92,15 @@ class PostgresStore:
     async def __aenter__(self) -> Self:
         connection = await open_connection(self._access)
         try:
-            self.durability = await schema.prepare(connection, self._codec)
+            await schema.prepare(connection, self._codec)
+            self._grade(await fetch(connection, schema.NEEDED, {}))
         except psycopg.Error as error:
             await connection.close()
             raise store_error(error, self._access) from error
         except BaseException:
             await connection.close()
             raise
-        self._readers = ReaderPool(self._access)
+        self._readers = PostgresReaders(self._access)
         self._writer = PostgresCommitWriter(self._access, self._codec, self._lease_time, connection)
         self._writer.start()
         await self._read(statements.FORGET_OWNERS, seconds=OWNER_SECONDS)
@@ -111,6 +115,15 @@ class PostgresStore:
 
     async def ping(self) -> None:
         await self._read(statements.TOUCH)
+        self._grade(await self._read(schema.NEEDED))
+
+    def _grade(self, off: Rows) -> None:
+        """By the settings that are off in our sessions."""
+        weaknesses = [f"PostgreSQL's setting {name} is off" for (name,) in off]
+        for weakness in set(weaknesses).difference(self.weaknesses):
+            logger.warning("%s: what is acknowledged may be lost with the server", weakness)
+        self.weaknesses = weaknesses
+        self.durability = Durability.D1 if weaknesses else Durability.D2
 
     async def commit(self, commit: Commit) -> Committed:
         now = self._clock.now()
@@ -159,9 +172,7 @@ class PostgresStore:
         stored = self._codec.decode_head(thread_id, *rows[0][:2])
         same_thread(thread_id, stored[0], incarnation)
         records = [RecordRow(*row[2:]) for row in rows if row[2] is not None]
-        if sum(len(record.body) for record in records) > LARGE_BYTES:
-            return await asyncio.to_thread(events_after, stored, records, seq, limit, max_bytes)
-        return events_after(stored, records, seq, limit, max_bytes)
+        return await read_events_after(stored, records, seq, limit, max_bytes)
 
     async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
         rows = await self._read(statements.ALL_THREADS, after=after, limit=limit)

@@ -18,8 +18,8 @@ from sk_agents.persistence.codec import RecordCodec
 from sk_agents.persistence.commit_writer import (
     AnswerLost,
     Chain,
+    CommitJob,
     CommitWriter,
-    Job,
     KnownHead,
     NotSecured,
     NotStorable,
@@ -108,8 +108,8 @@ class RedisCommitWriter(CommitWriter[Mark]):
         }
 
     async def _read_sent(
-        self, wanted: Sequence[tuple[Job[Mark], KnownHead[Mark]]]
-    ) -> dict[Job[Mark], tuple[int, bytes, int]]:
+        self, wanted: Sequence[tuple[CommitJob[Mark], KnownHead[Mark]]]
+    ) -> dict[CommitJob[Mark], tuple[int, bytes, int]]:
         jobs = [(job, job.commit) for job, _ in wanted if job.commit is not None]
         rows = await self._server.ask(
             *(
@@ -213,7 +213,10 @@ class RedisCommitWriter(CommitWriter[Mark]):
             more_keys, more_values = index.arguments(changes, len(thread_keys))
             thread_keys += more_keys
             values += more_values
-        return scripts.COMMIT(thread_keys, *values)
+        commits = [job.commit for job, _ in chain.outcomes]
+        makes_room = any(commit is not None and commit.makes_room for commit in commits)
+        script = scripts.COMMIT_MAKING_ROOM if makes_room else scripts.COMMIT
+        return script(thread_keys, *values)
 
     def _fail(self, chain: RedisChain, error: TealError) -> None:
         """The server refused this chain; nothing of it was written, and the others are not

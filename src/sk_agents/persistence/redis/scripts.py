@@ -14,7 +14,7 @@ from typing import Any
 from sk_agents.redis_access import Command
 
 
-class Script:
+class RedisScript:
     def __init__(self, text: str) -> None:
         self.text = text
         self.digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
@@ -62,7 +62,7 @@ end
 # A chain of commits of one thread: its head, records and entries, if its head is still the one
 # that the sender knew. KEYS: head, log, entries, owners, those of the changes. What can fail comes
 # first.
-COMMIT = Script(f"""#!lua
+_COMMIT = f"""
 {_NOW}{_APPLY}{_IS_BACK}
 if (redis.call('HGET', KEYS[1], 'mark') or '') ~= ARGV[1] then return 0 end
 if is_back(ARGV[2], ARGV[3]) then return 0 end
@@ -84,10 +84,13 @@ if ARGV[7] ~= '' then
 end
 apply(at)
 return 1
-""")
+"""
+COMMIT = RedisScript(f"#!lua{_COMMIT}")
+# Of commits that note a deletion.
+COMMIT_MAKING_ROOM = RedisScript(f"#!lua flags=allow-oom{_COMMIT}")
 
 # KEYS as for COMMIT; ARGV: mark, owner, time, changes.
-DELETE = Script(f"""#!lua flags=allow-oom
+DELETE = RedisScript(f"""#!lua flags=allow-oom
 {_NOW}{_APPLY}{_IS_BACK}
 if (redis.call('HGET', KEYS[1], 'mark') or '') ~= ARGV[1] then return 0 end
 if is_back(ARGV[2], ARGV[3]) then return 0 end
@@ -97,7 +100,7 @@ return 1
 """)
 
 # A head whose bytes are replaced and nothing else; ARGV: mark, new mark, body, check.
-REPLACE_HEAD = Script("""#!lua
+REPLACE_HEAD = RedisScript("""#!lua
 if redis.call('HGET', KEYS[1], 'mark') ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'mark', ARGV[2], 'body', ARGV[3], 'check', ARGV[4])
 return 1
@@ -105,7 +108,7 @@ return 1
 
 # One page of a log with its head, as of one moment. ARGV: the first event that is wanted, how many
 # records at most, and after how many bytes to stop. The page begins with the record it lies in.
-LOG = Script("""#!lua flags=no-writes
+LOG = RedisScript("""#!lua flags=no-writes
 local head = redis.call('HMGET', KEYS[1], 'body', 'check')
 if not head[1] then return false end
 local page = {head[1], head[2]}
@@ -130,7 +133,7 @@ return page
 """)
 
 # The record of a commit, at or behind a place; ARGV: that place, the commit's id.
-SENT_BEFORE = Script("""#!lua flags=no-writes
+SENT_BEFORE = RedisScript("""#!lua flags=no-writes
 local from = ARGV[1] .. '-0'
 while true do
     local rows = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', 64)
@@ -143,25 +146,25 @@ end
 """)
 
 # ARGV: owner, seconds, time.
-RENEW = Script(f"""#!lua
+RENEW = RedisScript(f"""#!lua
 {_NOW}
 redis.call('HSET', KEYS[1], ARGV[1], string.format('%.6f', now(ARGV[3]) + tonumber(ARGV[2])))
 """)
 
 # Until when the leases of each owner hold, after the time; ARGV: time.
-OWNERS = Script(f"""#!lua flags=no-writes
+OWNERS = RedisScript(f"""#!lua flags=no-writes
 {_NOW}
 return {{string.format('%.6f', now(ARGV[1])), redis.call('HGETALL', KEYS[1])}}
 """)
 
 # The time of the server that has this key.
-TIME = Script(f"""#!lua flags=no-writes
+TIME = RedisScript(f"""#!lua flags=no-writes
 {_NOW}
 return string.format('%.6f', now(''))
 """)
 
 # ARGV: how long ago, time, after how long marks are forgotten, runs.
-MARK = Script(f"""#!lua
+MARK = RedisScript(f"""#!lua
 {_NOW}
 local function text(time) return string.format('%.6f', time) end
 local time = now(ARGV[2])
@@ -172,7 +175,7 @@ end
 """)
 
 # When a run was marked, and the time; ARGV: run, time.
-WATCHED = Script(f"""#!lua flags=no-writes
+WATCHED = RedisScript(f"""#!lua flags=no-writes
 {_NOW}
 local at = redis.call('ZSCORE', KEYS[1], ARGV[1])
 return at and {{at, string.format('%.6f', now(ARGV[2]))}}
@@ -180,7 +183,7 @@ return at and {{at, string.format('%.6f', now(ARGV[2]))}}
 
 # Counters, if all of them are still what the sender has read. KEYS: counters, names, ends. ARGV:
 # for each the key, what was read, what to write, when that is forgotten.
-COUNT = Script("""#!lua
+COUNT = RedisScript("""#!lua
 for at = 1, #ARGV, 4 do
     if (redis.call('HGET', KEYS[1], ARGV[at]) or '') ~= ARGV[at + 1] then return 0 end
 end
@@ -193,7 +196,7 @@ return 1
 """)
 
 # ARGV: the wall time until which counters are forgotten.
-FORGET_COUNTERS = Script("""#!lua flags=allow-oom
+FORGET_COUNTERS = RedisScript("""#!lua flags=allow-oom
 for _, key in ipairs(redis.call('ZRANGE', KEYS[3], '-inf', ARGV[1], 'BYSCORE', 'LIMIT', 0, 1000)) do
     redis.call('HDEL', KEYS[1], key)
     redis.call('ZREM', KEYS[2], key)
@@ -202,7 +205,7 @@ end
 """)
 
 # One field of a hash, if it is still what the sender has read. ARGV: field, read, new.
-SWAP_FIELD = Script("""#!lua
+SWAP_FIELD = RedisScript("""#!lua
 if (redis.call('HGET', KEYS[1], ARGV[1]) or '') ~= ARGV[2] then return 0 end
 if ARGV[3] == '' then
     redis.call('HDEL', KEYS[1], ARGV[1])
@@ -213,8 +216,8 @@ return 1
 """)
 
 # A key that has this value.
-DROP = Script("""#!lua flags=allow-oom
+DROP = RedisScript("""#!lua flags=allow-oom
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
 """)
 
-ALL = tuple(value for value in globals().values() if isinstance(value, Script))
+ALL = tuple(value for value in globals().values() if isinstance(value, RedisScript))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -20,10 +19,8 @@ from sk_agents.exceptions import (
 from sk_agents.persistence.codec import RecordCodec
 from sk_agents.persistence.redis import scripts
 from sk_agents.persistence.redis.keys import Keys
-from sk_agents.persistence.redis.scripts import Script
+from sk_agents.persistence.redis.scripts import RedisScript
 from sk_agents.redis_access import LOST, Command, RedisAccess, RedisLink, close_blocking
-
-logger = logging.getLogger(__name__)
 
 OLDEST_SERVER = (7, 0)
 SCHEMA = 1
@@ -47,8 +44,8 @@ class RedisServer:
     def __str__(self) -> str:
         return str(self.access)
 
-    async def open(self, codec: RecordCodec) -> Durability:
-        """Look at the server and its settings; what it keeps.
+    async def open(self, codec: RecordCodec) -> None:
+        """Look at the server and its settings.
 
         Raises:
             StoreNotEncrypted, StoreEncrypted, WrongEncryptionKey: the codec is not for this store.
@@ -60,12 +57,11 @@ class RedisServer:
         self._readers = RedisLink(self.access, READERS)
         self._writer = RedisLink(self.access, 1)
         try:
-            durability = await self._check_settings()
+            await self._check_settings()
             await self._prepare(codec)
         except BaseException:
             await self.close()
             raise
-        return durability
 
     async def close(self) -> None:
         for link in (self._readers, self._writer):
@@ -75,15 +71,14 @@ class RedisServer:
 
     async def ask(self, *commands: Command) -> list[Any]:
         """The replies to commands that may be sent again. Raises StoreError."""
-        if self._readers is None:
-            raise StoreUnavailable(f"{self}: the store is not open")
+        readers = self._live_readers()
         if not commands:
             return []
         try:
-            return await self._readers.ask(*commands)
+            return await readers.ask(*commands)
         except NoScriptError:
             await self.load_scripts()
-            return await self._readers.ask(*commands)
+            return await readers.ask(*commands)
 
     async def scan(self, pattern: str, size: int) -> AsyncIterator[list[bytes]]:
         """All keys of this form, about so many at a time; one may come twice. Raises StoreError."""
@@ -105,7 +100,7 @@ class RedisServer:
                 replies[number] = reply
         return replies
 
-    def lease(self, script: Script, keys: Sequence[str], *values: Any) -> None:
+    def lease(self, script: RedisScript, keys: Sequence[str], *values: Any) -> None:
         """Run a script past the event loop, from any thread, within a few seconds.
 
         Raises:
@@ -157,23 +152,24 @@ class RedisServer:
                 " restart this process to go on with what is there"
             )
 
-    async def _check_settings(self) -> Durability:
-        """Of all servers; what is kept is what the weakest of them keeps."""
-        assert self._readers is not None
+    async def _check_settings(self) -> None:
+        for server in await self._everywhere_info("server", "replication", "memory"):
+            self._check_server(server)
+
+    async def _everywhere_info(self, *sections: str) -> list[dict[str, str]]:
+        """What each server says of itself."""
         servers: list[dict[str, str]] = []
-        for section in ("server", "replication", "memory", "persistence"):
-            found = await self._readers.everywhere("INFO", section)
+        for section in sections:
+            found = await self._live_readers().everywhere("INFO", section)
             servers = servers or [{} for _ in found]
             for server, said in zip(servers, found, strict=True):
                 server.update(_info(said))
-        for server in servers:
-            self._check_server(server)
-        if not all(server.get("aof_enabled") == "1" for server in servers):
-            logger.warning(
-                "Redis's setting appendonly is off: conversations are lost with the server"
-            )
-            return Durability.D0
-        return await self._synced(self._readers)
+        return servers
+
+    def _live_readers(self) -> RedisLink:
+        if self._readers is None:
+            raise StoreUnavailable(f"{self}: the store is not open")
+        return self._readers
 
     def _check_server(self, about: Mapping[str, str]) -> None:
         version = about.get("valkey_version") or about.get("redis_version") or "0.0"
@@ -191,20 +187,20 @@ class RedisServer:
                 " memory is full. Set it to noeviction"
             )
 
-    async def _synced(self, link: RedisLink) -> Durability:
+    async def durability(self) -> tuple[Durability, tuple[str, ...]]:
+        """What the weakest of the servers keeps, and by which settings that is less than it could
+        be. Raises StoreError."""
+        servers = await self._everywhere_info("persistence")
+        if not all(server.get("aof_enabled") == "1" for server in servers):
+            return Durability.D0, ("Redis's setting appendonly is off",)
         try:
-            found = {_setting(said) for said in await link.everywhere("CONFIG GET", "appendfsync")}
+            found = await self._live_readers().everywhere("CONFIG GET", "appendfsync")
         except StoreUnavailable:  # a server that others run may not let us look
-            logger.warning("Redis's setting appendfsync cannot be read: it counts as everysec")
-            return Durability.D1
-        weaker = found - {"always"}
-        for how in weaker:
-            logger.warning(
-                "Redis's setting appendfsync is %s: what is acknowledged may be lost with the"
-                " machine",
-                how,
-            )
-        return Durability.D1 if weaker else Durability.D2
+            unreadable = "Redis's setting appendfsync cannot be read and counts as everysec"
+            return Durability.D1, (unreadable,)
+        weaker = sorted({_setting(said) for said in found} - {"always"})
+        weaknesses = tuple(f"Redis's setting appendfsync is {how}" for how in weaker)
+        return (Durability.D1 if weaker else Durability.D2), weaknesses
 
     async def _prepare(self, codec: RecordCodec) -> None:
         keys = self.keys

@@ -7,6 +7,7 @@ settings make it, which are looked at when the store is opened.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from itertools import chain
@@ -34,15 +35,16 @@ from sk_agents.persistence.redis.commit_writer import RedisCommitWriter
 from sk_agents.persistence.redis.server import RedisServer, liveness
 from sk_agents.persistence.redis.tidying import Tidying
 from sk_agents.persistence.stored_log import (
-    LARGE_BYTES,
     RecordRow,
     StoredHead,
-    events_after,
+    read_events_after,
     readable_heads,
     saying,
     whole_log,
 )
 from sk_agents.redis_access import Command, RedisAccess
+
+logger = logging.getLogger(__name__)
 
 # How many of a user's threads are looked at together, for a filter or a text.
 SEARCHED = 20
@@ -59,6 +61,7 @@ class RedisStore:
     """With a `clock` that one counts for leases too, instead of the server's: for tests."""
 
     durability = Durability.D1
+    weaknesses: Sequence[str] = ()
 
     def __init__(
         self,
@@ -84,7 +87,12 @@ class RedisStore:
         return str(self._server)
 
     async def __aenter__(self) -> Self:
-        self.durability = await self._server.open(self._codec)
+        await self._server.open(self._codec)
+        try:
+            await self._grade()
+        except BaseException:
+            await self._server.close()
+            raise
         self._writer = RedisCommitWriter(self._server, self._codec, self._lease_clock)
         self._writer.start()
         await self._forget_owners()
@@ -107,6 +115,13 @@ class RedisStore:
     async def ping(self) -> None:
         await self._server.ask(self._server.touch)
         await self._server.check_generation()
+        await self._grade()
+
+    async def _grade(self) -> None:
+        self.durability, weaknesses = await self._server.durability()
+        for weakness in set(weaknesses).difference(self.weaknesses):
+            logger.warning("%s: what is acknowledged may be lost", weakness)
+        self.weaknesses = weaknesses
 
     async def commit(self, commit: Commit) -> Committed:
         now = self._clock.now()
@@ -144,9 +159,7 @@ class RedisStore:
         seq = max(seq, 0)
         stored, records = await self._page(thread_id, seq + 1, limit, max_bytes)
         same_thread(thread_id, stored[0], incarnation)
-        if sum(len(record.body) for record in records) > LARGE_BYTES:
-            return await asyncio.to_thread(events_after, stored, records, seq, limit, max_bytes)
-        return events_after(stored, records, seq, limit, max_bytes)
+        return await read_events_after(stored, records, seq, limit, max_bytes)
 
     async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
         start = b"(" + _bytes(after) if after else "-"

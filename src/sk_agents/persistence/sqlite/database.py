@@ -335,7 +335,7 @@ class SqliteFiles:
                 raise _replaced(name)
 
 
-class ReaderPool:
+class SqliteReaders:
     """Threads that read, each with a connection of its own, so that no read stalls the loop."""
 
     def __init__(self, path: Path, files: SqliteFiles) -> None:

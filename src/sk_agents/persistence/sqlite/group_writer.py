@@ -52,7 +52,7 @@ RESTART_MS = 500
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class GroupJob:
     work: Callable[[apsw.Connection], Any]
     future: asyncio.Future[Any]
     result: Any = None
@@ -79,7 +79,7 @@ class GroupWriter:
         self._files = files
         self._began = began
         self._undone = undone
-        self._waiting: list[Job] = []
+        self._waiting: list[GroupJob] = []
         self._wake: asyncio.Future[None] | None = None
         self._stopping = False
         self._broken: StoreBroken | None = None
@@ -116,7 +116,7 @@ class GroupWriter:
         what `work` raised, or why the transaction failed."""
         self.check()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Job(work, future))
+        self._waiting.append(GroupJob(work, future))
         self._wake_up()
         return future
 
@@ -172,7 +172,7 @@ class GroupWriter:
                 for job in group:
                     _resolve(job.future, job.result, job.error)
 
-    async def _write(self, group: list[Job]) -> None:
+    async def _write(self, group: list[GroupJob]) -> None:
         self.groups += 1
         self.jobs += len(group)
         try:
@@ -185,7 +185,7 @@ class GroupWriter:
             for job in group:
                 await self._write([job])
 
-    async def _transact(self, group: list[Job]) -> None:
+    async def _transact(self, group: list[GroupJob]) -> None:
         connection = self._connection
         if self._broken is not None:
             raise self._broken
@@ -209,7 +209,7 @@ class GroupWriter:
                 connection.execute("ROLLBACK")
             raise
 
-    def _refuse(self, group: Iterable[Job], error: Exception) -> None:
+    def _refuse(self, group: Iterable[GroupJob], error: Exception) -> None:
         if is_failed_sync(error):
             error = outcome_unknown(self._path)
         elif isinstance(error, apsw.Error):

@@ -38,13 +38,14 @@ from sk_agents.exceptions import (
 )
 from sk_agents.persistence.codec import PLAIN, RecordCodec
 from sk_agents.persistence.encoding import Record, check_replay, encoded_events, unshared
+from sk_agents.persistence.file_systems import durability_with, weaknesses_of
 from sk_agents.persistence.listing import longest_untouched
 from sk_agents.persistence.liveness import check_deletable, is_alive, mark_age
 from sk_agents.persistence.sqlite import rows
 from sk_agents.persistence.sqlite.database import (
     HeartbeatConnection,
-    ReaderPool,
     SqliteFiles,
+    SqliteReaders,
     leave_wal_alone,
     open_for_writing,
 )
@@ -104,6 +105,7 @@ class HeadCache:
 
 class SqliteStore:
     durability = Durability.D2
+    weaknesses: Sequence[str] = ()
 
     def __init__(
         self, path: Path, *, clock: Clock | None = None, codec: RecordCodec = PLAIN
@@ -114,7 +116,7 @@ class SqliteStore:
         self._connection: apsw.Connection | None = None
         self._cursor: apsw.Cursor
         self._writer: GroupWriter | None = None
-        self._readers: ReaderPool | None = None
+        self._readers: SqliteReaders | None = None
         self._heads = HeadCache(codec)
         self._heartbeats: HeartbeatConnection
         self._marks: HeartbeatConnection
@@ -129,12 +131,14 @@ class SqliteStore:
 
     async def __aenter__(self) -> Self:
         connection, files = await asyncio.to_thread(self._open)
+        self.weaknesses = weaknesses_of(self._path)
+        self.durability = durability_with(self.weaknesses)
         self._connection = connection
         self._cursor = connection.cursor()
         writer = self._writer = GroupWriter(
             connection, self._path, files, began=self._heads.begin, undone=self._heads.clear
         )
-        self._readers = ReaderPool(self._path, files)
+        self._readers = SqliteReaders(self._path, files)
         self._heartbeats = self._heartbeat_connection(files, writer)
         # Ones of their own: a renewal must not wait for marks, nor a model call for either.
         self._marks = self._heartbeat_connection(files, writer)

@@ -19,7 +19,7 @@ from sk_agents.testing.predictable import SettableClock
 
 MakeStore = Callable[[Clock], Store]
 
-KINDS: tuple[EntryKind, ...] = ("run", "approval", "grant", "review")
+KINDS: tuple[EntryKind, ...] = ("run", "approval", "grant", "review", "rating")
 
 
 class StoreCases:

@@ -144,6 +144,7 @@ _WHOLE: tuple[Event, ...] = (
         ),
         status=ThreadStatus.WAITING,
     ),
+    events.Rated(run_id="r", rating="down", note="Wrong 年."),
     events.ThreadChanged(metadata=VALUES),
     events.RunEnded(status=RunStatus.CANCELLED, usage=USAGE),
     events.Noted(
@@ -175,6 +176,7 @@ BARE: tuple[Event, ...] = (
     events.ThreadChanged(metadata={}),
     events.RunEnded(status=RunStatus.COMPLETED),
     events.Noted(what="exported"),
+    events.Rated(run_id="r"),
 )
 
 

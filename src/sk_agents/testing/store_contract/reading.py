@@ -17,11 +17,12 @@ from sk_agents.engine.events import (
     GrantChanged,
     Imported,
     ImportedItem,
+    Rated,
     ReviewExtended,
     ThreadChanged,
 )
 from sk_agents.engine.log.commits import Commit, Pending
-from sk_agents.engine.models import Audience, Entry, Thread, review_key
+from sk_agents.engine.models import ALL_RATINGS, Audience, Entry, Rating, Thread, review_key
 from sk_agents.engine.ports import Store, ThreadPage, ThreadQuery
 from sk_agents.exceptions import InvalidCursor, ThreadNotFound
 from sk_agents.testing.commits import (
@@ -58,6 +59,10 @@ def grant(grant_id: str, *, granted: bool = True) -> GrantChanged:
     return GrantChanged(
         run_id="run-1", grant_id=grant_id, tool="files-write", scope="thread", granted=granted
     )
+
+
+def rated(run_id: str, rating: Rating | None = "up") -> Rated:
+    return Rated(run_id=run_id, rating=rating)
 
 
 def ids(page: ThreadPage) -> list[str]:
@@ -191,6 +196,22 @@ class ReadingCases(StoreCases):
         await store.commit(append(head, grant("g", granted=False)))
         assert await store.open_entries("grant", USER) == []
 
+    async def test_ratings_of_all_users_are_listed_until_taken_back(self, store: Store) -> None:
+        heads = {
+            user: (await store.commit(create(f"of-{user}", rated(f"run-{user}"), user=user))).thread
+            for user in ("ann", "bob")
+        }
+        found = await store.open_entries("rating", ALL_RATINGS)
+        assert [(entry.key, entry.thread_id) for entry in found] == [
+            ("run-ann", "of-ann"),
+            ("run-bob", "of-bob"),
+        ]
+        assert await store.open_entries("rating", "ann") == []
+        await store.commit(append(heads["ann"], rated("run-ann", None)))
+        await store.commit(append(heads["bob"], rated("run-bob", "down")))
+        found = await store.open_entries("rating", ALL_RATINGS)
+        assert [entry.key for entry in found] == ["run-bob"]
+
     async def test_unknown_key_and_other_kind_find_nothing(self, store: Store) -> None:
         await store.commit(start_run("t", "run-1"))
         assert await store.find("run", "run-9") is None
@@ -207,7 +228,7 @@ class ReadingCases(StoreCases):
         head = (await store.commit(start_run("t", "run-1"))).thread
         await store.commit(append(head, approval("a"), grant("g")))
         found = [[entry.key for entry in await store.open_entries(kind, USER)] for kind in KINDS]
-        assert found == [[], ["a"], ["g"], []]
+        assert found == [[], ["a"], ["g"], [], []]
 
     async def test_review_is_in_the_inbox_of_each_key_of_its_audience(self, store: Store) -> None:
         head = (await store.commit(start_run("t", "run-1"))).thread

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from sk_agents.engine.calls.call import Call, proposed_call
+from sk_agents.engine.calls.call import Call
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import Effect, Message
 from sk_agents.engine.ports import Model, Policy, RoundPlan, Scene
@@ -281,7 +281,7 @@ class Team:
         at: Run | None = run
         while at is not None:
             for call in reversed(at.calls.values()):
-                tool = self._tools.get(proposed_call(call).name)
+                tool = self._tools.get(call.proposed.name)
                 is_done = call.finished is not None and call.finished.outcome == "ok"
                 if isinstance(tool, HandoffTool) and is_done:
                     found.append((call, tool))
@@ -294,7 +294,7 @@ class Team:
         """Those of the last round that came to an end as they should."""
         last = calls[-1].proposal.round if calls else 0
         for call in calls:
-            name, finished = proposed_call(call).name, call.finished
+            name, finished = call.proposed.name, call.finished
             is_function = isinstance(self._tools.get(name), SdkTool | AgentTool)
             if call.proposal.round == last and is_function and finished is not None:
                 if finished.outcome == "ok":

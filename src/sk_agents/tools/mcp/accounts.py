@@ -24,7 +24,7 @@ from sk_agents.tools.json_schema import ArgumentSchema
 from sk_agents.tools.mcp.config import ServerSpec
 from sk_agents.tools.mcp.connection import McpConnection, Status
 from sk_agents.tools.mcp.pins import Pins
-from sk_agents.tools.mcp.resources import Kind, ResourceTool, resource_tools
+from sk_agents.tools.mcp.resources import JoinedTools, Kind, ResourceTool, resource_tools
 from sk_agents.tools.mcp.sign_ins import SignInRecords
 from sk_agents.tools.mcp.tools import (
     McpTool,
@@ -84,9 +84,9 @@ class McpAccounts:
         self._accounts: dict[str, _Account] = {}
         self._opening: dict[str, asyncio.Lock] = {}
         self._sign_in = SignInTool(spec, self)
+        self._without_tools: tuple[Tool, ...] = (self._sign_in,)
         self._resource_tools: tuple[ResourceTool, ...] = ()
-        self._combined: tuple[Tool, ...] = (self._sign_in,)
-        self._parts: tuple[object, object] = ((), ())
+        self._joined = JoinedTools()
         self._saved = ""
         self._news = asyncio.Event()
         self._oauth: OAuth | None = None
@@ -94,12 +94,7 @@ class McpAccounts:
     @property
     def tools(self) -> tuple[Tool, ...]:
         """Those of the server, or the one that signs in while they are not known."""
-        own, more = self.offered.tools, self._resource_tools
-        if self._parts[0] is not own or self._parts[1] is not more:
-            taken = {tool.spec.name for tool in own}
-            free = [tool for tool in more if tool.spec.name not in taken]
-            self._parts, self._combined = (own, more), (*own, *free) or (self._sign_in,)
-        return self._combined
+        return self._joined.of(self.offered.tools, self._resource_tools) or self._without_tools
 
     @property
     def oauth(self) -> OAuth:

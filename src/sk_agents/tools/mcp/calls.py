@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from sk_agents.engine.turns import Question, ToolContext
+from sk_agents.engine.turns import Completed, Completion, Question, ToolContext
 from sk_agents.exceptions import ToolError
 from sk_agents.tools.json_schema import ArgumentSchema, UnusableSchema
 
 MOST_QUESTIONS = 5
 MOST_TEXT = 2_000
+
+T = TypeVar("T")
+Wanted = TypeVar("Wanted")
 
 
 class ServerRefused(Exception):
@@ -35,7 +38,8 @@ class LiveCall:
     call; what a user reads outside of a run has none.
 
     The transport sets `is_sent` once the server may have got the call, and `is_disowned` if the
-    server has answered that it does not know the session.
+    server has answered that it does not know the session. `refusal` is what the server was told
+    last when it did not get a model's answer.
     """
 
     server: str
@@ -46,6 +50,7 @@ class LiveCall:
     asked: int = 0
     is_sent: bool = False
     is_disowned: bool = False
+    refusal: str | None = None
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def ask(self, text: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -72,16 +77,27 @@ class LiveCall:
             return None
         return str(chosen)
 
+    async def complete(self, wanted: Completion) -> Completed:
+        """What the agent's model answers, once the user allows it to be asked.
+
+        Raises:
+            ToolError: it was not asked, or has not answered.
+        """
+        return await self._put(self.context.complete if self.context is not None else None, wanted)
+
     async def _answer(self, question: Question) -> Any:
         """Raises ToolError: there is none."""
-        put = self.context.ask if self.context is not None else None
+        return await self._put(self.context.ask if self.context is not None else None, question)
+
+    async def _put(self, put: Callable[[Wanted], Awaitable[T]] | None, wanted: Wanted) -> T:
+        """Raises ToolError: nobody can be asked, and as `put`."""
         if put is None or self.asked >= MOST_QUESTIONS:
             raise ToolError("No person can be asked.")
         async with self._turn:
             self.asked += 1
             self._reschedule(None)
             try:
-                return await put(question)
+                return await put(wanted)
             finally:
                 self._reschedule(asyncio.get_running_loop().time() + self.seconds)
 

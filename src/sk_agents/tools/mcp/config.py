@@ -83,6 +83,7 @@ class McpServer(StrictModel):
     protocol_version: str | None = None
     log_level: LogLevel = "info"
     roots: StrictBool = True
+    sampling: Literal["ask", "off"] = "ask"
     user_id_header: str | None = None
     user_id_source: Literal["auth", "env"] | None = None
     user_id_env_var: Annotated[str, Field(min_length=1)] | None = None

@@ -28,7 +28,7 @@ from sk_agents.tools.mcp.calls import (
 )
 from sk_agents.tools.mcp.config import ServerSpec
 from sk_agents.tools.mcp.pins import Pins
-from sk_agents.tools.mcp.resources import Kind, ResourceTool, kinds_of, resource_tools
+from sk_agents.tools.mcp.resources import JoinedTools, Kind, ResourceTool, kinds_of, resource_tools
 from sk_agents.tools.mcp.tools import (
     McpTool,
     OfferedTools,
@@ -109,7 +109,7 @@ class McpConnection:
         self.prompt_count = 0
         self.resource_count = 0
         self._resource_tools: tuple[ResourceTool, ...] = ()
-        self._tools: tuple[tuple[Tool, ...], tuple[Tool, ...], tuple[Tool, ...]] = ((), (), ())
+        self._joined = JoinedTools()
         self._calls: set[LiveCall] = set()
 
     @property
@@ -123,12 +123,7 @@ class McpConnection:
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The server's own and those for its resources; the same object while they are the same."""
-        own, more = self.offered.tools, self._resource_tools
-        if self._tools[0] is not own or self._tools[1] is not more:
-            taken = {tool.spec.name for tool in own}
-            free = [tool for tool in more if tool.spec.name not in taken]
-            self._tools = own, more, (*own, *free)
-        return self._tools[2]
+        return self._joined.of(self.offered.tools, self._resource_tools)
 
     async def run(self) -> None:
         """Keep the server in reach until `close` or a cancellation."""

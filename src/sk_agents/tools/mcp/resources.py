@@ -107,6 +107,21 @@ def kinds_of(
     return (*kinds, "read_resource") if kinds else ()
 
 
+class JoinedTools:
+    """A server's own tools and those for its resources; one tuple while both stay the same."""
+
+    def __init__(self) -> None:
+        self._joined: tuple[tuple[Tool, ...], tuple[Tool, ...], tuple[Tool, ...]] = ((), (), ())
+
+    def of(self, own: tuple[Tool, ...], more: tuple[Tool, ...]) -> tuple[Tool, ...]:
+        """A tool for resources gives way to one of the server's own of that name."""
+        if self._joined[0] is not own or self._joined[1] is not more:
+            taken = {tool.spec.name for tool in own}
+            free = (tool for tool in more if tool.spec.name not in taken)
+            self._joined = own, more, (*own, *free)
+        return self._joined[2]
+
+
 def resource_tools(
     spec: ServerSpec, kinds: Sequence[Kind], reader: ResourceReader
 ) -> tuple[ResourceTool, ...]:

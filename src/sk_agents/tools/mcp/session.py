@@ -43,6 +43,8 @@ from pydantic import FileUrl
 from pydantic_core import to_json
 
 from sk_agents import __version__
+from sk_agents.engine.models import Message
+from sk_agents.engine.turns import Completed, Completion
 from sk_agents.exceptions import ToolError
 from sk_agents.outbound.network import Network
 from sk_agents.outbound.problems import connection_problem
@@ -100,6 +102,11 @@ LIST_CHANGES = (
 # A page that a server wants opened, in the words of the question about it.
 OPENED, NOT_OPENED = "I have opened it", "do not open it"
 MOST_URL = 2_000
+
+# What a server is told with the reason when it does not get a model's answer: the number is that of
+# the protocol's own examples.
+NOT_SAMPLED = -1
+_STOP_REASONS = {"stop": "endTurn", "length": "maxTokens"}
 
 T = TypeVar("T")
 
@@ -279,6 +286,8 @@ async def _answered(answer: Awaitable[T], name: str) -> T:
             raise SessionUnknown(error.message) from error
         if error.code == types.CONNECTION_CLOSED:
             raise SessionLost(error.message) from error
+        if call is not None and call.refusal == error.message:
+            raise ToolError(f"The server got no answer of the model: {call.refusal}") from error
         raise ToolError(f"The server refused the call: {error.message[:500]}") from error
     except (ValueError, RuntimeError) as error:
         # Of the library: a result that is not what the protocol or the tool's schema says.
@@ -334,6 +343,7 @@ async def open_session(
         mode="legacy" if server.transport == "sse" else server.mode,
         client_info=types.Implementation(name="teal-agents", version=__version__),
         elicitation_callback=callbacks.elicit,
+        sampling_callback=callbacks.sample if server.sampling == "ask" else None,
         list_roots_callback=callbacks.roots if spec.workspaces is not None else None,
         logging_callback=callbacks.log,
         log_level=server.log_level,
@@ -386,6 +396,23 @@ class _Callbacks:
         )
         return types.ElicitResult(action="accept" if chosen == OPENED else "decline")
 
+    async def sample(
+        self, context: ClientRequestContext, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.ErrorData:
+        """The model's answer, if the user whose call this is allows it to be asked."""
+        call = CURRENT_CALL.get() or self._listener.only_call()
+        try:
+            if call is None:
+                raise ToolError("It is not certain whose call this belongs to.")
+            completed = await call.complete(_completion(self._server, params))
+        except ToolError as error:
+            extra = {"server": self._server, "reason": str(error)[:MOST_LOGGED]}
+            logger.info("mcp server gets no answer of the model", extra=extra)
+            if call is not None:
+                call.refusal = str(error)
+            return types.ErrorData(code=NOT_SAMPLED, message=str(error))
+        return _sampled(completed, params.stop_sequences or ())
+
     async def roots(self, context: ClientRequestContext) -> types.ListRootsResult:
         call = CURRENT_CALL.get() or self._listener.only_call()
         folders = self._listener.roots(call)
@@ -416,6 +443,37 @@ class _Callbacks:
             self._listener.lists_changed()
         elif isinstance(message, Exception):
             self._listener.broken("a message that cannot be read")
+
+
+def _completion(server: str, params: types.CreateMessageRequestParams) -> Completion:
+    """Raises ToolError: it cannot be shown and sent as it is."""
+    if params.tools:
+        raise ToolError("The model cannot be given tools of the server.")
+    if params.max_tokens < 1:
+        raise ToolError("maxTokens must be at least 1.")
+    messages = (
+        [Message(role="system", content=params.system_prompt)] if params.system_prompt else []
+    )
+    for message in params.messages:
+        texts = [one.text for one in message.content_as_list if isinstance(one, types.TextContent)]
+        if len(texts) < len(message.content_as_list):
+            raise ToolError("Only texts can be sent to the model.")
+        messages.append(Message(role=message.role, content="\n".join(texts)))
+    return Completion(
+        f"The MCP server '{server}'", tuple(messages), params.max_tokens, params.temperature
+    )
+
+
+def _sampled(completed: Completed, stops: Iterable[str]) -> types.CreateMessageResult:
+    """The answer as far as the first of the sequences at which the server wants it to end."""
+    ends = [place for stop in stops if stop and (place := completed.text.find(stop)) >= 0]
+    reason = "stopSequence" if ends else _STOP_REASONS.get(completed.finish_reason)
+    return types.CreateMessageResult(
+        role="assistant",
+        content=types.TextContent(type="text", text=completed.text[: min(ends, default=None)]),
+        model=completed.model or "unnamed",
+        stop_reason=reason or completed.finish_reason,
+    )
 
 
 @asynccontextmanager
