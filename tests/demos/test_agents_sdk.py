@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from tests.demos.served import ROOT, environment, running
 from tests.missing import lacks
 from tests.patience import seconds
 from tests.requirements import requirement
+
+logger = logging.getLogger(__name__)
 
 pytestmark = [
     pytest.mark.timeout(INSTALL_SECONDS + 100),
@@ -398,10 +401,7 @@ def sdk_source(tmp_path_factory: pytest.TempPathFactory, with_library: Path) -> 
 
 @requirement("S003-1.5-agents-sdk")
 async def test_most_agents_of_the_sdk_s_own_examples_are_served_and_answer(
-    tmp_path: Path,
-    with_library: Path,
-    sdk_source: Path,
-    record_property: Callable[[str, object], None],
+    tmp_path: Path, with_library: Path, sdk_source: Path
 ) -> None:
     agents = tmp_path / "agents"
     agents.mkdir()
@@ -433,7 +433,7 @@ async def test_most_agents_of_the_sdk_s_own_examples_are_served_and_answer(
                         row["problem"] = await no_answer(client, f"agent_{number}")
     refused = [f"{row['example']} {row['name']}: {row['problem']}" for row in plain]
     good = sum(row["problem"] is None for row in plain)
-    record_property("agents", f"{good} of {len(plain)}")
+    logger.info("%d of %d agents of the examples answer", good, len(plain))
     assert len(plain) >= 103
     # Nine tenths of 103, and as large a part of however many there are.
     assert good >= 90 and good / len(plain) >= 0.87, "\n".join(refused)
