@@ -33,6 +33,7 @@
     │   ├── ApprovalWithdrawn
     │   ├── PauseRequired              it has paused more than once
     │   ├── AlreadyTerminal
+    │   ├── NotSteerable               it has not begun, or was asked to stop
     │   └── CommitReused
     ├── ShuttingDown                   this instance takes no new work
     ├── LimitExceeded
@@ -283,6 +284,10 @@ class PauseRequired(Conflict):
 
 class AlreadyTerminal(Conflict):
     """This run has already ended."""
+
+
+class NotSteerable(Conflict):
+    """This run takes no further message."""
 
 
 class CommitReused(Conflict):

@@ -89,6 +89,11 @@ def agent_events(run: Run) -> list[AgentEvent]:
     A call shows once it started, or when it could not run at all: one that a person refused was
     asked about, not made.
     """
+    return [event for _, event in dated_events(run)]
+
+
+def dated_events(run: Run) -> list[tuple[int, AgentEvent]]:
+    """The same with their places in the log."""
     dated: list[tuple[int, AgentEvent]] = [
         (thought.seq, ThinkingEvent(content=thought.content, spoken=thought.spoken))
         for thought in run.thoughts
@@ -99,7 +104,7 @@ def agent_events(run: Run) -> list[AgentEvent]:
         reason = cut_reason(run.answer.finish_reason)
         answer = AnswerEvent(content=run.answer.content, finish_reason=reason)
         dated.append((run.answer.seq, answer))
-    return [event for _, event in sorted(dated, key=lambda pair: pair[0])]
+    return sorted(dated, key=lambda pair: pair[0])
 
 
 def agent_state(state: ThreadState, run_id: str) -> AgentState:

@@ -212,7 +212,11 @@ async def test_timeline_shows_what_took_how_long(tab: Tab) -> None:
     for lane in ("model", "Desk-now", "Desk-convert"):
         await expect(tab.page.locator(".lane", has_text=lane).first).to_be_visible()
     await tab.page.locator(".lane", has_text="Desk-now").click()
-    await tab.sees(".details", "Desk-now (tool)")
+    # Chosen, its steps alone are in the table; chosen again, all are.
+    await tab.sees_count(".steps tbody tr", 1)
+    await tab.sees(".steps tbody", "Desk-now tool")
+    await tab.page.locator(".lane", has_text="Desk-now").click()
+    await tab.sees(".steps tbody", "model")
     tab.check()
 
 

@@ -11,6 +11,7 @@ from sk_agents.engine.models import Cost, Price, Usage
 from sk_agents.testing.scripted_model import calls, says
 from sk_agents.wire.frames import CHAT_FRAMES, INTERACTION_FRAMES
 from tests.chats.serving import first, id_of, serving
+from tests.chats.test_openapi import check
 
 PRICE = {"prompt": 2.5, "completion": 10, "currency": "EUR"}
 ASKED = Usage(prompt_tokens=1_000, completion_tokens=100)
@@ -34,6 +35,29 @@ async def test_every_round_of_an_interaction_counts_for_its_cost(tmp_path: Path)
     assert chat["interactions"][0]["cost"] == COST
     assert alone["cost"] == COST
     INTERACTION_FRAMES["interaction_complete"][0].model_validate(ended)
+
+
+async def test_each_step_says_what_it_cost_where_details_are_wanted(tmp_path: Path) -> None:
+    script = [
+        calls(("Mail-send", {"to": "ada"}), ("Mail-look", {"what": "Oslo"}), usage=ASKED),
+        says("It is cold.", usage=ANSWERED),
+    ]
+    async with serving(tmp_path, script, agent={"price": PRICE}) as served:
+        frames = await served.say_until("approval_required")
+        await served.decide(first(frames, "approval_required"))
+        plain = await served.follow(id_of(frames))
+        detailed = await served.follow(id_of(frames), params={"details": "true"})
+    stored = [(frame.name, frame.id) for frame in plain if frame.is_durable]
+    assert stored == [(frame.name, frame.id) for frame in detailed]
+    assert [frame.name for frame in plain if "usage" in frame.data] == ["interaction_complete"]
+    spent = [(frame.name, frame.data["cost"]) for frame in detailed if "usage" in frame.data]
+    assert spent == [
+        ("approval_required", {"amount": 0.0035, "currency": "EUR"}),
+        ("answer", {"amount": 0.007, "currency": "EUR"}),
+        ("interaction_complete", COST),
+    ]
+    for frame in detailed:
+        check(frame, CHAT_FRAMES)
 
 
 async def test_cost_stays_what_it_was_when_prices_change(tmp_path: Path) -> None:

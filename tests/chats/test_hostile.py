@@ -136,6 +136,11 @@ async def test_fields_of_wrong_kinds_are_refused(served: Served) -> None:
             {"approved": True, "approval_id": 1}, {"approved": True, "approval_id": "x" * 129},
         ]),
         ("/chats/c/branch", [{}, {"interaction_id": ""}, {"interaction_id": "x" * 129}]),
+        ("/chats/c/interactions/i/steer", [
+            {}, {"user_message": " "}, {"user_message": 1}, {"user_message": "x" * 262_145},
+            {"user_message": "x", "items": []},
+        ]),
+        ("/chats/c/interactions/i/cancel", [{"after": "now"}, {"before": "step"}]),
         ("/chats/c/interactions/i/edit", [{}, {"new_user_message": " "}, {"user_message": "x"}]),
     ]  # fmt: skip
     for url, bodies in wrong:
@@ -168,6 +173,8 @@ async def test_ids_that_cannot_be_are_refused_by_every_route(served: Served) -> 
         ("GET", "/chats/c/interactions/{}", None),
         ("GET", "/chats/c/interactions/{}/events", None),
         ("POST", "/chats/c/interactions/{}/cancel", None),
+        ("POST", "/chats/{}/interactions/int_1/steer", {"user_message": "hi"}),
+        ("POST", "/chats/c/interactions/{}/steer", {"user_message": "hi"}),
         ("POST", "/chats/c/interactions/{}/edit", {"new_user_message": "hi"}),
         ("GET", "/approvals/{}", None),
         ("POST", "/approvals/{}", {"approved": True}),

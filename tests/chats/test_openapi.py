@@ -63,6 +63,9 @@ GET /chats/{chat_id}/interactions/{interaction_id}
 GET /chats/{chat_id}/interactions/{interaction_id}/events
 POST /chats/{chat_id}/interactions/{interaction_id}/approve
 POST /chats/{chat_id}/interactions/{interaction_id}/cancel
+POST /chats/{chat_id}/interactions/{interaction_id}/steer
+PUT /chats/{chat_id}/interactions/{interaction_id}/feedback
+DELETE /chats/{chat_id}/interactions/{interaction_id}/feedback
 POST /chats/{chat_id}/interactions/{interaction_id}/edit
 POST /chats/{chat_id}/interactions/{interaction_id}/regenerate
 GET /interactions/{interaction_id}
@@ -241,7 +244,10 @@ async def test_the_frames_that_are_sent_are_what_their_models_say(tmp_path: Path
     for frame in chat:
         check(frame, CHAT_FRAMES)
     seen = {frame.name for frame in frames}
-    # What others than the requester do is checked in `test_reviews`.
-    elsewhere = {"vote_cast", "vote_withdrawn", "review_extended"}
+    # What others than the requester do is checked in `test_reviews`, the rest in `test_steering`.
+    elsewhere = {
+        *("vote_cast", "vote_withdrawn", "review_extended"),
+        *("steered", "steering_delivered", "stopping"),
+    }
     passing = {"stream_end", "thinking_delta", "tool_output"}
     assert seen >= INTERACTION_FRAMES.keys() - passing - elsewhere

@@ -13,7 +13,7 @@ from tests.requirements import requirement
 SEED_CHAT = {"id", "interactions", "created_at"}
 OUR_CHAT = {
     "title", "agent", "status", "updated_at", "last_seq", "last_event_id", "truncated", "next",
-    "pinned", "place",
+    "pinned", "place", "tags",
 }  # fmt: skip
 SEED_INTERACTION = {
     "id", "status", "user_message", "agent_events", "final_agent_state", "created_at",
@@ -21,7 +21,7 @@ SEED_INTERACTION = {
 }  # fmt: skip
 OUR_INTERACTION = {
     "agent", "items", "parent_id", "edits", "superseded", "usage", "cost", "error",
-    "partial", "approvals",
+    "partial", "approvals", "steering", "stopping", "feedback",
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from aiohttp import web
 
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.persistence.encryption import new_key
@@ -186,3 +187,50 @@ async def test_tokens_without_encryption_keys_are_refused_at_the_start(tmp_path:
     with pytest.raises(ConfigurationError, match="TA_ENCRYPTION_KEYS"):
         async with asyncio.timeout(TIMEOUT), serving(tmp_path, agent={"mcp_servers": [entry]}):
             pass
+
+
+@asynccontextmanager
+async def older_authority(metadata: dict[str, Any] | None) -> AsyncIterator[str]:
+    """A server that wants a sign-in, as in the revision of 2025-03-26; it describes itself so."""
+
+    async def answer(request: web.Request) -> web.Response:
+        base = f"http://{request.host}"
+        if request.path == "/mcp":
+            return web.Response(status=401)
+        if request.path == "/.well-known/oauth-authorization-server" and metadata is not None:
+            places = {
+                "issuer": base,
+                "authorization_endpoint": f"{base}/authorize",
+                "token_endpoint": f"{base}/token",
+                "registration_endpoint": f"{base}/register",
+                "response_types_supported": ["code"],
+            }
+            return web.json_response(places | metadata)
+        if request.path == "/register":
+            client = await request.json()
+            return web.json_response({**client, "client_id": "c"}, status=201)
+        return web.Response(status=404)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "why"), [(None, "does not describe itself"), ({}, "does not know PKCE")]
+)
+async def test_place_to_sign_in_that_does_not_say_that_it_knows_pkce_is_refused(
+    tmp_path: Path, metadata: dict[str, Any] | None, why: str
+) -> None:
+    async with older_authority(metadata) as url:
+        entry = {"name": "older", "transport": "http", "url": url, "oauth": True}
+        agent = {"mcp_servers": [entry]}
+        async with serving(tmp_path, agent=agent, encryption_keys=new_key()) as served:
+            answer = await served.client.post("/sign-ins", json={"server": "older"})
+            assert answer.status_code == 502 and why in answer.text

@@ -38,6 +38,7 @@ def requests_about(chat: str, interaction: str, approval: str, grant: str) -> It
         ("GET", f"{path}/events?after=9999", None),
         ("POST", f"{path}/approve", {"approval_id": approval, **decision}),
         ("POST", f"{path}/cancel", None),
+        ("POST", f"{path}/steer", {"user_message": "x"}),
         ("POST", f"{path}/edit", {"new_user_message": "x"}),
         ("POST", f"{path}/regenerate", None),
         ("GET", f"/approvals/{approval}", None),

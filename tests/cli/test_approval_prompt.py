@@ -1,5 +1,7 @@
 """Questions that no tool of today asks yet, answered from a list of lines."""
 
+import json
+
 import pytest
 
 from sk_agents.cli.chat_session import ApprovalPrompt, UserDecision
@@ -59,6 +61,37 @@ def test_question_takes_a_text_and_nothing_declines_it() -> None:
 def test_question_with_a_schema_takes_json() -> None:
     decision = asked("question", "{", '{"n": 1}', type="object")
     assert decision == UserDecision(True, {"answer": {"n": 1}})
+
+
+def test_question_with_choices_shows_its_text_and_takes_a_number_or_a_choice(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    question = "The MCP server 'poet' asks:\n\nuser:\nPraise the sea\x1b[2J"
+    approval = ApprovalRequired.model_validate(
+        {
+            "approval_id": "a",
+            "kind": "question",
+            "call_id": "c",
+            "tool_name": "t",
+            "tool_input": json.dumps({"question": question, "call": {"about": "the sea"}}),
+            "choices": ["send it", "do not send it"],
+        }
+    )
+    print_approval(Screen(), approval)
+    shown = capsys.readouterr().out.splitlines()
+    asked_at = shown.index("  The MCP server 'poet' asks:")
+    assert shown[asked_at + 1 : asked_at + 3] == ["  ", "  user:"]
+    assert shown[asked_at + 3].startswith("  Praise the sea") and "\x1b" not in "".join(shown)
+    assert '  (asked in a call with {"about": "the sea"})' in shown
+    assert shown[-2:] == ["  [1] send it", "  [2] do not send it"]
+    for typed, decision in (
+        (["3", "yes", "2"], UserDecision(True, {"answer": "do not send it"})),
+        (["send it"], UserDecision(True, {"answer": "send it"})),
+        ([""], UserDecision(False)),
+    ):
+        keyboard = Typed(*typed)
+        assert ApprovalPrompt(Screen(), keyboard).ask(approval) == decision
+        assert keyboard.lines == []
 
 
 def test_own_name_is_lent_refused_or_left_for_later() -> None:

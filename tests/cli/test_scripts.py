@@ -172,6 +172,25 @@ def test_chats_are_listed_searched_shown_renamed_and_deleted(served: Served) -> 
     assert (gone.returncode, "404" in gone.stderr) == (1, True)
 
 
+def test_answer_is_rated_shown_and_exported(served: Served, tmp_path: Path) -> None:
+    said = json.loads(served.answer("chat", "rated", "-m", "what year is it", "--json"))
+    note = "=wrong year"
+    served.answer("feedback", "give", said["interaction_id"], "down", "--note", note)
+    assert "rated down: =wrong year" in served.answer("chats", "show", "rated")
+    lines = served.answer("feedback", "export", "--since", "1h", "--agent", "helper").splitlines()
+    [row] = [row for row in map(json.loads, lines) if row["chat_id"] == "rated"]
+    assert (row["rating"], row["note"]) == ("down", note)
+    assert row["interaction_id"] == said["interaction_id"]
+    assert "what year is it" not in "".join(lines)
+    target = tmp_path / "feedback.csv"
+    served.answer("feedback", "export", "--format", "csv", "-o", str(target))
+    assert "'=wrong year" in target.read_text()
+    again = served.run("feedback", "export", "--format", "csv", "-o", str(target))
+    assert (again.returncode, "File exists" in again.stderr) == (1, True)
+    served.answer("feedback", "give", said["interaction_id"], "none")
+    assert "rated" not in served.answer("chats", "show", "rated").splitlines()[-1]
+
+
 def test_shown_chat_tells_calls_and_what_waits(served: Served) -> None:
     served.answer("chat", "shown", "-m", "look around")
     served.run("chat", "shown", "-m", "send it")

@@ -242,6 +242,29 @@ def test_interrupt_stops_the_answer_and_not_the_program(served: Served) -> None:
     assert statuses == ["CANCELLED", "COMPLETED"]
 
 
+def test_line_typed_while_the_agent_works_is_told_to_it(served: Served) -> None:
+    with served.terminal("steered") as terminal:
+        begin(terminal, "epic")
+        terminal.read_until("word3 ")
+        terminal.type("only the end, please")
+        terminal.read_until("> only the end, please", "(the next step of the agent gets it)")
+        terminal.type("/sing")
+        terminal.read_until("there is only /stop")
+        terminal.type("y")
+        terminal.read_until("nothing is asked yet")
+        terminal.type("/stop")
+        terminal.read_until("it stops after this step")
+        terminal.type("too late")
+        terminal.read_until("not_steerable")
+        terminal.press(CTRL_C)
+        terminal.read_until("(cancelled)", "(not delivered: only the end, please)", PROMPT)
+        terminal.read_until("too late")
+    (stopped,) = interactions(served, "steered")
+    assert [(one["content"], one["delivered"]) for one in stopped["steering"]] == [
+        ("only the end, please", False)
+    ]
+
+
 def test_interrupt_at_a_question_cancels_the_run(served: Served) -> None:
     with served.terminal("stopped-at-question") as terminal:
         begin(terminal, "send it")

@@ -25,6 +25,9 @@ from sk_agents.client import (
     ReviewExtended,
     Started,
     Status,
+    Steered,
+    SteeringDelivered,
+    Stopping,
     Thinking,
     ThinkingDelta,
     ToolCall,
@@ -55,6 +58,8 @@ EXTENDED: dict[str, Any] = {
     "audience": {"roles": [], "groups": ["board"], "users": []},
     "expires_at": None,
 }
+SAID: dict[str, Any] = {"interaction_id": "int_1", "message_id": "msg_1", "content": "in Spain"}
+GIVEN: dict[str, Any] = {"interaction_id": "int_1", "message_ids": ("msg_1",)}
 DECISION: dict[str, Any] = {
     "approval_id": "approval_1",
     "interaction_id": "int_1",
@@ -141,6 +146,9 @@ WIRE: list[tuple[str, dict[str, Any], Event]] = [
     ("vote_withdrawn", VOTE, VoteWithdrawn(seq=5, **VOTE)),
     ("review_extended", EXTENDED, ReviewExtended(seq=5, **EXTENDED)),
     ("approved", DECISION, Approved(seq=5, **DECISION)),
+    ("steered", SAID, Steered(seq=5, **SAID)),
+    ("steering_delivered", GIVEN, SteeringDelivered(seq=5, **GIVEN)),
+    ("stopping", {"interaction_id": "int_1"}, Stopping(seq=5, interaction_id="int_1")),
     (
         "rejected",
         {**DECISION, "approval_id": None, "by": "policy", "decided_by": None, "message": "no"},

@@ -191,7 +191,7 @@ def folding(size: int) -> object:
     for event in log(*events)[1:]:
         state.apply(event)
         run = state.run("r1")
-        _ = run.status, run.unresolved_calls, run.pending_approvals, run.rounds, run.is_refused
+        _ = run.status, run.unresolved_calls, run.pending_approvals, run.next_round, run.is_refused
         invalid_rounds(run)
     return thread_messages(state)
 

@@ -1,5 +1,6 @@
 """Our connections use private parts of uvicorn: with another uvicorn the server works, too."""
 
+import gc
 import re
 import subprocess
 import sys
@@ -103,3 +104,17 @@ def test_our_protocol_is_used_where_it_can_be() -> None:
         answer = wire.send(post(b'{"content":"x"}', "A: 1", "B: 2", "C: 3")).rest()
     assert status(answer) == 431
     assert uvicorn.__version__
+
+
+def test_a_request_that_is_answered_leaves_nothing_to_the_garbage_collector() -> None:
+    with serving(toy_app(), ConnectionLimits()) as port, Wire(port) as wire:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(5):
+                assert status(wire.send(post(b'{"content":"x"}')).until(b"}")) == 200
+            kept = [one for one in gc.get_objects() if isinstance(one, uvicorn_protocol.Exchange)]
+        finally:
+            gc.enable()
+    # The connection's last one.
+    assert len(kept) <= 1

@@ -87,7 +87,10 @@ TABLE: Mapping[Kind, tuple[str, ...]] = {
         *(f"GET {INTERACTION}", f"GET {INTERACTION}/events", "GET /interactions/{interaction_id}"),
         *(f"{method} {INTERACTION}/feedback" for method in ("PUT", "DELETE")),
         f"GET {INTERACTION}/attachments/{{call_id}}/{{number}}",
-        *(f"POST {INTERACTION}/{do}" for do in ("approve", "cancel", "edit", "regenerate")),
+        *(
+            f"POST {INTERACTION}/{do}"
+            for do in ("approve", "cancel", "steer", "edit", "regenerate")
+        ),
         *("GET /approvals/{approval_id}", "POST /approvals/{approval_id}"),
         "DELETE /approvals/{approval_id}/vote",
         "DELETE /grants/{grant_id}",
@@ -368,9 +371,12 @@ def _is_let_in(answer: Answer) -> bool:
     return answer.status < 500 and answer.status not in (401, 403, 404)
 
 
-def _harm(route: str) -> tuple[bool, bool, str]:
+def _harm(route: str) -> tuple[bool, bool, int, str]:
     """Reading first, removing last: the owner's own requests change what the next one finds."""
-    return route.startswith("DELETE"), not route.startswith(("GET", "HEAD")), route
+    removes = route.startswith("DELETE")
+    # A part before the whole that it belongs to.
+    depth = -route.count("/") if removes else 0
+    return removes, not route.startswith(("GET", "HEAD")), depth, route
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ from sk_agents.engine.events import (
     RunEnded,
     RunQueued,
     RunStarted,
+    Steered,
+    SteeringDelivered,
     ToolFinished,
     ToolProposed,
     ToolStarted,
@@ -312,21 +314,63 @@ def prompts_are_well_formed_and_of_their_branch(world: World) -> Iterator[str]:
 
 
 def _chains(life: Life) -> Iterator[tuple[str, str, list[str]]]:
-    """Each run with its message and the messages of its branch up to it."""
-    texts: dict[str, str] = {}
+    """Each run with its message and the messages of its branch up to it, and again with each one
+    that was delivered while it worked."""
+    texts: dict[str, list[str]] = defaultdict(list)
     parents: dict[str, str | None] = {}
+    said: dict[str, str] = {}
     for event in life.log():
-        if isinstance(event, RunStarted | RunQueued) and event.message is not None:
-            texts[event.run_id] = event.message.text
+        match event:
+            case RunStarted() | RunQueued() if event.message is not None:
+                texts[event.run_id].append(event.message.text)
+            case Steered():
+                said[event.message_id] = event.content
+            case SteeringDelivered():
+                texts[event.run_id] += [said[message_id] for message_id in event.message_ids]
         if isinstance(event, RunStarted):
             parents[event.run_id] = event.parent_run
     for run_id in parents:
-        branch = []
-        at: str | None = run_id
+        branch: list[str] = []
+        at = parents[run_id]
         while at is not None:
-            branch.append(texts.get(at, ""))
+            branch = [*texts[at], *branch]
             at = parents.get(at)
-        yield run_id, texts.get(run_id, ""), branch[::-1]
+        own = texts[run_id]
+        for count in range(1, len(own) + 1):
+            yield run_id, own[count - 1], [*branch, *own[:count]]
+
+
+def steering_is_delivered_once_or_told_as_not(world: World) -> Iterator[str]:
+    lives = world.shadow.runs()
+    prompts = Counter(text for asked in world.model.prompts for text in set(asked.users))
+    said_meanwhile = [done for done in world.users.done if done.kind == "steer"]
+    for asked in world.model.prompts:
+        times = Counter(asked.users)
+        for done in said_meanwhile:
+            if times[done.text] > 1:
+                yield f"{done.text!r} is in one prompt {times[done.text]} times"
+    for done in said_meanwhile:
+        life = lives.get(done.run_id or "")
+        if done.outcome != "ok" or life is None or not life.is_whole:
+            continue
+        log = [event for event in life.log() if event.run_id == done.run_id]
+        said = [e for e in log if isinstance(e, Steered) and e.content == done.text]
+        if len(said) != 1:
+            yield f"{done.text!r} was acknowledged and is stored {len(said)} times"
+            continue
+        given = [
+            e
+            for e in log
+            if isinstance(e, SteeringDelivered) and said[0].message_id in e.message_ids
+        ]
+        if len(given) > 1:
+            yield f"{done.text!r} has {len(given)} receipts"
+        if not given and prompts[done.text]:
+            yield f"{done.text!r} reached the model and has no receipt"
+        is_answered = any(isinstance(e, RunEnded) and e.status is RunStatus.COMPLETED for e in log)
+        was_stopped = any(isinstance(e, CancelRequested) for e in log)
+        if is_answered and not was_stopped and not (given and prompts[done.text]):
+            yield f"{done.text!r} was acknowledged, and {done.run_id} was answered without it"
 
 
 def _foreign_words(asked: Asked) -> Iterator[str]:
@@ -538,6 +582,7 @@ PROMISES = (
     effects_happen_once_and_as_agreed,
     streams_neither_skip_nor_repeat,
     prompts_are_well_formed_and_of_their_branch,
+    steering_is_delivered_once_or_told_as_not,
     decisions_take_effect_in_time,
     refusals_are_deserved,
     no_cursor_of_another_log_is_followed,

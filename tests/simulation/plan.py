@@ -124,6 +124,8 @@ def plan_of(seed: int, store: str | None = None) -> Plan:
     themed = _themed(seed, kind, instances)
     if themed is not None:
         actions, faults = list(themed[0]), list(themed[1])
+    elif seed % 2 == 0:
+        actions += _steering(Random(f"steering {seed}"), span, instances)
     return Plan(
         seed,
         kind,
@@ -213,6 +215,22 @@ def _without_power(random: Random, instances: int) -> Themed:
 def _without_files(random: Random, instances: int) -> Themed:
     """Turns one after the other at all instances, and their files are taken away."""
     return _turns(random, instances, 3.0), (_some_time(random, "taken_away"),)
+
+
+def _steering(random: Random, span: float, instances: int) -> list[Action]:
+    """A run that takes its time, and what its user says to it meanwhile, anywhere. Of its own
+    choices, so that it changes nothing else of the plan."""
+    begun = random.uniform(0.0, span)
+    script = random.choice(("wait:5", "wait:1 look:4", "wait:0.2 look:0.5 put:4", "wait:1 send:1"))
+    actions = [_step(random, begun, "enqueue", random.randrange(instances), script)]
+    for _ in range(random.randint(1, 4)):
+        at = begun + random.uniform(0.1, 10.0)
+        told = random.choice(("wait:0", "wait:0.2", "wait:1 look:0.5", "wait:0 put:1"))
+        actions.append(_step(random, at, "steer", random.randrange(instances), told))
+    if random.random() < 0.4:
+        at = begun + random.uniform(0.5, 12.0)
+        actions.append(_step(random, at, "stop_after_step", random.randrange(instances), ""))
+    return actions
 
 
 def _turns(random: Random, instances: int, distance: float) -> list[Action]:

@@ -188,6 +188,16 @@ class _Doing:
             self.done.run_id = known.runs[-1]
             await self._call(self.chat().cancel(known.runs[-1]))
 
+    async def stop_after_step(self, known: Known) -> None:
+        if known.runs:
+            self.done.run_id = known.runs[-1]
+            await self._call(self.chat().cancel(known.runs[-1], after="step"))
+
+    async def steer(self, known: Known) -> None:
+        if known.runs:
+            self.done.run_id = known.runs[-1]
+            await self._call(self.chat().steer(known.runs[-1], self._message(), key=self._key()))
+
     async def delete(self, known: Known) -> None:
         await self._call(self.chat().delete())
 

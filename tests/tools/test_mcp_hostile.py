@@ -173,7 +173,9 @@ async def test_flood_of_changes_is_one_change(tmp_path: Path) -> None:
 
 
 async def test_sampling_and_roots_are_refused_and_the_call_goes_on(tmp_path: Path) -> None:
-    async with running(tmp_path, hostile(tmp_path, "sampling", trust_level="trusted")) as at:
+    async with running(
+        tmp_path, hostile(tmp_path, "sampling", trust_level="trusted", sampling="off")
+    ) as at:
         assert (await result(at.box, GO)).content == "went"
     assert "sampling: Sampling not supported" in at.notes
     assert "roots: List roots not supported" in at.notes

@@ -303,7 +303,7 @@ def test_protocol_s_own_tests_of_clients_pass(tmp_path: Path, scenario: str) -> 
         [
             *(str(PLACE / "bin" / "node"), str(PACKAGES / "conformance" / "dist" / "index.js")),
             *("client", "--command", command, "--scenario", scenario),
-            *("--output-dir", str(tmp_path)),
+            *("--output-dir", str(tmp_path), "--timeout", str(round(seconds(30) * 1000))),
         ],
         capture_output=True,
         text=True,

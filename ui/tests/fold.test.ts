@@ -184,3 +184,39 @@ describe("a call", () => {
     expect(callOf(answered).phase).toBe("running");
   });
 });
+
+describe("what is said while the agent works", () => {
+  const said = frame("steered", { message_id: "m1", content: "in Spain" });
+
+  test("is shown once, and marked when the model gets it", () => {
+    const run = told(started, piece("It is", 0), said, said);
+    expect(run.preview?.answer.text).toBe("It is");
+    expect(run.steps).toEqual([
+      { kind: "steered", id: "m1", text: "in Spain", isDelivered: false },
+    ]);
+    const heard = folded(run, frame("steering_delivered", { message_ids: ["m1"] }));
+    expect(heard.steps[0]).toMatchObject({ isDelivered: true });
+  });
+
+  test("leaves what the agent had answered as a remark", () => {
+    const run = told(started, said, frame("thinking", { content: "It is sunny.", spoken: true }));
+    expect(run.steps.map((step) => step.kind)).toEqual(["steered", "remark"]);
+  });
+});
+
+test("a run that stops after its step says so until it ends", () => {
+  const run = told(started, frame("stopping"));
+  expect(run.isStopping).toBe(true);
+  const ended = folded(run, frame("interaction_complete", { status: "CANCELLED" }));
+  expect(ended.isStopping).toBe(false);
+});
+
+test("a rating replaces the one before, and can be taken back", () => {
+  const rated = told(started, frame("feedback_given", { rating: "down", note: "Wrong year." }));
+  expect(rated.feedback).toEqual({ rating: "down", note: "Wrong year." });
+  expect(folded(rated, frame("feedback_given", { rating: "up" })).feedback).toEqual({
+    rating: "up",
+    note: null,
+  });
+  expect(folded(rated, frame("feedback_given", { rating: null })).feedback).toBeNull();
+});

@@ -62,3 +62,22 @@ test("the last answer counts", () => {
   const answers = ["first", "second"].map((content) => ({ type: "ANSWER", content }) as const);
   expect(answerOf(runOf(view({ agent_events: answers })))).toBe("second");
 });
+
+test("what was said meanwhile stands where it was said", () => {
+  const said = (message_id: string, after_events: number, delivered: boolean) => ({
+    message_id,
+    content: message_id,
+    at: "",
+    delivered,
+    after_events,
+  });
+  const { steps } = runOf(
+    view({
+      agent_events: [CALL, { type: "ANSWER", content: "done" }],
+      steering: [said("early", 1, true), said("late", 2, false)],
+    }),
+  );
+  expect(steps.map((step) => step.kind)).toEqual(["call", "steered", "answer", "steered"]);
+  expect(steps[1]).toMatchObject({ id: "early", isDelivered: true });
+  expect(steps[3]).toMatchObject({ id: "late", isDelivered: false });
+});

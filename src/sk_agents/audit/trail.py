@@ -194,7 +194,12 @@ class ThreadTrail:
                     "digest": _text_digest(event.note) if event.note else None,
                 }
             case CancelRequested():
-                yield {"what": "cancel", "who": event.requested_by, "by": event.reason}
+                yield {
+                    "what": "cancel",
+                    "who": event.requested_by,
+                    "by": event.reason,
+                    "details": {"after": event.after},
+                }
             case _:
                 pass
 

@@ -28,6 +28,7 @@ from sk_agents.engine.events import (
     ReviewExtended,
     RunQueued,
     RunStarted,
+    Steered,
     ThreadChanged,
     ToolFinished,
     ToolStarted,
@@ -130,7 +131,7 @@ def _events(document: Archive) -> Iterator[Event]:
 def _kept(event: Event) -> Event:
     """Of a chat's labels only the title is its own; what placeholders stand for leaves with no
     document, and comes with none."""
-    if isinstance(event, Beginning | ToolFinished | LateResult) and event.secrets:
+    if isinstance(event, Beginning | ToolFinished | LateResult | Steered) and event.secrets:
         return event.model_copy(update={"secrets": None})
     if not isinstance(event, ThreadChanged):
         return event
@@ -158,6 +159,8 @@ class _Renamed:
                 update |= {"edits": self._run(event.edits), **self._start(event)}
             case RunQueued():
                 update |= self._start(event)
+            case Steered():
+                update |= {"idempotency_key": None, "request_digest": None}
             case BranchChanged():
                 update |= {"head_run": self._run(event.head_run)}
             case Compacted():

@@ -29,7 +29,7 @@ from sk_agents.chats.requests import (
     new_interaction_id,
     request_digest,
 )
-from sk_agents.engine.commands import Accepted, CancelRun, EditRun, StartRun
+from sk_agents.engine.commands import Accepted, CancelRun, EditRun, StartRun, SteerRun
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import DATA, Attachment, NewThread
 from sk_agents.engine.ports import Quota
@@ -40,8 +40,21 @@ from sk_agents.http.caller import RequestCaller
 from sk_agents.http.ids import idempotency_key
 from sk_agents.http.limits import HeldStream
 from sk_agents.http.sse import EventStream
-from sk_agents.wire.requests import EditInteraction, NamedDecision, Regenerate, StartInteraction
-from sk_agents.wire.views import Cancelling, FoundInteraction, InteractionView, Processed
+from sk_agents.wire.requests import (
+    CancelInteraction,
+    EditInteraction,
+    NamedDecision,
+    Regenerate,
+    StartInteraction,
+    Steer,
+)
+from sk_agents.wire.views import (
+    Cancelling,
+    FoundInteraction,
+    InteractionView,
+    MessageTaken,
+    Processed,
+)
 
 TITLE_LENGTH = 80
 
@@ -153,10 +166,13 @@ class InteractionEndpoints:
         view = interaction_view(known.head, known.state, run, visible=visible, with_state=False)
         return FoundInteraction(**dict(view), chat_id=known.head.wire_id)
 
-    async def events(self, request: Request, chat: Chat, interaction_id: InteractionId) -> Response:
+    async def events(
+        self, request: Request, chat: Chat, interaction_id: InteractionId, details: bool = False
+    ) -> Response:
         """Its events from the beginning, or after `Last-Event-ID` or `after`; then as they come.
 
-        204 when the reader has seen its end.
+        With `details` each stored event also says what the chat's own stream says of it. 204 when
+        the reader has seen its end.
         """
         known, run = await _found(chat, interaction_id)
         position = await streams.place_of(request, chat, known)
@@ -164,7 +180,7 @@ class InteractionEndpoints:
             return Response(status_code=204)
         streams.check_accept(request.scope)
         after = max(position or 0, run.first_seq - 1)
-        renderer = await streams.renderer_at(chat, known, after, run_id=run.run_id)
+        renderer = await streams.renderer_at(chat, known, after, run_id=run.run_id, details=details)
         stream = streams.live_stream(
             chat, renderer, after=after, run_id=run.run_id, incarnation=known.incarnation
         )
@@ -202,9 +218,29 @@ class InteractionEndpoints:
             run_id=interaction_id,
         )
 
-    async def cancel(self, chat: Chat, interaction_id: InteractionId) -> Cancelling:
-        """Stop it. What it has said so far is kept."""
-        await chat.engine.cancel(CancelRun(chat.thread_id, chat.caller.user_id, interaction_id))
+    async def steer(
+        self, chat: Chat, interaction_id: InteractionId, key: Key, body: Steer
+    ) -> MessageTaken:
+        """Say something while it is at work. Its next call of the model gets it."""
+        message_id = await chat.engine.steer(
+            SteerRun(
+                chat.thread_id,
+                chat.caller.user_id,
+                interaction_id,
+                body.user_message,
+                idempotency_key=key,
+                request_digest=request_digest(f"steer {interaction_id}", body) if key else None,
+            )
+        )
+        return MessageTaken(interaction_id=interaction_id, message_id=message_id)
+
+    async def cancel(
+        self, chat: Chat, interaction_id: InteractionId, body: CancelInteraction | None = None
+    ) -> Cancelling:
+        """Stop it, at once or after the step that is at work. What it has said so far is kept."""
+        after = body.after if body is not None else None
+        command = CancelRun(chat.thread_id, chat.caller.user_id, interaction_id, after=after)
+        await chat.engine.cancel(command)
         return Cancelling(interaction_id=interaction_id)
 
 

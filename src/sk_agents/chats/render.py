@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ from sk_agents.engine.events import (
     ApprovalRequested,
     BranchChanged,
     Cancelled,
+    CancelRequested,
     Event,
     Failed,
     Rated,
@@ -31,6 +33,8 @@ from sk_agents.engine.events import (
     RunEnded,
     RunQueued,
     RunStarted,
+    Steered,
+    SteeringDelivered,
     Thinking,
     ThreadChanged,
     ToolFinished,
@@ -40,7 +44,16 @@ from sk_agents.engine.events import (
     VoteWithdrawn,
 )
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.models import BLOB, ApprovalState, Cost, Part, Thread, Usage, UserInput
+from sk_agents.engine.models import (
+    BLOB,
+    TERMINAL,
+    ApprovalState,
+    Cost,
+    Part,
+    Thread,
+    Usage,
+    UserInput,
+)
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.reading.watch import Item as WatchedItem
 from sk_agents.engine.threads.catalog import Asked, Granted
@@ -50,6 +63,7 @@ from sk_agents.http.sse import frame, last_frame
 from sk_agents.interactions import (
     attachment_views,
     audience_payload,
+    dated_events,
     interaction_of,
     review_payload,
     spelled_time,
@@ -68,6 +82,7 @@ from sk_agents.wire.views import (
     InteractionView,
     ItemView,
     SharedTurn,
+    SteeringView,
 )
 
 RETRY_MS = 1000
@@ -115,7 +130,7 @@ class ChatRenderer:
 
     The events of a call name its tool only once, so a stream that begins in the middle of a run
     lets the renderer `learn` what came before. With `whole_chat` every frame names its interaction,
-    and the chat's own changes show too.
+    its time and what was used, and the chat's own changes show too.
     """
 
     def __init__(self, chat_id: str, *, whole_chat: bool = False) -> None:
@@ -125,6 +140,8 @@ class ChatRenderer:
         self._arguments: dict[str, dict[str, Any]] = {}
         self._shown: set[str] = set()
         self._approvals: dict[str, Approval] = {}
+        # What the round used that proposed this call, until a frame has said it.
+        self._used: dict[str, Usage] = {}
 
     def learn(self, events: Sequence[Event]) -> None:
         """Take what the reader has seen already."""
@@ -155,7 +172,23 @@ class ChatRenderer:
             payload["agent"] = event.agent
         if isinstance(event, RunStarted):
             payload |= {"parent_id": event.parent_run, "edits": event.edits}
+        if (usage := self._used_by(event)) is not None:
+            payload["usage"] = usage_payload(usage)
+            if usage.cost is not None:
+                payload["cost"] = cost_payload(usage.cost)
         return payload
+
+    def _used_by(self, event: Event) -> Usage | None:
+        """What the model's round used, with the first frame that comes of it; else the tool."""
+        match event:
+            case Answered():
+                return event.usage
+            case ToolProposed() | ToolStarted() | ApprovalRequested():
+                return self._used.pop(event.call_id, None)
+            case ToolFinished():
+                return self._used.pop(event.call_id, None) or event.usage
+            case _:
+                return None
 
     def _queued(self, event: RunQueued) -> Named:
         return "interaction_queued", {"interaction_id": event.run_id, "position": event.position}
@@ -177,6 +210,8 @@ class ChatRenderer:
     def _proposed(self, event: ToolProposed) -> Named | None:
         self._names[event.call_id] = _name(event)
         self._arguments[event.call_id] = event.arguments
+        if event.usage is not None:
+            self._used[event.call_id] = event.usage
         return self._call(event.call_id) if event.problem is not None else None
 
     def _tool_started(self, event: ToolStarted) -> Named:
@@ -283,6 +318,23 @@ class ChatRenderer:
         payload |= {key: value for key in optional if (value := getattr(event, key)) is not None}
         return "approved" if event.outcome == "approved" else "rejected", payload
 
+    def _steered(self, event: Steered) -> Named:
+        return "steered", {
+            "interaction_id": event.run_id,
+            "message_id": event.message_id,
+            "content": event.content,
+        }
+
+    def _delivered(self, event: SteeringDelivered) -> Named:
+        return "steering_delivered", {
+            "interaction_id": event.run_id,
+            "message_ids": event.message_ids,
+        }
+
+    def _stopping(self, event: CancelRequested) -> Named | None:
+        """A stop at once has no frame: what it ends follows."""
+        return ("stopping", {"interaction_id": event.run_id}) if event.after == "step" else None
+
     def _cancelled(self, event: Cancelled) -> Named:
         return "cancelled", {"interaction_id": event.run_id}
 
@@ -339,6 +391,9 @@ _RENDERED: Mapping[type[Event], Callable[[ChatRenderer, Any], Named | None]] = {
     VoteWithdrawn: ChatRenderer._vote_withdrawn,
     ReviewExtended: ChatRenderer._extended,
     ApprovalDecided: ChatRenderer._decided,
+    Steered: ChatRenderer._steered,
+    SteeringDelivered: ChatRenderer._delivered,
+    CancelRequested: ChatRenderer._stopping,
     Cancelled: ChatRenderer._cancelled,
     Failed: ChatRenderer._failed,
     Answered: ChatRenderer._answered,
@@ -481,8 +536,22 @@ def interaction_view(
             for call in run.calls.values()
             if call.approval is not None and call.waits
         ),
+        steering=tuple(_steering(run)) if run.steering else (),
+        stopping=run.stop_requested is not None and run.phase not in TERMINAL,
         feedback=feedback_view(run.rated) if run.rated else None,
     )
+
+
+def _steering(run: Run) -> Iterator[SteeringView]:
+    places = [seq for seq, _ in dated_events(run)]
+    for one in run.steering:
+        yield SteeringView(
+            message_id=one.said.message_id,
+            content=one.said.content,
+            at=spelled_time(one.said.at),
+            delivered=one.delivery is not None,
+            after_events=bisect(places, one.said.seq),
+        )
 
 
 def feedback_view(rated: Rated) -> FeedbackView:

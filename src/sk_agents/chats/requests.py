@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from secrets import token_hex
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -19,6 +19,7 @@ from starlette.types import Scope
 
 from sk_agents.chats.usage import ReadBudgets, ReadUsage
 from sk_agents.engine.engine import Engine
+from sk_agents.engine.values import dataclass
 from sk_agents.exceptions import InvalidInput, ThreadBusy
 from sk_agents.http.caller import Caller, caller_of
 from sk_agents.http.errors import PROBLEM_JSON, Problem, problem_json

@@ -262,6 +262,20 @@ def chat_operations(resources: ChatResources, context: ContextSource) -> list[Op
             example=_PROCESSED,
         ),
         _interactions(
+            "POST",
+            f"{INTERACTION}/steer",
+            interactions.steer,
+            (*BODY, 404, 409),
+            examples={"plain": {"user_message": "Only in Spain, please."}},
+        ),
+        _interactions(
+            "POST",
+            f"{INTERACTION}/cancel",
+            interactions.cancel,
+            (*BODY, 404, 409),
+            examples={"at once": {}, "after this step": {"after": "step"}},
+        ),
+        _interactions(
             "PUT",
             f"{INTERACTION}/feedback",
             feedback.give,
@@ -272,7 +286,6 @@ def chat_operations(resources: ChatResources, context: ContextSource) -> list[Op
             "DELETE", f"{INTERACTION}/feedback", feedback.withdraw, (*ALWAYS, 404, 409), status=204
         ),
         _interactions("GET", "/feedback", feedback.export, ALWAYS, roles=("operator",)),
-        _interactions("POST", f"{INTERACTION}/cancel", interactions.cancel, (*ALWAYS, 404, 409)),
         _interactions("GET", "/interactions/{interaction_id}", interactions.find, (*ALWAYS, 404)),
         _approvals("GET", "/approvals", approvals.inbox, ALWAYS, roles=DECIDERS),
         _approvals(

@@ -132,15 +132,21 @@ def live_stream(
 
 
 async def renderer_at(
-    chat: ChatRequest, known: KnownThread, position: int, *, run_id: str | None = None
+    chat: ChatRequest,
+    known: KnownThread,
+    position: int,
+    *,
+    run_id: str | None = None,
+    details: bool = False,
 ) -> ChatRenderer:
     """A renderer for a stream of one run, or of the whole chat, that begins after `position`.
 
+    With `details` the frames of one run say what those of the whole chat say.
     It learns only of the runs that the stream still has to show. The log between two of their
     events may belong to a run that the reader has seen to its end: a message that was queued while
     a tool ran began before that tool's result, which nothing here must try to render.
     """
-    renderer = ChatRenderer(chat.chat_id, whole_chat=run_id is None)
+    renderer = ChatRenderer(chat.chat_id, whole_chat=details or run_id is None)
     begun = {
         run.run_id: run.first_seq
         for run in known.state.runs.values()

@@ -46,6 +46,8 @@ from sk_agents.wire.views import UnavailableServer
 T = TypeVar("T")
 
 PROMPT = "you> "
+# Typed while the agent works: it is to stop after its step.
+STOP = "/stop"
 # How many past interactions are shown when a chat is continued.
 TAIL = 5
 EXCERPT = 60
@@ -57,6 +59,7 @@ CALL = ("yes", "no", "edit", "always")
 LATER = "later"
 UNKNOWN = ("done", "retry", "give up")
 LENT = ("yes", "no", "wait")
+ANSWERS = {form for word in (*CALL, *UNKNOWN, *LENT, LATER) for form in (word, word[0])}
 CHOICES: dict[str, Choice] = {"d": "done", "r": "retry", "g": "give_up"}
 
 
@@ -192,6 +195,8 @@ class ApprovalPrompt:
         return arguments
 
     def _ask_question(self, approval: ApprovalRequired | PendingApproval) -> UserDecision:
+        if approval.choices:
+            return self._ask_which(approval.choices)
         schema = approval.answer_schema or {}
         if schema:
             self._screen.line(f"  {json.dumps(schema, ensure_ascii=False)}", DIM)
@@ -205,6 +210,16 @@ class ApprovalPrompt:
                 return UserDecision(True, {"answer": json.loads(text)})
             except ValueError as error:
                 self._screen.line(f"This is not JSON: {error}", BAD)
+
+    def _ask_which(self, choices: Sequence[str]) -> UserDecision:
+        numbered = {str(number): choice for number, choice in enumerate(choices, 1)}
+        while True:
+            text = self._line("Which one? (its number or text; empty: none) ").strip()
+            if not text:
+                return UserDecision(False)
+            chosen = numbered.get(text, text)
+            if chosen in choices:
+                return UserDecision(True, {"answer": chosen})
 
     def _key(self, prompt: str, words: tuple[str, ...]) -> str:
         """The first letter of the chosen word. Whole sentences decide nothing."""
@@ -244,11 +259,15 @@ class ChatSession:
         self._runner = runner
         self._fold = fold_thinking
         self._prompt = ApprovalPrompt(screen, self.keyboard)
+        # What came too late for the interaction it was typed for.
+        self._unsaid = ""
 
     def run(self, chat_id: str | None, *, choose: bool = False) -> Exit:
         names = ", ".join(one_line(agent.name) for agent in self.agents)
         self.screen.line(
-            f"Agents: {names or 'none'}. /help lists the commands, Ctrl-D leaves.", DIM
+            f"Agents: {names or 'none'}. /help lists the commands, Ctrl-D leaves. While the agent"
+            f" works, type to tell it more; {STOP} stops it after its step.",
+            DIM,
         )
         self.keyboard.complete_with(_completions)
         if choose:
@@ -257,7 +276,8 @@ class ChatSession:
             self.resume(chat_id)
         while not self.is_over:
             try:
-                typed = self.keyboard.line(PROMPT).strip()
+                unsaid, self._unsaid = self._unsaid, ""
+                typed = self.keyboard.line(PROMPT, unsaid).strip()
             except EOFError:
                 break
             except KeyboardInterrupt:
@@ -277,7 +297,9 @@ class ChatSession:
     def run_interaction(self, events: AsyncGenerator[Event, None]) -> None:
         """Print an interaction to its end, and ask the user whenever it needs a decision."""
         printer = EventPrinter(self.screen, fold_thinking=self._fold, with_costs=True)
-        reader = InteractionReader(self.chat, printer.print, self._print_stopping)
+        reader = InteractionReader(
+            self.chat, printer.print, self._print_stopping, self._handle_meanwhile
+        )
         try:
             self._runner.run(reader.read(events))
             while reader.open_approvals:
@@ -290,6 +312,25 @@ class ChatSession:
             self.screen.note("it waits for your decision")
         except KeyboardInterrupt:
             self._stop(reader)
+
+    async def _handle_meanwhile(self, interaction_id: str, line: str) -> None:
+        """What was typed while the agent works: something for it, or that it is to stop."""
+        try:
+            if line == STOP:
+                await self.chat.cancel(interaction_id, after="step")
+            elif line.startswith("/"):
+                self.screen.note(f"while the agent works there is only {STOP}")
+            elif line.lower() in ANSWERS:
+                # Typed ahead of a question: it neither answers that nor is it for the agent.
+                self.screen.note("nothing is asked yet")
+            elif line:
+                await self.chat.steer(interaction_id, line)
+        except TealServerError as error:
+            self._print_refusal(error)
+            # Not lost: it is at the next prompt.
+            self._unsaid = "\n".join(filter(None, (self._unsaid, line)))
+        except ClientError as error:
+            self.screen.line(f"✗ {one_line(str(error))}", BAD)
 
     def say(self, message: str, items: Sequence[dict[str, Any]] = ()) -> None:
         """With what was attached before. It is attached to one message only."""
@@ -681,6 +722,10 @@ def _print_unavailable(session: ChatSession, servers: Sequence[UnavailableServer
         session.screen.line(f"✗ {one_line(one.server)}: {one_line(one.reason)}", BAD)
 
 
+def _stop(session: ChatSession, rest: str) -> None:
+    session.screen.note("nothing is at work; type /stop while the agent works")
+
+
 def _quit(session: ChatSession, rest: str) -> None:
     session.is_over = True
 
@@ -718,6 +763,7 @@ COMMANDS: Mapping[str, Command] = {
     "cost": Command(_cost, "/cost", "show what this chat has used"),
     "chats": Command(_chats, "/chats [N|TEXT]", "list the last chats, find some, continue one"),
     "title": Command(_title, "/title [TEXT]", "show or change the chat's title"),
+    "stop": Command(_stop, STOP, "while the agent works: stop it after this step"),
     "new": Command(_new, "/new", "begin a new chat"),
     "quit": Command(_quit, "/quit", "leave; a running answer is not lost"),
 }

@@ -28,6 +28,9 @@ from sk_agents.client import (
     Queued,
     Rejected,
     ReviewExtended,
+    Steered,
+    SteeringDelivered,
+    Stopping,
     Thinking,
     ThinkingDelta,
     ToolCall,
@@ -87,6 +90,8 @@ class EventPrinter:
         self._shown: dict[Kind, str] = {"answer": "", "thinking": ""}
         self._open: Kind | None = None
         self._outputs: dict[str, str] = {}
+        # By its id, what the user has said and no call of the model has got yet.
+        self._unheard: dict[str, str] = {}
 
     def print(self, event: Event) -> None:
         self._answering.add(event)
@@ -114,6 +119,15 @@ class EventPrinter:
                 self._print_decision(event)
             case Queued():
                 self._screen.note(f"waits in the queue, number {event.position}")
+            case Steered():
+                self._unheard[event.message_id] = event.content
+                self._clear()
+                self._screen.line(f"> {one_line(event.content)}", STRONG)
+                self._screen.note("the next step of the agent gets it")
+            case SteeringDelivered():
+                self._print_delivery(event)
+            case Stopping():
+                self._screen.note("it stops after this step; Ctrl-C stops it at once")
             case Cancelled():
                 self._screen.note("cancelled")
             case Failed():
@@ -121,10 +135,19 @@ class EventPrinter:
                 self._screen.line(f"  {event.code} {event.correlation_id or ''}".rstrip(), DIM)
             case Complete():
                 self._screen.end_line()
+                for text in self._unheard.values():
+                    self._screen.note(f"not delivered: {one_line(text)}")
+                self._unheard = {}
                 if self._with_costs and event.usage.total_tokens:
                     self._screen.line(usage_text(event.usage, [event.cost]), DIM)
             case _:
                 pass
+
+    def _print_delivery(self, event: SteeringDelivered) -> None:
+        self._clear()
+        for message_id in event.message_ids:
+            text = self._unheard.pop(message_id, None)
+            self._screen.note("delivered" if text is None else f"delivered: {one_line(text)}")
 
     def _print_tool(self, event: ToolCall | ToolOutput | ToolResult) -> None:
         match event:
@@ -203,6 +226,10 @@ class EventPrinter:
 def print_past(screen: Screen, interaction: Interaction) -> None:
     """The message and the answer of an interaction that is over, without its tools."""
     screen.line(f"> {interaction.user_message}", STRONG)
+    for said in interaction.steering:
+        screen.line(f"> {said.content}", STRONG)
+        if not said.delivered:
+            screen.note("not delivered")
     if interaction.answer is not None:
         screen.answer(interaction.answer)
     print_end(screen, interaction)
@@ -225,8 +252,11 @@ def print_approval(screen: Screen, approval: ApprovalRequired | PendingApproval)
     screen.line(f"⚠ {one_line(approval.tool_name)} {APPROVAL_TITLES[approval.kind]}", WARN)
     if approval.budget:
         screen.line(f"  {one_line(approval.budget)}", WARN)
-    for line in pretty(approval.tool_input).splitlines():
+    for line in _asked(approval).splitlines():
         screen.line(f"  {line}")
+    for number, choice in enumerate(approval.choices or (), 1):
+        if approval.kind == "question":
+            screen.line(f"  [{number}] {one_line(choice)}")
     if approval.redacted:
         screen.note("secrets in it are not shown; the tool gets what the model wrote")
     preview = (approval.preview or "").splitlines()
@@ -251,6 +281,20 @@ def print_approval(screen: Screen, approval: ApprovalRequired | PendingApproval)
         screen.line(f"  asked for by {one_line(approval.requested_by)}", DIM)
     if isinstance(approval, PendingApproval) and approval.late_result is not None:
         screen.line(f"  its result came late: {one_line(approval.late_result)}", DIM)
+
+
+def _asked(approval: ApprovalRequired | PendingApproval) -> str:
+    """The arguments as JSON; a tool's question as its text, before the arguments of its call."""
+    if approval.kind == "question":
+        try:
+            asked = json.loads(approval.tool_input)
+        except ValueError:
+            return approval.tool_input
+        match asked:
+            case {"question": str(question), "call": dict(arguments)}:
+                call = json.dumps(arguments, ensure_ascii=False)
+                return f"{question}\n(asked in a call with {call})" if arguments else question
+    return pretty(approval.tool_input)
 
 
 def _print_table(screen: Screen, table: TableView) -> None:

@@ -1,4 +1,6 @@
-"""Reads an interaction until it ends or waits for the user. Ctrl-C asks it to stop.
+"""Reads an interaction until it ends or waits for the user.
+
+Ctrl-C asks it to stop; what is typed at a terminal in the meantime is handed on.
 
 No stream is held open while the user thinks: the interaction waits in the server's log, and what
 follows a decision is read from where reading stopped.
@@ -7,8 +9,10 @@ follows a decision is read from where reading stopped.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-from collections.abc import AsyncGenerator, Callable, Iterator
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager, suppress
 
 from sk_agents.client import ApprovalRequired, Chat, ClientError, Event, Reply
@@ -16,6 +20,13 @@ from sk_agents.client.reply import ReplySoFar
 
 # Calls that run beside one that waits are shown first, if they are quick.
 QUIET_SECONDS = 0.25
+
+
+# The terminal gives a line at a time, and none is longer.
+LONGEST_LINE = 65_536
+
+OnLine = Callable[[str, str], Awaitable[None]]
+"""What to do with a line that was typed, and for which interaction."""
 
 
 class UserLeft(Exception):
@@ -30,10 +41,14 @@ class InteractionReader:
         chat: Chat,
         on_event: Callable[[Event], None],
         on_stop: Callable[[], None] = lambda: None,
+        on_line: OnLine | None = None,
     ) -> None:
         self._chat = chat
         self._on_event = on_event
         self._on_stop = on_stop
+        self._on_line = on_line
+        self._lines: list[str] = []
+        self._handling: set[asyncio.Future[None]] = set()
         self._so_far = ReplySoFar()
         self._decided: set[str] = set()
         self._interrupts = 0
@@ -68,12 +83,14 @@ class InteractionReader:
             ClientError: the server refused, or did not come back.
             UserLeft: two interrupts.
         """
-        with self._handled_interrupts():
+        with self._handled_interrupts(), self._handled_lines():
             async with aclosing(events):
                 while (event := await self._next(events)) is not None:
                     self._so_far.add(event)
                     self._on_event(event)
                     self._stop_if_interrupted()
+                    self._hand_on_lines()
+        await asyncio.gather(*self._handling)
         if self._stopping is not None:
             await self._stopping
 
@@ -110,6 +127,40 @@ class InteractionReader:
             self._stop_if_interrupted()
         elif self._next_event is not None:
             self._next_event.cancel()
+
+    def _line_typed(self) -> None:
+        typed = os.read(sys.stdin.fileno(), LONGEST_LINE)
+        if not typed:
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        self._lines += [line for line in typed.decode(errors="replace").splitlines() if line]
+        self._hand_on_lines()
+
+    def _hand_on_lines(self) -> None:
+        """Once it is known which interaction they are for, one after the other."""
+        if self._on_line is None or self._handling or not self.reply.interaction_id:
+            return
+        if self._lines:
+            line = self._lines.pop(0).strip()
+            handling = asyncio.ensure_future(self._on_line(self.reply.interaction_id, line))
+            self._handling.add(handling)
+            handling.add_done_callback(self._line_handled)
+
+    def _line_handled(self, handling: asyncio.Future[None]) -> None:
+        self._handling.discard(handling)
+        self._hand_on_lines()
+
+    @contextmanager
+    def _handled_lines(self) -> Iterator[None]:
+        """While the user is not asked for anything. What comes from a pipe is for later prompts."""
+        if self._on_line is None or not sys.stdin.isatty():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        loop.add_reader(sys.stdin.fileno(), self._line_typed)
+        try:
+            yield
+        finally:
+            loop.remove_reader(sys.stdin.fileno())
 
     @contextmanager
     def _handled_interrupts(self) -> Iterator[None]:

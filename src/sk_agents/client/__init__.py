@@ -39,7 +39,10 @@ from sk_agents.wire.events import InteractionError as Failed
 from sk_agents.wire.events import InteractionQueued as Queued
 from sk_agents.wire.events import InteractionStarted as Started
 from sk_agents.wire.events import InteractionStatus as Status
+from sk_agents.wire.events import InteractionStopping as Stopping
 from sk_agents.wire.events import ReviewExtension as ReviewExtended
+from sk_agents.wire.events import SteeredEvent as Steered
+from sk_agents.wire.events import SteeringDelivery as SteeringDelivered
 from sk_agents.wire.events import ThinkingEvent as Thinking
 from sk_agents.wire.events import ToolCallEvent as ToolCall
 from sk_agents.wire.events import ToolResultEvent as ToolResult
@@ -92,6 +95,9 @@ __all__ = [
     "SignInFailed",
     "Started",
     "Status",
+    "Steered",
+    "SteeringDelivered",
+    "Stopping",
     "SyncChat",
     "SyncTeal",
     "TealClient",

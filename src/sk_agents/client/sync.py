@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
 from threading import Thread
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack
 
 from sk_agents.client.connection import GIVE_UP_AFTER, SILENCE_SECONDS, Token
 from sk_agents.client.reply import Reply
@@ -218,8 +218,11 @@ class SyncChat:
     def reject(self, approval: ApprovalRequired, **options: Unpack[DecisionOptions]) -> Processed:
         return self._teal.run(self.chat.reject(approval, **options))
 
-    def cancel(self, interaction_id: str) -> bool:
-        return self._teal.run(self.chat.cancel(interaction_id))
+    def steer(self, interaction_id: str, message: str, *, key: str | None = None) -> str:
+        return self._teal.run(self.chat.steer(interaction_id, message, key=key))
+
+    def cancel(self, interaction_id: str, *, after: Literal["step"] | None = None) -> bool:
+        return self._teal.run(self.chat.cancel(interaction_id, after=after))
 
     def history(self, *, superseded: bool = False, state: bool = True) -> History:
         return self._teal.run(self.chat.history(superseded=superseded, state=state))

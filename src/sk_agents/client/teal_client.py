@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import date, datetime
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Literal, Self, TypedDict, Unpack
 from uuid import uuid4
 
 from sk_agents.client.connection import (
@@ -38,6 +38,7 @@ from sk_agents.wire.views import (
     GrantView,
     InteractionView,
     McpSignInList,
+    MessageTaken,
     MeView,
     Processed,
     PromptList,
@@ -190,11 +191,26 @@ class Chat:
         """Do not let the call run; `reason` tells the model why."""
         return await self._decide(approval, False, options)
 
-    async def cancel(self, interaction_id: str) -> bool:
-        """Ask an interaction to stop; False if it had already ended."""
+    async def steer(self, interaction_id: str, message: str, *, key: str | None = None) -> str:
+        """Say something to an interaction that is at work: its next call of the model gets it. The
+        id of the message, which `SteeringDelivered` names.
+
+        Raises:
+            TealServerError: `already_terminal` if it has ended, `not_steerable` if it has not begun
+                or was asked to stop. The message was not taken.
+        """
+        path = path_of("chats", self.id, "interactions", interaction_id, "steer")
+        headers = {"Idempotency-Key": key or str(uuid4())}
+        request = ServerRequest("POST", path, {"user_message": message}, headers=headers)
+        return (await self._connection.read(MessageTaken, request)).message_id
+
+    async def cancel(self, interaction_id: str, *, after: Literal["step"] | None = None) -> bool:
+        """Ask an interaction to stop, at once or `after` the step that is at work; False if it had
+        already ended."""
         path = path_of("chats", self.id, "interactions", interaction_id, "cancel")
+        body = {"after": after} if after is not None else None
         try:
-            await self._connection.call(ServerRequest("POST", path))
+            await self._connection.call(ServerRequest("POST", path, body))
         except TealServerError as refusal:
             if refusal.code == "already_terminal":
                 return False

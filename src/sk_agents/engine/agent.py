@@ -28,11 +28,13 @@ class RunLimits:
     # In one run, all rounds together; `None`: as many as the rounds allow.
     tool_calls: int | None = None
 
-    @property
-    def reply(self) -> ReplyLimits:
-        """A model that asks for too many calls gets an error to read; one that asks for far too
-        many is read no further."""
-        return ReplyLimits(calls=4 * self.calls_per_round, text_bytes=self.reply_bytes)
+    reply: ReplyLimits = field(init=False, repr=False, compare=False)
+    """A model that asks for too many calls gets an error to read; one that asks for far too many is
+    read no further."""
+
+    def __post_init__(self) -> None:
+        reply = ReplyLimits(calls=4 * self.calls_per_round, text_bytes=self.reply_bytes)
+        object.__setattr__(self, "reply", reply)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Any, Literal
 
 from sk_agents.engine.models import NewThread, UserInput
 from sk_agents.engine.ports import Quota
+from sk_agents.engine.values import dataclass
 
 OnBusy = Literal["reject", "enqueue", "interrupt"]
 OnDisconnect = Literal["cancel", "continue"]
@@ -86,11 +87,26 @@ class WithdrawVote:
 
 
 @dataclass(frozen=True, slots=True)
+class SteerRun:
+    """Say something to a run that works or waits for a person."""
+
+    thread_id: str
+    user_id: str
+    run_id: str
+    text: str
+    idempotency_key: str | None = None
+    request_digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CancelRun:
+    """At once; with `after="step"`, once what is at work has come to its end."""
+
     thread_id: str
     user_id: str
     run_id: str
     reason: Literal["user", "disconnect", "interrupt"] = "user"
+    after: Literal["step"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

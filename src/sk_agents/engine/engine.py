@@ -20,6 +20,7 @@ from sk_agents.engine.commands import (
     DecideApproval,
     EditRun,
     StartRun,
+    SteerRun,
     WithdrawVote,
 )
 from sk_agents.engine.failpoints import failpoint
@@ -237,8 +238,38 @@ class Engine:
         """Take a vote back. Raises as `decisions.withdraw` does."""
         await decisions.withdraw(self._services, self.catalog, command)
 
+    async def steer(self, command: SteerRun) -> str:
+        """Say something to a run that works or waits: its next call of the model gets it.
+
+        The id of the message, which is durable when this returns; the same if this same request
+        left it before.
+
+        Raises:
+            RunNotFound, ThreadNotFound: nothing there to speak to.
+            AlreadyTerminal: the run has ended.
+            NotSteerable: it has not begun, or was asked to stop.
+            InvalidInput: the idempotency key was used for another request.
+            LimitExceeded: it was sent too many messages already, or the budget is used up.
+        """
+        self._refuse_when_closing()
+        for _ in range(RACES):
+            known = await self.thread(command.thread_id, command.user_id)
+            if before := lifecycle.said_before(known, command):
+                return before
+            run = known.state.runs.get(command.run_id)
+            if run is None:
+                raise RunNotFound(run_id=command.run_id)
+            lifecycle.check_steerable(run)
+            try:
+                message_id = await lifecycle.steer(self._services, known, run, command)
+            except SequenceConflict:
+                continue
+            self._drivers.drive(known)
+            return message_id
+        raise Conflict(thread_id=command.thread_id)
+
     async def cancel(self, command: CancelRun) -> RunStatus:
-        """Stop a run; its status when this returns.
+        """Stop a run, at once or after its step; its status when this returns.
 
         Raises:
             RunNotFound, ThreadNotFound: nothing there to cancel.
@@ -250,10 +281,10 @@ class Engine:
             if run is None:
                 raise RunNotFound(run_id=command.run_id)
             if run.phase in TERMINAL:
-                if run.cancel_requested is not None and run.phase is RunStatus.CANCELLED:
+                if run.is_stopping and run.phase is RunStatus.CANCELLED:
                     return run.phase
                 raise AlreadyTerminal(run_id=run.run_id, status=run.phase)
-            if run.cancel_requested is not None:
+            if run.cancel_requested is not None or (run.is_stopping and command.after == "step"):
                 return run.status
             try:
                 await lifecycle.request_cancel(self._services, known, run, command)

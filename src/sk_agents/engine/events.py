@@ -237,12 +237,42 @@ class LateResult(LogEvent):
     secrets: dict[str, str] | None = Field(None, repr=False)
 
 
+class Steered(LogEvent):
+    """The user said something while the run worked: the next call of the model gets it.
+
+    A run that ends before there is one has not delivered it.
+    """
+
+    type: Literal["steered"] = "steered"
+    message_id: str
+    content: str
+    said_by: str | None = None
+    idempotency_key: str | None = None
+    request_digest: str | None = None
+    secrets: dict[str, str] | None = Field(None, repr=False)  # what placeholders in it stand for
+
+
+class SteeringDelivered(LogEvent):
+    """The model's next call, of this round, gets these messages, after all that came before it.
+
+    `usage` is of the call before, if that one answered and its answer is not the last word any
+    more: it is a thought that was spoken, in the same commit.
+    """
+
+    type: Literal["steering_delivered"] = "steering_delivered"
+    round: int
+    message_ids: tuple[str, ...]
+    usage: Usage | None = None
+
+
 class CancelRequested(LogEvent):
-    """This run is to stop. No new tool starts after it."""
+    """This run is to stop. No new tool starts after it. With `after="step"`, what is at work, a
+    call of the model or tools, comes to its end first."""
 
     type: Literal["cancel_requested"] = "cancel_requested"
     requested_by: str | None = None
     reason: Literal["user", "disconnect", "interrupt", "reject", "drain"] = "user"
+    after: Literal["step"] | None = None
 
 
 class Cancelled(LogEvent):
@@ -383,6 +413,8 @@ KnownEvent = (
     | ToolFinished
     | ToolOutcomeUnknown
     | LateResult
+    | Steered
+    | SteeringDelivered
     | CancelRequested
     | Cancelled
     | Failed
@@ -478,4 +510,5 @@ _SIZES: Mapping[type[Event], Callable[[Any], int]] = {
     ApprovalRequested: lambda event: EVENT_BYTES + 2 * len(repr(event.shown)),
     RunStarted: _message_size,
     RunQueued: _message_size,
+    Steered: lambda event: 2 * len(event.content),
 }

@@ -6,13 +6,14 @@ Wire words (task, chat, interaction, request) are unknown here; each surface re-
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
+from sk_agents.engine.values import dataclass
 from sk_agents.exceptions import StateCorrupt
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

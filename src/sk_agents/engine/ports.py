@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
@@ -42,6 +42,7 @@ from sk_agents.engine.turns import (
     ToolResult,
     ToolSpec,
 )
+from sk_agents.engine.values import dataclass
 
 
 class Clock(Protocol):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from sk_agents.engine.models import Attachment, Effect, Message, Usage
+from sk_agents.engine.values import dataclass
 
 
 def printable(text: str) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sk_agents.engine.models import Effect, Review, ToolCall
 from sk_agents.engine.turns import ToolSpec
+from sk_agents.engine.values import dataclass
 from sk_agents.hitl.rules import Approvals, Decision
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import ipaddress
 import logging
 import unicodedata
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Annotated, cast
 
@@ -21,6 +21,7 @@ from sk_agents.authorization.roles import EVERY_ROLE, Role, RoleMap, memberships
 from sk_agents.engine.defaults import NoAudit
 from sk_agents.engine.events import Noted
 from sk_agents.engine.ports import Audit
+from sk_agents.engine.values import dataclass
 from sk_agents.exceptions import (
     AuthorizerUnavailable,
     ConfigurationError,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import monotonic
 from typing import Generic, Self, TypeVar
 
@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.ports import ThreadQuery
 from sk_agents.engine.threads.catalog import ThreadCatalog
+from sk_agents.engine.values import dataclass
 from sk_agents.exceptions import LimitExceeded
 from sk_agents.http.body import BODY_SECONDS, MAX_BYTES, MAX_BYTES_WITH_IMAGES
 

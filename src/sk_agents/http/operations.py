@@ -284,15 +284,13 @@ def _with_one_schema_a_model(document: dict[str, Any]) -> dict[str, Any]:
     """A model with a computed field has two schemas of one title, of which generators drop one. It
     is the answer's that stays: what is computed is read-only there, so no request needs it."""
     schemas = document.get("components", {}).get("schemas", {})
-    twice = [name for name in schemas if name.endswith(_ANSWERED)]
-    for name in (one.removesuffix(_ANSWERED) for one in twice):
-        schemas[name] = schemas.pop(name + _ANSWERED)
+    names: dict[str, str] = {}
+    for answered in [name for name in schemas if name.endswith(_ANSWERED)]:
+        name = answered.removesuffix(_ANSWERED)
+        schemas[name] = schemas.pop(answered)
         schemas.pop(name + _ASKED, None)
-    names = {name.removesuffix(_ANSWERED) for name in twice}
-    renamed: dict[str, Any] = _renamed(
-        document,
-        {_SCHEMAS + name + end: _SCHEMAS + name for name in names for end in (_ASKED, _ANSWERED)},
-    )
+        names |= {_SCHEMAS + name + end: _SCHEMAS + name for end in (_ASKED, _ANSWERED)}
+    renamed: dict[str, Any] = _renamed(document, names)
     return renamed
 
 

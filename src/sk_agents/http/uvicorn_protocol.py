@@ -128,6 +128,9 @@ class Exchange(RequestResponseCycle):
 
     async def run_asgi(self, app: ASGI3Application) -> None:
         await super().run_asgi(app)
+        # The scope refers to us: without this both, and all that was found out about the request,
+        # would live until the garbage collector comes.
+        cast(dict[str, Any], self.scope)["extensions"].clear()
         if self.transport.is_closing():
             self._on_closing()
 

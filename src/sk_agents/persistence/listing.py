@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from sk_agents.engine.events import Answered, Event, Imported, RunQueued, RunStarted
+from sk_agents.engine.events import Answered, Event, Imported, RunQueued, RunStarted, Steered
 from sk_agents.engine.models import Entry, EntryKind, Thread
 from sk_agents.engine.ports import ThreadPage, ThreadQuery
 from sk_agents.exceptions import InvalidCursor
@@ -101,7 +101,7 @@ def _texts(event: Event) -> Iterable[str]:
     match event:
         case RunStarted(message=message) | RunQueued(message=message) if message is not None:
             return [message.text]
-        case Answered():
+        case Answered() | Steered():
             return [event.content]
         case Imported():
             return [item.content for item in event.items if item.content_type == "text"]

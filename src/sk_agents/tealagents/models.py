@@ -5,7 +5,6 @@ A session groups tasks, a task is one conversation, a request is one invocation 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -19,6 +18,7 @@ from pydantic import (
 
 from sk_agents.engine.commands import OnBusy
 from sk_agents.engine.log.canonical import canonical_json
+from sk_agents.engine.values import dataclass
 from sk_agents.ska_types import (
     AgentTask,
     AgentTaskItem,

@@ -23,6 +23,7 @@ from sk_agents.engine.events import (
     RunEnded,
     RunQueued,
     RunStarted,
+    Steered,
     ToolFinished,
     ToolOutcomeUnknown,
 )
@@ -153,7 +154,7 @@ class TelemetryObserver(RunLogs):
 
     def _note(self, thread: Thread, run: Run, event: Event) -> None:
         match event:
-            case RunQueued() | CancelRequested():
+            case RunQueued() | CancelRequested() | Steered():
                 self._name_request(thread, run)
             case RunStarted():
                 self._name_request(thread, run)

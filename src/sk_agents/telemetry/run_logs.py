@@ -6,14 +6,14 @@ Every line that is written while a run is driven has its ids. Every execution of
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from sk_agents.engine.defaults import NoObserver
 from sk_agents.engine.events import Event, ToolFinished, ToolOutcomeUnknown
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import Thread
-from sk_agents.telemetry.logs import log_ids, logged_with
+from sk_agents.telemetry.logs import logged_id, logged_with
 
 logger = logging.getLogger(__name__)
 
@@ -22,19 +22,17 @@ class RunLogs(NoObserver):
     """The engine's `Observer` of a server that measures nothing."""
 
     def correlation_id(self) -> str | None:
-        return log_ids().get("correlation_id")
+        return logged_id("correlation_id")
 
     def stored(self, thread: Thread, state: ThreadState, events: Sequence[Event]) -> None:
         if not logger.isEnabledFor(logging.INFO):
             return
         for event in events:
-            if isinstance(event, ToolFinished | ToolOutcomeUnknown):
+            if isinstance(event, (ToolFinished, ToolOutcomeUnknown)):
                 log_execution(thread, state.runs[event.run_id], event)
 
-    @contextmanager
-    def driving(self, thread: Thread, state: ThreadState) -> Iterator[None]:
-        with logged_with(**ids_of(thread, state.run(state.active_run or ""))):
-            yield
+    def driving(self, thread: Thread, state: ThreadState) -> AbstractContextManager[None]:
+        return logged_with(**ids_of(thread, state.run(state.active_run or "")))
 
 
 def ids_of(thread: Thread, run: Run) -> dict[str, str]:

@@ -30,6 +30,8 @@ Sometimes = Annotated[T | None, SOMETIMES]
 _ABSENT = Field(exclude_if=lambda value: value is None or value == "")
 InChat = Annotated[T | None, SkipJsonSchema(), _ABSENT, IN_CHAT]
 """Sent on a chat's own stream only."""
+SometimesInChat = Annotated[T | None, SkipJsonSchema(), _ABSENT, IN_CHAT, SOMETIMES]
+"""Sent there when there is something to say."""
 
 
 class WireModel(BaseModel):
@@ -211,7 +213,15 @@ class ThinkingEvent(_Unaddressed):
     spoken: Annotated[bool, SOMETIMES, Field(exclude_if=lambda spoken: not spoken)] = False
 
 
-class ToolCallEvent(_Unaddressed):
+class _Spending(StreamEvent):
+    """With what was used up to this step: by the round of the model that ends with it, or, in a
+    result, by the tool itself. `cost` is there if it is known."""
+
+    usage: SometimesInChat[UsageView] = None
+    cost: SometimesInChat[CostView] = None
+
+
+class ToolCallEvent(_Unaddressed, _Spending):
     """A tool is called; `tool_input` is JSON. `grant_id` names the standing approval that allowed
     it, if one did."""
 
@@ -234,7 +244,7 @@ class AttachmentView(WireModel):
     link: Annotated[str | None, SOMETIMES, Field(exclude_if=lambda link: link is None)] = None
 
 
-class ToolResultEvent(_Unaddressed):
+class ToolResultEvent(_Unaddressed, _Spending):
     type: Literal[EventType.TOOL_RESULT] = EventType.TOOL_RESULT
     id: str
     tool_name: str
@@ -247,7 +257,7 @@ class ToolResultEvent(_Unaddressed):
 CutReason = Literal["length", "content_filter"]
 
 
-class AnswerEvent(_Unaddressed):
+class AnswerEvent(_Unaddressed, _Spending):
     """The whole answer; it replaces all previews. `finish_reason` says why it is not complete: the
     bound on tokens was reached, or a content filter stopped it."""
 
@@ -273,7 +283,7 @@ AgentEvent = Annotated[
 ]
 
 
-class ApprovalRequired(AskedCall, StreamEvent):
+class ApprovalRequired(AskedCall, _Spending):
     """A person must decide about a call."""
 
 
@@ -296,7 +306,7 @@ class Approved(DecisionMade):
     pass
 
 
-class Rejected(DecisionMade):
+class Rejected(DecisionMade, _Spending):
     pass
 
 
@@ -331,6 +341,24 @@ class ReviewExtension(_Voting):
 
     audience: AudienceView
     expires_at: str | None = None
+
+
+class SteeredEvent(StreamEvent):
+    """The user said something while the agent worked; the model's next call gets it."""
+
+    message_id: str
+    content: str
+
+
+class SteeringDelivery(StreamEvent):
+    """The model's call that begins now gets these messages. What was said and has no such event
+    when the interaction ends was not delivered."""
+
+    message_ids: tuple[str, ...]
+
+
+class InteractionStopping(StreamEvent):
+    """It was asked to stop after the step that is at work: nothing new begins."""
 
 
 class InteractionCancelled(StreamEvent):
@@ -433,6 +461,9 @@ Event = (
     | ReviewExtension
     | Approved
     | Rejected
+    | SteeredEvent
+    | SteeringDelivery
+    | InteractionStopping
     | InteractionCancelled
     | InteractionError
     | InteractionComplete
@@ -455,6 +486,9 @@ EVENTS: Mapping[str, type[Event]] = {
     "review_extended": ReviewExtension,
     "approved": Approved,
     "rejected": Rejected,
+    "steered": SteeredEvent,
+    "steering_delivered": SteeringDelivery,
+    "stopping": InteractionStopping,
     "cancelled": InteractionCancelled,
     "error": InteractionError,
     "interaction_complete": InteractionComplete,

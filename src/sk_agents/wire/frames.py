@@ -73,6 +73,9 @@ _EXAMPLES: Mapping[str, dict[str, Any]] = {
     },
     "approved": _DECIDED,
     "rejected": {**_DECIDED, "message": "not this one"},
+    "steered": {**_INTERACTION, "message_id": "msg_abc123", "content": "Only in Spain."},
+    "steering_delivered": {**_INTERACTION, "message_ids": ["msg_abc123"]},
+    "stopping": _INTERACTION,
     "cancelled": _INTERACTION,
     "error": {
         **_INTERACTION,
@@ -108,7 +111,9 @@ _CHAT_EXAMPLE = {
 def _in_chat(model: type[WireModel], example: dict[str, Any]) -> tuple[type[WireModel], Any]:
     """The same on a chat's own stream, where the fields marked `InChat` are sent too."""
     fields: dict[str, Any] = {
-        name: (field.annotation, ...)
+        name: (Annotated[field.annotation, SOMETIMES], None)
+        if SOMETIMES in field.metadata
+        else (field.annotation, ...)
         for name, field in model.model_fields.items()
         if IN_CHAT in field.metadata
     }

@@ -104,6 +104,18 @@ class Regenerate(RequestBody):
     on_disconnect: OnDisconnect | None = None
 
 
+class Steer(RequestBody):
+    """Something for an interaction that is at work."""
+
+    user_message: MessageText
+
+
+class CancelInteraction(RequestBody):
+    """Without `after` it stops at once; with `step`, once what is at work has come to its end."""
+
+    after: Literal["step"] | None = None
+
+
 class ApprovalDecision(RequestBody):
     """Yes or no to what was shown; `digest` echoes it, so that nothing else can be meant."""
 

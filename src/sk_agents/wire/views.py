@@ -105,6 +105,18 @@ class Interaction(WireModel):
     completed_at: str | None = None
 
 
+class SteeringView(WireModel):
+    """What the user said while the agent worked. `delivered` says whether a call of the model got
+    it; one that ended before did not. `after_events` is how many of the `agent_events` were there
+    when it was said."""
+
+    message_id: str
+    content: str
+    at: str
+    delivered: bool = False
+    after_events: int = 0
+
+
 class FeedbackView(WireModel):
     """What the user thinks of an answer. `note` is for those who run the server."""
 
@@ -127,6 +139,10 @@ class InteractionView(Interaction):
     """What it had said when it was stopped."""
     approvals: tuple[ApprovalView, ...] = ()
     """Those that wait for a decision."""
+    steering: tuple[SteeringView, ...] = ()
+    """What was said while it was at work."""
+    stopping: bool = False
+    """Whether it ends after the step that is at work, because it was asked to."""
     feedback: FeedbackView | None = None
 
 
@@ -437,6 +453,14 @@ class Processed(WireModel):
     approval_id: str
     approved: bool
     missing: Annotated[int | None, SOMETIMES, Field(exclude_if=lambda value: value is None)] = None
+
+
+class MessageTaken(WireModel):
+    """The message is stored: the next call of the model gets it."""
+
+    status: Literal["accepted"] = "accepted"
+    interaction_id: str
+    message_id: str
 
 
 class Cancelling(WireModel):

@@ -20,6 +20,7 @@ import type {
   GrantPage,
   InteractionView,
   MeView,
+  MessageTaken,
   NamedDecision,
   PassageList,
   Processed,
@@ -30,6 +31,7 @@ import type {
   SharedChat,
   SignInView,
   StartInteraction,
+  Steer,
   TagList,
   UsageReport,
 } from "./schema";
@@ -38,17 +40,6 @@ export interface Readiness {
   status: string;
   /** For operators only. */
   dependencies?: Record<string, { status: string; kind: string; durability?: string }>;
-}
-
-export interface LogEvent {
-  type: string;
-  at: string;
-  run_id: string;
-  [field: string]: unknown;
-}
-
-export interface ChatArchive {
-  events: LogEvent[];
 }
 
 const place = (...parts: string[]): string => `/${parts.map(encodeURIComponent).join("/")}`;
@@ -106,12 +97,16 @@ export const changeChat = (id: string, body: ChatChange) =>
 
 export const remove = (id: string) => send(place("chats", id), { method: "DELETE" });
 
-export const archive = (id: string) => ask<ChatArchive>(place("chats", id, "export"));
+export const archive = (id: string) => ask<object>(place("chats", id, "export"));
 
 export const readInteraction = (chat: string, id: string) =>
   ask<InteractionView>(interaction(chat, id));
 
 export const eventsPath = (chat: string) => place("chats", chat, "events");
+
+/** The events of one run, with all that the chat's own stream says of them. */
+export const runEventsPath = (chat: string, id: string) =>
+  `${interaction(chat, id, "events")}?details=true`;
 
 const STREAM = { Accept: "text/event-stream" };
 
@@ -148,14 +143,20 @@ export const decide = (chat: string, id: string, body: NamedDecision, key: strin
 export const attachment = (chat: string, id: string, call: string, number: number) =>
   send(interaction(chat, id, "attachments", call, String(number)));
 
+export const cancel = (chat: string, id: string, after?: "step") =>
+  ask<Cancelling>(interaction(chat, id, "cancel"), {
+    method: "POST",
+    ...(after ? { body: { after } } : {}),
+  });
+
+export const steer = (chat: string, id: string, body: Steer, key: string, signal: AbortSignal) =>
+  ask<MessageTaken>(interaction(chat, id, "steer"), { method: "POST", body, key, signal });
+
 export const giveFeedback = (chat: string, id: string, body: GiveFeedback) =>
   ask<FeedbackView>(interaction(chat, id, "feedback"), { method: "PUT", body });
 
 export const withdrawFeedback = (chat: string, id: string) =>
   send(interaction(chat, id, "feedback"), { method: "DELETE" });
-
-export const cancel = (chat: string, id: string) =>
-  ask<Cancelling>(interaction(chat, id, "cancel"), { method: "POST" });
 
 export const chooseBranch = (chat: string, id: string) =>
   ask<BranchList>(place("chats", chat, "branch"), {

@@ -21,6 +21,12 @@ export type RunFrame = Exclude<
   FrameOf<"branch_changed"> | FrameOf<"chat_changed"> | FrameOf<"stream_end">
 >;
 
+/** Of these, the ones that are in the log. */
+export type StoredFrame = Exclude<
+  RunFrame,
+  FrameOf<"answer_delta"> | FrameOf<"thinking_delta"> | FrameOf<"tool_output">
+>;
+
 const KNOWN: Record<keyof Frames, true> = {
   interaction_queued: true,
   interaction_started: true,
@@ -37,6 +43,9 @@ const KNOWN: Record<keyof Frames, true> = {
   review_extended: true,
   approved: true,
   rejected: true,
+  steered: true,
+  steering_delivered: true,
+  stopping: true,
   cancelled: true,
   error: true,
   interaction_complete: true,

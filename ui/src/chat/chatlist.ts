@@ -11,6 +11,10 @@ export const pinned = signal<ChatSummary[]>([]);
 export const query = signal("");
 /** Which chats are listed. */
 export const place = signal<Place>("list");
+/** The tag that all listed chats have. */
+export const tag = signal("");
+/** The tags of the user's chats, those of most chats first. */
+export const tags = signal<string[]>([]);
 export const hasMore = signal(false);
 export const isLoaded = signal(false);
 export const problem = signal("");
@@ -25,9 +29,9 @@ let typing = 0;
 export async function refresh(): Promise<void> {
   current.abort();
   const mine = (current = new AbortController());
-  const asked = { query: query.peek(), place: place.peek() };
+  const asked = { query: query.peek(), place: place.peek(), tag: tag.peek() };
   try {
-    const isPlain = asked.place === "list" && !asked.query;
+    const isPlain = asked.place === "list" && !asked.query && !asked.tag;
     const [page, pins] = await Promise.all([
       server.chats(asked, mine.signal),
       isPlain ? server.chats({ place: "list", pinned: true }, mine.signal) : { chats: [] },
@@ -47,7 +51,12 @@ export async function loadMore(): Promise<void> {
   if (next === null) return;
   const asked = current;
   try {
-    const page = await server.chats({ query: query.peek(), place: place.peek(), cursor: next });
+    const page = await server.chats({
+      query: query.peek(),
+      place: place.peek(),
+      tag: tag.peek(),
+      cursor: next,
+    });
     // The list has changed in the meantime: this is not a part of it.
     if (asked !== current) return;
     const known = new Set(chats.peek().map((chat) => chat.id));
@@ -65,7 +74,34 @@ export function search(text: string): void {
   typing = window.setTimeout(() => void refresh(), TYPING_MS);
 }
 
+/** List only chats with this tag; all of them if it is listed already. */
+export function showTag(which: string): void {
+  tag.value = tag.peek() === which ? "" : which;
+  show(place.peek());
+}
+
+export async function loadTags(): Promise<void> {
+  try {
+    tags.value = (await server.tags()).tags.map((entry) => entry.tag);
+  } catch {
+    // The list itself says if the server is away.
+  }
+}
+
+/** The open chat has a new title: its entry need not wait for the next refresh. */
+export function retitle(id: string, title: string): void {
+  for (const list of [chats, pinned]) {
+    if (list.peek().every((chat) => chat.id !== id || chat.title === title)) continue;
+    list.value = list.peek().map((chat) => (chat.id === id ? { ...chat, title } : chat));
+  }
+}
+
 export function showPlace(which: Place): void {
+  tag.value = "";
+  show(which);
+}
+
+function show(which: Place): void {
   place.value = which;
   chats.value = [];
   pinned.value = [];
@@ -75,6 +111,7 @@ export function showPlace(which: Place): void {
 
 export function keepRefreshing(): void {
   void refresh();
+  void loadTags();
   window.setInterval(() => {
     // A refresh would remove the older chats that the user has loaded.
     if (!document.hidden && chats.peek().length <= 50) void refresh();

@@ -1,7 +1,7 @@
 /** The visible conversation as a Markdown document. */
 import { formattedJson } from "../text/json";
 import { t } from "../text/language";
-import { cutText, type CallStep, type Run } from "./run";
+import { cutText, type CallStep, type Run, type SteeredStep } from "./run";
 import type { ChatSession } from "./session";
 
 export function asMarkdown(session: ChatSession): string {
@@ -22,9 +22,15 @@ function section(run: Run): string {
     if (step.kind === "thought") parts.push(quoted(`*${t("Thinking:")}* ${step.text}`));
     else if (step.kind === "call") parts.push(call(step));
     else if (step.kind === "remark") parts.push(step.text);
+    else if (step.kind === "steered") parts.push(quoted(saidMeanwhile(step)));
     else parts.push(step.text + (step.isCut ? `\n\n*${cutText(step)}*` : ""));
   }
   if (run.error) parts.push(`**${t("Failed:")}** ${run.error.message} (\`${run.error.code}\`)`);
+  if (run.feedback) {
+    const { rating, note } = run.feedback;
+    const rated = rating === "up" ? t("Rated as good") : t("Rated as bad");
+    parts.push(`*${rated}*${note ? `: ${note}` : ""}`);
+  }
   return parts.join("\n\n");
 }
 
@@ -38,6 +44,11 @@ function call(step: CallStep): string {
   }
   if (step.output !== null) parts.push(fenced("", step.output));
   return parts.join("\n\n");
+}
+
+function saidMeanwhile(step: SteeredStep): string {
+  const who = step.isDelivered ? t("User, meanwhile:") : t("User, meanwhile (not delivered):");
+  return `**${who}** ${step.text}`;
 }
 
 const quoted = (text: string): string => text.replace(/^/gm, "> ");

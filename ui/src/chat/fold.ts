@@ -1,6 +1,6 @@
 /** Adds a frame of the stream to a run. A pure function. */
 import type { FrameOf, RunFrame } from "../api/frames";
-import type { ReviewView } from "../api/schema";
+import type { CostView, ReviewView, UsageView } from "../api/schema";
 import {
   newCall,
   NO_TEXT,
@@ -102,6 +102,19 @@ export function folded(run: Run, frame: RunFrame): Run {
     case "approved":
     case "rejected":
       return decided(run, frame, moment(frame.name === "approved" ? "approved" : "refused", frame));
+    case "steered":
+      return withSteering(run, frame.message_id, frame.content);
+    case "steering_delivered":
+      return {
+        ...run,
+        steps: run.steps.map((step) =>
+          step.kind === "steered" && frame.message_ids.includes(step.id)
+            ? { ...step, isDelivered: true }
+            : step,
+        ),
+      };
+    case "stopping":
+      return { ...run, isStopping: true };
     case "cancelled":
       return withPartialAnswer({ ...run, status: "CANCELLED" });
     case "error":
@@ -112,9 +125,10 @@ export function folded(run: Run, frame: RunFrame): Run {
     }
     case "interaction_complete":
       return {
-        ...withPartialAnswer(withMoment(run, moment("ended", frame))),
+        ...withPartialAnswer(withMoment(run, moment("ended", { at: frame.at }))),
         status: frame.status,
         queued: false,
+        isStopping: false,
         usage: frame.usage,
         cost: frame.cost ?? null,
       };
@@ -130,6 +144,7 @@ function started(run: Run, frame: FrameOf<"interaction_started">): Run {
     agent: frame.agent ?? run.agent,
     status: "RUNNING",
     queued: false,
+    isStopping: false,
     createdAt: frame.created_at,
     steps: [],
     preview: null,
@@ -137,6 +152,12 @@ function started(run: Run, frame: FrameOf<"interaction_started">): Run {
     moments: [...waited, moment("started", frame)],
     isPlaceholder: false,
   };
+}
+
+/** The run with what the user said to it, once. */
+export function withSteering(run: Run, id: string, text: string): Run {
+  if (run.steps.some((step) => step.kind === "steered" && step.id === id)) return run;
+  return { ...run, steps: [...run.steps, { kind: "steered", id, text, isDelivered: false }] };
 }
 
 /** Keeps the text so far of a run that was stopped, and marks it as withPartialAnswer. */
@@ -252,8 +273,17 @@ function isSame(preview: Preview | null, { round, attempt }: Piece): preview is 
   return preview !== null && preview.round === round && preview.attempt === attempt;
 }
 
-function moment(what: Moment["what"], frame: { at: string }): Moment {
-  return { what, at: Date.parse(frame.at) };
+interface Dated {
+  at: string;
+  usage?: UsageView | null;
+  cost?: CostView | null;
+}
+
+function moment(what: Moment["what"], { at, usage, cost }: Dated): Moment {
+  const found: Moment = { what, at: Date.parse(at) };
+  if (usage) found.usage = usage;
+  if (cost) found.cost = cost;
+  return found;
 }
 
 function withMoment(run: Run, moment: Moment): Run {

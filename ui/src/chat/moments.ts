@@ -1,5 +1,5 @@
 /** The bars of a run's timeline, made from its moments. */
-import type { LogEvent } from "../api/endpoints";
+import type { CostView, UsageView } from "../api/schema";
 import type { Moment, Run } from "./run";
 
 export interface Bar {
@@ -12,6 +12,9 @@ export interface Bar {
   to: number;
   /** It has not ended yet. */
   isOpen: boolean;
+  /** What it took; absent where that is not known. */
+  usage?: UsageView;
+  cost?: CostView;
 }
 
 /** How long a call ran; null if that is not known here. */
@@ -38,11 +41,13 @@ export const areDated = (moments: readonly Moment[]): boolean =>
 export function bars(moments: readonly Moment[], now: number): Bar[] {
   const found: Bar[] = [];
   const open = new Map<string, Bar>();
+  let round: Bar | null = null;
   const begin = (key: string, lane: string | null, kind: Bar["kind"], at: number): void => {
     if (open.has(key)) return;
-    const bar = { row: key.split(" ")[1] ?? key, lane, kind, from: at, to: at, isOpen: true };
+    const bar: Bar = { row: key.split(" ")[1] ?? key, lane, kind, from: at, to: at, isOpen: true };
     open.set(key, bar);
     found.push(bar);
+    if (kind === "model") round = bar;
   };
   const end = (key: string, at: number): void => {
     const bar = open.get(key);
@@ -53,6 +58,9 @@ export function bars(moments: readonly Moment[], now: number): Bar[] {
   };
   for (const entry of moments) {
     const call = entry.call ?? "";
+    // What a round took is known with what it led to; what a tool took, with its result.
+    const spender = entry.what === "returned" ? open.get(`tool ${call}`) : round;
+    if (spender && entry.usage) Object.assign(spender, { usage: entry.usage, cost: entry.cost });
     const tool = entry.tool ?? "tool";
     if (entry.what === "queued") begin("queue", null, "queue", entry.at);
     if (entry.what === "started") end("queue", entry.at);
@@ -77,36 +85,3 @@ export function inRows(all: Bar[]): Bar[][] {
   for (const bar of all) rows.set(bar.row, [...(rows.get(bar.row) ?? []), bar]);
   return [...rows.values()];
 }
-
-/** The same from the log, for a run that this page has not followed. */
-export function momentsOf(events: LogEvent[], run: string): Moment[] {
-  const names = new Map<string, string>();
-  const found: Moment[] = [];
-  for (const event of events) {
-    if (event.run_id !== run) continue;
-    const call = typeof event["call_id"] === "string" ? event["call_id"] : undefined;
-    if (event.type === "tool_proposed" && call) {
-      names.set(call, [event["plugin_name"], event["function_name"]].filter(Boolean).join("-"));
-    }
-    const isRefused = event.type === "approval_decided" && event["outcome"] !== "approved";
-    const what = isRefused ? "refused" : WHAT[event.type];
-    if (!what) continue;
-    const entry: Moment = { what, at: Date.parse(event.at) };
-    if (call) Object.assign(entry, { call, tool: names.get(call) ?? "tool" });
-    found.push(entry);
-  }
-  return found;
-}
-
-const WHAT: Record<string, Moment["what"]> = {
-  run_queued: "queued",
-  run_started: "started",
-  thinking: "model",
-  tool_proposed: "model",
-  approval_requested: "asked",
-  approval_decided: "approved",
-  tool_started: "called",
-  tool_finished: "returned",
-  answered: "model",
-  run_ended: "ended",
-};

@@ -10,6 +10,7 @@ import type {
   InteractionStatus,
   InteractionView,
   ItemView,
+  SteeringView,
   ThinkingEvent,
   UsageView,
 } from "../api/schema";
@@ -29,6 +30,8 @@ export type ApprovalRequest = Pick<
   | "late_result"
   | "budget"
   | "preview"
+  | "preview_table"
+  | "preview_picture"
   | "redacted"
   | "reason_required"
   | "review"
@@ -81,6 +84,15 @@ export interface AnswerStep {
   cutBy?: "length" | "content_filter";
 }
 
+/** What the user said while the agent worked. */
+export interface SteeredStep {
+  kind: "steered";
+  id: string;
+  text: string;
+  /** Whether a call of the model got it. */
+  isDelivered: boolean;
+}
+
 export function cutText({ cutBy }: AnswerStep): string {
   switch (cutBy) {
     case "length":
@@ -105,7 +117,7 @@ export function thoughtOf(
   return { kind: event.spoken ? "remark" : "thought", text: event.content };
 }
 
-export type Step = ThoughtStep | RemarkStep | CallStep | AnswerStep;
+export type Step = ThoughtStep | RemarkStep | CallStep | AnswerStep | SteeredStep;
 
 /** The text of a model that is not finished yet. */
 export interface Preview {
@@ -138,6 +150,9 @@ export interface Moment {
   at: number;
   call?: string;
   tool?: string;
+  /** What the model's round took that ended here, or the tool itself. */
+  usage?: UsageView;
+  cost?: CostView;
 }
 
 export interface Run {
@@ -148,6 +163,8 @@ export interface Run {
   agent: string;
   status: InteractionStatus;
   queued: boolean;
+  /** It ends after the step that is at work. */
+  isStopping: boolean;
   createdAt: string;
   usage: UsageView | null;
   /** Known only if the model has a price. */
@@ -171,6 +188,7 @@ export function placeholderRun(id: string): Run {
     agent: "",
     status: "RUNNING",
     queued: false,
+    isStopping: false,
     createdAt: new Date().toISOString(),
     usage: null,
     cost: null,
@@ -195,6 +213,7 @@ export function runOf(view: InteractionView): Run {
     usage: view.usage,
     cost: view.cost,
     error: view.error,
+    isStopping: view.stopping,
     feedback: view.feedback,
     steps: stepsOf(view),
     isPlaceholder: false,
@@ -236,9 +255,21 @@ export function newCall(id: string, tool: string, input: string, isGranted = fal
   };
 }
 
+function steeredOf(view: SteeringView): SteeredStep {
+  return {
+    kind: "steered",
+    id: view.message_id,
+    text: view.content,
+    isDelivered: view.delivered,
+  };
+}
+
 function stepsOf(view: InteractionView): Step[] {
   const steps: Step[] = [];
-  for (const event of view.agent_events) {
+  const said = (wasSaid: (after: number) => boolean): Step[] =>
+    view.steering.filter((one) => wasSaid(one.after_events)).map(steeredOf);
+  for (const [at, event] of view.agent_events.entries()) {
+    steps.push(...said((after) => after === at));
     if (event.type === "TOOL_CALL") {
       steps.push(newCall(event.id, event.tool_name, event.tool_input, Boolean(event.grant_id)));
     } else if (event.type === "TOOL_RESULT") {
@@ -258,6 +289,7 @@ function stepsOf(view: InteractionView): Step[] {
       steps.push(wholeAnswer(event));
     }
   }
+  steps.push(...said((after) => after >= view.agent_events.length));
   if (view.partial) steps.push({ kind: "answer", text: view.partial, isCut: true });
   for (const approval of view.approvals) {
     const at = steps.findIndex((step) => step.kind === "call" && step.id === approval.call_id);

@@ -6,6 +6,7 @@ import { frameOf } from "../api/frames";
 import { randomId, ServerProblem, Unreachable, errorText } from "../api/request";
 import type { Item } from "../api/schema";
 import { FrameParser } from "../api/sse";
+import { t } from "../text/language";
 import type { Run } from "./run";
 import type { ChatSession } from "./session";
 
@@ -94,6 +95,26 @@ export class MessageSender {
     );
   }
 
+  /** Say something to the run at work: its next step gets it. Whether it arrived. */
+  async steer(run: string, message: NewMessage): Promise<boolean> {
+    if (this.outgoing.peek()) return false;
+    const { session } = this;
+    const body = { user_message: message.text };
+    try {
+      const taken = await this.repeated(
+        { text: message.text, items: [], replaces: null, state: "sending" },
+        (signal) => server.steer(session.id, run, body, message.key, signal),
+      );
+      session.addSteering(run, taken.message_id, message.text);
+      return true;
+    } catch (error) {
+      if (!this.giveUp.signal.aborted) this.problem.value = steeringProblem(error);
+      return false;
+    } finally {
+      this.outgoing.value = null;
+    }
+  }
+
   /** Stop trying. If the message has arrived nevertheless, the page shows it. */
   abandon(): void {
     this.giveUp.abort();
@@ -106,12 +127,11 @@ export class MessageSender {
     agent: string,
   ): Promise<boolean> {
     if (this.outgoing.peek()) return false;
-    this.outgoing.value = outgoing;
-    this.problem.value = "";
-    this.giveUp = new AbortController();
     try {
       const before = known();
-      const { id, isQueued } = await this.deliver(outgoing, request);
+      const { id, isQueued } = await this.repeated(outgoing, async (signal) =>
+        firstFrame(await request(signal)),
+      );
       this.session.begin(agent);
       this.session.addSent(id, { ...before, queued: isQueued });
       return true;
@@ -123,18 +143,21 @@ export class MessageSender {
     }
   }
 
-  private async deliver(
+  /** What comes of the request; `null` and what may pass are tried again. */
+  private async repeated<T>(
     outgoing: Outgoing,
-    request: (signal: AbortSignal) => Promise<Response>,
-  ): Promise<{ id: string; isQueued: boolean }> {
+    attempt: (signal: AbortSignal) => Promise<T | null>,
+  ): Promise<T> {
+    this.outgoing.value = outgoing;
+    this.problem.value = "";
+    this.giveUp = new AbortController();
     for (;;) {
       const reading = new AbortController();
       const late = window.setTimeout(() => reading.abort(), TIMEOUT_MS);
       this.giveUp.signal.addEventListener("abort", () => reading.abort(), { once: true });
       try {
-        const response = await request(reading.signal);
-        const first = await firstFrame(response);
-        if (first) return first;
+        const done = await attempt(reading.signal);
+        if (done !== null) return done;
       } catch (error) {
         const isLate = reading.signal.aborted && !this.giveUp.signal.aborted;
         if (!isLate && !isWorthRetrying(error)) throw error;
@@ -148,6 +171,13 @@ export class MessageSender {
       if (this.giveUp.signal.aborted) throw new Unreachable();
     }
   }
+}
+
+function steeringProblem(error: unknown): string {
+  const isLate = error instanceof ServerProblem && error.status === 409;
+  return isLate
+    ? t("The agent takes no more for this answer. Send it as the next message.")
+    : errorText(error);
 }
 
 /** The server cannot be reached, is stopping, or has too much to do. */

@@ -7,7 +7,7 @@ import { follow, type LinkState } from "../api/follow";
 import type { Frame } from "../api/frames";
 import { ServerProblem, Unreachable, errorText } from "../api/request";
 import type { ChatView } from "../api/schema";
-import { folded, hasGap } from "./fold";
+import { folded, hasGap, withSteering } from "./fold";
 import { waitingCalls, isOver, runOf, placeholderRun, type Run } from "./run";
 import { versions, pathTo, type Runs } from "./tree";
 
@@ -25,6 +25,7 @@ export class ChatSession implements Runs {
   readonly problem = signal("");
   readonly place = signal<Place>("list");
   readonly isPinned = signal(false);
+  readonly tags = signal<readonly string[]>([]);
   readonly head = signal<string | null>(null);
   /** The cursor of the interactions that are older than all of these. */
   readonly older = signal<string | null>(null);
@@ -62,6 +63,7 @@ export class ChatSession implements Runs {
 
   /** These two change less often than the run's text. */
   readonly activeId = computed(() => this.active.value?.id ?? null);
+  readonly isStopping = computed(() => this.active.value?.isStopping ?? false);
   readonly pendingCount = computed(() => this.pending.value.length);
 
   readonly pending = computed(() => (this.active.value ? waitingCalls(this.active.value) : []));
@@ -149,6 +151,18 @@ export class ChatSession implements Runs {
     });
   }
 
+  /** Add what was said to a run at work before the stream brings it. */
+  addSteering(id: string, message: string, text: string): void {
+    const run = this.run(id);
+    run.value = withSteering(run.peek(), message, text);
+  }
+
+  /** What the user thinks of an answer; the stream says it too, a little later. */
+  setFeedback(id: string, feedback: Run["feedback"]): void {
+    const run = this.run(id);
+    run.value = { ...run.peek(), feedback };
+  }
+
   async loadOlder(): Promise<void> {
     const before = this.older.peek();
     if (!before || this.loading.has(before)) return;
@@ -191,6 +205,7 @@ export class ChatSession implements Runs {
       this.agent.value = view.agent;
       this.place.value = view.place;
       this.isPinned.value = view.pinned;
+      this.tags.value = view.tags;
       const shown = view.interactions.filter((entry) => !entry.superseded);
       this.head.value = shown.findLast((entry) => !this.get(entry.id)?.queued)?.id ?? null;
       this.known = view.last_seq;

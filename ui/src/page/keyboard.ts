@@ -2,8 +2,9 @@
 import { cancel } from "../api/endpoints";
 import { errorText } from "../api/request";
 import { t } from "../text/language";
+import { isOver } from "../chat/run";
 import { switchBranch } from "../view/branches";
-import { isHelpOpen, isInboxOpen, shownTimeline } from "./dialogs";
+import { isHelpOpen, isInboxOpen, replayedRun, shownTimeline } from "./dialogs";
 import { notice } from "./notice";
 import { newChat, openChat } from "./openchat";
 
@@ -15,6 +16,7 @@ interface Shortcut {
 
 export const SHORTCUTS: Shortcut[] = [
   { keys: "Enter", what: () => t("Send the message (Shift+Enter: a new line)") },
+  { keys: "Ctrl+Enter", what: () => t("Tell the agent now, while it works") },
   { keys: "/", what: () => t("Write a message"), run: () => focusOn("#composer") },
   { keys: "n", what: () => t("New chat"), run: newChat },
   { keys: "f", what: () => t("Find a chat"), run: () => focusOn("#search") },
@@ -29,6 +31,7 @@ export const SHORTCUTS: Shortcut[] = [
   { keys: "[", what: () => t("Previous version of this message"), run: () => branch(-1) },
   { keys: "]", what: () => t("Next version of this message"), run: () => branch(1) },
   { keys: "t", what: () => t("Timeline of this run"), run: timeline },
+  { keys: "p", what: () => t("Replay this run step by step"), run: replay },
   {
     keys: "a",
     what: () => t("Go to the call that waits for approval"),
@@ -36,16 +39,22 @@ export const SHORTCUTS: Shortcut[] = [
   },
   { keys: "i", what: () => t("Inbox of approvals"), run: () => (isInboxOpen.value = true) },
   { keys: "s", what: () => t("Stop the agent"), run: () => void stopRun() },
+  {
+    keys: "S",
+    what: () => t("Stop the agent after this step"),
+    run: () => void stopRun("step"),
+  },
   { keys: "?", what: () => t("This list"), run: () => (isHelpOpen.value = true) },
   { keys: "Esc", what: () => t("Close a dialog, leave a field") },
 ];
 
-export async function stopRun(): Promise<void> {
+/** At once, or once the step that is at work has come to its end. */
+export async function stopRun(after?: "step"): Promise<void> {
   const { session } = openChat.peek();
   const active = session.active.peek();
   if (!active) return;
   try {
-    await cancel(session.id, active.id);
+    await cancel(session.id, active.id, after);
   } catch (error) {
     notice.value = errorText(error);
   }
@@ -100,6 +109,13 @@ function press(selector: string): void {
 function branch(by: -1 | 1): void {
   const run = current()?.dataset["run"];
   if (run) void switchBranch(openChat.peek().session, run, by);
+}
+
+/** A run that still works is not replayed. */
+function replay(): void {
+  const run = current()?.dataset["run"];
+  const known = run === undefined ? undefined : openChat.peek().session.get(run);
+  if (known && isOver(known)) replayedRun.value = known.id;
 }
 
 function timeline(): void {

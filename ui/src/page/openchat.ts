@@ -97,6 +97,11 @@ export function start(): void {
     if (entry && session.title.peek() === "") session.title.value = entry.title;
   });
   effect(() => {
+    // A model may have made it after the first answer, or the user in another tab.
+    const { session } = openChat.value;
+    if (session.title.value) chatList.retitle(session.id, session.title.value);
+  });
+  effect(() => {
     const count = inbox.count.value > 0 ? `(${inbox.count.value}) ` : "";
     document.title =
       count + [openChat.value.session.title.value, "Teal Agents"].filter(Boolean).join(" · ");

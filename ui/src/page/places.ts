@@ -20,6 +20,18 @@ export async function pin(id: string, pinned: boolean): Promise<void> {
   await change(id, { pinned });
 }
 
+/** Give a chat these tags instead of those it has; why the server refuses them, if it does. */
+export async function retag(id: string, tags: string[]): Promise<string> {
+  try {
+    // The server refuses too many; its type spells out every length.
+    taken(id, await server.changeChat(id, { tags: tags as ChatChange["tags"] }));
+  } catch (error) {
+    return errorText(error);
+  }
+  void chatList.loadTags();
+  return "";
+}
+
 /** Move a chat, and offer for some seconds to move it back. */
 export async function move(id: string, title: string, to: Place, from: Place): Promise<void> {
   if (!(await change(id, { place: to }))) return;
@@ -58,16 +70,21 @@ export async function emptyBin(): Promise<void> {
 
 async function change(id: string, what: ChatChange): Promise<ChatSummary | null> {
   try {
-    const changed = await server.changeChat(id, what);
-    const { session } = openChat.peek();
-    if (session.id === id) {
-      session.place.value = changed.place;
-      session.isPinned.value = changed.pinned;
-    }
-    void chatList.refresh();
-    return changed;
+    return taken(id, await server.changeChat(id, what));
   } catch (error) {
     notice.value = errorText(error);
     return null;
   }
+}
+
+/** What the server made of a change, shown wherever the chat is. */
+function taken(id: string, changed: ChatSummary): ChatSummary {
+  const { session } = openChat.peek();
+  if (session.id === id) {
+    session.place.value = changed.place;
+    session.isPinned.value = changed.pinned;
+    session.tags.value = changed.tags;
+  }
+  void chatList.refresh();
+  return changed;
 }

@@ -12,7 +12,7 @@ import { ArgumentForm } from "./argumentform";
 import { Arguments } from "./arguments";
 import { Comparison } from "./comparison";
 import { LongText } from "./longtext";
-import { Preview } from "./preview";
+import { Preview, ShownPreview } from "./preview";
 import { Review } from "./review";
 import { VisibleText } from "./visibletext";
 
@@ -34,11 +34,12 @@ const questionOf = (kind: ApprovalRequest["kind"]): string =>
   })[kind];
 
 export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProps) {
-  const [mode, setMode] = useState<"idle" | "editing" | "rejecting">("idle");
+  const [mode, setMode] = useState<"idle" | "editing" | "rejecting" | "approving">("idle");
+  const [edited, setEdited] = useState<Record<string, unknown> | null>(null);
   const [isBusy, setBusy] = useState(false);
   const [problem, setProblem] = useState("");
   const tool = toolOf(agent, approval.tool_name);
-  const { review } = approval;
+  const { review, reason_required: needsReason } = approval;
   // A chat's own stream does not say whether its reader is one of those who decide.
   const known = waiting.value.find((entry) => entry.approval_id === approval.approval_id);
   const mayDecide = !review || known?.may_decide === true;
@@ -50,6 +51,12 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
     setBusy(false);
     setProblem(outcome.problem);
     if (outcome.ok) onDecided?.();
+  };
+  const approve = (changed: Record<string, unknown> | null): void => {
+    if (needsReason) {
+      setEdited(changed);
+      setMode("approving");
+    } else void send(changed ? { approved: true, edited_arguments: changed } : { approved: true });
   };
   const withdraw = async (): Promise<void> => {
     setBusy(true);
@@ -71,6 +78,7 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
       {tool && <p class="muted">{tool.description}</p>}
       {approval.kind === "question" && <AskedQuestion input={approval.tool_input} />}
       {approval.preview && <Preview text={approval.preview} />}
+      <ShownPreview approval={approval} />
       {approval.kind !== "question" && (
         <Arguments input={approval.tool_input} isFull={!approval.preview} />
       )}
@@ -107,8 +115,8 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
               {t("Withdraw my vote")}
             </button>
           ) : (
-            <button class="primary" disabled={isBusy} onClick={() => void send({ approved: true })}>
-              {t("Approve")}
+            <button class="primary" disabled={isBusy} onClick={() => approve(null)}>
+              {needsReason ? t("Approve…") : t("Approve")}
             </button>
           )}
           <button disabled={isBusy} onClick={() => setMode("rejecting")}>
@@ -119,7 +127,7 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
               {t("Edit…")}
             </button>
           )}
-          {!review && (
+          {!review && !needsReason && (
             <button
               class="quiet"
               disabled={isBusy}
@@ -138,14 +146,26 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
           input={approval.tool_input}
           parameters={tool?.parameters}
           isBusy={isBusy}
-          onApprove={(edited) => void send({ approved: true, edited_arguments: edited })}
+          onApprove={approve}
+          onCancel={() => setMode("idle")}
+        />
+      )}
+      {mode === "approving" && (
+        <ReasonForm
+          approves
+          isRequired
+          isBusy={isBusy}
+          onDecide={(message) =>
+            void send({ approved: true, message, ...(edited && { edited_arguments: edited }) })
+          }
           onCancel={() => setMode("idle")}
         />
       )}
       {mode === "rejecting" && (
-        <RejectForm
+        <ReasonForm
+          isRequired={needsReason === true}
           isBusy={isBusy}
-          onReject={(message) => void send({ approved: false, message: message || null })}
+          onDecide={(message) => void send({ approved: false, message: message || null })}
           onCancel={() => setMode("idle")}
         />
       )}
@@ -173,24 +193,28 @@ function AskedQuestion({ input }: { input: string }) {
   );
 }
 
-interface RejectFormProps {
+interface ReasonFormProps {
+  approves?: boolean;
+  /** A rule wants a reason. */
+  isRequired: boolean;
   isBusy: boolean;
-  onReject: (message: string) => void;
+  onDecide: (message: string) => void;
   onCancel: () => void;
 }
 
-function RejectForm({ isBusy, onReject, onCancel }: RejectFormProps) {
+function ReasonForm({ approves, isRequired, isBusy, onDecide, onCancel }: ReasonFormProps) {
   const [message, setMessage] = useState("");
   return (
     <form
-      aria-label={t("Reject")}
+      aria-label={approves ? t("Approve") : t("Reject")}
       onSubmit={(event) => {
         event.preventDefault();
-        onReject(message.trim());
+        onDecide(message.trim());
       }}
     >
       <label>
-        {t("Reason (the agent reads it)")}
+        {approves ? t("Reason") : t("Reason (the agent reads it)")}
+        {isRequired && <span class="muted"> {t("A rule wants a reason for this decision.")}</span>}
         <textarea
           rows={2}
           maxLength={4000}
@@ -200,8 +224,11 @@ function RejectForm({ isBusy, onReject, onCancel }: RejectFormProps) {
         />
       </label>
       <div class="actions">
-        <button class="danger" disabled={isBusy}>
-          {t("Reject")}
+        <button
+          class={approves ? "primary" : "danger"}
+          disabled={isBusy || (isRequired && !message.trim())}
+        >
+          {approves ? t("Approve") : t("Reject")}
         </button>
         <button type="button" onClick={onCancel}>
           {t("Back")}

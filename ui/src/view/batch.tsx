@@ -8,7 +8,7 @@ import { t } from "../text/language";
 
 /** Only plain calls that this user decides alone: anything else needs an answer of its own. */
 const isPlain = (call: ReturnType<typeof waitingCalls>[number]): boolean =>
-  call.approval?.kind === "tool" && !call.approval.review;
+  call.approval?.kind === "tool" && !call.approval.review && !call.approval.reason_required;
 
 export function BatchDecision({ chat, run }: { chat: string; run: Run }) {
   const [isBusy, setBusy] = useState(false);

@@ -88,6 +88,11 @@ function Entry({ chat, children }: { chat: ChatSummary; children?: preact.Compon
             {ago(chat.updated_at)}
           </time>
         </span>
+        {chat.tags.length > 0 && (
+          <span class="chat-tags">
+            <Icon name="tag" /> {chat.tags.join(", ")}
+          </span>
+        )}
       </a>
       {children}
     </li>

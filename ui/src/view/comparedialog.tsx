@@ -12,6 +12,7 @@ import { Dialog } from "./dialog";
 import { Markdown } from "./markdown";
 import { stateText } from "./toolcard";
 import { VisibleText } from "./visibletext";
+import { Steering } from "./steering";
 
 export function CompareDialog() {
   const id = comparedRun.value;
@@ -75,6 +76,7 @@ function Version({ number, ids, label, onChoose }: VersionProps) {
 
 function StepLine({ run, step }: { run: Run; step: Step }) {
   if (step.kind === "thought") return null;
+  if (step.kind === "steered") return <Steering run={run} step={step} />;
   if (step.kind !== "call") return <Markdown text={step.text} />;
   return (
     <p class="muted">

@@ -24,6 +24,9 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
   const file = useRef<HTMLInputElement>(null);
   const isSending = sender.outgoing.value !== null;
   const isBusy = session.activeId.value !== null;
+  const isStopping = session.isStopping.value;
+  // Files go with a message of their own.
+  const canSteer = isBusy && !isStopping && draft.items.length === 0;
   const hasAgent = agents.value.length > 0 || !areAgentsKnown.value;
   // Somebody was faster than the list of agents: the message goes as soon as it is there.
   const [isWaiting, setWaiting] = useState(false);
@@ -64,21 +67,27 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
     if (!draft.text.trim() || isSending || !hasAgent) return;
     if (!areAgentsKnown.peek()) return setWaiting(true);
     setWaiting(false);
-    keepDraft(session.id, draft);
     const isNew = session.phase.peek() === "new";
-    const sent = sender.send(draft, chosenAgent.peek());
+    if ((await deliver(sender.send(draft, chosenAgent.peek()))) && isNew) showAddress(session);
+  };
+  const steer = async (): Promise<void> => {
+    const run = session.activeId.peek();
+    if (!canSteer || !draft.text.trim() || isSending || run === null) return;
+    await deliver(sender.steer(run, draft));
+  };
+  const deliver = async (sent: Promise<boolean>): Promise<boolean> => {
+    keepDraft(session.id, draft);
     setDraft((latest.current = emptyDraft()));
     const hasArrived = await sent;
     // What was written in the meantime is the next message.
     const written = latest.current;
-    if (hasArrived) {
-      keepDraft(session.id, written);
-      if (isNew) showAddress(session);
-    } else if (!written.text && written.items.length === 0) setDraft(draft);
+    if (hasArrived) keepDraft(session.id, written);
+    else if (!written.text && written.items.length === 0) setDraft((latest.current = draft));
     else {
       const text = [draft.text, written.text].filter(Boolean).join("\n\n");
       change({ text, items: [...draft.items, ...written.items] });
     }
+    return hasArrived;
   };
 
   useEffect(() => {
@@ -119,7 +128,7 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
           onKeyDown={(event) => {
             if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
               event.preventDefault();
-              void send();
+              void (event.ctrlKey || event.metaKey ? steer() : send());
             }
           }}
         />
@@ -145,12 +154,40 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
         )}
         <button
           class="primary send"
-          aria-label={isBusy ? t("Send when the agent is done") : t("Send")}
+          aria-label={isBusy ? t("Queue: send when the agent is done") : t("Send")}
           disabled={!draft.text.trim() || isSending || !hasAgent}
         >
           <Icon name="send" />
         </button>
       </div>
+      {isBusy && (
+        <div class="meanwhile">
+          <button
+            type="button"
+            class="quiet steer"
+            disabled={!canSteer || !draft.text.trim() || isSending}
+            title={t("The agent gets it with its next step (Ctrl+Enter)")}
+            onClick={() => void steer()}
+          >
+            {t("Send now")}
+          </button>
+          <button
+            class="quiet"
+            disabled={!draft.text.trim() || isSending || !hasAgent}
+            title={t("It is sent when the agent is done (Enter)")}
+          >
+            {t("Queue")}
+          </button>
+          <span class="spring" />
+          {isStopping ? (
+            <span class="muted">{t("Stopping after this step.")}</span>
+          ) : (
+            <button type="button" class="quiet" onClick={() => void stopRun("step")}>
+              {t("Stop after this step")}
+            </button>
+          )}
+        </div>
+      )}
     </form>
   );
 }
@@ -184,7 +221,7 @@ function Attachments({ draft, onRemove }: AttachmentsProps) {
 
 function placeholder(hasAgent: boolean, isBusy: boolean): string {
   if (!hasAgent) return t("This server has no agent yet");
-  return isBusy ? t("Write the next message") : t("Write a message");
+  return isBusy ? t("Tell the agent more, or write the next message") : t("Write a message");
 }
 
 function grow(area: HTMLTextAreaElement | null): void {

@@ -6,7 +6,7 @@ import { errorText } from "../api/request";
 import { asMarkdown } from "../chat/document";
 import * as chatList from "../chat/chatlist";
 import * as inbox from "../inbox/inbox";
-import { isShareOpen } from "../page/dialogs";
+import { isShareOpen, isTagsOpen } from "../page/dialogs";
 import { downloadFile } from "../page/download";
 import { focusOn } from "../page/keyboard";
 import { notice } from "../page/notice";
@@ -122,6 +122,9 @@ function Menu({ openChat, onRename }: { openChat: OpenChat; onRename: () => void
         </button>
         <button type="button" onClick={act(() => pin(id, !isPinned))}>
           <Icon name="pin" /> {isPinned ? t("Unpin") : t("Pin")}
+        </button>
+        <button type="button" onClick={act(() => void (isTagsOpen.value = true))}>
+          <Icon name="tag" /> {t("Tags…")}
         </button>
         <button type="button" onClick={act(() => void (isShareOpen.value = true))}>
           <Icon name="share" /> {t("Share…")}

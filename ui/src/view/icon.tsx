@@ -9,7 +9,13 @@ const PATHS = {
   copy: "M9 9h10v11H9zM5 15V4h10",
   check: "M5 12l5 5 9-10",
   cross: "M6 6l12 12M18 6L6 18",
+  up: "M4 11h3v9H4zM7 11l4-8a2 2 0 012 2v4h6l-2 11H7",
+  down_thumb: "M4 4h3v9H4zM7 13l4 8a2 2 0 002-2v-4h6L17 4H7",
+  tag: "M4 4h8l8 8-8 8-8-8zM8 8h.01",
   left: "M14 6l-6 6 6 6",
+  first: "M17 6l-6 6 6 6M8 6v12",
+  last: "M7 6l6 6-6 6M16 6v12",
+  play: "M8 5l11 7-11 7z",
   right: "M10 6l6 6-6 6",
   down: "M6 10l6 6 6-6",
   menu: "M4 7h16M4 12h16M4 17h16",
@@ -51,16 +57,20 @@ interface IconButtonProps {
   label: string;
   onClick: (event: MouseEvent) => void;
   disabled?: boolean;
+  /** Of a button that stays pressed. */
+  isPressed?: boolean;
   class?: string;
 }
 
-export function IconButton({ icon, label, onClick, disabled, class: extra }: IconButtonProps) {
+export function IconButton(props: IconButtonProps) {
+  const { icon, label, onClick, disabled, isPressed, class: extra } = props;
   return (
     <button
       type="button"
       class={`icon-button ${extra ?? ""}`}
       aria-label={label}
       title={label}
+      aria-pressed={isPressed}
       disabled={disabled ?? false}
       onClick={onClick}
     >

@@ -11,6 +11,7 @@ import { Composer } from "./composer";
 import { Conversation } from "./conversation";
 import { Heading } from "./heading";
 import { InboxDialog } from "./inboxdialog";
+import { ReplayDialog } from "./replaydialog";
 import { SetAside } from "./setaside";
 import { Settings } from "./settings";
 import { SharedPage } from "./sharedchat";
@@ -18,6 +19,7 @@ import { ShareDialog } from "./sharedialog";
 import { Shortcuts } from "./shortcuts";
 import { SignInDialog, SignInPage } from "./signin";
 import { Sidebar } from "./sidebar";
+import { TagDialog } from "./tagdialog";
 import { Timeline } from "./timeline";
 import { ToastLine } from "./toast";
 
@@ -45,10 +47,12 @@ function ChatPage() {
         {announcement.value}
       </p>
       <ShareDialog />
+      <TagDialog />
       <InboxDialog />
       <ApprovalDialog />
       <Timeline />
       <CompareDialog />
+      <ReplayDialog />
       <Shortcuts />
       <Settings />
       <SignInDialog />

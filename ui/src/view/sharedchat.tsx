@@ -14,6 +14,7 @@ import { MessageText } from "./message";
 import { Thinking } from "./thinking";
 import { ToolCard } from "./toolcard";
 import { VisibleText } from "./visibletext";
+import { Steering } from "./steering";
 
 export function SharedPage({ id }: { id: string }) {
   const [chat, setChat] = useState<SharedChat | null>(null);
@@ -84,6 +85,7 @@ function SharedTurnView({ chat, run }: { chat: string; run: Run }) {
       <div class="reply">
         {run.steps.map((step, at) => {
           if (step.kind === "call") return <ToolCard key={at} chat={chat} run={run} call={step} />;
+          if (step.kind === "steered") return <Steering key={at} run={run} step={step} />;
           if (step.kind === "thought") return <Thinking key={at} text={step.text} />;
           return (
             <div key={at} class="answer">

@@ -51,6 +51,7 @@ export function Sidebar() {
           onInput={(event) => chatList.search(event.currentTarget.value)}
         />
       </label>
+      {chatList.tags.value.length > 0 && <TagFilter />}
       {place.value !== "list" && <PlaceHead place={place.value} />}
       {problem.value && (
         <p class="problem list-problem" role="status">
@@ -61,7 +62,11 @@ export function Sidebar() {
         <ChatEntries />
         {isLoaded.value && chats.value.length === 0 && chatList.pinned.value.length === 0 && (
           <p class="empty">
-            {query.value ? t("No chat contains this text.") : emptyText(place.value)}
+            {query.value
+              ? t("No chat contains this text.")
+              : chatList.tag.value
+                ? t("No chat here has this tag.")
+                : emptyText(place.value)}
           </p>
         )}
         {chatList.hasMore.value && (
@@ -92,6 +97,30 @@ export function Sidebar() {
         <PersonButton />
       </div>
     </nav>
+  );
+}
+
+/** So many tags are shown to choose from. */
+const MAX_TAGS = 12;
+
+function TagFilter() {
+  const { tag, tags } = chatList;
+  const shown = tags.value.slice(0, MAX_TAGS);
+  if (tag.value && !shown.includes(tag.value)) shown.push(tag.value);
+  return (
+    <div class="tag-choices" role="group" aria-label={t("Only chats with a tag")}>
+      {shown.map((name) => (
+        <button
+          key={name}
+          type="button"
+          class="tag"
+          aria-pressed={tag.value === name}
+          onClick={() => chatList.showTag(name)}
+        >
+          {name}
+        </button>
+      ))}
+    </div>
   );
 }
 

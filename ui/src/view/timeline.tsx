@@ -1,15 +1,17 @@
 /** The timeline of a run: what took how long, and what ran at the same time. */
 import { useEffect, useState } from "preact/hooks";
 
-import { archive } from "../api/endpoints";
 import { errorText } from "../api/request";
-import { areDated, bars, inRows, momentsOf, type Bar } from "../chat/moments";
+import { areDated, bars, inRows, type Bar } from "../chat/moments";
+import { eventsOf, runAfter } from "../chat/replay";
 import type { Moment } from "../chat/run";
-import { shownTimeline } from "../page/dialogs";
+import { replayedRun, shownTimeline } from "../page/dialogs";
 import { openChat } from "../page/openchat";
-import { t } from "../text/language";
+import { numberText, t } from "../text/language";
+import { money } from "../text/money";
 import { duration, fullDate } from "../text/time";
 import { Dialog } from "./dialog";
+import { Icon } from "./icon";
 
 const kindText = (kind: Bar["kind"]): string =>
   ({
@@ -44,10 +46,12 @@ function RunTimeline({ id }: { id: string }) {
   const [now, setNow] = useState(Date.now);
   const isLive = run.status === "RUNNING";
   useEffect(() => {
-    if (areDated(run.moments) || isLive) return;
-    archive(session.id)
-      .then(({ events }) => setLogged(momentsOf(events, id)))
-      .catch((error: unknown) => setProblem(errorText(error)));
+    if (areDated(run.moments) || isLive) return undefined;
+    const leaving = new AbortController();
+    eventsOf(session.id, id, leaving.signal)
+      .then((events) => setLogged([...runAfter(id, events, events.length).moments]))
+      .catch((error: unknown) => leaving.signal.aborted || setProblem(errorText(error)));
+    return () => leaving.abort();
   }, [isLive]);
   useEffect(() => {
     if (!isLive) return undefined;
@@ -59,17 +63,29 @@ function RunTimeline({ id }: { id: string }) {
   if (moments.length === 0)
     return <p class="muted">{t("The log has no times for this run yet.")}</p>;
   const rows = inRows(bars(moments, now));
-  const details = rows.find(([bar]) => bar?.row === chosen);
+  const steps = chosen === null ? rows.flat() : rows.filter(([bar]) => bar?.row === chosen).flat();
   return (
     <>
-      <Chart rows={rows} chosen={chosen} onChoose={setChosen} />
-      {details ? (
-        <Details bars={details} />
-      ) : (
-        <p class="muted">{t("Choose a row for its details.")}</p>
+      <Chart
+        rows={rows}
+        chosen={chosen}
+        onChoose={(row) => setChosen(row === chosen ? null : row)}
+      />
+      <Steps bars={steps} began={moments[0]?.at ?? 0} />
+      {!isLive && (
+        <div class="actions">
+          <button type="button" onClick={() => replay(id)}>
+            <Icon name="play" /> {t("Replay step by step")}
+          </button>
+        </div>
       )}
     </>
   );
+}
+
+function replay(id: string): void {
+  shownTimeline.value = null;
+  replayedRun.value = id;
 }
 
 interface ChartProps {
@@ -122,22 +138,44 @@ function Chart({ rows, chosen, onChoose }: ChartProps) {
   );
 }
 
-function Details({ bars: shown }: { bars: Bar[] }) {
+/** What each of the bars took, in the order in which they began. */
+function Steps({ bars: shown, began }: { bars: Bar[]; began: number }) {
+  const inOrder = [...shown].sort((a, b) => a.from - b.from);
   return (
-    <ol class="details">
-      {shown.map((bar) => (
-        <li key={bar.from}>
-          <strong>{laneText(bar)}</strong>{" "}
-          {t("({kind}), {time}, from {start}", {
-            kind: kindText(bar.kind),
-            time: bar.isOpen
-              ? t("{time} so far", { time: duration(bar.to - bar.from) })
-              : duration(bar.to - bar.from),
-            start: fullDate(new Date(bar.from).toISOString()),
-          })}
-        </li>
-      ))}
-    </ol>
+    <div class="wide-table" role="region" aria-label={t("Steps")} tabIndex={0}>
+      <table class="numbers steps">
+        <thead>
+          <tr>
+            <th scope="col">{t("Step")}</th>
+            <th scope="col">{t("Begins after")}</th>
+            <th scope="col">{t("Took")}</th>
+            <th scope="col">{t("Read")}</th>
+            <th scope="col">{t("Written")}</th>
+            <th scope="col">{t("Cost")}</th>
+          </tr>
+        </thead>
+        <tbody>
+          {inOrder.map((bar) => (
+            <tr key={`${bar.row} ${bar.kind} ${bar.from}`}>
+              <th scope="row">
+                {bar.lane && <code>{bar.lane}</code>} {kindText(bar.kind)}
+              </th>
+              <td title={fullDate(new Date(bar.from).toISOString())}>
+                {duration(bar.from - began)}
+              </td>
+              <td>
+                {bar.isOpen
+                  ? t("{time} so far", { time: duration(bar.to - bar.from) })
+                  : duration(bar.to - bar.from)}
+              </td>
+              <td>{bar.usage ? numberText(bar.usage.prompt_tokens) : "–"}</td>
+              <td>{bar.usage ? numberText(bar.usage.completion_tokens) : "–"}</td>
+              <td>{bar.cost ? money(bar.cost) : "–"}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
   );
 }
 

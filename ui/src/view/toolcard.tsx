@@ -17,11 +17,14 @@ interface ToolCardProps {
   chat: string;
   run: Run;
   call: CallStep;
+  /** It is shown as it was: nothing can be decided here. */
+  isPast?: boolean;
 }
 
-export function ToolCard({ chat, run, call }: ToolCardProps) {
+export function ToolCard({ chat, run, call, isPast }: ToolCardProps) {
   const [isOpen, setOpen] = useState<boolean | null>(null);
-  const shows = isOpen ?? call.phase === "running";
+  const shows = isOpen ?? (call.phase === "running" || isPast === true);
+  const asks = call.phase === "asked" && !isPast;
   const took = callTime(run, call.id);
   const body = `call-${call.id}`;
   return (
@@ -34,7 +37,7 @@ export function ToolCard({ chat, run, call }: ToolCardProps) {
         <button
           type="button"
           class="call-title"
-          aria-expanded={shows || call.phase === "asked"}
+          aria-expanded={shows || asks}
           aria-controls={body}
           onClick={() => setOpen(!shows)}
         >
@@ -56,9 +59,9 @@ export function ToolCard({ chat, run, call }: ToolCardProps) {
           </span>
         </button>
       </header>
-      <div id={body} class="call-body" hidden={!shows && call.phase !== "asked"}>
+      <div id={body} class="call-body" hidden={!shows && !asks}>
         {call.verdict && <DecisionText verdict={call.verdict} />}
-        {call.approval && call.phase === "asked" ? (
+        {call.approval && asks ? (
           <Approval
             key={call.approval.approval_id}
             chat={chat}

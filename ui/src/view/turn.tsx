@@ -10,11 +10,13 @@ import { money } from "../text/money";
 import { duration, fullDate } from "../text/time";
 import { BatchDecision } from "./batch";
 import { CopyButton } from "./copybutton";
+import { FeedbackNote, Thumbs, type FeedbackProps } from "./feedback";
 import { Icon, IconButton } from "./icon";
 import { Markdown } from "./markdown";
 import { Message } from "./message";
 import { Queued } from "./queued";
 import { RetryMenu } from "./retrymenu";
+import { Steering } from "./steering";
 import { Thinking } from "./thinking";
 import { ToolCard } from "./toolcard";
 
@@ -59,6 +61,7 @@ export function Turn({ openChat, id }: { openChat: OpenChat; id: string }) {
           </div>
         )}
         {isWorking(run) && <Working />}
+        {run.isStopping && <p class="muted">{t("Stopping after this step.")}</p>}
         {run.error && <FailureBox openChat={openChat} run={run} />}
         <Footer openChat={openChat} run={run} />
       </div>
@@ -66,7 +69,15 @@ export function Turn({ openChat, id }: { openChat: OpenChat; id: string }) {
   );
 }
 
-function StepView({ chat, run, step }: { chat: string; run: Run; step: Step }) {
+interface StepProps {
+  chat: string;
+  run: Run;
+  step: Step;
+  /** It is shown as it was: nothing can be decided here. */
+  isPast?: boolean;
+}
+
+export function StepView({ chat, run, step, isPast }: StepProps) {
   switch (step.kind) {
     case "thought":
       return <Thinking text={step.text} />;
@@ -76,8 +87,10 @@ function StepView({ chat, run, step }: { chat: string; run: Run; step: Step }) {
           <Markdown text={step.text} />
         </div>
       );
+    case "steered":
+      return <Steering run={run} step={step} />;
     case "call":
-      return <ToolCard chat={chat} run={run} call={step} />;
+      return <ToolCard chat={chat} run={run} call={step} isPast={isPast ?? false} />;
     case "answer":
       return (
         <div class="answer">
@@ -130,7 +143,19 @@ function FailureBox({ openChat, run }: { openChat: OpenChat; run: Run }) {
 }
 
 function Footer({ openChat, run }: { openChat: OpenChat; run: Run }) {
+  const [isNoting, setNoting] = useState(false);
   if (run.status === "RUNNING") return null;
+  const feedback = { openChat, run, isNoting, setNoting };
+  return (
+    <>
+      <FooterLine {...feedback} />
+      <FeedbackNote {...feedback} />
+    </>
+  );
+}
+
+function FooterLine(feedback: FeedbackProps) {
+  const { openChat, run } = feedback;
   const took = runTime(run);
   return (
     <footer class="turn-footer">
@@ -143,6 +168,7 @@ function Footer({ openChat, run }: { openChat: OpenChat; run: Run }) {
         onClick={() => void openChat.sender.replaceMessage(run, null)}
       />
       <RetryMenu openChat={openChat} run={run} />
+      {answerOf(run) && <Thumbs {...feedback} />}
       <IconButton
         icon="bars"
         label={t("Show timeline")}
@@ -179,4 +205,5 @@ const costText = ({ cost }: Run): string =>
 
 const labelOf = (run: Run): string => t("Message: {text}", { text: run.message.slice(0, 60) });
 
-const keyOf = (step: Step, at: number): string => (step.kind === "call" ? step.id : `step ${at}`);
+const keyOf = (step: Step, at: number): string =>
+  step.kind === "call" || step.kind === "steered" ? step.id : `step ${at}`;

@@ -92,7 +92,7 @@ class Completions:
             reservation = await patiently(lambda: budget.reserve(spender, reserved))
         except BudgetExceeded as error:
             raise ToolError(str(error)) from error
-        reply = Reply(context.run_id, context.run.rounds, limits=prompt.limits)
+        reply = Reply(context.run_id, context.run.next_round - 1, limits=prompt.limits)
         try:
             with context.services.observer.model_call(
                 context.known.head, context.run, context.agent.name, reply.round

@@ -58,7 +58,8 @@ class CallRunner:
         context, seen = self._context, self._context.known.state.next_seq
         events = await self._proposed(reply)
         checked = context.services.clock.monotonic()
-        starts = [] if context.must_stop() else await self._free_starts(events)
+        is_stopping = context.must_stop() or context.run.is_stopping
+        starts = [] if is_stopping else await self._free_starts(events)
         if starts and await self._holds_lease(checked):
             try:
                 # As seen: after a cancel no tool starts.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
@@ -23,6 +22,7 @@ from sk_agents.engine.models import (
 from sk_agents.engine.ports import Redaction
 from sk_agents.engine.run.redacting import redacted_shown
 from sk_agents.engine.turns import ToolSpec
+from sk_agents.engine.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

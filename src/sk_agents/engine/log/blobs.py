@@ -17,6 +17,8 @@ from sk_agents.engine.models import BLOB, Attachment, Part
 
 # Shorter ones are not worth a reference.
 SMALLEST = 1024
+# The events that can hold any.
+CARRIERS = frozenset((RunStarted, RunQueued, ToolFinished, LateResult))
 
 Change = Callable[[str, str | None], tuple[str, str | None]]
 """From a content and its digest to others."""
@@ -24,6 +26,8 @@ Change = Callable[[str, str | None], tuple[str, str | None]]
 
 def with_references(events: tuple[Event, ...], known: Mapping[str, str]) -> tuple[Event, ...]:
     """The events as they are stored in a thread that holds these contents, by digest."""
+    if not any(map(_has_contents, events)):
+        return events
     kept = set(known)
 
     def referred(content: str, digest: str | None) -> tuple[str, str | None]:
@@ -72,13 +76,26 @@ def carried(event: Event, known: Mapping[str, str], taken: set[str]) -> Event:
     return _changed(event, content_of)
 
 
-def _changed(event: Event, change: Change) -> Event:
+def _has_contents(event: Event) -> bool:
+    """Whether it holds anything but text; hardly any does, and each is asked twice."""
+    if type(event) not in CARRIERS:
+        return False
     match event:
         case RunStarted() | RunQueued() if event.message is not None:
-            parts = event.message.parts
-            if all(part.kind == "text" for part in parts):
-                return event
-            message = replace(event.message, parts=tuple(_part(part, change) for part in parts))
+            return any(part.kind != "text" for part in event.message.parts)
+        case ToolFinished() | LateResult():
+            return bool(event.attachments)
+        case _:
+            return False
+
+
+def _changed(event: Event, change: Change) -> Event:
+    if not _has_contents(event):
+        return event
+    match event:
+        case RunStarted() | RunQueued() if event.message is not None:
+            parts = tuple(_part(part, change) for part in event.message.parts)
+            message = replace(event.message, parts=parts)
             return event.model_copy(update={"message": message})
         case ToolFinished() | LateResult() if event.attachments:
             attachments = tuple(_attachment(one, change) for one in event.attachments)

@@ -7,7 +7,6 @@ same reasons. A store reads the head, asks `admit`, and writes what it returns, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from sk_agents.engine.events import (
@@ -47,6 +46,7 @@ from sk_agents.engine.models import (
     ThreadStatus,
     review_key,
 )
+from sk_agents.engine.values import dataclass
 from sk_agents.exceptions import (
     ApprovalAlreadyDecided,
     ApprovalExpired,

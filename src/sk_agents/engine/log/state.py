@@ -30,13 +30,15 @@ from sk_agents.engine.events import (
     RunEnded,
     RunQueued,
     RunStarted,
+    Steered,
+    SteeringDelivered,
     Thinking,
     ThreadChanged,
     ThreadEvent,
     ToolFinished,
     ToolProposed,
 )
-from sk_agents.engine.log.blobs import with_contents
+from sk_agents.engine.log.blobs import CARRIERS, with_contents
 from sk_agents.engine.models import (
     RUN_CHANGES,
     STATUS_AFTER,
@@ -50,8 +52,19 @@ from sk_agents.engine.models import (
 )
 from sk_agents.exceptions import StateCorrupt
 
+# The events that may bring contents or secrets that later ones refer to.
+_BRINGERS = CARRIERS | {Steered}
+
 # The key of a thread's metadata that holds its title.
 TITLE = "title"
+
+
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """What the user said while the run worked, and the round of the model that was given it."""
+
+    said: Steered
+    delivery: SteeringDelivered | None = None
 
 
 @dataclass(slots=True)
@@ -80,6 +93,10 @@ class Run:
     failure: Failed | None = None
     cancelled: Cancelled | None = None
     cancel_requested: CancelRequested | None = None
+    stop_requested: CancelRequested | None = None
+    """To stop after the step that is at work; the other one is to stop at once."""
+    steering: tuple[Steering, ...] = ()
+    """In the order in which it was said; what was delivered comes first."""
     usage: Usage = Usage()
     # By round, where it was asked for more than once.
     attempts: dict[int, int] | None = None
@@ -90,10 +107,11 @@ class Run:
     """Its first and last event in the log; the latter once it has ended."""
     # The user's message as a part of prompts: one object, so that it is encoded once.
     user_message: Message | None = field(default=None, compare=False, repr=False)
-    # While it runs: the messages of rounds whose calls have results, and the number of these calls.
-    # Each further round sends them again.
+    # While it runs: the messages of rounds whose calls have results, the number of these calls and
+    # that of the user's messages among them. Each further round sends them again.
     round_messages: list[Message] = field(default_factory=list, compare=False, repr=False)
     round_calls: int = field(default=0, compare=False, repr=False)
+    round_steering: int = field(default=0, compare=False, repr=False)
 
     @property
     def status(self) -> RunStatus:
@@ -101,15 +119,30 @@ class Run:
 
         A run that was asked to stop does not wait: its owner has to end it.
         """
-        if self.calls and self.phase is RunStatus.RUNNING and self.cancel_requested is None:
+        if self.calls and self.phase is RunStatus.RUNNING and not self.is_stopping:
             if self.open_calls and all(call.waits for call in self.open_calls.values()):
                 return RunStatus.WAITING
         return self.phase
 
     @property
-    def rounds(self) -> int:
-        """The number of rounds in which the model asked for calls."""
-        return next(reversed(self.calls.values())).proposal.round if self.calls else 0
+    def is_stopping(self) -> bool:
+        """Whether it was asked to stop, at once or after its step."""
+        return self.cancel_requested is not None or self.stop_requested is not None
+
+    @property
+    def next_round(self) -> int:
+        """The number of the model's next call, or of the one at work."""
+        number = 1 + next(reversed(self.calls.values())).proposal.round if self.calls else 1
+        return max((number, *(one.delivery.round for one in self.steering if one.delivery)))
+
+    @property
+    def delivered(self) -> tuple[Steering, ...]:
+        return tuple(one for one in self.steering if one.delivery is not None)
+
+    @property
+    def undelivered(self) -> tuple[Steering, ...]:
+        """What the next call of the model is to get."""
+        return tuple(one for one in self.steering if one.delivery is None)
 
     def attempt(self, number: int) -> int:
         """The number of the last attempt at this round."""
@@ -134,6 +167,8 @@ class ThreadState:
     active_run: str | None = None
     queue: list[str] = field(default_factory=list)
     keys: dict[str, str] = field(default_factory=dict)
+    # By its idempotency key, what was said while a run worked.
+    steering_keys: dict[str, Steered] = field(default_factory=dict)
     grants: dict[str, GrantChanged] = field(default_factory=dict)
     compactions: list[Compacted] = field(default_factory=list)
     imported: list[ImportedItem] = field(default_factory=list)
@@ -183,12 +218,12 @@ class ThreadState:
             raise StateCorrupt(f"event {event.seq} stands where {self.next_seq} is due")
         self.next_seq += 1
         self.last_event = event
-        if isinstance(event, Beginning | ToolFinished | LateResult):
-            if event.secrets:
-                self.secrets.update(event.secrets)
-            event = with_contents(event, self.contents)
+        if type(event) in _BRINGERS:
+            event = self._opened(event)
         if not isinstance(event, ThreadEvent):
             _apply_step(self.run(event.run_id), event)
+            if isinstance(event, Steered) and event.idempotency_key is not None:
+                self.steering_keys[event.idempotency_key] = event
             return
         match event:
             case RunStarted():
@@ -216,6 +251,12 @@ class ThreadState:
             case Imported():
                 self.imported.extend(event.items)
                 self.last_status = event.status or self.last_status
+
+    def _opened(self, event: Event) -> Event:
+        """The event as it was meant; what it brings for later ones is kept."""
+        if isinstance(event, Beginning | ToolFinished | LateResult | Steered) and event.secrets:
+            self.secrets.update(event.secrets)
+        return with_contents(event, self.contents)
 
     def _start(self, event: RunStarted) -> None:
         known = self.runs.get(event.run_id)
@@ -276,7 +317,7 @@ class ThreadState:
         run.phase = checked_change(RUN_CHANGES, run.phase, event.status, "a run")
         run.usage = event.usage
         run.completed_at = event.at
-        run.round_messages, run.round_calls = [], 0
+        run.round_messages, run.round_calls, run.round_steering = [], 0, 0
         run.last_seq = event.seq
 
 
@@ -309,8 +350,16 @@ def _apply_step(run: Run, event: Event) -> None:
             run.failure = event
         case Cancelled():
             run.cancelled = event
+        case CancelRequested(after="step"):
+            run.stop_requested = run.stop_requested or event
         case CancelRequested():
             run.cancel_requested = run.cancel_requested or event
+        case Steered():
+            if any(one.said.message_id == event.message_id for one in run.steering):
+                raise StateCorrupt(f"message {event.message_id} is said twice")
+            run.steering = (*run.steering, Steering(event))
+        case SteeringDelivered():
+            _deliver(run, event)
         case ModelRestarted():
             run.attempts = run.attempts if run.attempts is not None else {}
             run.attempts[event.round] = event.attempt
@@ -323,6 +372,21 @@ def _apply_step(run: Run, event: Event) -> None:
                 del run.open_calls[event.call_id]
                 run.usage = run.usage if event.usage is None else run.usage + event.usage
                 run.is_refused |= (event.outcome, event.by) == ("refused", "human")
+
+
+def _deliver(run: Run, event: SteeringDelivered) -> None:
+    """In the order in which it was said, and never between a call and its result: the prompts that
+    follow are the same wherever they are made."""
+    due = run.undelivered[: len(event.message_ids)]
+    if not due or tuple(one.said.message_id for one in due) != event.message_ids:
+        raise StateCorrupt(f"run {run.run_id} delivers what was not said, or not in its order")
+    is_after_answer = event.usage is not None
+    if run.open_calls or event.round != run.next_round + is_after_answer:
+        raise StateCorrupt(f"run {run.run_id} delivers a message in the middle of a round")
+    before = run.delivered
+    given = tuple(Steering(one.said, event) for one in due)
+    run.steering = (*before, *given, *run.steering[len(before) + len(given) :])
+    run.usage = run.usage if event.usage is None else run.usage + event.usage
 
 
 def _is_possible_at_rest(run: Run, event: Event) -> bool:

@@ -11,10 +11,11 @@ attaches late gets the text so far.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
-from sk_agents.engine.events import Answered, Event, ToolProposed
+from sk_agents.engine.events import Answered, Event, SteeringDelivered, ToolProposed
+from sk_agents.engine.values import dataclass
 
 # Of one call: what is beyond is in its result, as far as that is kept.
 MAX_OUTPUT = 1_048_576
@@ -26,7 +27,7 @@ StreamKey = tuple[DeltaKind, int, int, str | None]
 Listener = Callable[[], None]
 
 _NOTHING = (0, 0)
-_ROUND_ENDS = frozenset((Answered, ToolProposed))
+_ROUND_ENDS = frozenset((Answered, SteeringDelivered, ToolProposed))
 
 
 @dataclass(frozen=True, slots=True)

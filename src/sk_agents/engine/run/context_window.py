@@ -74,7 +74,7 @@ def compaction(
 
 def _is_short(run: Run | None, context: ContextWindow) -> bool:
     """Surely less than half of the budget, seen without counting: no character is two tokens."""
-    if run is None or run.calls or run.message is None:
+    if run is None or run.calls or run.steering or run.message is None:
         return run is None
     said = run.user_message or next(run_messages(run))
     size = len(said.content) + sum(len(part.content) for part in said.parts)
@@ -101,7 +101,8 @@ def summary(earlier: str | None, runs: Sequence[Run], limit: int = SUMMARY_CHARA
     """What was said, a line a turn, the newest kept if there is not room for all."""
     lines = [earlier] if earlier else []
     for run in runs:
-        said = run.message.text if run.message is not None else ""
+        texts = [run.message.text] if run.message is not None else []
+        said = "\n".join((*texts, *(one.said.content for one in run.delivered)))
         answer = run.answer.content if run.answer is not None else f"({run.phase})"
         lines.append(f"- User: {_short(said)}\n  Assistant: {_short(answer)}")
     text = "\n".join(lines)

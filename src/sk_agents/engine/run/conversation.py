@@ -16,7 +16,7 @@ from itertools import chain, groupby, islice
 from typing import overload
 
 from sk_agents.engine.calls.call import Call
-from sk_agents.engine.log.state import Run, ThreadState
+from sk_agents.engine.log.state import Run, Steering, ThreadState
 from sk_agents.engine.models import TERMINAL, Message, Part, RunStatus, UserInput
 
 CUT_SHORT = "[cut short: the user cancelled this answer]"
@@ -158,7 +158,7 @@ def run_messages(run: Run) -> Iterator[Message]:
     """What one run adds to a conversation."""
     if run.message is not None:
         yield run.user_message or _user_message(run, run.message)
-    if run.calls:
+    if run.calls or run.steering:
         yield from _rounds(run)
     if run.answer is not None and run.answer.content.strip():
         yield Message(role="assistant", content=run.answer.content)
@@ -186,16 +186,20 @@ def _rounds(run: Run) -> Iterator[Message]:
     new = list(_new_rounds(run))
     if run.phase is RunStatus.RUNNING and not run.open_calls:
         run.round_messages.extend(new)
-        run.round_calls = len(run.calls)
+        run.round_calls, run.round_steering = len(run.calls), len(run.delivered)
     yield from new
 
 
 def _new_rounds(run: Run) -> Iterator[Message]:
+    """Round by round: what the user said before it, then its calls and their results."""
+    delivered = list(run.delivered[run.round_steering :]) if run.steering else []
     calls_since = islice(run.calls.values(), run.round_calls, None)
     spoken: dict[int, str] | None = None
     for number, group in groupby(calls_since, key=lambda call: call.proposal.round):
         if spoken is None:
             spoken = {thought.round: thought.content for thought in run.thoughts if thought.spoken}
+        while delivered and _round_of(delivered[0]) <= number:
+            yield from _steering_messages(run, delivered.pop(0))
         calls = list(group)
         yield Message(
             role="assistant",
@@ -206,6 +210,24 @@ def _new_rounds(run: Run) -> Iterator[Message]:
         )
         for call in calls:
             yield _result_message(call)
+    for one in delivered:
+        yield from _steering_messages(run, one)
+
+
+def _round_of(steering: Steering) -> int:
+    assert steering.delivery is not None
+    return steering.delivery.round
+
+
+def _steering_messages(run: Run, steering: Steering) -> Iterator[Message]:
+    """What the user said; before it what the model had answered, if it was asked again for it."""
+    delivery = steering.delivery
+    assert delivery is not None
+    if delivery.usage is not None and delivery.message_ids[0] == steering.said.message_id:
+        for thought in run.thoughts:
+            if thought.spoken and thought.round == delivery.round - 1 and thought.content.strip():
+                yield Message(role="assistant", content=thought.content)
+    yield Message(role="user", content=steering.said.content)
 
 
 def _result_message(call: Call) -> Message:

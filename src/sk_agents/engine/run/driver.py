@@ -16,7 +16,13 @@ from typing import Literal, TypeVar
 from sk_agents.engine.agent import Agent
 from sk_agents.engine.calls import steps as tool_steps
 from sk_agents.engine.calls.runner import CallRunner
-from sk_agents.engine.events import ApprovalDecided, Event, RunStarted
+from sk_agents.engine.events import (
+    ApprovalDecided,
+    Event,
+    RunStarted,
+    Steered,
+    SteeringDelivered,
+)
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.commits import Commit, Committed, Owned, Park, Release
 from sk_agents.engine.log.state import Run
@@ -103,7 +109,10 @@ class Driver:
     def notice(self, events: Sequence[Event]) -> None:
         """The known thread has taken in these events, or that it was claimed or deleted."""
         # What a driver withdraws by itself does not count.
-        if any(isinstance(one, ApprovalDecided) and one.by in MOVERS for one in events):
+        if any(
+            isinstance(one, Steered) or (isinstance(one, ApprovalDecided) and one.by in MOVERS)
+            for one in events
+        ):
             self.moved_at = self._services.clock.monotonic()
         self._look_again()
 
@@ -270,6 +279,9 @@ class Driver:
             if run.calls and self._is_rejected:
                 await self._cancel(by="human")
                 return True
+            if run.stop_requested is not None and not self._is_at_work:
+                await self._cancel()
+                return True
             if run.open_calls:
                 if not await self._resolve():
                     return False
@@ -296,8 +308,7 @@ class Driver:
             await self._calls.propose(reply)
             return False
         failpoint("before_answer")
-        await self._answer(reply)
-        return True
+        return await self._answer(reply)
 
     async def unless_stopped(self, work: Callable[[], Awaitable[T]]) -> T | None:
         """What comes of it; `None` as soon as this driver is to stop, by a cancel for instance."""
@@ -316,21 +327,51 @@ class Driver:
         finally:
             self._interruptible = False
 
-    async def _answer(self, reply: Reply) -> None:
-        """Unless a cancel was faster: then it is what had been said by then."""
+    async def _answer(self, reply: Reply) -> bool:
+        """Unless a cancel was faster: then it is what had been said by then.
+
+        False if the user has said something that the model does not know yet: it is asked again,
+        and what it answered was not its last word.
+        """
         run = self.run
         while run.cancel_requested is None:
-            events = lifecycle.answered(run, reply.answer(), run.usage + reply.usage)
             try:
-                return await self._try_to_end(*reply.thoughts(), *events)
+                if self._must_ask_again(reply):
+                    await self.commit(*self._heard(reply), as_of=self.known.state.next_seq)
+                    return False
+                events = lifecycle.answered(run, reply.answer(), run.usage + reply.usage)
+                await self._try_to_end(*reply.thoughts(), *events)
+                return True
             except SequenceConflict:
                 continue
         await self._cancel(partial="".join(reply.text))
+        return True
+
+    def _must_ask_again(self, reply: Reply) -> bool:
+        """At the bound on rounds an answer counts more than a message that comes too late."""
+        has_rounds_left = reply.round < self._agent.limits.model_rounds
+        return bool(self.run.undelivered) and has_rounds_left and not self.run.is_stopping
+
+    def _heard(self, reply: Reply) -> Iterator[Event]:
+        """What the model has said so far, and what its next call gets."""
+        yield from reply.thoughts(is_last=False)
+        yield SteeringDelivered(
+            run_id=self._run_id,
+            round=reply.round + 1,
+            message_ids=tuple(one.said.message_id for one in self.run.undelivered),
+            usage=reply.usage,
+        )
 
     async def _resolve(self) -> bool:
         """Bring calls to their results; False when only people can do that."""
         while self.run.open_calls and not self._must_stop() and not self._is_rejected:
             self._changed.clear()
+            if self.run.stop_requested is not None:
+                # Nothing new begins: what runs comes to its end.
+                if not self._is_at_work:
+                    return True
+                await self._calls.wait(self._changed)
+                continue
             if await self._calls.advance():
                 continue
             if not self._calls.running and self._calls.hands_over:
@@ -344,6 +385,12 @@ class Driver:
                 return False
             await self._calls.wait(self._changed)
         return True
+
+    @property
+    def _is_at_work(self) -> bool:
+        """Whether a tool runs; one that waits for a person's answer does not."""
+        running, open_calls = self._calls.running, self.run.open_calls
+        return any(not call.waits for call_id, call in open_calls.items() if call_id in running)
 
     @property
     def _is_rejected(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from sk_agents.engine.calls.call import Call
-from sk_agents.engine.commands import Accepted, BeginRun, CancelRun, EditRun, StartRun
+from sk_agents.engine.commands import Accepted, BeginRun, CancelRun, EditRun, StartRun, SteerRun
 from sk_agents.engine.events import (
     Answered,
     Cancelled,
@@ -20,6 +20,7 @@ from sk_agents.engine.events import (
     RunEnded,
     RunQueued,
     RunStarted,
+    Steered,
     ThreadChanged,
     ToolFinished,
 )
@@ -34,9 +35,11 @@ from sk_agents.engine.run.vault import keeping, new_secrets
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
+    AlreadyTerminal,
     InvalidInput,
     LeaseHeld,
     LimitExceeded,
+    NotSteerable,
     RunNotFound,
     SequenceConflict,
     ThreadBusy,
@@ -45,6 +48,8 @@ from sk_agents.exceptions import (
 )
 
 MAX_QUEUED = 100
+# Of what a user says while one run works.
+MAX_STEERING = 20
 # What a command meets when the thread is no longer as it was seen: it is tried again.
 LOST_RACES = (SequenceConflict, ThreadExists)
 
@@ -54,6 +59,7 @@ _NOT_RUN: Mapping[SealedBy, str] = {
     "human": "Not run: another call of this turn was rejected.",
     "failure": "Not run: the run failed before it started.",
 }
+_KEY_USED = "This Idempotency-Key was used for another request."
 _UNKNOWN = "It was started, but its outcome is not known: it may or may not have taken effect."
 
 
@@ -70,11 +76,15 @@ def repeated(known: KnownThread, command: BeginRun) -> Accepted | None:
         InvalidInput: the key was used for another request.
     """
     key = command.idempotency_key
-    run_id = known.state.keys.get(key) if key is not None else None
+    if key is None:
+        return None
+    if (said := known.state.steering_keys.get(key)) is not None:
+        raise InvalidInput(_KEY_USED, run_id=said.run_id)
+    run_id = known.state.keys.get(key)
     if run_id is None:
         return None
     if known.state.run(run_id).request_digest != command.request_digest:
-        raise InvalidInput("This Idempotency-Key was used for another request.", run_id=run_id)
+        raise InvalidInput(_KEY_USED, run_id=run_id)
     return Accepted(known.head.thread_id, run_id, after=0, repeated=True)
 
 
@@ -233,6 +243,61 @@ def _beginning(
     }
 
 
+def said_before(known: KnownThread, command: SteerRun) -> str | None:
+    """The id of the message that this same request has left before.
+
+    Raises:
+        InvalidInput: the key was used for another request.
+    """
+    key = command.idempotency_key
+    if key is None:
+        return None
+    if (run_id := known.state.keys.get(key)) is not None:
+        raise InvalidInput(_KEY_USED, run_id=run_id)
+    said = known.state.steering_keys.get(key)
+    if said is None:
+        return None
+    if (said.run_id, said.request_digest) != (command.run_id, command.request_digest):
+        raise InvalidInput(_KEY_USED, run_id=said.run_id)
+    return said.message_id
+
+
+def check_steerable(run: Run) -> None:
+    """Raises AlreadyTerminal, NotSteerable, LimitExceeded: no call of the model will get it."""
+    if run.phase in TERMINAL:
+        raise AlreadyTerminal(run_id=run.run_id, status=run.phase)
+    if run.phase is RunStatus.QUEUED:
+        raise NotSteerable("This run waits for its turn: nothing can be added to it yet.")
+    if run.is_stopping:
+        raise NotSteerable("This run was asked to stop: the model is not called again.")
+    if len(run.steering) >= MAX_STEERING:
+        raise LimitExceeded(f"{MAX_STEERING} messages were sent to this run while it worked.")
+
+
+async def steer(services: Services, known: KnownThread, run: Run, command: SteerRun) -> str:
+    """Store what the user says to a run at work; the id of the message.
+
+    Raises:
+        SequenceConflict: the thread is no longer as `known` says.
+    """
+    guard = Unchanged(known.state.next_seq)
+    agent = run.agent or known.head.agent
+    redaction = _redaction(services, agent, known)
+    text = redaction.text(command.text) if redaction is not None else command.text
+    await services.budget.admit(Spender(command.user_id, agent, run.run_id))
+    said = Steered(
+        run_id=run.run_id,
+        message_id=f"msg_{services.ids.new()}",
+        content=text,
+        said_by=command.user_id,
+        idempotency_key=command.idempotency_key,
+        request_digest=command.request_digest,
+        secrets=new_secrets(redaction),
+    )
+    await services.commit(known, guard, said)
+    return said.message_id
+
+
 async def request_cancel(
     services: Services, known: KnownThread, run: Run, command: CancelRun
 ) -> None:
@@ -241,7 +306,12 @@ async def request_cancel(
     Raises:
         SequenceConflict: the thread is no longer as `known` says.
     """
-    asked = CancelRequested(run_id=run.run_id, requested_by=command.user_id, reason=command.reason)
+    asked = CancelRequested(
+        run_id=run.run_id,
+        requested_by=command.user_id,
+        reason=command.reason,
+        after=command.after,
+    )
     next_seq = known.state.next_seq
     if run.phase is RunStatus.QUEUED:
         await services.commit(known, Unchanged(next_seq), asked, *cancelled(run))

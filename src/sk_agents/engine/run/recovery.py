@@ -162,9 +162,9 @@ class Sweeper(BackgroundTask):
     async def _mark_restart(self, known: KnownThread, head: Thread) -> None:
         """A model call that was open is asked again; readers must know that its text is void."""
         run = known.state.run(known.state.active_run or "")
-        if run.unresolved_calls or run.cancel_requested is not None:
+        if run.unresolved_calls or run.is_stopping:
             return
-        number = 1 + run.rounds
+        number = run.next_round
         restarted = ModelRestarted(
             run_id=run.run_id, round=number, attempt=run.attempt(number) + 1, reason="recovered"
         )
@@ -174,7 +174,7 @@ class Sweeper(BackgroundTask):
     async def _give_up(self, known: KnownThread, head: Thread, code: str, message: str) -> None:
         """End a run that cannot go on: as cancelled, if that was requested."""
         run = known.state.run(known.state.active_run or "")
-        if run.cancel_requested is not None:
+        if run.is_stopping:
             events = lifecycle.cancelled(run)
         else:
             correlation_id = run.correlation_id or self._services.ids.new()

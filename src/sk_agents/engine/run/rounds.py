@@ -7,7 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sk_agents.engine.events import Answered, Event, ModelRestarted, Thinking
+from sk_agents.engine.events import (
+    Answered,
+    Event,
+    ModelRestarted,
+    SteeringDelivered,
+    Thinking,
+)
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.models import Message, Usage
 from sk_agents.engine.ports import RedactionStream, RoundPlan, Scene
@@ -91,12 +97,12 @@ class Reply:
             usage=self.usage,
         )
 
-    def thoughts(self) -> Iterator[Event]:
-        """What was reasoned and, beside tool calls, what was said."""
+    def thoughts(self, *, is_last: bool = True) -> Iterator[Event]:
+        """What was reasoned and, beside tool calls or if it is not the last word, what was said."""
         if self.reasoning:
             content = "".join(self.reasoning)
             yield Thinking(run_id=self.run_id, round=self.round, content=content)
-        if self.calls and self.text:
+        if self.text and (self.calls or not is_last):
             content = "".join(self.text)
             yield Thinking(run_id=self.run_id, round=self.round, content=content, spoken=True)
 
@@ -109,7 +115,7 @@ class ModelRound:
     def __init__(self, context: RunContext) -> None:
         self._context = context
         run = context.run
-        self.number = 1 + run.rounds
+        self.number = run.next_round
         self._attempt = run.attempt(self.number)
         self._reply: Reply | None = None
         # Without redaction there are none.
@@ -128,6 +134,7 @@ class ModelRound:
             BudgetExceeded: it may not be asked for.
         """
         context = self._context
+        await self._deliver()
         await self._compact(context.agent.context_window)
         if context.agent.director is not None:
             self._plan = await context.agent.director.plan(self._scene())
@@ -210,6 +217,18 @@ class ModelRound:
         if self._plan.check is not None and not reply.calls:
             self._wasted = reply.usage
             await self._plan.check("".join(reply.text))
+
+    async def _deliver(self) -> None:
+        """Store which messages this call gets before it begins: they stand in the same place of
+        every later prompt, also if another instance makes it."""
+        if undelivered := self._context.run.undelivered:
+            await self._context.commit(
+                SteeringDelivered(
+                    run_id=self._context.run_id,
+                    round=self.number,
+                    message_ids=tuple(one.said.message_id for one in undelivered),
+                )
+            )
 
     async def _compact(self, window: ContextWindow) -> bool:
         """Leave out old turns if the prompt would not fit; False if nothing was left out."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from sk_agents.engine.agent import Agent
@@ -13,6 +12,7 @@ from sk_agents.engine.ports import Spender
 from sk_agents.engine.reading.live import LiveRun
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.known import KnownThread
+from sk_agents.engine.values import dataclass
 
 T = TypeVar("T")
 

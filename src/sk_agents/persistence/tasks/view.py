@@ -23,6 +23,8 @@ from sk_agents.engine.events import (
     ImportedItem,
     RunQueued,
     RunStarted,
+    Steered,
+    SteeringDelivered,
     ThreadChanged,
 )
 from sk_agents.engine.log.canonical import canonical_json
@@ -233,6 +235,7 @@ def items_of(task_id: str, events: Iterable[Event]) -> list[AgentTaskItem]:
     """What these events, a log from its start, say to a reader of the task."""
     items: list[AgentTaskItem] = []
     queued: dict[str, UserInput] = {}
+    said: dict[str, str] = {}
     for event in events:
         match event:
             case RunQueued():
@@ -242,14 +245,21 @@ def items_of(task_id: str, events: Iterable[Event]) -> list[AgentTaskItem]:
                 for part in message.parts if message else ():
                     kind: Literal["text", "image"] = "image" if part.kind == "image" else "text"
                     items.append(_item(task_id, "user", kind, part.content, event.run_id, event.at))
+            case Steered():
+                said[event.message_id] = event.content
+            case SteeringDelivered():
+                items.extend(
+                    _item(task_id, "user", "text", said[message_id], event.run_id, event.at)
+                    for message_id in event.message_ids
+                )
             case Answered():
                 items.append(
                     _item(task_id, "assistant", "text", event.content, event.run_id, event.at)
                 )
             case Imported():
                 items.extend(
-                    _item(task_id, said.role, said.content_type, said.content, said.run_id, said.at)
-                    for said in event.items
+                    _item(task_id, old.role, old.content_type, old.content, old.run_id, old.at)
+                    for old in event.items
                 )
     return items
 

@@ -8,7 +8,7 @@ nothing. `Progress` is a request as its events describe it, and is pure.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from sk_agents.engine.calls.call import Approval, Call, apply_to_calls
@@ -36,6 +36,7 @@ from sk_agents.engine.models import TERMINAL, RunStatus, Usage
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.reading.watch import Item
 from sk_agents.engine.threads.known import KnownThread
+from sk_agents.engine.values import dataclass
 from sk_agents.tealagents.models import StateIds
 
 PAGE = 500
@@ -71,7 +72,7 @@ class Progress:
             run.cancelled,
             run.phase,
             run.usage,
-            _is_stopping=run.cancel_requested is not None,
+            _is_stopping=run.is_stopping,
         )
 
     def take(self, event: Event) -> None:

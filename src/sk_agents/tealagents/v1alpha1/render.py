@@ -23,6 +23,8 @@ from sk_agents.engine.events import (
     RunEnded,
     RunQueued,
     RunStarted,
+    Steered,
+    SteeringDelivered,
     Thinking,
     ToolFinished,
     ToolProposed,
@@ -352,6 +354,7 @@ def _items(task_id: str, events: Iterable[Event]) -> Iterator[AgentTaskItem]:
         )
 
     queued: dict[str, UserInput] = {}
+    said: dict[str, str] = {}
     for event in events:
         match event:
             case RunQueued():
@@ -361,6 +364,12 @@ def _items(task_id: str, events: Iterable[Event]) -> Iterator[AgentTaskItem]:
                 for part in message.parts if message is not None else ():
                     kind: Literal["text", "image"] = "image" if part.kind == "image" else "text"
                     piece = MultiModalItem(content_type=kind, content=part.content)
+                    yield item("user", piece, event.run_id, event.at)
+            case Steered():
+                said[event.message_id] = event.content
+            case SteeringDelivered():
+                for message_id in event.message_ids:
+                    piece = MultiModalItem(content=said[message_id])
                     yield item("user", piece, event.run_id, event.at)
             case Answered():
                 yield item(

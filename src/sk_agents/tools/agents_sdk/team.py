@@ -156,13 +156,15 @@ class Team:
         source = None
         if handoffs and handoffs[-1][0].proposal.call_id in run.calls:
             source = handoffs[-2][1].target if len(handoffs) > 1 else self.first.agent
+        steered = _steered(run)
         moment = Moment(
             context,
-            said=_user_text(run),
-            is_first=not run.calls,
+            said="\n".join(steered) if steered and run.calls else _user_text(run),
+            is_first=not run.calls or bool(steered),
             has_called=bool(since),
             source=source,
-            results=list(self._results(since)),
+            # What was said since is for the model to answer.
+            results=[] if steered else list(self._results(since)),
         )
         planned = await self.planned(member, moment)
         if any(handoff.input_filter is not None for _, handoff in handoffs):
@@ -319,9 +321,20 @@ def _calls_since(run: Run, handoff: Call | None) -> list[Call]:
     return [call for call in run.calls.values() if call.proposal.round > first]
 
 
+def _steered(run: Run) -> list[str]:
+    """What the user has said since the last calls: guardrails see it like a first message."""
+    last = max((call.proposal.round for call in run.calls.values()), default=0)
+    return [
+        one.said.content
+        for one in run.delivered
+        if one.delivery is not None and one.delivery.round > last
+    ]
+
+
 def _user_text(run: Run) -> str:
     parts = run.message.parts if run.message is not None else ()
-    return "\n".join(part.content for part in parts if part.kind == "text")
+    texts = [part.content for part in parts if part.kind == "text"]
+    return "\n".join(texts if run.calls else [*texts, *_steered(run)])
 
 
 def _refuse_tripped(run: Run) -> None:

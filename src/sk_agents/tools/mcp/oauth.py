@@ -46,7 +46,7 @@ from sk_agents.outbound.network import Network
 from sk_agents.outbound.problems import connection_problem
 from sk_agents.tools.mcp.checked_transport import LOOPBACK, CheckedTransport
 from sk_agents.tools.mcp.config import McpServer, ServerSpec
-from sk_agents.tools.mcp.sign_ins import McpSignIn, PendingSignIn, SignInRecords, sign_in_id
+from sk_agents.tools.mcp.sign_ins import KeptSignIn, PendingSignIn, SignInRecords, sign_in_id
 
 # How long a user may take to sign in, and how many sign-ins may be open at once.
 PENDING_SECONDS = 600.0
@@ -129,7 +129,7 @@ class OAuth:
             expires_at=time.time() + PENDING_SECONDS,
         )
 
-        def begun(before: McpSignIn) -> McpSignIn:
+        def begun(before: KeptSignIn) -> KeptSignIn:
             kept = _open(before.pending)
             while len(kept) >= MOST_PENDING:
                 del kept[next(iter(kept))]
@@ -146,7 +146,7 @@ class OAuth:
         """
         browser = secrets.token_urlsafe(24)
 
-        def confirmed(before: McpSignIn) -> McpSignIn:
+        def confirmed(before: KeptSignIn) -> KeptSignIn:
             pending = _pending(before, nonce).model_copy(update={"browser": browser})
             return before.model_copy(update={"pending": {**before.pending, nonce: pending}})
 
@@ -176,7 +176,7 @@ class OAuth:
         }
         token = await self._token(pending.token_endpoint, pending.client, pending.resource, data)
 
-        def done(before: McpSignIn) -> McpSignIn:
+        def done(before: KeptSignIn) -> KeptSignIn:
             rest = {name: one for name, one in before.pending.items() if name != nonce}
             return _with_token(before, token, pending.scope).model_copy(
                 update={
@@ -215,7 +215,7 @@ class OAuth:
                         known.token_endpoint, known.client, known.resource, data
                     )
 
-            def renewed(before: McpSignIn) -> McpSignIn:
+            def renewed(before: KeptSignIn) -> KeptSignIn:
                 if token is None:
                     return _signed_out(before)
                 return _with_token(before, token, before.scope)
@@ -225,7 +225,7 @@ class OAuth:
     async def widen(self, user_id: str, scope: str | None) -> None:
         """The server wants more than was granted: the user signs in again, for more."""
 
-        def widened(before: McpSignIn) -> McpSignIn:
+        def widened(before: KeptSignIn) -> KeptSignIn:
             wanted = union_scopes(before.scope, union_scopes(before.wanted_scope, scope))
             return _signed_out(before).model_copy(update={"wanted_scope": wanted})
 
@@ -455,14 +455,14 @@ def _open(pending: dict[str, PendingSignIn]) -> dict[str, PendingSignIn]:
     return {nonce: one for nonce, one in pending.items() if one.expires_at > now}
 
 
-def _pending(known: McpSignIn, nonce: str) -> PendingSignIn:
+def _pending(known: KeptSignIn, nonce: str) -> PendingSignIn:
     found = _open(known.pending).get(nonce)
     if found is None:
         raise InvalidInput("This sign-in is over: begin it again.")
     return found
 
 
-def _with_token(before: McpSignIn, token: OAuthToken, scope: str | None) -> McpSignIn:
+def _with_token(before: KeptSignIn, token: OAuthToken, scope: str | None) -> KeptSignIn:
     expires = time.time() + token.expires_in if token.expires_in is not None else None
     return before.model_copy(
         update={
@@ -475,7 +475,7 @@ def _with_token(before: McpSignIn, token: OAuthToken, scope: str | None) -> McpS
     )
 
 
-def _signed_out(before: McpSignIn) -> McpSignIn:
+def _signed_out(before: KeptSignIn) -> KeptSignIn:
     return before.model_copy(
         update={"access_token": None, "refresh_token": None, "expires_at": None}
     )

@@ -61,7 +61,7 @@ class PendingSignIn(_Kept):
     browser: str | None = None
 
 
-class McpSignIn(_Kept):
+class KeptSignIn(_Kept):
     """A user at a server. `client` is the client's registration as JSON.
 
     `wanted_scope` is what the server has asked for since, beyond what was granted.
@@ -90,27 +90,27 @@ class SignInRecords:
         self._store = store
         self._ids = ids
 
-    async def sign_in(self, user_id: str, server: str) -> McpSignIn:
+    async def sign_in(self, user_id: str, server: str) -> KeptSignIn:
         """Of this user, at the server of this identity."""
-        return await self.at(sign_in_id(user_id, server)) or McpSignIn(server=server)
+        return await self.at(sign_in_id(user_id, server)) or KeptSignIn(server=server)
 
-    async def at(self, document_id: str) -> McpSignIn | None:
+    async def at(self, document_id: str) -> KeptSignIn | None:
         head = await self._head(document_id)
-        return _read(head, McpSignIn) if head is not None else None
+        return _read(head, KeptSignIn) if head is not None else None
 
     async def user_of(self, document_id: str) -> str | None:
         head = await self._head(document_id)
         return head.user_id if head is not None and head.surface == SURFACE else None
 
     async def change(
-        self, user_id: str, server: str, changed: Callable[[McpSignIn], McpSignIn]
-    ) -> McpSignIn:
+        self, user_id: str, server: str, changed: Callable[[KeptSignIn], KeptSignIn]
+    ) -> KeptSignIn:
         """What it is after the change, which may be made again on a newer document."""
         document_id = sign_in_id(user_id, server)
         for _ in range(RACES):
             head = await self._head(document_id)
-            before = _read(head, McpSignIn) if head is not None else None
-            after = changed(before or McpSignIn(server=server))
+            before = _read(head, KeptSignIn) if head is not None else None
+            after = changed(before or KeptSignIn(server=server))
             if await self._written(document_id, user_id, head, after):
                 return after
         raise Conflict(thread_id=document_id)
@@ -200,7 +200,7 @@ def _id(user_id: str, name: str) -> str:
     return str(UUID(digest.hexdigest()[:32]))
 
 
-def _read(head: Thread, kind: type[McpSignIn]) -> McpSignIn | None:
+def _read(head: Thread, kind: type[KeptSignIn]) -> KeptSignIn | None:
     try:
         return kind.model_validate_json(str(head.metadata.get(_KEY)))
     except ValidationError:
