@@ -36,7 +36,9 @@ from sk_agents.llm.tokens import context_window
 from sk_agents.outbound.certificates import ClientCertificate
 from sk_agents.redaction import Redactor, secret_values
 from sk_agents.spending.budgets import TOKENS, Limit, limits_of, strictest
-from sk_agents.tools.agents_sdk import filled_block, load_sdk_tools
+from sk_agents.tools.agents_sdk.loading import filled_block, load_team
+from sk_agents.tools.agents_sdk.member import Member
+from sk_agents.tools.agents_sdk.team import Team
 from sk_agents.tools.base_tool import Tool
 from sk_agents.tools.catalog import configured_catalog
 from sk_agents.tools.mcp.servers import McpServers, McpSource
@@ -137,7 +139,8 @@ class _AgentBuilder:
             # No user can be asked there, and a server's tools were not chosen one by one.
             raise ConfigurationError(f"{file.path}: {field}.mcp_servers needs tealagents/v1alpha1")
         mcp = self._mcp_source(file, field, spec)
-        toolbox = self._toolbox(file, field, spec, mcp)
+        team = load_team(spec.openai_agent, spec.openai_context, path=file.path, field=field)
+        toolbox = self._toolbox(file, field, spec, mcp, team)
         refuse_strays(
             approvals,
             toolbox.specs(),
@@ -163,8 +166,11 @@ class _AgentBuilder:
             context_window=_context_window(spec),
             price=Price(**dict(spec.price)) if spec.price is not None else None,
             redaction=self._redaction(file, field, spec),
+            director=team if team is not None and team.needs_direction else None,
             titles=self._titles(file, field, spec, model),
         )
+        if team is not None:
+            self._bind(team, agent, toolbox, file, field, spec)
         served = ServedAgent(
             agent,
             spec.model,
@@ -189,6 +195,42 @@ class _AgentBuilder:
             is_attended=False,
         )
         return replace(served, unattended=alone)
+
+    def _bind(
+        self,
+        team: Team,
+        agent: Agent,
+        toolbox: AgentToolbox,
+        file: AgentFile,
+        field: str,
+        spec: AgentSpec,
+    ) -> None:
+        """Give the agents of a team their models: those that their file names go first."""
+        place = f"{file.path}: {field}.openai_agent"
+        if spec.redact and team.has_agent_tools:
+            raise ConfigurationError(
+                f"{place}: redact does not reach the agents that are tools, so it cannot be set"
+            )
+        has_file_model = spec.model != team.first.agent.model
+
+        def model_of(member: Member) -> Model:
+            name = None if has_file_model else member.agent.model
+            if name is not None and not isinstance(name, str):
+                raise ConfigurationError(
+                    f"{member.place}its model is a {type(name).__name__}, which only the SDK can "
+                    "call; write model beside openai_agent"
+                )
+            own = {"model": name or spec.model, **member.settings.client}
+            if all(getattr(spec, key) == value for key, value in own.items()):
+                return agent.model
+            if spec.price is not None and own["model"] != spec.model:
+                raise ConfigurationError(
+                    f"{member.place}its model {own['model']} may have another price; "
+                    "write model beside openai_agent"
+                )
+            return self.model(file, field, spec.model_copy(update=own))
+
+        team.bind(agent.plan, toolbox, agent.policy, model_of)
 
     def _titles(
         self, file: AgentFile, field: str, spec: AgentSpec, own: Model
@@ -267,7 +309,12 @@ class _AgentBuilder:
         )
 
     def _toolbox(
-        self, file: AgentFile, field: str, spec: AgentSpec, mcp: McpSource
+        self,
+        file: AgentFile,
+        field: str,
+        spec: AgentSpec,
+        mcp: McpSource,
+        team: Team | None,
     ) -> AgentToolbox:
         plugins = load_plugin_tools(
             spec.plugins, settings=self._settings, agent_file=file.path, threads=self._threads
@@ -283,7 +330,7 @@ class _AgentBuilder:
             builtin = self._builtin_room().load(
                 spec.builtin, path=file.path, field=f"{field}.builtin"
             )
-        sdk = load_sdk_tools(spec.openai_agent, path=file.path, field=field)
+        sdk = team.tools if team is not None else ()
         return AgentToolbox(builtin, plugins, sdk, remote, mcp)
 
     def _builtin_room(self) -> BuiltinTools:

@@ -55,7 +55,10 @@
     │   ├── ModelProtocolError         what came back makes no sense
     │   ├── ReplyTooLarge              more than a reply may hold; it was not read to its end
     │   ├── ModelRefused               the provider will not serve this request at all
-    │   └── ContextTooLong             the prompt does not fit the model's window
+    │   ├── ContextTooLong             the prompt does not fit the model's window
+    │   ├── OutputInvalid              the answer is not of the type that the agent must give
+    │   ├── GuardrailTripped           a check of the agent's author does not let it pass
+    │   └── AgentCodeFailed            a function of the agent's author failed
     ├── UpstreamFailed                 a server that a user reads from is of no use now
     ├── ToolError                      a tool's own words for the model
     │   └── ToolInterrupted            it broke off, and what it did is unknown
@@ -391,6 +394,24 @@ class ContextTooLong(ModelError):
     """The conversation does not fit the model's window."""
 
     code = "llm_context"
+
+
+class OutputInvalid(ModelError):
+    """The model's answer is not of the type that this agent must give."""
+
+    code = "output_invalid"
+
+
+class GuardrailTripped(ModelError):
+    """A guardrail of this agent stopped the run."""
+
+    code = "guardrail_tripped"
+
+
+class AgentCodeFailed(ModelError):
+    """A function that belongs to this agent failed."""
+
+    code = "agent_failed"
 
 
 class UpstreamFailed(TealError):

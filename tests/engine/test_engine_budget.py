@@ -13,13 +13,14 @@ from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.events import ApprovalRequested, ToolProposed
 from sk_agents.engine.models import Price, RunStatus, Usage
 from sk_agents.engine.ports import Budget, Clock, Reservation, Spender, Store
-from sk_agents.engine.turns import TextDelta
+from sk_agents.engine.turns import TextDelta, ToolContext, ToolResult
 from sk_agents.exceptions import BudgetExceeded, ModelError, ModelInterrupted, StoreBusy
 from sk_agents.spending.allowances import Allowance
 from sk_agents.spending.budgets import AgentBudget, Limit, Scope, StoreBudget, limits_of, strictest
 from sk_agents.spending.usage import UsageLedger
 from sk_agents.testing.predictable import SettableClock
 from sk_agents.testing.scripted_model import calls, says
+from tests.engine.fake_tools import FakeTools, tool
 from tests.engine.kit import BOUND, is_asked_anew, talking
 
 MakeBudget = Callable[[Store, Clock], Budget]
@@ -61,6 +62,33 @@ async def test_turn_is_charged_what_the_model_has_counted(tmp_path: Path) -> Non
         assert run.status is RunStatus.COMPLETED
         cost = round(2 * (6 * 100 + 4 * 1000) * 1000)  # billionths of a dollar
         assert await spent(talk.store) == {"run": 20, "user": 20, "agent": cost, "day": 20}
+
+
+async def test_tool_that_asks_a_model_is_held_to_the_budget_and_charged(tmp_path: Path) -> None:
+    async def think(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        assert context.reserve is not None
+        most = Usage(prompt_tokens=500, completion_tokens=int(arguments["text"]))
+        settle = await context.reserve(most)
+        await settle(TEN)
+        return ToolResult("thought", usage=TEN)
+
+    script = [
+        calls(("Mind-think", {"text": "100"}), usage=TEN),
+        calls(("Mind-think", {"text": "900"}), usage=TEN),
+        says("done", usage=TEN),
+    ]
+    tools = FakeTools(tool("Mind-think", think))
+    run_budget = budget(run="1000 tokens", user="5000 tokens")
+    async with talking(
+        tmp_path, script=script, tools=tools, budget=run_budget, **options()
+    ) as talk:
+        run = await talk.ask()
+        assert run.status is RunStatus.COMPLETED
+        first, second = await talk.results("r1")
+        assert first == "thought"
+        assert second is not None and "budget is" in second
+        assert await spent(talk.store) == {"run": 40, "user": 40}
+        assert run.usage.total_tokens == 40
 
 
 async def test_turn_that_does_not_fit_ends_before_the_model_is_called(tmp_path: Path) -> None:

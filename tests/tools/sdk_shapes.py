@@ -12,7 +12,7 @@ from typing import Any
 class ModelSettings:
     temperature: float | None = None
     top_p: float | None = None
-    tool_choice: str | None = None
+    tool_choice: Any = None
     parallel_tool_calls: bool | None = None
     max_tokens: int | None = None
     reasoning: Any = None
@@ -29,7 +29,9 @@ class FunctionTool:
     tool_input_guardrails: list[Any] | None = None
     needs_approval: Any = False
     timeout_seconds: float | None = None
+    tool_output_guardrails: list[Any] | None = None
     _is_agent_tool: bool = False
+    _agent_instance: Any = None
 
 
 @dataclass
@@ -42,8 +44,12 @@ class Agent:
     mcp_servers: list[Any] = field(default_factory=list)
     handoffs: list[Any] = field(default_factory=list)
     input_guardrails: list[Any] = field(default_factory=list)
+    output_guardrails: list[Any] = field(default_factory=list)
     output_type: Any = None
+    handoff_description: str | None = None
+    reset_tool_choice: bool = True
     hooks: Any = None
+    prompt: Any = None
     tool_use_behavior: Any = "run_llm_again"
 
 
@@ -71,6 +77,64 @@ class MCPServerStreamableHttp:
 class MCPServerSse:
     name: str
     params: dict[str, Any]
+
+
+class ModelHooks:
+    async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None: ...
+
+
+@dataclass
+class HostedServer:
+    name: str
+
+
+@dataclass
+class Guardrail:
+    guardrail_function: Callable[..., Any]
+    name: str | None = None
+
+
+@dataclass
+class Handoff:
+    tool_name: str
+    tool_description: str
+    input_json_schema: dict[str, Any]
+    on_invoke_handoff: Callable[[Any, str], Awaitable[Any]]
+    agent_name: str
+    input_filter: Any = None
+    is_enabled: Any = True
+    _agent_ref: Any = None
+
+
+def handoff(agent: Agent, on_handoff: Any = None, schema: Any = None, **fields: Any) -> Handoff:
+    """Keeps what it is given where the SDK keeps it: around the function."""
+
+    async def invoke(context: Any, arguments: str) -> Agent:
+        if on_handoff is not None:
+            on_handoff(context, arguments)
+        return agent
+
+    name = fields.pop("tool_name", f"transfer_to_{agent.name.lower()}")
+    fields["_agent_ref"] = lambda: agent
+    return Handoff(name, "Hand over.", schema or {}, invoke, agent.name, **fields)
+
+
+def as_tool(agent: Agent, name: str, **asked: Any) -> FunctionTool:
+    custom_output_extractor = asked.pop("custom_output_extractor", None)
+    max_turns = asked.pop("max_turns", None)
+
+    async def invoke(context: Any, arguments: str) -> Any:
+        raise AssertionError((custom_output_extractor, max_turns))
+
+    schema = {
+        "type": "object",
+        "properties": {"input": {"type": "string"}},
+        "required": ["input"],
+        "additionalProperties": False,
+    }
+    return FunctionTool(
+        name, "Ask it.", schema, invoke, _is_agent_tool=True, _agent_instance=agent, **asked
+    )
 
 
 def stdio(name: str, command: str, *, cwd: str | None = None, **fields: Any) -> MCPServerStdio:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from sk_agents.engine.models import Attachment
 from sk_agents.tools import ToolFile
-from sk_agents.tools.agents_sdk import _result as sdk_result
+from sk_agents.tools.agents_sdk.function_tools import _result as sdk_result
 from sk_agents.tools.attachments import file_attachment, result_of
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + b"\0\0\0\x01" * 2 + b"rest"

@@ -16,7 +16,7 @@ from sk_agents.config.settings import Settings
 from sk_agents.engine.models import Effect
 from sk_agents.exceptions import ConfigurationError, ToolError
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.tools.agents_sdk import NEEDED, filled_block, load_sdk_tools
+from sk_agents.tools.agents_sdk.loading import NEEDED, filled_block, load_team
 from sk_agents.tools.declarations import tool
 from sk_agents.tools.mcp.servers import McpServers
 from sk_agents.tools.openapi.tool import RemoteClients
@@ -41,7 +41,9 @@ def filled(tmp_path: Path, **given: Any) -> dict[str, Any]:
 
 
 def tools_of(tmp_path: Path) -> AgentToolbox:
-    return AgentToolbox(load_sdk_tools(REFERENCE, path=tmp_path / "config.yaml", field=FIELD))
+    team = load_team(REFERENCE, path=tmp_path / "config.yaml", field=FIELD)
+    assert team is not None
+    return AgentToolbox(team.tools)
 
 
 def served(folder: Path, **agent: Any) -> ServedAgent:
@@ -92,8 +94,8 @@ def test_a_setting_that_is_not_passed_on_is_reported(
 ) -> None:
     offer(an_agent(model_settings=ModelSettings(top_p=0.5, verbosity="low")))
     with caplog.at_level(logging.WARNING):
-        filled(tmp_path)
-    assert "model_settings have no effect here: top_p, verbosity" in caplog.text
+        assert filled(tmp_path)["top_p"] == 0.5
+    assert "model_settings have no effect here: verbosity" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -130,25 +132,27 @@ def test_a_file_that_needs_the_sdk_says_what_to_install(tmp_path: Path) -> None:
     [
         ({"model": None}, "it names no model; write model beside it"),
         ({"model": ModelSettings()}, "its model is a ModelSettings, which only the SDK can call"),
-        ({"instructions": lambda context, agent: "x"}, "instructions must be text"),
-        ({"handoffs": [1]}, "handoffs are not done here"),
-        ({"input_guardrails": [1]}, "input_guardrails is not supported here"),
-        ({"output_type": dict}, "output_type is not supported here"),
-        ({"hooks": 1}, "hooks is not supported here"),
-        ({"tool_use_behavior": "stop_on_first_tool"}, "tool_use_behavior is not supported here"),
-        ({"model_settings": ModelSettings(tool_choice="none")}, "model_settings.tool_choice"),
-        ({"model_settings": ModelSettings(parallel_tool_calls=False)}, "parallel_tool_calls"),
+        ({"handoffs": [1]}, "handoffs: a int is no agent of the SDK"),
+        ({"handoffs": [Agent("Other", prompt=1)]}, "agent 'Other': prompt is not supported here"),
+        ({"handoffs": [Agent("A"), Agent("a")]}, "tool 'transfer_to_a' is also defined by"),
+        ({"input_guardrails": [1]}, "input_guardrails: a int is no guardrail of the SDK"),
+        ({"output_type": type("Odd", (), {})}, "output_type has no JSON schema"),
+        ({"prompt": 1}, "prompt is not supported here"),
+        ({"hooks": sdk_shapes.ModelHooks()}, "hooks: on_llm_end is not called here"),
+        ({"tool_use_behavior": len}, "a tool_use_behavior that is a function is not called here"),
+        ({"model_settings": ModelSettings(tool_choice={})}, "model_settings.tool_choice is a dict"),
         ({"model_settings": ModelSettings(temperature=9.0)}, "spec.agent.temperature"),
         ({"tools": [sdk_shapes.WebSearchTool()]}, "a WebSearchTool does not run here"),
-        ({"tools": [a_tool(_is_agent_tool=True)]}, "tool 'look' is another agent"),
-        ({"tools": [a_tool(tool_input_guardrails=[1])]}, "tool_input_guardrails is not supported"),
-        ({"tools": [a_tool(is_enabled=lambda context, agent: True)]}, "is_enabled must be True or"),
+        ({"tools": [a_tool(_is_agent_tool=True)]}, "tool 'look': its agent cannot be found"),
+        (
+            {"tools": [a_tool(_is_agent_tool=True, _agent_instance=Agent("Other"))]},
+            "tool 'look': how it runs its agent cannot be read",
+        ),
         ({"tools": [a_tool("has space")]}, "cannot be a tool's name"),
         ({"tools": [a_tool(params_json_schema={"type": "array"})]}, "its schema is unusable"),
         ({"tools": [a_tool(), a_tool()]}, "is also defined by"),
-        ({"mcp_servers": [stdio("a", "b", cwd="/tmp")]}, "cwd is not supported here"),
-        ({"mcp_servers": [stdio("a", "b", tool_filter=1)]}, "tool_filter is not supported here"),
-        ({"mcp_servers": [sdk_shapes.MCPServerSse("a", {})]}, "a MCPServerSse cannot be used here"),
+        ({"mcp_servers": [stdio("a", "b", tool_filter=len)]}, "a tool_filter that is a function"),
+        ({"mcp_servers": [sdk_shapes.HostedServer("a")]}, "a HostedServer cannot be used here"),
         (
             {"mcp_servers": [sdk_shapes.MCPServerStreamableHttp("a", {"url": "b", "auth": 1})]},
             "auth is not supported here",
@@ -242,7 +246,8 @@ def test_mcp_servers_come_after_those_of_the_file(tmp_path: Path, offer: Any) ->
     web = sdk_shapes.MCPServerStreamableHttp(
         "the web", {"url": "http://127.0.0.1:1/mcp", "headers": {"A": "b"}, "timeout": 5}
     )
-    by_tool = stdio("by tool", "one", _needs_approval_policy={"add": True, "list": False})
+    policy = {"add": True, "list": False}
+    by_tool = stdio("by tool", "one", cwd="there", _needs_approval_policy=policy)
     always = stdio("stdio: two", "two", _needs_approval_policy=True)
     offer(an_agent(mcp_servers=[web, by_tool, always]))
     own = {"name": "own", "command": "zero"}
@@ -260,6 +265,7 @@ def test_mcp_servers_come_after_those_of_the_file(tmp_path: Path, offer: Any) ->
         {
             "name": "by_tool",
             "command": "one",
+            "cwd": "there",
             "tool_governance_overrides": {"add": {"requires_hitl": True}},
             **process,
         },

@@ -182,6 +182,7 @@ class AgentSpec(BaseModel):
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     reasoning_effort: str | None = None
     openai_agent: str | None = None
+    openai_context: str | None = None
     plugins: tuple[str, ...] = ()
     remote_plugins: tuple[str, ...] = ()
     mcp_servers: tuple[dict[str, Any], ...] = ()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sk_agents.engine.models import Message, Price
-from sk_agents.engine.ports import Model, Policy, Redaction, Toolbox
+from sk_agents.engine.ports import Director, Model, Policy, Redaction, RoundPlan, Toolbox
 from sk_agents.engine.run.context_window import ContextWindow, tokens
 from sk_agents.engine.turns import ReplyLimits
 
@@ -66,13 +66,23 @@ class Agent:
     titles: TitleModel | None = None
     is_attended: bool = True
     """Whether a person can be asked about its calls."""
-    instructions: tuple[Message, ...] = field(init=False)
-    """The system prompt as every prompt starts with it; one object, so that it is encoded once."""
+    director: Director | None = None
+    """Plans the rounds, if they are not all alike."""
+    plan: RoundPlan = field(init=False)
+    """Every round of an agent without a director. Its instructions are the system prompt as every
+    prompt starts with it; one object, so that it is encoded once."""
 
     instruction_tokens: int = field(init=False)
 
     def __post_init__(self) -> None:
         prompt = self.system_prompt
         messages = (Message(role="system", content=prompt),) if prompt else ()
-        object.__setattr__(self, "instructions", messages)
+        plan = RoundPlan(
+            self.model,
+            instructions=messages,
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+            reasoning_effort=self.reasoning_effort,
+        )
+        object.__setattr__(self, "plan", plan)
         object.__setattr__(self, "instruction_tokens", tokens(messages))

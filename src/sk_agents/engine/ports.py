@@ -14,7 +14,7 @@ Constructors open nothing: a resource is an async context manager, entered where
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import field
 from datetime import datetime
@@ -23,7 +23,16 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 from sk_agents.engine.events import Event, Noted
 from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.models import Durability, Entry, EntryKind, Review, Thread, ToolCall, Usage
+from sk_agents.engine.models import (
+    Durability,
+    Entry,
+    EntryKind,
+    Message,
+    Review,
+    Thread,
+    ToolCall,
+    Usage,
+)
 from sk_agents.engine.turns import (
     ModelStream,
     Preview,
@@ -384,6 +393,56 @@ class Toolbox(Protocol):
         Raises:
             ToolInterrupted: it was begun and broke off; what it did is not known.
             ToolError: the text is for the model. Anything else is shown as a stable code only.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a `Director` is shown: the run, the thread it belongs to and what was said in it."""
+
+    thread_id: str
+    user_id: str
+    state: ThreadState
+    run: Run
+    messages: Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPlan:
+    """What the model is told and offered in one round, and what its answer must be like.
+
+    `history` stands in for the conversation, if the model is to see another one. `offered` names
+    the tools; `None` are all of the agent's. Of those in `exclusive` one may be called in a round.
+    With an `answer` the model is not asked: the run ends with it.
+    """
+
+    model: Model
+    instructions: tuple[Message, ...] = ()
+    history: Sequence[Message] | None = None
+    offered: Collection[str] | None = None
+    exclusive: Collection[str] = ()
+    temperature: float | None = None
+    max_tokens: int | None = None
+    reasoning_effort: str | None = None
+    response_schema: Mapping[str, Any] | None = None
+    tool_choice: str | None = None
+    parallel_tool_calls: bool | None = None
+    answer: str | None = None
+    check: Callable[[str], Awaitable[None]] | None = None
+    """Returns iff this may be the answer. Raises `OutputInvalid`: worth one more try; or another
+    `ModelError`, which ends the run."""
+    is_held: bool = False
+    """Whether readers see nothing of the answer before it was checked."""
+
+
+class Director(Protocol):
+    """Decides anew for each round what its agent says and offers."""
+
+    async def plan(self, scene: Scene) -> RoundPlan:
+        """The next round. It depends on the scene alone: after a restart it is the same.
+
+        Raises:
+            ModelError: the run ends with it.
         """
 
 

@@ -61,6 +61,9 @@ class Prompt:
     reasoning_effort: str | None = None
     response_schema: Mapping[str, Any] | None = None
     limits: ReplyLimits = ReplyLimits()
+    tool_choice: str | None = None
+    """`auto`, `none`, `required` or the name of the tool that must be called."""
+    parallel_tool_calls: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +186,8 @@ class Completed:
 
 
 Ask = Callable[[Question], Awaitable[Any]]
+Settle = Callable[[Usage], Awaitable[None]]
+Reserve = Callable[[Usage], Awaitable[Settle]]
 Complete = Callable[[Completion], Awaitable[Completed]]
 
 
@@ -191,8 +196,11 @@ class ToolContext:
     """What a tool may know about the call it serves.
 
     `answer` is the user's, when the call is a question. `ask` puts one to the user while the tool
-    goes on running, its time limit aside: the answer, or `ToolError` if there will be none. So does
-    `complete` with what the agent's model is to answer, which is asked once the user allows it.
+    goes on running, its time limit aside: the answer, or `ToolError` if there will be none; it is
+    `None` where no person can be asked. `complete` does so with what the agent's model is to
+    answer, which is asked once the user allows it. A tool that has a model of its own holds by
+    `reserve` what that may use at most, and settles with what it has used; `ToolError`: the budget
+    does not allow it.
     """
 
     thread_id: str
@@ -204,3 +212,4 @@ class ToolContext:
     answer: Any = None
     ask: Ask | None = None
     complete: Complete | None = None
+    reserve: Reserve | None = None

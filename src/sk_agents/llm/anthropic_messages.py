@@ -22,6 +22,8 @@ USUAL_MAX_TOKENS = 8192
 # What older models may think, in tokens, at each effort; newer ones take the effort itself.
 BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384}
 OLDER = re.compile(r"claude-(3|(sonnet|opus|haiku)-4(-[0-5])?(-20\d{6})?$)")
+# Other words are the name of a tool.
+CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 CACHED = {"cache_control": {"type": "ephemeral"}}
 FINISH_REASONS = {
     "end_turn": "stop",
@@ -67,6 +69,8 @@ def request_body(endpoint: Endpoint, prompt: Prompt) -> dict[str, Any]:
     if prompt.tools:
         body["tools"] = [_tool(spec) for spec in prompt.tools]
         body["tools"][-1] |= CACHED
+        if choice := _tool_choice(prompt):
+            body["tool_choice"] = choice
     if prompt.temperature is not None:
         # OpenAI's scale goes to 2.
         body["temperature"] = min(prompt.temperature, 1.0)
@@ -76,10 +80,27 @@ def request_body(endpoint: Endpoint, prompt: Prompt) -> dict[str, Any]:
         body["stop_sequences"] = list(options.stop)
     if prompt.reasoning_effort not in (None, "none"):
         _add_thinking(body, prompt.reasoning_effort or "")
+    if "thinking" in body and body.get("tool_choice", {}).get("type") in {"any", "tool"}:
+        # A model that thinks cannot be made to call.
+        body["tool_choice"] = {**body["tool_choice"], "type": "auto"}
+        body["tool_choice"].pop("name", None)
     if prompt.response_schema is not None:
         schema = {"type": "json_schema", "schema": dict(prompt.response_schema)}
         body["output_config"] = {**body.get("output_config", {}), "format": schema}
     return {**body, **options.extra_body}
+
+
+def _tool_choice(prompt: Prompt) -> dict[str, Any] | None:
+    choice = prompt.tool_choice
+    if choice is None and prompt.parallel_tool_calls is not False:
+        return None
+    kind = CHOICES.get(choice or "auto", "tool")
+    found: dict[str, Any] = {"type": kind}
+    if kind == "tool":
+        found["name"] = choice
+    if prompt.parallel_tool_calls is False and kind != "none":
+        found["disable_parallel_tool_use"] = True
+    return found
 
 
 def _add_thinking(body: dict[str, Any], effort: str) -> None:

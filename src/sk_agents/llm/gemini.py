@@ -21,6 +21,7 @@ from sk_agents.llm.streamed_chat import Endpoint, EventReading, StreamedChat, pa
 KIND = "gemini"
 # Older models take a number of tokens, newer ones a level.
 BUDGETS = {"none": 0, "minimal": 512, "low": 2048, "medium": 8192, "high": 24576}
+MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 LEVELS = {"none": "minimal", "minimal": "minimal", "low": "low", "medium": "medium", "high": "high"}
 FINISH_REASONS = {
     "STOP": "stop",
@@ -69,6 +70,11 @@ def request_body(endpoint: Endpoint, prompt: Prompt) -> dict[str, Any]:
         body["systemInstruction"] = {"parts": [{"text": "\n\n".join(system)}]}
     if prompt.tools:
         body["tools"] = [{"functionDeclarations": [_tool(spec) for spec in prompt.tools]}]
+        if (choice := prompt.tool_choice) is not None:
+            calling: dict[str, Any] = {"mode": MODES.get(choice, "ANY")}
+            if choice not in MODES:
+                calling["allowedFunctionNames"] = [choice]
+            body["toolConfig"] = {"functionCallingConfig": calling}
     body["generationConfig"] = _generation_config(endpoint, prompt)
     return {**body, **endpoint.options.extra_body}
 

@@ -187,7 +187,7 @@ class KernelTypes:
         settings = kind(**{name: value for name, value in values.items() if value is not None})
         if prompt.tools:
             behavior = _module("connectors.ai.function_choice_behavior").FunctionChoiceBehavior
-            settings.function_choice_behavior = behavior.Auto(auto_invoke=False)
+            settings.function_choice_behavior = _choice(behavior, prompt.tool_choice)
         return settings
 
     def kernel(self, tools: Sequence[ToolSpec]) -> Any:
@@ -246,6 +246,19 @@ def chunk_of(content: Any) -> dict[str, Any]:
     reason = getattr(content, "finish_reason", None)
     choice = {"delta": delta, "finish_reason": getattr(reason, "value", reason)}
     return {"choices": [choice], "usage": _usage(getattr(content, "metadata", None))}
+
+
+def _choice(behavior: Any, choice: str | None) -> Any:
+    match choice:
+        case None | "auto":
+            return behavior.Auto(auto_invoke=False)
+        case "none":
+            return behavior.NoneInvoke()
+        case "required":
+            return behavior.Required(auto_invoke=False)
+        case _:
+            named = {"included_functions": [kernel_name(choice)]}
+            return behavior.Required(auto_invoke=False, filters=named)
 
 
 def kernel_name(name: str) -> str:

@@ -11,7 +11,7 @@ from sk_agents.engine.turns import Prompt, ToolSpec
 from sk_agents.exceptions import ModelProtocolError
 from sk_agents.llm.failures import Timing
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_wire import encoded, response_format
+from sk_agents.llm.openai_wire import TOOL_CHOICES, encoded, response_format
 from sk_agents.llm.replies import StreamedReply, model_of, token_count
 from sk_agents.llm.streamed_chat import Endpoint, EventReading, StreamedChat, parsed
 
@@ -49,6 +49,11 @@ def request_body(endpoint: Endpoint, prompt: Prompt) -> dict[str, Any]:
     }
     if prompt.tools:
         body["tools"] = [_tool(spec) for spec in prompt.tools]
+        if (choice := prompt.tool_choice) is not None:
+            named = {"type": "function", "name": choice}
+            body["tool_choice"] = choice if choice in TOOL_CHOICES else named
+        if prompt.parallel_tool_calls is not None:
+            body["parallel_tool_calls"] = prompt.parallel_tool_calls
     if prompt.reasoning_effort is not None:
         body["reasoning"] = {"effort": prompt.reasoning_effort, "summary": "auto"}
     given = {

@@ -29,6 +29,8 @@ class Dialect:
 
 
 PLAIN = Dialect()
+# Other words are the name of a tool.
+TOOL_CHOICES = ("auto", "none", "required")
 # One of them is what a provider knows if it does not know the other.
 MAX_TOKENS_FIELDS = {
     "max_tokens": "max_completion_tokens",
@@ -38,6 +40,8 @@ MAX_TOKENS_FIELDS = {
 DISPENSABLE = frozenset(
     (
         *("temperature", "top_p", "seed", "stop", "stream_options", "reasoning_effort"),
+        # What the model then asks for at once is not run at once.
+        "parallel_tool_calls",
         *MAX_TOKENS_FIELDS,
     )
 )
@@ -158,6 +162,8 @@ def _has_same_options(one: Prompt, other: Prompt) -> bool:
         and one.max_tokens == other.max_tokens
         and one.reasoning_effort == other.reasoning_effort
         and one.response_schema == other.response_schema
+        and one.tool_choice == other.tool_choice
+        and one.parallel_tool_calls == other.parallel_tool_calls
     )
 
 
@@ -168,6 +174,10 @@ def request_options(model: str, prompt: Prompt, dialect: Dialect) -> dict[str, A
         body["stream_options"] = {"include_usage": True}
     if prompt.tools:
         body["tools"] = [wire_tool(spec) for spec in prompt.tools]
+        if prompt.tool_choice is not None:
+            body["tool_choice"] = _tool_choice(prompt.tool_choice)
+        if prompt.parallel_tool_calls is not None:
+            body["parallel_tool_calls"] = prompt.parallel_tool_calls
     if prompt.temperature is not None:
         body["temperature"] = prompt.temperature
     if prompt.max_tokens is not None:
@@ -230,6 +240,10 @@ def wire_tool(spec: ToolSpec) -> dict[str, Any]:
         "parameters": dict(spec.parameters),
     }
     return {"type": "function", "function": function}
+
+
+def _tool_choice(choice: str) -> str | dict[str, Any]:
+    return choice if choice in TOOL_CHOICES else {"type": "function", "function": {"name": choice}}
 
 
 def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:

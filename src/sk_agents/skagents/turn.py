@@ -41,8 +41,10 @@ REMOVAL_SECONDS = 30.0
 STATUSES = {
     "budget_exceeded": 429,
     "cancelled": 503,
+    "guardrail_tripped": 422,
     "llm_context": 422,
     "llm_rate_limited": 503,
+    "output_invalid": 502,
     "run_timeout": 504,
 }
 MODEL_CODES = "llm_"

@@ -14,6 +14,7 @@ from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from pydantic_core import to_json
@@ -40,9 +41,23 @@ from sk_agents.engine.models import (
 from sk_agents.engine.run.redacting import redacted_attachment
 from sk_agents.engine.run.run_context import RunContext
 from sk_agents.engine.run.vault import keeping, new_secrets, opened
-from sk_agents.engine.services import STORE_TROUBLE, Services
-from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult, ToolSpec, printable
-from sk_agents.exceptions import Conflict, NotFound, StateCorrupt, ToolError, ToolInterrupted
+from sk_agents.engine.services import STORE_TROUBLE, Services, patiently
+from sk_agents.engine.turns import (
+    Settle,
+    ToolChunk,
+    ToolContext,
+    ToolResult,
+    ToolSpec,
+    printable,
+)
+from sk_agents.exceptions import (
+    BudgetExceeded,
+    Conflict,
+    NotFound,
+    StateCorrupt,
+    ToolError,
+    ToolInterrupted,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -121,11 +136,16 @@ async def execute(
         outcome=outcome,
         result=text,
         full_size=full_size,
-        usage=_sum(result.usage, completions.usage),
+        usage=_sum(_priced(context, result.usage), completions.usage),
         extra_data=extra_data,
         attachments=attachments or None,
         secrets=new_secrets(redaction),
     )
+
+
+def _priced(context: RunContext, usage: Usage | None) -> Usage | None:
+    price = context.agent.price
+    return usage if usage is None or price is None else price.applied(usage)
 
 
 async def _give_up(task: asyncio.Task[ToolResult | None]) -> None:
@@ -154,6 +174,21 @@ def _outcome(
             return "error", ToolResult(FAILED)
 
 
+async def _reserved(context: RunContext, estimate: Usage) -> Settle:
+    """Raises ToolError."""
+    budget, spender = context.services.budget, context.spender
+    most = _priced(context, estimate) or estimate
+    try:
+        reservation = await patiently(lambda: budget.reserve(spender, most))
+    except BudgetExceeded as error:
+        raise ToolError(str(error)) from None
+
+    async def settle(usage: Usage) -> None:
+        await budget.settle(reservation, _priced(context, usage) or usage)
+
+    return settle
+
+
 async def _collect(
     context: RunContext,
     call: Call,
@@ -170,8 +205,9 @@ async def _collect(
         idempotency_key=call.started.idempotency_key if call.started is not None else wanted.id,
         authorization=context.header.value,
         answer=decision.answer if decision is not None else None,
-        ask=questions.ask,
+        ask=questions.ask if context.agent.is_attended else None,
         complete=completions.complete,
+        reserve=partial(_reserved, context),
     )
     result: ToolResult | None = None
     secrets = context.known.state.secrets

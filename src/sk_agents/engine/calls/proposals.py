@@ -54,8 +54,14 @@ def proposals(
     stand for: a call is checked as it will run, and proposed as the model has written it.
     """
     limits = agent.limits
-    specs = {spec.name: spec for spec in agent.toolbox.specs()}
+    plan = reply.plan or agent.plan
+    specs = {
+        spec.name: spec
+        for spec in agent.toolbox.specs()
+        if plan.offered is None or spec.name in plan.offered
+    }
     seen: set[str] = set()
+    has_left = False
     for position, wanted in enumerate(reply.calls):
         problem = None
         if position >= limits.calls_per_round:
@@ -64,6 +70,11 @@ def proposals(
             problem = room.problem
         elif wanted.provider_id and wanted.provider_id in seen:
             problem = "This call repeats the id of another one."
+        elif position and plan.parallel_tool_calls is False:
+            problem = "One call at a time. Make this one again once the first has its result."
+        elif wanted.name in plan.exclusive:
+            problem = "Another call of this round has done that already." if has_left else None
+            has_left = True
         seen.add(wanted.provider_id)
         call_id = f"call_{ids.new()}"
         proposal = _proposal(reply, agent, specs, wanted, call_id, problem, secrets or {})
@@ -122,6 +133,8 @@ def _proposal(
 
 def _unknown(agent: Agent, name: str) -> str:
     """In the toolbox's own words, which may name what was meant."""
+    if any(spec.name == name for spec in agent.toolbox.specs()):
+        return f"The tool {ascii(name)} is not offered now."
     try:
         agent.toolbox.check(ToolCall(id="", plugin_name="", function_name=name, arguments={}))
     except ToolError as error:

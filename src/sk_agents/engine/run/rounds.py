@@ -15,10 +15,10 @@ from sk_agents.engine.events import (
     Thinking,
 )
 from sk_agents.engine.failpoints import failpoint
-from sk_agents.engine.models import Usage
-from sk_agents.engine.ports import RedactionStream
+from sk_agents.engine.models import Message, Usage
+from sk_agents.engine.ports import RedactionStream, RoundPlan, Scene
 from sk_agents.engine.run.context_window import ContextWindow, compaction, cut_to_fit, tokens
-from sk_agents.engine.run.conversation import conversation
+from sk_agents.engine.run.conversation import Conversation, conversation
 from sk_agents.engine.run.run_context import RunContext
 from sk_agents.engine.services import patiently
 from sk_agents.engine.turns import (
@@ -36,6 +36,7 @@ from sk_agents.exceptions import (
     ContextTooLong,
     ModelError,
     ModelInterrupted,
+    OutputInvalid,
     ReplyTooLarge,
     TealError,
 )
@@ -60,6 +61,7 @@ class Reply:
     finish_reason: str = "stop"
     model: str | None = None
     limits: ReplyLimits = ReplyLimits()
+    plan: RoundPlan | None = None
     text_bytes: int = 0
     argument_bytes: int = 0
     has_begun: bool = False
@@ -119,6 +121,9 @@ class ModelRound:
         # Without redaction there are none.
         self._redacted: dict[type[TextDelta] | type[ReasoningDelta], RedactionStream] = {}
         self._prompt_tokens = 0
+        self._plan = context.agent.plan
+        # For answers that could not be used.
+        self._wasted = Usage()
 
     async def ask(self) -> Reply:
         """The whole reply, streamed to readers as it comes. It is paid for once, however often the
@@ -131,6 +136,10 @@ class ModelRound:
         context = self._context
         await self._deliver()
         await self._compact(context.agent.context_window)
+        if context.agent.director is not None:
+            self._plan = await context.agent.director.plan(self._scene())
+            if self._plan.answer is not None:
+                return await self._given(self._plan.answer)
         prompt, budget, spender = self._prompt(), context.services.budget, context.spender
         estimate = self._estimate()
         reservation = await patiently(lambda: budget.reserve(spender, estimate))
@@ -142,12 +151,24 @@ class ModelRound:
         reply.budget_question = question
         return reply
 
+    def _scene(self) -> Scene:
+        known = self._context.known
+        messages = conversation(known.state, known.transcript)
+        head = known.head
+        return Scene(head.thread_id, head.user_id, known.state, self._context.run, messages)
+
+    async def _given(self, answer: str) -> Reply:
+        """An answer that no model has to give, such as what a tool has returned."""
+        if self._plan.check is not None:
+            await self._plan.check(answer)
+        return Reply(self._context.run_id, self.number, text=[answer])
+
     def _estimate(self) -> Usage:
         """What the call will use at most, by our own count of the prompt's tokens."""
         agent = self._context.agent
         usage = Usage(
             prompt_tokens=min(self._prompt_tokens, agent.context_window.budget),
-            completion_tokens=agent.max_tokens or agent.context_window.reserve,
+            completion_tokens=self._plan.max_tokens or agent.context_window.reserve,
         )
         return agent.price.applied(usage) if agent.price is not None else usage
 
@@ -172,8 +193,9 @@ class ModelRound:
                 ) as replied:
                     reply = await self._stream(prompt)
                     replied(reply.usage, reply.finish_reason, reply.model)
+                await self._check(reply)
                 return reply
-            except (ModelInterrupted, ContextTooLong) as error:
+            except (ModelInterrupted, ContextTooLong, OutputInvalid) as error:
                 if self._attempt >= last:
                     raise
                 if isinstance(error, ContextTooLong) and not await self._compact_harder():
@@ -188,6 +210,13 @@ class ModelRound:
                     )
                 )
                 prompt = self._prompt()
+
+    async def _check(self, reply: Reply) -> None:
+        """Raises ModelError. What an unusable answer has used is paid for all the same."""
+        reply.usage = self._wasted + reply.usage
+        if self._plan.check is not None and not reply.calls:
+            self._wasted = reply.usage
+            await self._plan.check("".join(reply.text))
 
     async def _deliver(self) -> None:
         """Store which messages this call gets before it begins: they stand in the same place of
@@ -219,13 +248,15 @@ class ModelRound:
         context = self._context
         agent, live = context.agent, context.live
         live.begin(self.number, self._attempt)
-        reply = self._reply = Reply(context.run_id, self.number, limits=agent.limits.reply)
+        reply = self._reply = Reply(
+            context.run_id, self.number, limits=agent.limits.reply, plan=self._plan
+        )
         if agent.redaction is not None:
             streams = (agent.redaction.stream(), agent.redaction.stream())
             self._redacted = dict(zip((TextDelta, ReasoningDelta), streams, strict=True))
         failpoint("model_called")
         try:
-            stream = agent.model.stream(prompt)
+            stream = self._plan.model.stream(prompt)
             try:
                 async for pieces in stream:
                     reply.has_begun = True
@@ -279,20 +310,33 @@ class ModelRound:
             reply.take(piece)
             kind: Literal["answer", "thinking"]
             kind = "answer" if isinstance(piece, TextDelta) else "thinking"
-            self._context.live.add_text(kind, piece.content)
+            if not (self._plan.is_held and kind == "answer"):
+                self._context.live.add_text(kind, piece.content)
 
     def _prompt(self) -> Prompt:
-        agent, known = self._context.agent, self._context.known
-        messages = conversation(known.state, known.transcript, agent.instructions)
-        size = known.transcript.tokens + agent.instruction_tokens + tokens(messages.now)
+        agent, known, plan = self._context.agent, self._context.known, self._plan
+        messages: Sequence[Message]
+        if plan.history is None:
+            whole = conversation(known.state, known.transcript, plan.instructions)
+            size = known.transcript.tokens + tokens(plan.instructions) + tokens(whole.now)
+            messages = whole
+        else:
+            messages = [*plan.instructions, *plan.history]
+            size = tokens(messages)
         self._prompt_tokens = size
-        fits = size <= agent.context_window.budget
+        if size > agent.context_window.budget and isinstance(messages, Conversation):
+            messages = cut_to_fit(messages, agent.context_window)
+        tools = agent.toolbox.specs()
+        if plan.offered is not None:
+            tools = tuple(spec for spec in tools if spec.name in plan.offered)
         return Prompt(
-            messages=messages if fits else cut_to_fit(messages, agent.context_window),
-            tools=agent.toolbox.specs(),
-            temperature=agent.temperature,
-            max_tokens=agent.max_tokens,
-            reasoning_effort=agent.reasoning_effort,
-            response_schema=self._context.run.response_schema,
+            messages=messages,
+            tools=tools,
+            temperature=plan.temperature,
+            max_tokens=plan.max_tokens,
+            reasoning_effort=plan.reasoning_effort,
+            response_schema=plan.response_schema or self._context.run.response_schema,
             limits=agent.limits.reply,
+            tool_choice=plan.tool_choice if tools else None,
+            parallel_tool_calls=plan.parallel_tool_calls if tools else None,
         )

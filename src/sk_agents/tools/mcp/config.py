@@ -35,7 +35,7 @@ from sk_agents.tools.operator_config import (
 logger = logging.getLogger(__name__)
 
 _UNCLEAN = re.compile(r"[^A-Za-z0-9_]")
-_STDIO_FIELDS = {"command", "args", "env"}
+_STDIO_FIELDS = {"command", "args", "env", "cwd"}
 _OAUTH_FIELDS = {"auth_server", "scopes", "oauth_client_id", "oauth_client_secret", "canonical_uri"}
 _HTTP_FIELDS = {
     *("url", "headers", "timeout", "sse_read_timeout", "verify_ssl", "user_id_header", "oauth"),
@@ -70,6 +70,7 @@ class McpServer(StrictModel):
     command: Annotated[str, Field(min_length=1)] | None = None
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
+    cwd: Annotated[str, Field(min_length=1)] | None = None
     url: str | None = None
     headers: dict[str, str] = {}
     timeout: Seconds = 30.0
@@ -271,4 +272,4 @@ def _filled(server: McpServer, place: str, folder: Path, environ: Mapping[str, s
     filled = server.model_copy(
         update={"env": env, "headers": headers, "oauth_client_secret": secret}
     )
-    return ServerSpec(filled, folder, user)
+    return ServerSpec(filled, folder / server.cwd if server.cwd else folder, user)
