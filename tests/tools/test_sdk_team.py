@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from sk_agents.agent_assembly import Clients, build_agents
 from sk_agents.config.agent_file import load_agent_files
 from sk_agents.config.settings import Settings
+from sk_agents.engine.commands import SteerRun
 from sk_agents.engine.defaults import SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import ModelRestarted
@@ -35,7 +36,7 @@ from sk_agents.tools.agents_sdk.team import Team
 from sk_agents.tools.declarations import tool
 from sk_agents.tools.mcp.servers import McpServers
 from sk_agents.tools.openapi.tool import RemoteClients
-from tests.engine.kit import Setup, Talk
+from tests.engine.kit import THREAD, USER, Setup, Talk
 from tests.requirements import requirement
 from tests.tools import sdk_shapes
 from tests.tools.sdk_shapes import (
@@ -356,6 +357,25 @@ async def test_an_input_guardrail_sees_what_the_user_said_once_a_turn(
     async with served(tmp_path, [calls(("look", {"what": "x"})), says("Yes.")]) as talk:
         assert answer(await talk.ask("Hi")) == "Yes."
     assert seen == [("Helper", "Hi", "ada")]
+
+
+async def test_an_input_guardrail_sees_what_is_said_to_a_run_at_work(
+    tmp_path: Path, offer: Any
+) -> None:
+    def guard(context: Any, agent: Any, said: Any) -> Any:
+        return SimpleNamespace(tripwire_triggered="homework" in said)
+
+    guarded = {"input_guardrails": [Guardrail(guard, "homework")]}
+    offer(an_agent(model=NAME, tools=[a_tool("look")], **guarded))
+    async with served(tmp_path, [calls(("look", {"what": "x"})), says("never")]) as talk:
+        accepted = await talk.say("Hi")
+        await talk.parked()
+        (approval_id,) = await talk.approvals(accepted.run_id)
+        await talk.engine.steer(SteerRun(THREAD, USER, accepted.run_id, "Do my homework"))
+        await talk.decide(approval_id, approved=True)
+        failed, message = failure(await talk.result(accepted))
+        assert len(requests(talk)) == 1
+    assert failed == "guardrail_tripped" and "'homework'" in message
 
 
 async def test_an_answer_that_an_output_guardrail_stops_is_never_shown(
