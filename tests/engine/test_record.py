@@ -85,7 +85,8 @@ def test_a_long_record_is_read_in_pages_in_linear_time() -> None:
             seq = page[-1].seq
         return time.process_time() - begin
 
-    assert min(cost(8000) for _ in range(3)) < 20 * min(cost(1000) for _ in range(3))
+    # Both within a moment: a machine is not equally fast for long.
+    assert min(cost(8000) / cost(1000) for _ in range(3)) < 20
 
 
 @given(legal_logs(max_moves=15))
