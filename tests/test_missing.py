@@ -12,8 +12,12 @@ from tests import debian, memory, missing, patience
 TESTS = Path(__file__).parent
 SKIP = re.compile(r"pytest\.(skip|importorskip|mark\.skip\w*)\(")
 # Skipped for another reason than what the machine lacks.
-# The official MCP servers are installed by `make chaos` alone.
-OTHERWISE = {"chaos/test_killed_writers.py", "tools/test_official_servers.py"}
+# The official MCP servers and litellm's proxy are installed by `make chaos` alone.
+OTHERWISE = {
+    "chaos/test_killed_writers.py",
+    "llm/test_litellm_proxy.py",
+    "tools/test_official_servers.py",
+}
 
 
 def test_missing_part_skips_the_test_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,8 @@ GET /grants
 DELETE /grants/{grant_id}
 GET /usage
 GET /budgets
+GET /tags
+GET /feedback
 GET /prompts
 POST /prompts/fill
 GET /resources
@@ -88,7 +90,7 @@ DELETE /sign-ins/{server}
 MCP = ("/prompts", "/resources", "/sign-ins")
 OURS = (
     *("/chats", "/interactions", "/shared", "/approvals", "/grants", "/agents", "/usage"),
-    "/budgets",
+    *("/budgets", "/tags", "/feedback"),
     *MCP,
 )
 

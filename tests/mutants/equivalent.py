@@ -64,7 +64,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "engine.run.rounds",
-        "fits = size <= agent.context_window.budget",
+        "if size > agent.context_window.budget and isinstance(messages, Conversation):",
         "shift boundary",
         "`cut_to_fit` returns what just fits as it is",
     ),

@@ -17,6 +17,7 @@ from sk_agents.engine.models import Durability
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.persistence import file_systems
 from sk_agents.wiring import build_stores
+from tests.missing import lacks
 from tests.stores.durable_server import requiring
 from tests.test_serve import failing
 
@@ -62,8 +63,9 @@ async def test_store_in_the_machines_memory_is_refused_where_it_must_survive(sto
         assert await readiness() == (200, "D1")
 
 
-@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="this machine has no /dev/shm")
 def test_system_tells_what_is_in_its_memory() -> None:
+    if not Path("/dev/shm").is_dir():
+        lacks("linux", "this machine has no /dev/shm")
     with TemporaryDirectory(dir="/dev/shm") as folder:
         assert file_systems.weaknesses_of(Path(folder)) == (
             "it is on tmpfs, in the machine's memory",

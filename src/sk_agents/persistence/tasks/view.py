@@ -251,6 +251,7 @@ def items_of(task_id: str, events: Iterable[Event]) -> list[AgentTaskItem]:
                 items.extend(
                     _item(task_id, "user", "text", said[message_id], event.run_id, event.at)
                     for message_id in event.message_ids
+                    if message_id in said
                 )
             case Answered():
                 items.append(

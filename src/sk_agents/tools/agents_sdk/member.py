@@ -11,7 +11,7 @@ from sk_agents.exceptions import ConfigurationError
 from sk_agents.tools.agents_sdk.author_code import AuthorContexts, called
 from sk_agents.tools.agents_sdk.mcp_servers import ToolFilter, prefix_of, server_entry
 from sk_agents.tools.agents_sdk.output_type import OutputType
-from sk_agents.tools.agents_sdk.settings import Settings, changed_fields, settings_of
+from sk_agents.tools.agents_sdk.settings import RoundSettings, changed_fields, settings_of
 
 # By these an agent is known.
 _MARKS = ("instructions", "model", "model_settings", "tools", "handoffs")
@@ -50,7 +50,7 @@ class Member:
         _refuse_strays(agent, place)
         self.agent, self.contexts = agent, contexts
         self.place = place
-        self.settings: Settings = settings_of(agent.model_settings, place)
+        self.settings: RoundSettings = settings_of(agent.model_settings, place)
         self.stops_at = _stops_at(agent, place)
         self.hooks: Any = getattr(agent, "hooks", None)
         for name in _UNTOLD:

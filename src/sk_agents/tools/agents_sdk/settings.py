@@ -23,7 +23,7 @@ _KNOWN = {
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RoundSettings:
     """`client` are those that belong to every request of a model: keys of an agent file."""
 
     temperature: float | None = None
@@ -34,7 +34,7 @@ class Settings:
     client: Mapping[str, Any] = field(default_factory=dict)
 
 
-def settings_of(given: Any, place: str) -> Settings:
+def settings_of(given: Any, place: str) -> RoundSettings:
     """Raises ConfigurationError: a choice of tools that cannot be made here."""
     choice = getattr(given, "tool_choice", None)
     if choice is not None and not isinstance(choice, str):
@@ -42,7 +42,7 @@ def settings_of(given: Any, place: str) -> Settings:
             f"{place}model_settings.tool_choice is a {type(choice).__name__}, which is not "
             "supported here; auto, none, required or a tool's name is"
         )
-    return Settings(
+    return RoundSettings(
         temperature=getattr(given, "temperature", None),
         max_tokens=getattr(given, "max_tokens", None),
         reasoning_effort=getattr(getattr(given, "reasoning", None), "effort", None),
