@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,9 @@ async def test_message_sent_now_waits_and_is_delivered_with_the_next_step(tab: T
     await tab.sees_count(".turn[data-run]", 1)
     await tab.page.reload()
     await tab.sees(said, "Delivered to the agent")
-    order = await tab.page.locator(".reply > :is(.call, .steering, .answer)").all()
-    kinds = [await step.get_attribute("class") or "" for step in order]
-    assert [kind.split()[0] for kind in kinds] == ["call", "steering", "answer"]
+    order = [re.compile(rf"^{kind}\b") for kind in ("call", "steering", "answer")]
+    steps = tab.page.locator(".reply > :is(.call, .steering, .answer)")
+    await expect(steps).to_have_class(order, timeout=WAIT_MS)
     assert await violations(tab.page) == []
     tab.check()
 

@@ -5,12 +5,14 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from sk_agents.engine.log.state import ThreadState
+from sk_agents.engine.models import Thread
 from sk_agents.engine.run.conversation import Transcript
 from sk_agents.engine.threads.known import KnownThreads
 from sk_agents.testing.scripted_model import says
-from tests.engine.kit import THREAD, USER, talking
+from tests.engine.kit import THREAD, USER, Talk, talking
 from tests.requirements import requirement
 
 ROOM = 200_000
@@ -52,6 +54,30 @@ async def test_a_thread_is_counted_as_what_it_takes(tmp_path: Path) -> None:
             assert threads.total_bytes == 0
             # A model client would keep each message as it sends it, too.
             assert 0.6 < (before - used()) / counted < 1
+
+
+class OvertakenStore:
+    """A store in which the thread has changed once more when its head has been read."""
+
+    def __init__(self, talk: Talk) -> None:
+        self._talk = talk
+
+    async def thread(self, thread_id: str) -> Thread:
+        head = await self._talk.store.thread(thread_id)
+        await self._talk.engine.catalog.label(thread_id, USER, {"title": "newer"})
+        return head
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._talk.store, name)
+
+
+async def test_a_thread_is_not_known_further_than_its_head(tmp_path: Path) -> None:
+    """Or what is made of the old head would be admitted as made of the newest state."""
+    async with talking(tmp_path, script=[says("ok")]) as talk:
+        await talk.ask()
+        overtaken: Any = OvertakenStore(talk)
+        known = await KnownThreads(overtaken).load(THREAD)
+        assert known.state.next_seq == known.head.next_seq
 
 
 @contextmanager

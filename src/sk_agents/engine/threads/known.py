@@ -133,9 +133,14 @@ class KnownThreads:
             ThreadNotFound: `head` is that of another thread with the same id, or it was deleted.
         """
         same_thread(head.thread_id, head, known.incarnation)
-        while known.state.next_seq < head.next_seq:
+        while (missing := head.next_seq - known.state.next_seq) > 0:
+            # No further than the head, which would be older than the state: a change made from
+            # the one would be admitted by the other.
             events = await self._store.events_after(
-                head.thread_id, known.state.next_seq - 1, PAGE, incarnation=known.incarnation
+                head.thread_id,
+                known.state.next_seq - 1,
+                min(missing, PAGE),
+                incarnation=known.incarnation,
             )
             known.take(head, events)
         known.take(head, ())
