@@ -90,7 +90,7 @@ export const german: Dictionary = {
   "Delete permanently": "Endgültig löschen",
 
   // The menu of a chat
-  "{count} waiting": "{count} warten",
+  "{count} waiting": { one: "{count} wartet", other: "{count} warten" },
   "Title of the chat": "Titel des Chats",
   "Chat menu": "Menü des Chats",
   Rename: "Umbenennen",

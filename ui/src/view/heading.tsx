@@ -12,7 +12,7 @@ import { focusOn } from "../page/keyboard";
 import { notice } from "../page/notice";
 import { isMenuOpen, type OpenChat } from "../page/openchat";
 import { move, pin } from "../page/places";
-import { t } from "../text/language";
+import { plural, t } from "../text/language";
 import { Avatar } from "./avatar";
 import { Icon, IconButton } from "./icon";
 
@@ -43,7 +43,7 @@ export function Heading({ openChat }: { openChat: OpenChat }) {
       <span class="spacer" />
       {waiting > 0 && (
         <button type="button" class="waiting" onClick={() => focusOn(".approval")}>
-          {t("{count} waiting", { count: waiting })}
+          {plural(waiting, "{count} waiting", "{count} waiting")}
         </button>
       )}
       {isOpen && <Menu openChat={openChat} onRename={() => setNaming(true)} />}
