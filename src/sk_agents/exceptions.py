@@ -24,6 +24,7 @@
     ├── Conflict                       a condition did not hold; nothing was written
     │   ├── ThreadExists
     │   ├── ThreadBusy
+    │   ├── ThreadInBin                nothing begins in it until it is moved back
     │   ├── SequenceConflict
     │   ├── LeaseHeld
     │   ├── LeaseLost
@@ -272,6 +273,10 @@ class ApprovalExpired(Conflict):
 
 class ApprovalMismatch(Conflict):
     """What was shown for approval is not what would run."""
+
+
+class ThreadInBin(Conflict):
+    """This conversation is in the bin. Move it back first."""
 
 
 class ApprovalWithdrawn(Conflict):

@@ -219,6 +219,26 @@ async def test_a_chat_in_the_bin_is_stopped_and_comes_back_whole(tmp_path: Path)
     assert [entry["status"] for entry in back["interactions"]] == ["COMPLETED", "CANCELLED"]
 
 
+async def test_nothing_begins_in_the_bin_until_the_chat_is_moved_back(tmp_path: Path) -> None:
+    once = {"Idempotency-Key": "k"}
+    async with serving(tmp_path, [says("x"), says("y")]) as served:
+        first = id_of(await served.say())
+        second = id_of(await served.say("once", headers=once))
+        await served.client.patch("/chats/c", json={"place": "bin"})
+        path = f"/chats/c/interactions/{first}"
+        refused = [
+            await served.client.post("/chats/c/interactions", json={"user_message": "more"}),
+            await served.client.post(f"{path}/edit", json={"new_user_message": "other"}),
+            await served.client.post(f"{path}/regenerate"),
+        ]
+        # What was taken before is attached to, as everywhere.
+        repeated = id_of(await served.say("once", headers=once))
+        chat = await served.get("/chats/c")
+    assert [(no.status_code, no.json()["code"]) for no in refused] == [(409, "thread_in_bin")] * 3
+    assert repeated == second
+    assert [entry["id"] for entry in chat["interactions"]] == [first, second]
+
+
 async def test_a_deleted_chat_is_gone_and_its_id_is_free_again(tmp_path: Path) -> None:
     async with serving(tmp_path, [says("x"), says("anew")]) as served:
         old = id_of(await served.say())

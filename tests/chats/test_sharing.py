@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sk_agents.testing.header_authorizer import HeaderAuthorizer
 from sk_agents.testing.scripted_model import says
+from tests.chats.people import PeopleAuthorizer
 from tests.chats.serving import id_of, serving
 
 ADA, BOB = {"Authorization": "ada"}, {"Authorization": "bob"}
@@ -81,3 +82,44 @@ async def test_links_made_and_taken_back_at_once_are_all_as_acknowledged(tmp_pat
         listed = await served.get("/chats/c/shares")
     assert {answer.status_code for answer in revoked} == {204}
     assert {share["share_id"] for share in listed["shares"]} == set(new)
+
+
+async def test_copy_holds_files_that_were_first_said_on_another_branch(tmp_path: Path) -> None:
+    table = {"content_type": "text", "content": "a,b\n" * 1000, "name": "table.csv"}
+    async with serving(tmp_path, [says("one"), says("two")]) as served:
+        first = id_of(await served.say("first", body={"items": [table]}))
+        edit = {"new_user_message": "again", "items": [table]}
+        await served.read("POST", f"/chats/c/interactions/{first}/edit", json=edit)
+        link = (await served.client.post("/chats/c/shares", json={})).json()
+        copied = await served.client.post(f"/shared/{link['share_id']}/copy")
+        (turn,) = (await served.get(f"/chats/{copied.json()['id']}"))["interactions"]
+    assert (turn["user_message"], turn["items"]) == ("again", [table])
+
+
+async def test_link_names_the_person_who_made_it_also_in_a_copy(tmp_path: Path) -> None:
+    async with serving(tmp_path, [says("one")], authorizer=PeopleAuthorizer()) as served:
+        await served.say("first", headers=ADA)
+        link = (await served.client.post("/chats/c/shares", headers=ADA)).json()
+        place = f"/shared/{link['share_id']}"
+        copy = (await served.client.post(f"{place}/copy", headers=BOB)).json()["id"]
+        again = (await served.client.post(f"/chats/{copy}/shares", headers=BOB)).json()
+        shown = [
+            (await served.get(path, headers=ADA))["shared_by"]
+            for path in (place, f"/shared/{again['share_id']}")
+        ]
+    assert shown == ["Ada", "Bob"]
+
+
+async def test_link_to_a_chat_in_the_bin_can_be_taken_back_and_none_be_made(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, [says("one")]) as served:
+        await served.say("first")
+        link = (await served.client.post("/chats/c/shares")).json()
+        await served.client.patch("/chats/c", json={"place": "bin"})
+        refused = await served.client.post("/chats/c/shares")
+        gone = await served.client.delete(f"/shared/{link['share_id']}")
+        await served.client.patch("/chats/c", json={"place": "list"})
+        back = await served.client.get(f"/shared/{link['share_id']}")
+    assert (refused.status_code, refused.json()["code"]) == (409, "thread_in_bin")
+    assert (gone.status_code, back.status_code) == (204, 404)

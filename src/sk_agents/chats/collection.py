@@ -24,7 +24,7 @@ from sk_agents.chats.history import (
     list_pieces,
 )
 from sk_agents.chats.passages import passages
-from sk_agents.chats.render import PINNED, PLACE, branch_views, chat_summary, tag_label, tags_of
+from sk_agents.chats.render import PINNED, branch_views, chat_summary, tag_label, tags_of
 from sk_agents.chats.requests import (
     CHAT_ID,
     SURFACE,
@@ -37,7 +37,7 @@ from sk_agents.chats.requests import (
 )
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event, Noted
-from sk_agents.engine.log.state import ThreadState
+from sk_agents.engine.log.state import BIN, PLACE, ThreadState
 from sk_agents.engine.models import NewThread, Thread
 from sk_agents.engine.ports import ThreadQuery
 from sk_agents.engine.threads.catalog import ThreadCatalog
@@ -178,8 +178,6 @@ class ChatEndpoints:
             labels[PINNED] = body.pinned or None
         if body.place is not None:
             labels[PLACE] = None if body.place == "list" else body.place
-        if body.place == "bin":
-            await chat.engine.stop(chat.thread_id, chat.caller.user_id)
 
         def changed(head: Thread) -> Mapping[str, Any]:
             if body.tags is None:
@@ -187,8 +185,13 @@ class ChatEndpoints:
             gone = {tag_label(tag): None for tag in tags_of(head.metadata)}
             return labels | gone | {tag_label(tag): True for tag in body.tags}
 
-        catalog = chat.engine.catalog
-        return chat_summary(await catalog.relabel(chat.thread_id, chat.caller.user_id, changed))
+        catalog, user_id = chat.engine.catalog, chat.caller.user_id
+        head = await catalog.relabel(chat.thread_id, user_id, changed)
+        if body.place == BIN:
+            # In this order: what would begin in between is refused already.
+            await chat.engine.stop(chat.thread_id, user_id)
+            head = await catalog.head(chat.thread_id, user_id)
+        return chat_summary(head)
 
     async def delete(self, chat: Chat) -> Response:
         """Stop what runs in it and remove it for good."""

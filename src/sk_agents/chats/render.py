@@ -43,7 +43,7 @@ from sk_agents.engine.events import (
     VoteCast,
     VoteWithdrawn,
 )
-from sk_agents.engine.log.state import Run, ThreadState
+from sk_agents.engine.log.state import PLACE, Run, ThreadState
 from sk_agents.engine.models import (
     BLOB,
     TERMINAL,
@@ -86,9 +86,8 @@ from sk_agents.wire.views import (
 )
 
 RETRY_MS = 1000
-# The labels of a thread that say where its chat is listed.
+# The label of a thread whose chat is listed first.
 PINNED = "pinned"
-PLACE = "place"
 # Each tag of a chat is a label of its own, so that every store can look for it.
 _TAG = "tag:"
 # How many turns of a shared conversation those who decide about a call see: the last ones.

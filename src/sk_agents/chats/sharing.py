@@ -13,20 +13,23 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID, uuid4
 
+from fastapi import Body
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sk_agents.chats.archive import FORMAT, VERSION, Archive, restored
 from sk_agents.chats.history import DocumentResponse, list_pieces
-from sk_agents.chats.render import PLACE, chat_summary, interaction_view
+from sk_agents.chats.render import chat_summary, interaction_view
 from sk_agents.chats.requests import SURFACE, Chat, ChatResources, engine_of
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Rated
+from sk_agents.engine.log.blobs import carried
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL, NewThread, Thread
+from sk_agents.engine.run.lifecycle import is_in_bin, refuse_in_bin
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import InvalidInput, NotFound, RunNotFound, ThreadNotFound
 from sk_agents.http.caller import RequestCaller
@@ -49,9 +52,12 @@ class ShareEndpoints:
         head = await chat.engine.catalog.head(chat.thread_id, chat.caller.user_id)
         return ShareList(shares=[_view(head.thread_id, *one) for one in _shares(head.metadata)])
 
-    async def make(self, chat: Chat, body: NewShare) -> ShareView:
+    async def make(
+        self, chat: Chat, body: Annotated[NewShare, Body(default_factory=NewShare)]
+    ) -> ShareView:
         """A link to the branch that ends with this interaction; without one, to what is shown."""
         known = await chat.engine.thread(chat.thread_id, chat.caller.user_id)
+        refuse_in_bin(known)
         run_id = body.interaction_id or known.state.head_run
         if run_id is None:
             raise InvalidInput("Nothing in this chat has ended yet.")
@@ -61,7 +67,12 @@ class ShareEndpoints:
         if run.phase not in TERMINAL:
             raise InvalidInput("This interaction has not ended yet.")
         secret = secrets.token_hex(16)
-        entry = {"run": run.run_id, "at": spelled_time(datetime.now(UTC))}
+        entry = {
+            "run": run.run_id,
+            "at": spelled_time(datetime.now(UTC)),
+            # Who said something in it may be another: a chat can be a copy.
+            "by": chat.caller.name,
+        }
 
         def added(head: Thread) -> Mapping[str, Any]:
             shares = dict(_shares(head.metadata))
@@ -75,7 +86,7 @@ class ShareEndpoints:
     async def revoke(self, request: Request, caller: RequestCaller, share_id: str) -> Response:
         """The caller's link leads nowhere from now on."""
         engine = engine_of(request.scope)
-        known, _, _ = await _shared(engine, share_id)
+        known, _ = await _linked(engine, share_id)
         head = known.head
         if head.user_id != caller.user_id:
             raise ThreadNotFound(thread_id=share_id)
@@ -90,7 +101,7 @@ class ShareEndpoints:
 
     async def read(self, request: Request, caller: RequestCaller, share_id: str) -> Response:
         """What a link shows: a conversation that the reader can only read."""
-        known, path, at = await _shared(engine_of(request.scope), share_id)
+        known, path, entry = await _shared(engine_of(request.scope), share_id)
         views = (
             interaction_view(
                 known.head, known.state, run, visible=True, with_state=False
@@ -100,8 +111,8 @@ class ShareEndpoints:
         shown = {
             "title": str(known.head.metadata.get("title", "")),
             "agent": known.head.agent,
-            "shared_by": next((run.user_name for run in path if run.user_name), None),
-            "shared_at": at,
+            "shared_by": entry.get("by"),
+            "shared_at": str(entry["at"]),
         }
         # All of these have ended, so they do not change while they are sent.
         return DocumentResponse(list_pieces(shown, "interactions", views))
@@ -126,12 +137,22 @@ class ShareEndpoints:
         return chat_summary(await engine.catalog.restore(thread_id, new, events))
 
 
-async def _shared(engine: Engine, share_id: str) -> tuple[KnownThread, list[Run], str]:
-    """The thread, the runs that are shared, and since when.
+async def _shared(
+    engine: Engine, share_id: str
+) -> tuple[KnownThread, list[Run], Mapping[str, Any]]:
+    """The thread, the runs that are shared, and the link.
 
     Raises:
         ThreadNotFound: no such link, or its chat is gone or in the bin. All look alike.
     """
+    known, entry = await _linked(engine, share_id)
+    if is_in_bin(known):
+        raise ThreadNotFound(thread_id=share_id)
+    return known, known.state.path(str(entry["run"])), entry
+
+
+async def _linked(engine: Engine, share_id: str) -> tuple[KnownThread, Mapping[str, Any]]:
+    """The thread and the link, whether it works now or not."""
     absent = ThreadNotFound(thread_id=share_id)
     if not _TOKEN.fullmatch(share_id):
         raise absent
@@ -144,14 +165,15 @@ async def _shared(engine: Engine, share_id: str) -> tuple[KnownThread, list[Run]
     entry = next(
         (entry for secret, entry in _shares(known.head.metadata) if _is_same(secret, given)), None
     )
-    if entry is None or known.head.surface != SURFACE or known.head.metadata.get(PLACE) == "bin":
+    if entry is None or known.head.surface != SURFACE:
         raise absent
-    return known, known.state.path(str(entry["run"])), str(entry["at"])
+    return known, entry
 
 
 async def _document(engine: Engine, known: KnownThread, path: list[Run]) -> Archive:
     """As an export of the branch alone."""
     shown = {run.run_id for run in path}
+    taken: set[str] = set()
     events: list[dict[str, Any]] = []
     seq, last = 0, max((run.last_seq for run in path), default=0)
     while seq < last:
@@ -160,7 +182,10 @@ async def _document(engine: Engine, known: KnownThread, path: list[Run]) -> Arch
             break
         seq = page[-1].seq
         events += [
-            event.model_dump(mode="json", exclude={"seq"}, by_alias=True)
+            # What it refers to may have been said first on another branch.
+            carried(event, known.state.contents, taken).model_dump(
+                mode="json", exclude={"seq"}, by_alias=True
+            )
             for event in page
             # What the owner thinks of an answer is not the reader's.
             if event.run_id in shown and not isinstance(event, Rated)

@@ -164,6 +164,7 @@ class Engine:
         Raises:
             ThreadNotFound: no such thread of this user, and none may be made.
             ThreadBusy: another run is active and `on_busy` is `reject`.
+            ThreadInBin: it has to be moved back first.
             InvalidInput: the idempotency key was used for another request.
             LimitExceeded: too many runs wait already.
         """
@@ -186,6 +187,7 @@ class Engine:
         Raises:
             RunNotFound, ThreadNotFound: nothing there to edit.
             ThreadBusy: a run is active or waits, and `on_busy` is not `interrupt`.
+            ThreadInBin: the thread has to be moved back first.
             InvalidInput: the idempotency key was used for another request, or `on_busy` is
                 `enqueue`.
         """
@@ -196,6 +198,7 @@ class Engine:
             known = await self.thread(command.thread_id, command.user_id)
             if before := lifecycle.repeated(known, command):
                 return before
+            lifecycle.refuse_in_bin(known)
             if lifecycle.busy_with(known) is not None and command.on_busy == "interrupt":
                 await self._interrupt(known, command.user_id)
                 continue
@@ -384,11 +387,12 @@ class Engine:
     async def _start_on(self, known: KnownThread, command: StartRun) -> Accepted:
         if before := lifecycle.repeated(known, command):
             return before
-        if lifecycle.busy_with(known) is not None:
+        if lifecycle.busy_with(known) is not None or lifecycle.is_in_bin(known):
             # Only a fresh look may say no.
             known = await self._services.threads.load(command.thread_id)
             if before := lifecycle.repeated(known, command):
                 return before
+        lifecycle.refuse_in_bin(known)
         if lifecycle.busy_with(known) is not None:
             if command.on_busy == "enqueue":
                 return await lifecycle.enqueue(self._services, known, command)

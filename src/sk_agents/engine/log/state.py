@@ -57,6 +57,9 @@ _BRINGERS = CARRIERS | {Steered}
 
 # The key of a thread's metadata that holds its title.
 TITLE = "title"
+# The one that says where it lies, and what it says of one that was thrown away.
+PLACE = "place"
+BIN = "bin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,8 @@ class Run:
     def next_round(self) -> int:
         """The number of the model's next call, or of the one at work."""
         number = 1 + next(reversed(self.calls.values())).proposal.round if self.calls else 1
+        if not self.steering:
+            return number
         return max((number, *(one.delivery.round for one in self.steering if one.delivery)))
 
     @property
@@ -142,6 +147,8 @@ class Run:
     @property
     def undelivered(self) -> tuple[Steering, ...]:
         """What the next call of the model is to get."""
+        if not self.steering:
+            return ()
         return tuple(one for one in self.steering if one.delivery is None)
 
     def attempt(self, number: int) -> int:

@@ -27,7 +27,7 @@ from sk_agents.engine.events import (
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.blobs import with_references
 from sk_agents.engine.log.commits import Absent, Claim, Commit, Quiet, Unchanged
-from sk_agents.engine.log.state import TITLE, Run
+from sk_agents.engine.log.state import BIN, PLACE, TITLE, Run
 from sk_agents.engine.models import TERMINAL, CallState, NewThread, RunStatus, Usage
 from sk_agents.engine.ports import Redaction, Spender
 from sk_agents.engine.run.redacting import redacted_edit, redacted_start
@@ -44,6 +44,7 @@ from sk_agents.exceptions import (
     SequenceConflict,
     ThreadBusy,
     ThreadExists,
+    ThreadInBin,
     ThreadNotFound,
 )
 
@@ -92,9 +93,11 @@ async def begin(services: Services, known: KnownThread, command: StartRun) -> Ac
     """Start a run on a thread at rest.
 
     Raises:
+        ThreadInBin: and nothing begins there.
         SequenceConflict, LeaseHeld: the thread is no longer as `known` says.
     """
     check_new(known, command.run_id)
+    refuse_in_bin(known)
     guard = Quiet(known.state.next_seq)
     redaction = _redaction(services, command.agent or known.head.agent, known)
     command = redacted_start(redaction, command)
@@ -139,9 +142,11 @@ async def enqueue(services: Services, known: KnownThread, command: StartRun) -> 
 
     Raises:
         LimitExceeded: too many wait already.
+        ThreadInBin: what was there is being stopped.
         SequenceConflict: the thread is no longer as `known` says.
     """
     check_new(known, command.run_id)
+    refuse_in_bin(known)
     guard = Unchanged(known.state.next_seq)
     redaction = _redaction(services, command.agent or known.head.agent, known)
     command = redacted_start(redaction, command)
@@ -162,9 +167,11 @@ async def begin_edit(services: Services, known: KnownThread, command: EditRun) -
 
     Raises:
         RunNotFound: the thread has no such run, or it never started.
+        ThreadInBin: and nothing begins there.
         SequenceConflict, LeaseHeld: the thread is no longer as `known` says.
     """
     check_new(known, command.run_id)
+    refuse_in_bin(known)
     edited = edited_run(known, command)
     agent = command.agent or edited.agent or known.head.agent
     redaction = _redaction(services, agent, known)
@@ -207,6 +214,15 @@ def refuse_busy(known: KnownThread) -> None:
     run_id = busy_with(known)
     if run_id is not None:
         raise ThreadBusy(thread_id=known.head.thread_id, run_id=run_id)
+
+
+def is_in_bin(known: KnownThread) -> bool:
+    return known.head.metadata.get(PLACE) == BIN
+
+
+def refuse_in_bin(known: KnownThread) -> None:
+    if is_in_bin(known):
+        raise ThreadInBin(thread_id=known.head.thread_id)
 
 
 async def _check_quota(
