@@ -1,11 +1,14 @@
-"""A picture or a file is in a thread's log once; later events refer to it."""
+"""A picture, a file or a long result is in a thread's log once; later events refer to it."""
 
 from pathlib import Path
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from sk_agents.engine.commands import EditRun, StartRun
-from sk_agents.engine.events import RunStarted, ToolFinished
-from sk_agents.engine.log.blobs import carried
+from sk_agents.engine.events import Event, LateResult, RunStarted, ToolFinished
+from sk_agents.engine.log.blobs import SMALLEST_RESULT, carried, with_contents, with_references
 from sk_agents.engine.log.state import fold
 from sk_agents.engine.models import BLOB, Attachment, NewThread, Part, UserInput
 from sk_agents.engine.turns import ToolContext, ToolResult
@@ -104,3 +107,80 @@ async def test_document_that_leaves_out_the_first_event_brings_the_content_along
         assert isinstance(whole, RunStarted) and whole.message == SEEN
         assert isinstance(again, RunStarted) and again.message is not None
         assert again.message.parts[1].content.startswith(BLOB)
+
+
+LONG = "row 7;" * 5_000
+
+
+def read_table(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+    return ToolResult(LONG)
+
+
+async def test_long_result_is_kept_once_and_read_whole_by_model_reader_and_fold(
+    tmp_path: Path,
+) -> None:
+    read = calls(("Web-read", {}))
+    script = [read, says("one"), read, says("two")]
+    tools = FakeTools(tool("Web-read", read_table))
+    async with talking(tmp_path, script=script, tools=tools) as talk:
+        await talk.ask()
+        accepted = await talk.say()
+        await talk.result(accepted)
+        log = await talk.log()
+        assert sum(event.model_dump_json().count(LONG) for event in log) == 1
+        second = [event for event in log if isinstance(event, ToolFinished)][1]
+        assert second.digest is not None and second.result == BLOB + second.digest
+        seen = await talk.items(accepted)
+        assert [event.result for event in seen if isinstance(event, ToolFinished)] == [LONG]
+        assert [message["content"] for message in talk.prompts[-1]][-1] == LONG
+        calls_made = [call for run in fold(log).runs.values() for call in run.calls.values()]
+        assert [call.finished and call.finished.result for call in calls_made] == [LONG, LONG]
+
+
+TEXTS = (
+    "",
+    "short",
+    BLOB + "0" * 64,
+    "x" * (SMALLEST_RESULT - 1),
+    "y" * SMALLEST_RESULT,
+    "z" * SMALLEST_RESULT,
+    BLOB + "ö" * SMALLEST_RESULT,
+)
+# By their places: Hypothesis prints what it draws.
+PLACES = st.tuples(st.integers(0, len(TEXTS) - 1), st.booleans())
+
+
+def finished(place: int, is_late: bool) -> Event:
+    text = TEXTS[place]
+    return (
+        LateResult(call_id="c", result=text) if is_late else ToolFinished(call_id="c", result=text)
+    )
+
+
+@given(st.lists(st.lists(PLACES, max_size=4), max_size=6))
+def test_results_are_the_same_with_references_and_without(
+    places: list[list[tuple[int, bool]]],
+) -> None:
+    commits = [[finished(*place) for place in commit] for commit in places]
+    known: dict[str, str] = {}
+    stored: list[Event] = []
+    for commit in commits:
+        written = with_references(tuple(commit), known)
+        stored.extend(written)
+        for event in written:
+            with_contents(event, known)
+    opened: dict[str, str] = {}
+    meant = [result_of(with_contents(event, opened)) for event in stored]
+    assert meant == [result_of(event) for commit in commits for event in commit]
+    long_texts = [text for text in map(result_of, stored) if len(text) >= SMALLEST_RESULT]
+    assert len(long_texts) == len(set(long_texts))
+    # Those of a document that leaves out every other event are whole, too.
+    taken: set[str] = set()
+    document = [carried(event, known, taken) for event in stored[::2]]
+    elsewhere: dict[str, str] = {}
+    assert [result_of(with_contents(event, elsewhere)) for event in document] == meant[::2]
+
+
+def result_of(event: Event) -> str:
+    assert isinstance(event, ToolFinished | LateResult)
+    return event.result

@@ -205,7 +205,8 @@ def test_eight_times_as_much_takes_about_eight_times_as_long(
 
 
 async def test_others_get_their_turn_while_a_large_reply_is_handled(tmp_path: Path) -> None:
-    """Sixteen calls of 60 KiB of numbers each: seconds of work in all, in small slices."""
+    """Sixteen calls of 60 KiB of numbers each, in small slices. A task that slept needs three of
+    them: one until its time is looked at, one until it is called, one that is not over yet."""
     arguments = json.dumps({"list": list(range(9_000))})
     big: Turn = [
         *(CallRequested(f"p{number}", "Files-look", arguments) for number in range(16)),

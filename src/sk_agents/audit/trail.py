@@ -164,7 +164,7 @@ class ThreadTrail:
                     "call_id": event.call_id,
                     "by": event.by,
                     "outcome": event.outcome,
-                    "digest": _text_digest(event.result),
+                    "digest": event.digest or _text_digest(event.result),
                     "details": {
                         "ran": started is not None,
                         "seconds": (event.at - started).total_seconds() if started else None,
@@ -176,7 +176,7 @@ class ThreadTrail:
                 yield {
                     "what": "late_result",
                     "call_id": event.call_id,
-                    "digest": _text_digest(event.result),
+                    "digest": event.digest or _text_digest(event.result),
                 }
             case GrantChanged():
                 yield {

@@ -1,4 +1,4 @@
-"""Pictures and files that a thread's log holds once, however often they are said.
+"""Pictures, files and long results that a thread's log holds once, however often they are said.
 
 The first event with a content carries it, with its digest; later ones refer to it by the digest. So
 a message that is edited or answered again does not bring its pictures along again, and neither does
@@ -11,12 +11,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from sk_agents.engine.events import Event, LateResult, RunQueued, RunStarted, ToolFinished
 from sk_agents.engine.models import BLOB, Attachment, Part
 
 # Shorter ones are not worth a reference.
 SMALLEST = 1024
+# The same for the text of a tool's result, of which nearly all are shorter.
+SMALLEST_RESULT = 16 * 1024
+REFERENCE_LENGTH = len(BLOB) + 2 * hashlib.sha256().digest_size
 # The events that can hold any.
 CARRIERS = frozenset((RunStarted, RunQueued, ToolFinished, LateResult))
 
@@ -48,9 +52,11 @@ def with_contents(event: Event, known: dict[str, str]) -> Event:
     What it refers to may be missing, in a part of a log or after a bad import: it stays a
     reference then.
     """
+    if not _has_contents(event):
+        return event
 
     def found(content: str, digest: str | None) -> tuple[str, str | None]:
-        if content.startswith(BLOB):
+        if _refers(content):
             return known.get(content.removeprefix(BLOB), content), digest
         if digest is not None:
             known.setdefault(digest, content)
@@ -64,7 +70,7 @@ def carried(event: Event, known: Mapping[str, str], taken: set[str]) -> Event:
     those that are `taken` already did."""
 
     def content_of(content: str, digest: str | None) -> tuple[str, str | None]:
-        if content.startswith(BLOB):
+        if _refers(content):
             digest = content.removeprefix(BLOB)
             if digest in taken or digest not in known:
                 return content, None
@@ -76,15 +82,34 @@ def carried(event: Event, known: Mapping[str, str], taken: set[str]) -> Event:
     return _changed(event, content_of)
 
 
+def _refers(content: str) -> bool:
+    """A long text that begins like a reference is none."""
+    return content.startswith(BLOB) and len(content) == REFERENCE_LENGTH
+
+
+def is_reference(event: Event) -> bool:
+    """Whether it stands for a result that an earlier event brings. A tool may print what looks
+    like a reference: that has no digest."""
+    return (
+        isinstance(event, ToolFinished | LateResult)
+        and event.digest is not None
+        and event.result == BLOB + event.digest
+    )
+
+
 def _has_contents(event: Event) -> bool:
-    """Whether it holds anything but text; hardly any does, and each is asked twice."""
+    """Whether it holds anything but short text; hardly any does, and each is asked twice."""
     if type(event) not in CARRIERS:
         return False
     match event:
         case RunStarted() | RunQueued() if event.message is not None:
-            return any(part.kind != "text" for part in event.message.parts)
+            for part in event.message.parts:
+                if part.kind != "text":
+                    return True
+            return False
         case ToolFinished() | LateResult():
-            return bool(event.attachments)
+            is_long = len(event.result) >= SMALLEST_RESULT
+            return bool(event.attachments) or is_long or event.digest is not None
         case _:
             return False
 
@@ -97,11 +122,24 @@ def _changed(event: Event, change: Change) -> Event:
             parts = tuple(_part(part, change) for part in event.message.parts)
             message = replace(event.message, parts=parts)
             return event.model_copy(update={"message": message})
-        case ToolFinished() | LateResult() if event.attachments:
-            attachments = tuple(_attachment(one, change) for one in event.attachments)
-            return event.model_copy(update={"attachments": attachments})
+        case ToolFinished() | LateResult():
+            changes = _result_changes(event, change)
+            if event.attachments:
+                attachments = tuple(_attachment(one, change) for one in event.attachments)
+                changes["attachments"] = attachments
+            return event.model_copy(update=changes)
         case _:
             return event
+
+
+def _result_changes(event: ToolFinished | LateResult, change: Change) -> dict[str, Any]:
+    """A reference to a text keeps its digest: without one it is the text itself."""
+    if event.digest is None and len(event.result) < SMALLEST_RESULT:
+        return {}
+    result, digest = change(event.result, event.digest)
+    if digest is None and (result != event.result or is_reference(event)):
+        digest = result.removeprefix(BLOB)
+    return {"result": result, "digest": digest}
 
 
 def _part(part: Part, change: Change) -> Part:

@@ -5,14 +5,15 @@ A reader only reads. It can come and go, be slow, or read a run that another ins
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Protocol, Self
 
 from sk_agents.engine.events import Event, RunEnded, within
 from sk_agents.engine.failpoints import announced
+from sk_agents.engine.log.blobs import is_reference, with_contents
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import SETTLED, TERMINAL
 from sk_agents.engine.ports import Subscription
@@ -223,12 +224,21 @@ class Watch:
         if events:
             position.last = events[-1].seq
         items: list[Item] = [event for event in events if run_id in (None, event.run_id)]
+        if any(map(is_reference, events)):
+            items = await self._opened(items)
         self._has_ended = run_id is not None and any(type(item) is RunEnded for item in items)
         live = position.live()
         if live is not None:
             items.extend(position.new_deltas(live))
         self._found, self._has_looked = (bool(events), live is not None), True
         return items
+
+    async def _opened(self, items: Sequence[Item]) -> list[Item]:
+        """With the results that they refer to: what is read is what was said."""
+        contents = (await self._services.threads.load(self._thread_id)).state.contents
+        return [
+            item if isinstance(item, LiveDelta) else with_contents(item, contents) for item in items
+        ]
 
     async def _awaits_more(self, changes: Subscription) -> bool:
         """Wait until there may be something new; False if there will be nothing."""
@@ -307,8 +317,7 @@ async def wait_until_settled(
         ShuttingDown: this instance closes; another one, or this one restarted, has the rest.
         StoreUnavailable: the run's driver has more, which the store does not take now.
     """
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds if seconds is not None else None
+    end = monotonic() + seconds if seconds is not None else None
     was_signalled = True
     services.threads.pin(thread_id)
     try:
@@ -321,7 +330,7 @@ async def wait_until_settled(
                     raise ShuttingDown
                 if thread_id in services.stuck:
                     raise StoreUnavailable
-                left = POLL_SECONDS if end is None else min(POLL_SECONDS, end - loop.time())
+                left = POLL_SECONDS if end is None else min(POLL_SECONDS, end - monotonic())
                 if left <= 0:
                     raise TimeoutError
                 was_signalled = await changes.wait(left)
