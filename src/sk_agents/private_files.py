@@ -52,15 +52,13 @@ def make_private_folder(path: Path) -> None:
 
 
 def make_private_file(path: Path) -> None:
-    """An empty file for this user alone, unless there is one; that one is closed to others.
+    """An empty file for this user alone, unless there is one; that one stays as it is.
 
     Raises:
         OSError: it cannot be made.
     """
-    try:
+    with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
-    except FileExistsError:
-        close_to_others(path)
 
 
 def open_private(name: str, flags: int) -> int:

@@ -243,6 +243,12 @@ def test_misspelt_setting_that_protects_stops_the_start(
     assert [record.getMessage().partition(" ")[0] for record in caplog.records] == [wrong]
 
 
+def test_variables_of_the_commands_are_no_foreign_ones(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        check_foreign_variables({"TA_SERVER": "https://agents.example.org", "TA_TOKEN": "canary"})
+    assert caplog.records == []
+
+
 def test_sign_ins_that_are_asked_for_without_an_authorizer_stop_the_start(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from sk_agents.engine.ports import Count
-from sk_agents.exceptions import CommitOutcomeUnknown, StoreBroken
+from sk_agents.exceptions import CommitOutcomeUnknown, StoreBroken, StoreUnavailable
 from sk_agents.persistence.sqlite import group_writer
 from sk_agents.persistence.sqlite.store import SqliteStore
 from tests.patience import seconds
@@ -267,3 +267,22 @@ async def test_database_given_to_a_group_stays_the_groups(tmp_path: Path) -> Non
     async with SqliteStore(path) as store:
         await store.commit(note("t"))
         assert set(modes(tmp_path).values()) == {0o640}
+
+
+@pytest.mark.parametrize("is_database", [False, True], ids=["text", "database"])
+async def test_file_of_another_program_is_refused_and_stays_as_it_was(
+    tmp_path: Path, is_database: bool
+) -> None:
+    path = tmp_path / "theirs"
+    if is_database:
+        with closing(apsw.Connection(str(path))) as connection:
+            connection.execute("CREATE TABLE t (x)")
+    else:
+        path.write_text("root:x:0:0\n" * 100)
+    path.chmod(0o644)
+    content = path.read_bytes()
+    with pytest.raises(StoreUnavailable):
+        async with SqliteStore(path):
+            pass
+    assert modes(tmp_path)[path.name] == 0o644
+    assert path.read_bytes() == content

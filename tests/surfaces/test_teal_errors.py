@@ -149,6 +149,14 @@ async def test_body_that_cannot_be_read_says_why_in_the_same_shape(
         assert {"detail", "code", "correlation_id"} <= response.json().keys()
 
 
+async def test_cursor_that_no_listing_gave_is_refused_as_described(tmp_path: Path) -> None:
+    async with server(tmp_path) as at:
+        refused = await at.get(f"{P}/sessions/{UNKNOWN}?cursor=")
+        document = (await at.get(f"{P}/openapi.json", None)).json()
+    told(refused, 400, "invalid_cursor")
+    assert "400" in document["paths"][f"{P}/sessions/{{session_id}}"]["get"]["responses"]
+
+
 @pytest.mark.parametrize("path", ["tasks/X", "sessions/X", "requests/X"])
 async def test_malformed_id_in_a_path_is_422_and_an_unknown_one_404(
     tmp_path: Path, path: str

@@ -60,6 +60,8 @@ ADVICE = {
         ("TA_OTEL_TRACES_ENDPOINT", "TA_OTEL_METRICS_ENDPOINT", "TA_OTEL_LOGS_ENDPOINT"), _OTEL
     ),
 }
+# The commands that talk to a server read them, in a shell that may start one, too.
+OF_COMMANDS = frozenset({"TA_SERVER", "TA_TOKEN"})
 # With these values a variable asks for nothing.
 IDLE = {
     "TA_GITHUB": ("false",),
@@ -93,7 +95,7 @@ class ForeignVariable:
 
 def foreign_variables(values: Mapping[str, str]) -> Iterator[ForeignVariable]:
     """Those that are set and that no setting is made of, with what to do."""
-    known = {*map(variable, Settings.model_fields), ENV_STORE, CATALOG_PATH}
+    known = {*map(variable, Settings.model_fields), ENV_STORE, CATALOG_PATH, *OF_COMMANDS}
     for name in sorted(values):
         if not name.startswith(PREFIX) or name in known or not values[name]:
             continue

@@ -145,6 +145,9 @@ def open_for_writing(path: Path, codec: RecordCodec = PLAIN) -> apsw.Connection:
             connection.set_busy_timeout(BUSY_MS)
             check_identity(connection, path)
             _check_encryption(connection, codec)
+            # Only now: what is no store of ours stays as it is.
+            for suffix in SUFFIXES:
+                close_to_others(path.with_name(path.name + suffix))
             _use_wal(connection)
             connection.execute("PRAGMA synchronous = FULL")
             if codec is not PLAIN:
@@ -221,8 +224,6 @@ def _make_file(path: Path) -> None:
         make_private_file(path)
     except OSError as error:
         raise errors.StoreUnavailable(f"{path}: the database cannot be opened ({error})") from error
-    for suffix in SUFFIXES[1:]:
-        close_to_others(path.with_name(path.name + suffix))
 
 
 def _empty_wal(connection: apsw.Connection) -> None:
