@@ -115,7 +115,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "persistence.encoding",
-        'or body.find(b"Infinity") >= 0',
+        'or (_I in body and body.find(b"Infinity") >= 0)',
         "shift constant",
         "it only chooses the careful way to read a record, which reads every record alike",
         "(-1)",

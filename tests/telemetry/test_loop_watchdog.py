@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import FunctionType
 
 import pytest
@@ -41,6 +42,12 @@ def reports() -> Iterator[Reports]:
     logger.addHandler(found)
     yield found
     logger.removeHandler(found)
+
+
+def open_files() -> int:
+    """0 where the system does not say."""
+    folder = Path("/proc/self/fd")
+    return len(list(folder.iterdir())) if folder.exists() else 0
 
 
 def hold_up(reports: Reports) -> None:
@@ -82,10 +89,11 @@ async def test_a_loop_that_is_held_up_again_and_again_is_not_reported_each_time(
 
 
 async def test_the_thread_ends_with_its_block(reports: Reports) -> None:
-    before = threading.active_count()
+    before, files = threading.active_count(), open_files()
     async with LoopWatchdog(0.02):
         assert threading.active_count() == before + 1
     assert threading.active_count() == before
+    assert open_files() == files
 
 
 def test_holds_are_measured() -> None:

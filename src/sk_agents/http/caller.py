@@ -66,7 +66,9 @@ class Caller:
     @property
     def name(self) -> str | None:
         """What people call this user; to be shown, never compared."""
-        shown = "".join(filter(str.isprintable, self.principal.name or ""))
+        if self.principal.name is None:
+            return None
+        shown = "".join(filter(str.isprintable, self.principal.name))
         return shown[:MAX_USER_ID_LENGTH].strip() or None
 
     @property
@@ -134,7 +136,8 @@ class CallerCheck:
 
     async def _ask(self, header: str) -> object:
         if self.authorizer.is_immediate:
-            return await self._call(header)
+            answer = self.authorizer.authorize_request(header)
+            return await cast("Awaitable[object]", answer) if self._is_async else answer
         bound = asyncio.timeout(self._timeout)
         try:
             async with bound:
@@ -156,8 +159,6 @@ class CallerCheck:
         method = self.authorizer.authorize_request
         if self._is_async:
             return await cast("Awaitable[object]", method(header))
-        if self.authorizer.is_immediate:
-            return method(header)
         answer = await self._threads.run(lambda: method(header))
         return await answer if inspect.isawaitable(answer) else answer
 
@@ -287,7 +288,7 @@ def check_bind_address(host: str, authorizer: RequestAuthorizer, allow_insecure:
     if authorizer.insecure and not allow_insecure and not is_loopback(host):
         raise ConfigurationError(
             f"TA_HOST: {type(authorizer).__name__} believes every caller and '{host}' is not "
-            "a loopback address; set TA_AUTHORIZER_MODULE and TA_AUTHORIZER_CLASS, or "
+            "a loopback address; set TA_AUTHORIZER (docs/authorization.md), or "
             "TA_ALLOW_INSECURE_AUTH=true to do it anyway"
         )
 

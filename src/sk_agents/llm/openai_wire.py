@@ -102,6 +102,9 @@ class RequestEncoder:
         self._more = more or {}
         self._last: Prompt | None = None
         self._options = b""
+        # An agent's are the same object at every turn.
+        self._last_instructions: Sequence[Message] = ()
+        self._instructions: list[bytes | bytearray] = []
         self._pasts: WeakKeyDictionary[Past, _EncodedPast] = WeakKeyDictionary()
 
     def encode(self, prompt: Prompt) -> bytes:
@@ -132,7 +135,10 @@ class RequestEncoder:
             return self._each_encoded(messages)
         past = [self._encoded_past(messages)] if messages.past_length else []
         now = self._each_encoded(messages.now)
-        return [*self._each_encoded(messages.instructions), *past, *now]
+        if messages.instructions is not self._last_instructions:
+            self._instructions = self._each_encoded(messages.instructions)
+            self._last_instructions = messages.instructions
+        return [*self._instructions, *past, *now]
 
     def _encoded_past(self, messages: Conversation) -> bytes | bytearray:
         """Only what has been added to the past is looked at."""

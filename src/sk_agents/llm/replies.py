@@ -359,13 +359,17 @@ def _text(value: Any) -> str:
 def plain_text(chunk: Any) -> str | None:
     """Its text, if there is nothing else to know about it."""
     try:
-        (choice,) = chunk["choices"]
-        delta = choice["delta"]
+        choices = chunk["choices"]
+        if len(choices) != 1:
+            return None
+        delta = choices[0]["delta"]
+        # Before its text is asked for: the last one of a stream has none.
+        if len(delta) != 1 or choices[0]["finish_reason"] is not None:
+            return None
         content = delta["content"]
-        is_plain = len(delta) == 1 and choice["finish_reason"] is None
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError):
         return None
-    if not is_plain or type(content) is not str or "error" in chunk or chunk.get("usage"):
+    if type(content) is not str or "error" in chunk or chunk.get("usage"):
         return None
     return content
 

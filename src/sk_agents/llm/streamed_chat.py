@@ -311,7 +311,9 @@ class ReplyStream:
 
     async def _begin(self) -> tuple[HttpConnection, EventReading | WholeReading]:
         self._body = self._body or self._chat.encode(self._prompt)
-        self._reply = StreamedReply(self._prompt.limits)
+        if self._reading is not None:
+            # Of the last attempt.
+            self._reply = StreamedReply(self._prompt.limits)
         self._response = response = await self._chat.ask(self._body)
         is_whole = media_type(response.headers.get(b"content-type", b"")) == JSON
         self._reading = (

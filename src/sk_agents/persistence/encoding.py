@@ -37,6 +37,8 @@ _ASSIGNED = {"seq", "at"}
 _PLACE = {"seq"}
 # Deeper than a reader goes is only what opens more brackets than this, in all.
 _SURELY_SHALLOW = 100
+# As numbers: looking for a byte takes a tenth of the time that looking for a word does.
+_N, _I = b"NI"
 # The serializer silently writes U+FFFD for half a surrogate pair in an object's key.
 _REPLACEMENT = "\ufffd".encode()
 
@@ -190,8 +192,8 @@ def _is_suspect(body: bytes) -> bool:
     """Whether it may hold what the serializer lets through and a reader does not: rare, and
     cheaper to look for than to rule out."""
     return (
-        body.find(b"NaN") >= 0
-        or body.find(b"Infinity") >= 0
+        (_N in body and body.find(b"NaN") >= 0)
+        or (_I in body and body.find(b"Infinity") >= 0)
         or (not body.isascii() and body.find(_REPLACEMENT) >= 0)
         or body.count(b"{") + body.count(b"[") > _SURELY_SHALLOW
     )

@@ -7,7 +7,6 @@ read bytes once. The others are ordinary, typed endpoints.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import orjson
@@ -22,6 +21,7 @@ from sk_agents.engine.commands import OnDisconnect
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.models import RunStatus
 from sk_agents.exceptions import InvalidInput, TealError
+from sk_agents.http.answers import send_json
 from sk_agents.http.body import body_of
 from sk_agents.http.caller import DECIDERS, RequestCaller, caller_of
 from sk_agents.http.errors import DETAIL_JSON, Problem, run_failure_status
@@ -136,14 +136,19 @@ class _StreamOutlet:
         self.live.write(b"".join(self._renderer.frames([text])))
 
 
-@dataclass(frozen=True, slots=True)
 class _Endpoint:
     """What the endpoints of one agent share. The engine is the running application's."""
 
-    served: ServedTealAgent
+    def __init__(self, served: ServedTealAgent) -> None:
+        self.served = served
+        self._made: TealAgentsV1Alpha1Handler | None = None
 
     def _handler(self, scope: Scope) -> TealAgentsV1Alpha1Handler:
-        return handle(VERSION, _engine(scope), self.served)
+        """One for all requests, until the application is started again with another engine."""
+        handler, engine = self._made, _engine(scope)
+        if handler is None or handler.engine is not engine:
+            handler = self._made = handle(VERSION, engine, self.served)
+        return handler
 
     def _stream(
         self, scope: Scope, handler: TealAgentsV1Alpha1Handler, accepted: AcceptedRequest
@@ -175,8 +180,8 @@ class InvokeTask(_Endpoint):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         handler = self._handler(scope)
         accepted = await _begin(handler, Request(scope, receive), "continue")
-        response = _reply(scope, handler, accepted.ids, await handler.outcome(accepted))
-        await response(scope, receive, send)
+        body = _reply_body(scope, handler, accepted.ids, await handler.outcome(accepted))
+        await send_json(send, body)
 
 
 class InvokeTaskStream(_Endpoint):
@@ -367,7 +372,13 @@ def teal_operations(
             "Remove a task and all that was said in it",
             {"status": 204, **read},
         ),
-        ("GET", "/sessions/{session_id}", do.session, "The tasks of a session", read),
+        (
+            "GET",
+            "/sessions/{session_id}",
+            do.session,
+            "The tasks of a session",
+            {"errors": (400, *_READING)},
+        ),
     ]
     for resume in ("/resume/{request_id}", f"/tealagents/{VERSION}/resume/{{request_id}}"):
         table += [
@@ -470,13 +481,19 @@ def _reply(
     scope: Scope, handler: TealAgentsV1Alpha1Handler, ids: StateIds, progress: Progress
 ) -> Response:
     """Raises a `Problem`: the request failed."""
+    return Response(_reply_body(scope, handler, ids, progress), media_type="application/json")
+
+
+def _reply_body(
+    scope: Scope, handler: TealAgentsV1Alpha1Handler, ids: StateIds, progress: Progress
+) -> bytes:
     renderer = handler.renderer(ids, _root(scope))
     if progress.ended is RunStatus.FAILED or progress.is_rejected:
         content = renderer.outcome(progress)
         if isinstance(content, RequestFailure):
             raise _failure(content)
-        return _json(content.model_dump())
-    return _json(renderer.state(progress))
+        return _encoded(content.model_dump())
+    return _encoded(renderer.state(progress))
 
 
 def _failure(failure: RequestFailure) -> Problem:
@@ -499,4 +516,8 @@ def _root(scope: Scope) -> str:
 
 
 def _json(content: Any) -> Response:
-    return Response(orjson.dumps(content, option=orjson.OPT_UTC_Z), media_type="application/json")
+    return Response(_encoded(content), media_type="application/json")
+
+
+def _encoded(content: Any) -> bytes:
+    return orjson.dumps(content, option=orjson.OPT_UTC_Z)

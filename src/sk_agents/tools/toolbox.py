@@ -115,6 +115,8 @@ class AgentToolbox:
 
     def _tools(self) -> Mapping[str, Tool]:
         """Those there are now. The first of a name stays: a server cannot replace it."""
+        if not self._live:
+            return self._known
         seen = [source.tools() for source in self._live]
         if any(now is not then for now, then in zip(seen, self._seen, strict=True)):
             self._seen, self._known = seen, dict(self._fixed)

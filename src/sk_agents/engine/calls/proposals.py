@@ -176,6 +176,8 @@ def parse_arguments(text: str) -> dict[str, Any]:
 
 def _refuse_deep_nesting(text: str) -> None:
     """Look at the brackets first: reading nested values recurses."""
+    if text.count("[") + text.count("{") <= MAX_ARGUMENT_DEPTH:
+        return
     depth = 0
     for character in _STRING.sub("", text):
         if character in "[{":

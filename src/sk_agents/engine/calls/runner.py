@@ -34,7 +34,7 @@ from sk_agents.exceptions import LeaseLost, SequenceConflict
 # How long a preview may keep its question waiting.
 PREVIEW_SECONDS = 5.0
 # How long the calls of a round may hold the event loop before others get their turn.
-SLICE_SECONDS = 0.01
+SLICE_SECONDS = 0.005
 
 _FREE_START = steps.Start()
 

@@ -159,7 +159,7 @@ class Commit:
     @property
     def needs_lease_state(self) -> bool:
         """Whether it matters if a live owner holds the thread; a store finds out only then."""
-        return isinstance(self.guard, Quiet) or isinstance(self.lease, Claim | ClaimIfFree)
+        return isinstance(self.guard, Quiet) or isinstance(self.lease, (Claim, ClaimIfFree))
 
     @property
     def makes_room(self) -> bool:
@@ -188,8 +188,20 @@ class Committed:
     events: tuple[Event, ...]
 
 
-# Most events of a run: they neither move a head nor are looked for across threads.
+# Most events of a run: they do not move a head.
 _UNREMARKABLE = frozenset((Answered, Thinking, ToolFinished, ToolProposed, ToolStarted))
+# What is looked for across threads.
+_INDEXED = frozenset(
+    (
+        RunQueued,
+        RunStarted,
+        ApprovalRequested,
+        ReviewExtended,
+        ApprovalDecided,
+        GrantChanged,
+        Rated,
+    )
+)
 # What its owner only commits when a run has come further. A start alone is none: the tool may be
 # what takes its owner down each time.
 _PROGRESS = frozenset((Answered, Thinking, ToolFinished, ToolProposed))
@@ -407,38 +419,53 @@ def _holder(head: Thread, commit: Commit, *, leased: bool) -> tuple[str | None, 
 
 def entries_of(thread: Thread, events: Sequence[Event]) -> Iterator[Entry]:
     """The index rows that these events of a thread make or replace, in this order."""
-
-    def entry(
-        kind: EntryKind, key: str, *, is_open: bool = True, due_at: datetime | None = None
-    ) -> Entry:
-        return Entry(kind, key, thread.thread_id, thread.user_id, event.run_id, is_open, due_at)
-
-    def reviews(approval_id: str, audience: Audience | None, *, is_open: bool) -> Iterator[Entry]:
-        for key in audience.keys if audience is not None else ():
-            place = review_key(approval_id, key)
-            yield Entry("review", place, thread.thread_id, key, event.run_id, is_open)
-
     for event in events:
-        if type(event) in _UNREMARKABLE:
+        if type(event) not in _INDEXED:
             continue
         match event:
             case RunQueued() | RunStarted() if event.message is not None:
-                yield entry("run", event.run_id, is_open=False)
+                yield _entry(thread, event, "run", event.run_id, is_open=False)
             case ApprovalRequested():
-                yield entry("approval", event.approval_id, due_at=event.expires_at)
+                due_at = event.expires_at
+                yield _entry(thread, event, "approval", event.approval_id, due_at=due_at)
                 if event.review is not None:
-                    yield from reviews(event.approval_id, event.review.audience, is_open=True)
+                    yield from _reviews(thread, event, event.review.audience, is_open=True)
             case ReviewExtended():
-                yield entry("approval", event.approval_id, due_at=event.expires_at)
-                yield from reviews(event.approval_id, event.left, is_open=False)
-                yield from reviews(event.approval_id, event.audience, is_open=True)
+                due_at = event.expires_at
+                yield _entry(thread, event, "approval", event.approval_id, due_at=due_at)
+                yield from _reviews(thread, event, event.left, is_open=False)
+                yield from _reviews(thread, event, event.audience, is_open=True)
             case ApprovalDecided():
-                yield entry("approval", event.approval_id, is_open=False)
-                yield from reviews(event.approval_id, event.audience, is_open=False)
+                yield _entry(thread, event, "approval", event.approval_id, is_open=False)
+                yield from _reviews(thread, event, event.audience, is_open=False)
             case GrantChanged():
-                yield entry("grant", event.grant_id, is_open=event.granted)
+                yield _entry(thread, event, "grant", event.grant_id, is_open=event.granted)
             case Rated():
                 place, is_open = (thread.thread_id, ALL_RATINGS), event.rating is not None
                 yield Entry("rating", event.run_id, *place, event.run_id, is_open)
             case _:
                 pass
+
+
+def _entry(
+    thread: Thread,
+    event: Event,
+    kind: EntryKind,
+    key: str,
+    *,
+    is_open: bool = True,
+    due_at: datetime | None = None,
+) -> Entry:
+    return Entry(kind, key, thread.thread_id, thread.user_id, event.run_id, is_open, due_at)
+
+
+def _reviews(
+    thread: Thread,
+    event: ApprovalRequested | ReviewExtended | ApprovalDecided,
+    audience: Audience | None,
+    *,
+    is_open: bool,
+) -> Iterator[Entry]:
+    for key in audience.keys if audience is not None else ():
+        place = review_key(event.approval_id, key)
+        yield Entry("review", place, thread.thread_id, key, event.run_id, is_open)

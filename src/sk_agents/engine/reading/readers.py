@@ -98,7 +98,8 @@ class Readers:
         return known.state.runs.get(key.run_id) if known is not None else None
 
     def _ends_with_readers(self, key: RunKey) -> bool:
-        known, run = self._services.threads.known(key.thread_id), self._run(key)
+        known = self._services.threads.known(key.thread_id)
+        run = known.state.runs.get(key.run_id) if known is not None else None
         if known is None or run is None or run.status is not RunStatus.RUNNING:
             return False
         if run.on_disconnect is not None:

@@ -8,7 +8,7 @@ with a note of where the rest is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sk_agents.engine.events import Compacted
 from sk_agents.engine.log.state import Run, ThreadState
@@ -26,14 +26,14 @@ SHORTEST = 64
 
 @dataclass(frozen=True, slots=True)
 class ContextWindow:
-    """How large a prompt may be: the window less what the answer may need."""
+    """How large a prompt may be: `budget`, the window less what the answer may need."""
 
     window: int = 128_000
     reserve: int = 4_000
+    budget: int = field(init=False)
 
-    @property
-    def budget(self) -> int:
-        return max(self.window - self.reserve, 1)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "budget", max(self.window - self.reserve, 1))
 
 
 def tokens(messages: Iterable[Message]) -> int:
@@ -77,7 +77,9 @@ def _is_short(run: Run | None, context: ContextWindow) -> bool:
     if run is None or run.calls or run.steering or run.message is None:
         return run is None
     said = run.user_message or next(run_messages(run))
-    size = len(said.content) + sum(len(part.content) for part in said.parts)
+    size = len(said.content)
+    for part in said.parts:
+        size += len(part.content)
     return 2 * size < context.budget - SHORTEST
 
 

@@ -172,9 +172,9 @@ def _user_message(run: Run, sent: UserInput) -> Message:
         # What the client says about its user, apart from what the user said.
         lines = ["User context:", *(f"{key}: {value}" for key, value in sent.context.items())]
         parts = (*parts, Part(content="\n".join(lines)))
-    if all(part.kind == "text" for part in parts):
-        text = "\n".join(part.content for part in parts)
-        run.user_message = Message(role="user", content=text)
+    texts = [part.content for part in parts if part.kind == "text"]
+    if len(texts) == len(parts):
+        run.user_message = Message(role="user", content="\n".join(texts))
     else:
         run.user_message = Message(role="user", parts=parts)
     return run.user_message

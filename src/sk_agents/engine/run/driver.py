@@ -28,6 +28,7 @@ from sk_agents.engine.log.commits import Commit, Committed, Owned, Park, Release
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.reading.live import LiveRun
 from sk_agents.engine.run import lifecycle
+from sk_agents.engine.run.deadline import Deadline
 from sk_agents.engine.run.rounds import ModelRound, Reply
 from sk_agents.engine.run.run_context import RunContext, UserHeader
 from sk_agents.engine.services import PAUSES, STORE_TROUBLE, Services
@@ -66,7 +67,8 @@ class Driver:
         self.thread_id = known.head.thread_id
         self.header = header
         self.epoch = known.head.epoch
-        self._run_id = known.state.active_run or ""
+        # The run that is driven, also once another instance has ended it.
+        self.run = known.state.run(known.state.active_run or "")
         self._draining = False
         # When a person or another part of the system last made it go on.
         self.moved_at = services.clock.monotonic()
@@ -79,12 +81,7 @@ class Driver:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._interruptible = False
-        self._timeout: asyncio.Timeout | None = None
-
-    @property
-    def run(self) -> Run:
-        """The run that is driven, also once another instance has ended it."""
-        return self.known.state.run(self._run_id)
+        self._deadline: Deadline | None = None
 
     def start(self) -> asyncio.Task[None]:
         self._announce()
@@ -175,18 +172,16 @@ class Driver:
     @contextmanager
     def _held_up(self) -> Iterator[None]:
         """While the store takes nothing. It does not count as the run's time."""
-        loop, timeout = asyncio.get_running_loop(), self._timeout
-        due = timeout.when() if timeout is not None and not timeout.expired() else None
-        left = due - loop.time() if due is not None else 0.0
-        if timeout is not None and due is not None:
-            timeout.reschedule(None)
+        deadline = self._deadline
+        if deadline is not None:
+            deadline.pause()
         try:
             yield
         finally:
             self._services.stuck.discard(self.thread_id)
             # A tool's commit may outlast the time that the driver had for the run.
-            if timeout is not None and due is not None and timeout is self._timeout:
-                timeout.reschedule(loop.time() + left)
+            if deadline is not None and deadline is self._deadline:
+                deadline.go_on()
 
     @property
     def is_outdated(self) -> bool:
@@ -202,8 +197,8 @@ class Driver:
         self.known.listeners.append(self.notice)
         try:
             while self.known.state.active_run is not None and not self.is_outdated:
-                self._run_id = self.known.state.active_run
-                if self._live.run_id != self._run_id:
+                self.run = self.known.state.run(self.known.state.active_run)
+                if self._live.run_id != self.run.run_id:
                     self._announce()
                 with self._services.observer.driving(self.known.head, self.known.state):
                     has_ended = await self._drive_run()
@@ -234,7 +229,7 @@ class Driver:
         self._context = RunContext(
             self._services,
             self.known,
-            self._run_id,
+            self.run,
             self.epoch,
             self._agent,
             self._live,
@@ -244,12 +239,13 @@ class Driver:
             self._must_stop,
         )
         self._calls = CallRunner(self._context)
+        assert self._task is not None
         try:
-            async with asyncio.timeout(self._agent.limits.run_seconds) as self._timeout:
+            with Deadline(self._task, self._agent.limits.run_seconds) as self._deadline:
                 try:
                     return await self._steps()
                 finally:
-                    self._timeout = None
+                    self._deadline = None
         except TimeoutError:
             await self._calls.stop()
             await self._fail("run_timeout", "The run took longer than it may.")
@@ -356,7 +352,7 @@ class Driver:
         """What the model has said so far, and what its next call gets."""
         yield from reply.thoughts(is_last=False)
         yield SteeringDelivered(
-            run_id=self._run_id,
+            run_id=self.run.run_id,
             round=reply.round + 1,
             message_ids=tuple(one.said.message_id for one in self.run.undelivered),
             usage=reply.usage,

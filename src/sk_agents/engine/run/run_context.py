@@ -42,11 +42,12 @@ class UserHeader:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """`epoch` is that of the driver's lease; `must_stop` says that nothing new is to begin."""
+    """`run` is as it is now, also once another instance has ended it; `epoch` is that of the
+    driver's lease; `must_stop` says that nothing new is to begin."""
 
     services: Services
     known: KnownThread
-    run_id: str
+    run: Run
     epoch: int
     agent: Agent
     live: LiveRun
@@ -66,6 +67,5 @@ class RunContext:
         return Spender(head.user_id, agent, self.run_id)
 
     @property
-    def run(self) -> Run:
-        """As it is now, also once another instance has ended it."""
-        return self.known.state.run(self.run_id)
+    def run_id(self) -> str:
+        return self.run.run_id

@@ -161,7 +161,8 @@ class KnownThreads:
     def keep(self, known: KnownThread) -> None:
         """Remember it, and forget the longest unused ones beyond the bound."""
         thread_id = known.head.thread_id
-        self._known_as(known.head)
+        if self._known.get(thread_id) is not known:
+            self._known_as(known.head)
         self.total_bytes += known.weight - self._weights.get(thread_id, 0)
         self._weights[thread_id] = known.weight
         self._known[thread_id] = known

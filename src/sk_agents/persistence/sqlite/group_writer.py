@@ -115,7 +115,7 @@ class GroupWriter:
         """Run `work` in a transaction; its result is there once that is on disk. Raises TealError:
         what `work` raised, or why the transaction failed."""
         self.check()
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[T] = self._loop.create_future()
         self._waiting.append(GroupJob(work, future))
         self._wake_up()
         return future
@@ -164,7 +164,7 @@ class GroupWriter:
             if self._frames >= self._checkpoint_at:
                 await self._checkpoint()
             elif not self._waiting:
-                self._wake = asyncio.get_running_loop().create_future()
+                self._wake = self._loop.create_future()
                 await self._wake
             else:
                 group, self._waiting = self._waiting[:MAX_GROUP], self._waiting[MAX_GROUP:]
@@ -267,7 +267,7 @@ class GroupWriter:
             self._connection.set_busy_timeout(0)
 
     async def _in_thread(self, call: Callable[[], None]) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[None] = self._loop.create_future()
         self._calls.put((call, future))
         await future
 
@@ -280,7 +280,7 @@ class GroupWriter:
             except (apsw.Error, TealError) as raised:
                 error = raised
             with suppress(RuntimeError):  # the loop is gone, and so is the caller
-                future.get_loop().call_soon_threadsafe(_resolve, future, None, error)
+                self._loop.call_soon_threadsafe(_resolve, future, None, error)
 
 
 def _resolve(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:

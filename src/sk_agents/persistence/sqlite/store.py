@@ -89,7 +89,9 @@ class HeadCache:
 
     def put(self, stored: StoredThread) -> None:
         head = unshared(stored.head)
-        self._threads[head.thread_id] = StoredThread(stored.no, head, stored.written)
+        if head is not stored.head:
+            stored = stored._replace(head=head)
+        self._threads[head.thread_id] = stored
         self._threads.move_to_end(head.thread_id)
         if len(self._threads) > MAX_CACHED_HEADS:
             self._threads.popitem(last=False)

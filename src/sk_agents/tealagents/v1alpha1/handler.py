@@ -63,7 +63,7 @@ _NAMESPACE = uuid.UUID("5a7c3c1e-6c7f-5b52-9d0e-6f1f0a1c2b3d")
 
 class TealAgentsV1Alpha1Handler(BaseHandler):
     def __init__(self, engine: Engine, served: ServedTealAgent, *, ids: Ids | None = None) -> None:
-        self._engine = engine
+        self.engine = engine
         self._served = served
         self._ids = ids or RandomIds()
         self._access = TaskAccess(engine, served)
@@ -155,12 +155,12 @@ class TealAgentsV1Alpha1Handler(BaseHandler):
             quota=quota,
             user_name=caller.name,
         )
-        accepted = await self._engine.start(command)
+        accepted = await self.engine.start(command)
         if accepted.repeated and head is None:
             session_id = (await self._access.head(caller, task_id)).session_id
         elif head is not None and message.metadata is not None and not accepted.repeated:
             given = message.metadata
-            await self._engine.catalog.relabel(
+            await self.engine.catalog.relabel(
                 task_id, caller.user_id, lambda present: labelled(present, given)
             )
         ids = StateIds(session_id, task_id, accepted.run_id)
@@ -183,7 +183,7 @@ class TealAgentsV1Alpha1Handler(BaseHandler):
             Unauthenticated, NotFound: the task is another's, or there is none of both.
         """
         await self._access.head(caller, task_id)
-        known = await self._engine.thread(task_id, caller.user_id)
+        known = await self.engine.thread(task_id, caller.user_id)
         request_id = known.state.active_run or known.state.head_run
         if request_id is None:
             raise RunNotFound(f"The task {task_id} has no request yet.")
@@ -253,7 +253,7 @@ class TealAgentsV1Alpha1Handler(BaseHandler):
         known, run = await self._access.request(caller, request_id, task_id)
         request = self._accepted(known, run)
         try:
-            await self._engine.cancel(CancelRun(request.ids.task_id, caller.user_id, request_id))
+            await self.engine.cancel(CancelRun(request.ids.task_id, caller.user_id, request_id))
         except AlreadyTerminal as error:
             status = STATUSES[error.attributes["status"]]
             raise AlreadyTerminal(members={**request.ids.fields(), "status": status}) from None
@@ -275,7 +275,7 @@ class TealAgentsV1Alpha1Handler(BaseHandler):
 
     async def task(self, caller: Caller, task_id: str) -> Task:
         await self._access.head(caller, task_id)
-        known = await self._engine.thread(task_id, caller.user_id)
+        known = await self.engine.thread(task_id, caller.user_id)
         head, state = known.head, known.state
         status, end = state.status, state.next_seq - 1
         return task_of(head, status, await self.loop.events(known, after=0, end=end))
@@ -285,7 +285,7 @@ class TealAgentsV1Alpha1Handler(BaseHandler):
         query = ThreadQuery(
             caller.user_id, SURFACE, session_id=session_id, after=after, limit=SESSION_PAGE
         )
-        page = await self._engine.catalog.threads(query)
+        page = await self.engine.catalog.threads(query)
         tasks = [summary_of(head) for head in page.threads if self._access.is_ours(head)]
         if not tasks and after is None and page.after is None:
             raise NotFound(f"There is no session {session_id}.")
@@ -293,7 +293,7 @@ class TealAgentsV1Alpha1Handler(BaseHandler):
 
     async def delete(self, caller: Caller, task_id: str) -> None:
         await self._access.head(caller, task_id)
-        await self._engine.delete(task_id, caller.user_id)
+        await self.engine.delete(task_id, caller.user_id)
 
     async def _decide(
         self, caller: Caller, known: KnownThread, run: Run, resume: ResumeRequest, key: str | None
@@ -322,7 +322,7 @@ class TealAgentsV1Alpha1Handler(BaseHandler):
         if not commands:
             return
         try:
-            await self._engine.decide(*commands)
+            await self.engine.decide(*commands)
         except ApprovalAlreadyDecided:
             known, run = await self._access.request(
                 caller, run.run_id, known.head.thread_id, is_approver_welcome=True
