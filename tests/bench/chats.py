@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,15 @@ from tests.bench.turns import cpu_seconds, limit_server
 OURS = "/chats/c{}/interactions"
 LIMIT = "/c{}"
 BARE = "/bare/c{}"
+# Three budgets in four amounts that are never used up, and what they are counted by.
+BUDGETED: dict[str, Any] = {
+    "price": {"prompt": 1, "completion": 1},
+    "budget": {
+        "run": "1000 USD",
+        "user": "1000 USD, 1000000000 tokens",
+        "agent": "1000 USD",
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +127,7 @@ def measure(
     conversations: int = 64, turns: int = 20, repetitions: int = 5, streams: int = 1000
 ) -> Report:
     rows: dict[str, list[tuple[Row, Row]]] = {"burst": [], "paced": []}
+    budgeted: list[tuple[Row, Row]] = []
     lines, starts, idles = [], [], []
     with (
         tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as folder,
@@ -135,6 +145,11 @@ def measure(
                     ours = row(server.address, server.pid, OURS, conversations, turns)
                 lines.append(_line(pace, limit, ours))
                 found.append((limit, ours))
+            place = Path(folder) / f"budgets-{number}"
+            with our_server(f"{url}/burst", place, **BUDGETED) as server:
+                counted = row(server.address, server.pid, OURS, conversations, turns)
+            lines.append(f"  budgets {_cells('ours', counted)}")
+            budgeted.append((rows["burst"][-1][1], counted))
         with limit_server(f"{url}/burst", Path(folder) / "bare") as (address, pid):
             lines.append(
                 f"  bare   {_cells('limit', row(address, pid, BARE, conversations, turns))}"
@@ -143,7 +158,11 @@ def measure(
     return Report(
         f"The server beside the limit: 32 tokens a turn, {conversations} conversations",
         lines,
-        [*_ratios(rows), Ratio("KB resident a held stream", held, 60, at_least=False)]
+        [
+            *_ratios(rows),
+            _budget_ratio(budgeted),
+            Ratio("KB resident a held stream", held, 60, at_least=False),
+        ]
         + [Ratio("seconds to start, two agents", statistics.median(starts), 0.7, at_least=False)]
         + [Ratio("MB resident when idle", statistics.median(idles), 75, at_least=False)],
     )
@@ -161,6 +180,11 @@ def _ratios(rows: dict[str, list[tuple[Row, Row]]]) -> list[Ratio]:
         Ratio("first token, all of them", median("burst", "first"), 1.5, at_least=False),
         Ratio("CPU a turn, 10 ms a token", median("paced", "cpu"), 1.5, at_least=False),
     ]
+
+
+def _budget_ratio(pairs: Sequence[tuple[Row, Row]]) -> Ratio:
+    value = statistics.median(counted.cpu / plain.cpu for plain, counted in pairs)
+    return Ratio("CPU a turn, with budgets / without", float(value), 1.35, at_least=False)
 
 
 def _held_kilobytes(model_url: str, folder: Path, streams: int) -> float:

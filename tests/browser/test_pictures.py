@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import pytest
 from playwright.async_api import Browser, expect
@@ -20,6 +20,7 @@ from tests.browser.tab import WAIT_MS, Tab
 DOCS = Path(__file__).parents[2] / "docs"
 IMAGES = DOCS / "images"
 SIZES = {1280: 800, 390: 844}
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 RECIPE = """Bread
 
 500 g flour
@@ -55,36 +56,34 @@ def name_of(state: str, scheme: str, width: int) -> str:
 
 Take = Callable[[str], Awaitable[None]]
 
-looks = pytest.mark.parametrize(
-    ("scheme", "width"), [(scheme, width) for scheme in ("light", "dark") for width in SIZES]
-)
+widths = pytest.mark.parametrize("width", SIZES)
 
 
-async def seen(
-    browser: Browser, url: str, folder: Path, scheme: Any, width: int
-) -> tuple[Tab, Take]:
-    """A page in this look, and what takes a picture of it."""
+async def seen(browser: Browser, url: str, folder: Path, width: int) -> tuple[Tab, Take]:
+    """A page of this width, and what takes its pictures, in light and in dark."""
     place = IMAGES if os.environ.get("TEAL_PICTURES") else folder
     page = await browser.new_page(
         viewport={"width": width, "height": SIZES[width]},
-        color_scheme=scheme,
         reduced_motion="reduce",
         locale="en-GB",
     )
 
     async def take(state: str) -> None:
-        path = place / name_of(state, scheme, width)
-        await page.screenshot(path=path, animations="disabled")
-        assert path.stat().st_size > 5_000
+        for scheme in SCHEMES:
+            path = place / name_of(state, scheme, width)
+            await page.emulate_media(color_scheme=scheme)
+            await page.screenshot(path=path, animations="disabled")
+            assert path.stat().st_size > 5_000
+        await page.emulate_media(color_scheme=SCHEMES[0])
 
     return await Tab(page, url).open(), take
 
 
-@looks
+@widths
 async def test_every_state_can_be_looked_at(
-    browser: Browser, server: Server, tmp_path: Path, scheme: str, width: int
+    browser: Browser, server: Server, tmp_path: Path, width: int
 ) -> None:
-    tab, take = await seen(browser, server.url, tmp_path, scheme, width)
+    tab, take = await seen(browser, server.url, tmp_path, width)
     page = tab.page
     await take("welcome")
     await tab.say("What time is it?")
@@ -126,11 +125,11 @@ def bakery(tmp_path: Path) -> Iterator[Server]:
         server.kill()
 
 
-@looks
+@widths
 async def test_change_of_a_file_can_be_looked_at(
-    browser: Browser, bakery: Server, tmp_path: Path, scheme: str, width: int
+    browser: Browser, bakery: Server, tmp_path: Path, width: int
 ) -> None:
-    tab, take = await seen(browser, bakery.url, tmp_path, scheme, width)
+    tab, take = await seen(browser, bakery.url, tmp_path, width)
     await tab.say("Make the bread in bread.txt softer")
     await expect(tab.page.locator(".difference .added").first).to_be_visible(timeout=WAIT_MS)
     await tab.page.locator(".approval .actions").scroll_into_view_if_needed()
