@@ -2,18 +2,21 @@
 
 The proxy syncs what was said, the calls before they run, and their results with the answer: a tool
 that must not run twice needs no less. Ours syncs the results once more, before the model gets them.
+
+How long a turn takes is measured with one conversation, what it costs with many at once.
 """
 
 from __future__ import annotations
 
 import statistics
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from tests.bench.chats import OURS, Row, our_server, row
+from tests.bench.chats import OURS, our_server, row, run
 from tests.bench.model_client import CALLS, TOOL, model_process
 from tests.bench.report import Ratio, Report
 from tests.bench.turns import limit_server
@@ -36,6 +39,23 @@ AGENT: dict[str, Any] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class ToolTurn:
+    """In seconds: how long one takes alone, and what one of many costs."""
+
+    alone: float
+    cpu: float
+
+    def __str__(self) -> str:
+        return f"{self.alone * 1e3:5.2f} ms alone, {self.cpu * 1e3:6.3f} ms of CPU"
+
+
+def tool_turn(address: str, pid: int, path: str, conversations: int, turns: int) -> ToolTurn:
+    many = row(address, pid, path, conversations, turns)
+    one = run(address, path.replace("c{}", "alone"), 1, max(turns, 30))
+    return ToolTurn(one.seconds / one.turns, many.cpu)
+
+
 def commits_a_turn(database: Path) -> float:
     """By the log itself: a commit is a record."""
     db = apsw.Connection(str(database))
@@ -46,7 +66,7 @@ def commits_a_turn(database: Path) -> float:
 
 def measure(conversations: int = 64, turns: int = 20, repetitions: int = 5) -> Report:
     lines = []
-    found: dict[int, list[tuple[Row, Row]]] = {count: [] for count in CALLS}
+    found: dict[int, list[tuple[ToolTurn, ToolTurn]]] = {count: [] for count in CALLS}
     commits = {}
     with (
         tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as folder,
@@ -58,26 +78,25 @@ def measure(conversations: int = 64, turns: int = 20, repetitions: int = 5) -> R
                 place.mkdir()
                 (place / "custom_plugins.py").write_text(PLUGIN)
                 with limit_server(model_url, place.with_suffix(".limit")) as (address, pid):
-                    limit = row(address, pid, LIMIT, conversations, turns)
+                    limit = tool_turn(address, pid, LIMIT, conversations, turns)
                 with our_server(model_url, place, **AGENT) as server:
-                    ours = row(server.address, server.pid, OURS, conversations, turns)
+                    ours = tool_turn(server.address, server.pid, OURS, conversations, turns)
                 commits[count] = commits_a_turn(place / "chats.sqlite")
                 pairs.append((limit, ours))
                 lines.append(
-                    f"  {count} calls   limit {limit.turns_per_second:6.0f}/s"
-                    f" {limit.cpu * 1e3:6.3f} ms   ours {ours.turns_per_second:6.0f}/s"
-                    f" {ours.cpu * 1e3:6.3f} ms, {commits[count]:.2f} commits"
+                    f"  {count} calls   limit {limit}   ours {ours}, {commits[count]:.2f} commits"
                 )
     return Report(
         f"Turns with tools beside the limit, {conversations} conversations",
         lines,
         [
             Ratio(
-                f"CPU a turn with {count} of them, ours / limit",
-                statistics.median(ours.cpu / limit.cpu for limit, ours in pairs),
+                f"{words} a turn with {count} of them, ours / limit",
+                statistics.median(getattr(ours, of) / getattr(limit, of) for limit, ours in pairs),
                 BARS[count],
                 at_least=False,
             )
+            for of, words in (("alone", "time of"), ("cpu", "CPU of"))
             for count, pairs in found.items()
         ],
     )
