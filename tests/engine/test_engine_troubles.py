@@ -8,6 +8,7 @@ import pytest
 
 from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.events import LateResult, ModelRestarted, RunStarted
+from sk_agents.engine.log.commits import Commit, Committed, Release
 from sk_agents.engine.models import Effect, RunStatus, Thread
 from sk_agents.engine.run import drivers
 from sk_agents.engine.run.lease_keeper import LeaseKeeper
@@ -312,6 +313,63 @@ async def test_thread_made_while_it_was_looked_for_is_not_taken_for_deleted() ->
         asked.set()
         assert (await talk.ended("r1")).status is RunStatus.COMPLETED
         assert not any(isinstance(event, ModelRestarted) for event in await talk.log())
+
+
+class LateEnd(MemoryStore):
+    """Stores the first end of a run at once, and says so late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_stored, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def commit(self, commit: Commit) -> Committed:
+        done = await super().commit(commit)
+        if isinstance(commit.lease, Release) and not self.has_stored.is_set():
+            self.has_stored.set()
+            await self.may_answer.wait()
+        return done
+
+
+async def test_thread_made_again_is_driven_although_the_driver_of_the_deleted_one_lasts() -> None:
+    store = LateEnd()
+    async with talking(store, script=[says("first"), says("second")]) as talk:
+        await talk.say()
+        await store.has_stored.wait()
+        await talk.engine.delete(THREAD, USER)
+        await talk.say()
+        assert (await talk.ended("r2")).status is RunStatus.COMPLETED
+        store.may_answer.set()
+
+
+class LateDeletion(MemoryStore):
+    """Says late that a thread was deleted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_deleted, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def delete(
+        self, thread_id: str, *, next_seq: int, incarnation: str | None = None
+    ) -> None:
+        await super().delete(thread_id, next_seq=next_seq, incarnation=incarnation)
+        self.has_deleted.set()
+        await self.may_answer.wait()
+
+
+async def test_thread_made_again_before_its_deletion_is_reported_stays_known() -> None:
+    store, asked = LateDeletion(), asyncio.Event()
+    async with talking(store, script=[says("first"), [asked, *says("second")]]) as talk:
+        await talk.ask()
+        deleting = asyncio.ensure_future(talk.engine.delete(THREAD, USER))
+        await store.has_deleted.wait()
+        await talk.say()
+        made = await talk.engine.thread(THREAD, USER)
+        store.may_answer.set()
+        await deleting
+        assert await talk.engine.thread(THREAD, USER) is made
+        assert not made.is_deleted
+        asked.set()
+        assert (await talk.ended("r2")).status is RunStatus.COMPLETED
 
 
 @pytest.mark.parametrize("number", [1, 4])

@@ -408,7 +408,6 @@ class Engine:
         try:
             return await self._services.threads.load(thread_id)
         except ThreadNotFound:
-            self._services.threads.forget(thread_id)
             return None
 
     async def _interrupt(self, known: KnownThread, user_id: str) -> None:

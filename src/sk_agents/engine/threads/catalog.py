@@ -226,7 +226,7 @@ class ThreadCatalog:
                 )
             except (SequenceConflict, LeaseHeld):
                 continue
-            self._services.threads.forget(thread_id)
+            self._services.threads.note_deleted(known.head)
             self._services.signals.notify(thread_id)
             return
         raise Conflict(thread_id=thread_id)

@@ -153,6 +153,12 @@ class KnownThreads:
             return None
         return known
 
+    def note_deleted(self, head: Thread) -> None:
+        """This thread is gone. Another one that has got its id since then stays known."""
+        known = self._known.get(head.thread_id)
+        if known is not None and known.incarnation == head.incarnation:
+            self._forget_deleted(head.thread_id)
+
     def _forget_deleted(self, thread_id: str) -> None:
         if (known := self._known.get(thread_id)) is not None:
             known.mark_deleted()

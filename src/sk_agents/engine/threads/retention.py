@@ -185,5 +185,5 @@ class RetentionKeeper(BackgroundTask):
         return ahead > CLOCK_TOLERANCE_SECONDS
 
     def _forget(self, thread: Thread, reason: str) -> None:
-        self._services.threads.forget(thread.thread_id)
+        self._services.threads.note_deleted(thread)
         self._services.signals.notify(thread.thread_id)
