@@ -8,10 +8,13 @@ from pathlib import Path
 import apsw
 import pytest
 
-from sk_agents.exceptions import StateCorrupt, StoreUnavailable
+from sk_agents.engine.models import Thread
+from sk_agents.exceptions import Conflict, StateCorrupt, StoreUnavailable
+from sk_agents.persistence.codec import PlainCodec
+from sk_agents.persistence.encoding import ThreadCodec
 from sk_agents.persistence.sqlite.group_writer import MAX_GROUP
 from sk_agents.persistence.sqlite.store import SqliteStore
-from sk_agents.testing.commits import create, start_run
+from sk_agents.testing.commits import append, create, run_started, start_run
 from sk_agents.testing.store_contract import Damage, MakeStore, PortableCases, SharedStoreContract
 from tests.patience import seconds
 from tests.requirements import requirement
@@ -104,3 +107,41 @@ async def test_commits_that_wait_together_share_transactions_of_a_bounded_size(
         await asyncio.gather(*(store.commit(create(f"t{n}")) for n in range(2 * MAX_GROUP)))
         counted = store.metrics()
         assert (counted["commits"], counted["commit_groups"]) == (2 * MAX_GROUP, 2)
+
+
+class NotingCodec(PlainCodec):
+    """Plain JSON; notes whose heads are decoded."""
+
+    def __init__(self) -> None:
+        self.decoded: list[str] = []
+
+    def decode_head(self, thread_id: str, stored: bytes, check: int) -> tuple[Thread, ThreadCodec]:
+        self.decoded.append(thread_id)
+        return super().decode_head(thread_id, stored, check)
+
+
+async def test_commit_decodes_only_a_head_that_another_process_has_changed(tmp_path: Path) -> None:
+    codec, path = NotingCodec(), tmp_path / "teal.sqlite"
+    async with SqliteStore(path, codec=codec) as ours, SqliteStore(path) as theirs:
+        one = (await ours.commit(create("one"))).thread
+        two = (await ours.commit(create("two"))).thread
+        await theirs.commit(append(two, run_started("run-2", "hello")))
+        one = (await ours.commit(append(one, run_started("run-1", "hello")))).thread
+        assert codec.decoded == []
+        assert one.next_seq == 2
+        with pytest.raises(Conflict):
+            await ours.commit(append(two, run_started("run-3", "hello")))
+        assert codec.decoded == ["two"]
+
+
+@pytest.mark.parametrize("column", ["checksum = checksum + 1", "user_id = 'eve'"])
+async def test_commit_to_a_head_that_was_damaged_under_the_store_is_refused(
+    tmp_path: Path, column: str
+) -> None:
+    path = tmp_path / "teal.sqlite"
+    async with SqliteStore(path) as store:
+        thread = (await store.commit(create("t1"))).thread
+        with closing(apsw.Connection(str(path))) as database:
+            database.execute(f"UPDATE thread SET {column}")
+        with pytest.raises(StateCorrupt):
+            await store.commit(append(thread, run_started("run-1", "hello")))

@@ -42,21 +42,33 @@ Writer = apsw.Connection | apsw.Cursor
 
 
 class StoredThread(NamedTuple):
-    """A thread's number, its head, and how it is written."""
+    """A thread's number, its head, how it is written, and the head's bytes."""
 
     no: int
     head: Thread
     written: ThreadCodec
+    body: bytes
+
+    def advanced(self, head: Thread) -> StoredThread:
+        """Raises InvalidInput: the metadata has no JSON form."""
+        return StoredThread(self.no, head, self.written, self.written.encode_head(head))
 
 
-def thread(db: apsw.Connection, codec: RecordCodec, thread_id: str) -> StoredThread | None:
+def thread(
+    db: apsw.Connection, codec: RecordCodec, thread_id: str, known: StoredThread | None = None
+) -> StoredThread | None:
+    """`known` is what this process has written or read before: if it is what the row still holds,
+    it is the answer, and nothing is decoded."""
     for no, user_id, body, check in db.execute(
         "SELECT no, user_id, head, checksum FROM thread WHERE thread_id = ?", (thread_id,)
     ):
+        if known is not None and known.body == body and known.no == no:
+            if known.head.user_id == user_id and head_checksum(thread_id, body) == check:
+                return known
         head, written = codec.decode_head(thread_id, body, check)
         if head.user_id != user_id:
             raise StateCorrupt("A stored thread was given to another user.", thread_id=thread_id)
-        return StoredThread(no, head, written)
+        return StoredThread(no, head, written, body)
     return None
 
 
@@ -106,7 +118,7 @@ def _matches(db: apsw.Connection, codec: RecordCodec, head: Thread, text: str | 
         return False
 
 
-def insert_head(db: apsw.Connection, written: ThreadCodec, head: Thread) -> int:
+def insert_head(db: apsw.Connection, written: ThreadCodec, head: Thread) -> StoredThread:
     body = written.encode_head(head)
     db.execute(
         "INSERT INTO thread (thread_id, user_id, surface, runnable, head, checksum)"
@@ -120,21 +132,21 @@ def insert_head(db: apsw.Connection, written: ThreadCodec, head: Thread) -> int:
             head_checksum(head.thread_id, body),
         ),
     )
-    return db.last_insert_rowid()
+    return StoredThread(db.last_insert_rowid(), head, written, body)
 
 
 def update_head(db: Writer, stored: StoredThread) -> None:
-    body = stored.written.encode_head(stored.head)
+    no, head, _, body = stored
     db.execute(
         "UPDATE thread SET runnable = ?, head = ?, checksum = ? WHERE no = ?",
-        (stored.head.runnable, body, head_checksum(stored.head.thread_id, body), stored.no),
+        (head.runnable, body, head_checksum(head.thread_id, body), no),
     )
 
 
 def insert_record(
     db: Writer, stored: StoredThread, first_seq: int, commit_id: str, body: bytes
 ) -> None:
-    no, head, written = stored
+    no, head, written, _ = stored
     body = written.seal_record(first_seq, commit_id, body)
     check = record_checksum(head.thread_id, first_seq, commit_id, body, head.incarnation)
     db.execute(
@@ -198,7 +210,7 @@ def whole_thread(
 ) -> tuple[Thread, list[StoredRecord]]:
     """Each record as it was before the codec wrote it, and verified. Raises StateCorrupt."""
     stored = known_thread(db, codec, thread_id)
-    no, head, written = stored
+    no, head, written, _ = stored
     first = no << _PLACE_BITS
     records: list[StoredRecord] = []
     for place, commit_id, body, check in db.execute(
@@ -224,8 +236,7 @@ def restore(
     log = read_whole_log(head, records)
     if db.execute("SELECT 1 FROM thread WHERE thread_id = ?", (head.thread_id,)).fetchone():
         raise ThreadExists(thread_id=head.thread_id)
-    written = codec.for_new(head)
-    stored = StoredThread(insert_head(db, written, head), head, written)
+    stored = insert_head(db, codec.for_new(head), head)
     for record in records:
         insert_record(db, stored, record.first_seq, record.commit_id, record.body)
     for record_read in log:
