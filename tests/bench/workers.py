@@ -1,8 +1,10 @@
 """Two workers beside one: what a turn costs over all processes, and what waiting costs one server.
 
 The CPU of a turn is that of the supervisor and its workers, on as many cores as there are; if it is
-the same with two as with one, more cores mean more turns. What waits should cost next to nothing:
-runs that wait for a person, and streams on which nothing happens.
+the same with two as with one, more cores mean more turns. A part of what a second worker costs is
+the machine's: two busy processes take each other's caches and cores. Two servers that share nothing
+show how much, under the same load; they judge nothing. What waits should cost next to nothing: runs
+that wait for a person, and streams on which nothing happens.
 """
 
 from __future__ import annotations
@@ -13,15 +15,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
+import psycopg
 import uvloop
 
-from tests.bench.chat_load import converse
+from tests.bench.chat_load import Load, converse
 from tests.bench.chats import OURS, write_agent
 from tests.bench.model_client import model_process
 from tests.bench.report import Ratio, Report
@@ -86,13 +89,23 @@ class Turns:
         )
 
 
-def turns_of(server: Processes, conversations: int, turns: int) -> Turns:
-    """After a few turns each, which let every worker load what it needs."""
-    uvloop.run(converse(server.address, OURS, conversations, 3))
-    before = server.cpu
-    load = uvloop.run(converse(server.address, OURS, conversations, turns))
-    cpu = (server.cpu - before) / load.turns
-    return Turns(cpu, load.turns / load.seconds, server.megabytes)
+def turns_of(servers: Sequence[Processes], conversations: int, turns: int) -> Turns:
+    """Of all servers, each with its part of the conversations, after a few turns each, which let
+    every worker load what it needs."""
+
+    async def talk(turns: int) -> list[Load]:
+        each = conversations // len(servers)
+        return await asyncio.gather(
+            *(converse(server.address, OURS, each, turns) for server in servers)
+        )
+
+    uvloop.run(talk(3))
+    before = sum(server.cpu for server in servers)
+    loads = uvloop.run(talk(turns))
+    done = sum(load.turns for load in loads)
+    cpu = (sum(server.cpu for server in servers) - before) / done
+    megabytes = sum(server.megabytes for server in servers)
+    return Turns(cpu, done / max(load.seconds for load in loads), megabytes)
 
 
 def measure(
@@ -112,15 +125,21 @@ def measure(
         database = stack.enter_context(PostgresServer())
         agent = write_agent(folder, "one", f"{model}/burst")
         for kind in ("sqlite", "postgresql"):
-            found = []
+            found, apart = [], []
             for number in range(repetitions):
-                one, two = (
-                    _turns(agent, _store(kind, folder, database, f"{number}{workers}"), workers,
-                           conversations, turns)
-                    for workers in (1, 2)
-                )  # fmt: skip
-                lines.append(f"  {kind:<10}   one {one}   two {two}")
+                first, *others = (
+                    _store(kind, folder, database, f"{number}{name}") for name in "abcd"
+                )
+                one = _turns(agent, [first], 1, conversations, turns)
+                two = _turns(agent, others[:1], 2, conversations, turns)
+                alone = _turns(agent, others[1:], 1, conversations, turns)
+                lines.append(f"  {kind:<10}   one {one}   two {two}   two apart {alone}")
                 found.append(two.cpu / one.cpu)
+                apart.append(alone.cpu / one.cpu)
+            lines.append(
+                f"  {kind:<10}   two servers that share nothing / one:"
+                f" {statistics.median(apart):.2f}"
+            )
             name = f"CPU of a turn, two workers / one, {kind}"
             ratios.append(Ratio(name, statistics.median(found), BAR, at_least=False))
         waiting = _waiting(folder / "waiting", runs, streams, idle_seconds)
@@ -130,14 +149,21 @@ def measure(
 
 
 def _store(kind: str, folder: Path, database: PostgresServer, name: str) -> str:
+    """An empty one: a turn of a longer conversation costs more."""
     if kind == "sqlite":
         return f"sqlite://{folder}/{name}.sqlite"
-    return f"{database.url()}?application_name=bench{name}"
+    with psycopg.connect(database.url(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE bench{name}".encode())
+    return database.url(f"bench{name}")
 
 
-def _turns(agent: Path, store: str, workers: int, conversations: int, turns: int) -> Turns:
-    with processes(agent, store, workers) as server:
-        return turns_of(server, conversations, turns)
+def _turns(
+    agent: Path, stores: Sequence[str], workers: int, conversations: int, turns: int
+) -> Turns:
+    """With a server for each of these stores."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(processes(agent, store, workers)) for store in stores]
+        return turns_of(servers, conversations, turns)
 
 
 @dataclass(frozen=True, slots=True)
