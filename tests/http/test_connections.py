@@ -418,7 +418,10 @@ def test_a_request_that_has_not_come_whole_is_refused_when_the_server_ends() -> 
             wire.send(post(GOOD)[:-3])
             # What was sent before is read before.
             assert Edge(port, app).serves()
-        assert status(wire.rest()) == 503
+        answer = wire.rest()
+        assert status(answer) == 503
+        # As what comes a moment later is: it tells a client to try again elsewhere.
+        assert b'"code": "shutting_down"' in answer
     assert app.state.ran == [("c", "hello")]
 
 

@@ -36,6 +36,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from sk_agents.exceptions import ShuttingDown
 from sk_agents.http.connections import ConnectionLimits
 from sk_agents.http.sse import KEEPALIVE, LIVE_WRITES
 
@@ -323,7 +324,7 @@ class BoundedConnection(HttpToolsProtocol):
         if self._is_idle() or self.pipeline or not self.cycle.more_body:
             super().shutdown()
         elif not self.cycle.response_started:
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, ShuttingDown.code)
             cast(Exchange, self.cycle).leave()
 
     def pause_writing(self) -> None:
@@ -569,13 +570,13 @@ class BoundedConnection(HttpToolsProtocol):
         if self.url != b"*" and [authority] != hosts:
             raise ValueError("another host in the target")
 
-    def _refuse(self, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
+    def _refuse(self, status: HTTPStatus = HTTPStatus.BAD_REQUEST, code: str | None = None) -> None:
         """Answer, then hear no more, and close a little later.
 
         Closing while bytes come in would make the kernel throw the answer away.
         """
         too_large = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-        self._answer(too_large if self._is_too_large else status)
+        self._answer(too_large if self._is_too_large else status, code)
         self._ignores_input = True
         self.idle.pop(self, None)
         self._forget_timer()
@@ -583,8 +584,8 @@ class BoundedConnection(HttpToolsProtocol):
             self.transport.write_eof()
         self._timer = self.loop.call_later(LINGER_SECONDS, self._close)
 
-    def _answer(self, status: HTTPStatus) -> None:
-        self.transport.write(_raw_problem(status))
+    def _answer(self, status: HTTPStatus, code: str | None = None) -> None:
+        self.transport.write(_raw_problem(status, code))
 
     def _close(self) -> None:
         self._ignores_input = True
@@ -604,7 +605,7 @@ class BoundedConnection(HttpToolsProtocol):
             )
 
 
-def _raw_problem(status: HTTPStatus) -> bytes:
+def _raw_problem(status: HTTPStatus, code: str | None = None) -> bytes:
     """The answer to what is no request: a whole response, after which the connection is closed."""
     body = json.dumps(
         {
@@ -612,7 +613,7 @@ def _raw_problem(status: HTTPStatus) -> bytes:
             "title": status.phrase,
             "status": status,
             "detail": "The request was not read.",
-            "code": status.phrase.lower().replace(" ", "_"),
+            "code": code or status.phrase.lower().replace(" ", "_"),
             "correlation_id": token_hex(16),
         }
     ).encode()
