@@ -44,6 +44,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "llm/custom_factory.py": "the operator's factory of model clients",
     "tools/catalog.py": "the constructor of the operator's catalog class",
     "tools/mcp/connection.py": "an MCP server, its network and its library",
+    "persistence/interactions/user_interactions.py": "the operator's class for interactions",
     "persistence/tasks/user_tasks.py": "the operator's persistence class",
 }
 

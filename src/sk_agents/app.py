@@ -93,6 +93,8 @@ def create_app(
             health.watch("store", ping, kind=kind, durability=lambda: stores.main.durability)
             if stores.tasks is not stores.main:
                 health.watch("tasks", engines.tasks.ping, kind=str(settings.persistence_class))
+            if engines.copies is not None:
+                health.note("interaction_store", engines.copies.facts)
             if type(authorizer).ping is not RequestAuthorizer.ping:
                 health.watch("authorizer", authorizer.ping, kind=type(authorizer).__name__)
             if parts.clients.mcp.is_used:

@@ -25,6 +25,7 @@
     │   ├── ThreadExists
     │   ├── ThreadBusy
     │   ├── ThreadInBin                nothing begins in it until it is moved back
+    │   ├── NotDeletable               a copy of it would stay elsewhere
     │   ├── SequenceConflict
     │   ├── LeaseHeld
     │   ├── LeaseLost
@@ -277,6 +278,10 @@ class ApprovalMismatch(Conflict):
 
 class ThreadInBin(Conflict):
     """This conversation is in the bin. Move it back first."""
+
+
+class NotDeletable(Conflict):
+    """The class that keeps a copy of this conversation cannot delete it."""
 
 
 class ApprovalWithdrawn(Conflict):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -36,7 +37,7 @@ from sk_agents.wire.events import (
     ToolResultEvent,
     cut_reason,
 )
-from sk_agents.wire.views import AgentState, ChatMessage, Interaction
+from sk_agents.wire.views import AgentState, ChatMessage, Interaction, SteeringView
 
 _STATUS = {
     RunStatus.QUEUED: InteractionStatus.RUNNING,
@@ -76,6 +77,8 @@ def interaction_of(state: ThreadState, run_id: str, *, with_state: bool = True) 
         final_agent_state=agent_state(state, run_id) if ended and with_state else None,
         created_at=spelled_time(run.created_at),
         completed_at=spelled_time(run.completed_at) if run.completed_at else None,
+        parent_id=run.parent_run,
+        steering=tuple(_steering(run)) if run.steering else (),
     )
 
 
@@ -105,6 +108,20 @@ def dated_events(run: Run) -> list[tuple[int, AgentEvent]]:
         answer = AnswerEvent(content=run.answer.content, finish_reason=reason)
         dated.append((run.answer.seq, answer))
     return sorted(dated, key=lambda pair: pair[0])
+
+
+def _steering(run: Run) -> Iterator[SteeringView]:
+    places = [seq for seq, _ in dated_events(run)]
+    for one in run.steering:
+        delivery = one.delivery
+        yield SteeringView(
+            message_id=one.said.message_id,
+            content=one.said.content,
+            at=spelled_time(one.said.at),
+            delivered=delivery is not None,
+            after_events=bisect(places, one.said.seq),
+            delivered_after_events=bisect(places, delivery.seq) if delivery is not None else None,
+        )
 
 
 def agent_state(state: ThreadState, run_id: str) -> AgentState:

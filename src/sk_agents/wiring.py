@@ -26,7 +26,7 @@ from sk_agents.config.default_agents import AgentOffer, tour_alone, tour_and_ass
 from sk_agents.config.settings import Settings, environment
 from sk_agents.config.store_url import completed_url, own_class_url, store_url
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.defaults import RandomIds, SystemClock
+from sk_agents.engine.defaults import NoCopies, RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.models import Durability, ThreadStatus
 from sk_agents.engine.ports import Clock, PortableStore, Store, WeakenedStore
@@ -37,6 +37,8 @@ from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.streamed_chat import StreamedChat
 from sk_agents.outbound.certificates import ClientCertificate
 from sk_agents.outbound.network import configured_network
+from sk_agents.persistence.interactions.copies import InteractionCopies
+from sk_agents.persistence.interactions.user_interactions import UserInteractions, own_interactions
 from sk_agents.persistence.liveness import new_owner
 from sk_agents.persistence.memory.store import EphemeralStore
 from sk_agents.persistence.persistence_factory import PersistenceFactory
@@ -81,6 +83,8 @@ class Stores:
     # Of the encryption keys, the one that encrypts first; an id says nothing about its key.
     key_ids: Sequence[str] = ()
     required_durability: Durability | None = None
+    # The operator's own class that gets a copy of each interaction.
+    interactions: UserInteractions | None = None
 
     def check_durability(self) -> None:
         """Raises ConfigurationError: one that is open keeps less than the operator requires."""
@@ -142,7 +146,7 @@ class Engines:
     """`main` serves chats, `tasks` Teal's tasks (mostly the same), `unattended` keeps nothing.
 
     `audit` is the log of what happens at the server, in the store of the chats. `stores` are those
-    of the engines.
+    of the engines. `copies` are the operator's own of the chats, if there are any.
     """
 
     main: Engine
@@ -150,6 +154,7 @@ class Engines:
     unattended: Engine | None
     audit: ServerLog
     stores: Sequence[Store]
+    copies: InteractionCopies | None = None
 
     async def audit_report(
         self, since: datetime, user_id: str | None, agent: str | None, limit: int
@@ -230,8 +235,9 @@ def build_stores(settings: Settings) -> Stores:
     if settings.signals is not None:
         signals_url = check_signals(completed_url(settings.signals, settings))
     required = Durability(settings.required_durability) if settings.required_durability else None
+    interactions = own_interactions(settings)
     if settings.persistence_module is None or own_class_url(settings) is not None:
-        return Stores(main, main, signals_url, password_command, key_ids, required)
+        return Stores(main, main, signals_url, password_command, key_ids, required, interactions)
     if settings.encrypts:
         raise ConfigurationError(
             "TA_PERSISTENCE_MODULE and TA_ENCRYPTION_KEYS are both set: a class of your own is "
@@ -241,7 +247,14 @@ def build_stores(settings: Settings) -> Stores:
         PersistenceFactory(settings).get_persistence_manager(),
         build_another=lambda: PersistenceFactory(settings).get_persistence_manager(),
     )
-    return Stores(main, own, signals_url, password_command, required_durability=required)
+    return Stores(
+        main,
+        own,
+        signals_url,
+        password_command,
+        required_durability=required,
+        interactions=interactions,
+    )
 
 
 def _main_store(settings: Settings, codec: EncryptingCodec | None) -> Store:
@@ -388,7 +401,9 @@ async def prune_store(
         raise ConfigurationError(f"{store} keeps nothing that could be removed")
     done = Pruned()
     async with store as opened, ServerLog(opened, RandomIds()) as audit:
-        pruner = Pruner(opened, retention_rules(ages), SystemClock(), audit)
+        own = own_interactions(settings)
+        copies = InteractionCopies(own, opened, SystemClock()) if own is not None else NoCopies()
+        pruner = Pruner(opened, retention_rules(ages), SystemClock(), audit, copies)
         after: str | None = ""
         while after is not None:
             after = await pruner.page(after, done, dry_run=dry_run)
@@ -507,11 +522,16 @@ async def open_engines(
     # Left after the engines, whose runs settle what they have used, and before the store.
     await stack.enter_async_context(parts.spending.ledger)
     audit = await _open_audit(stack, parts, tables or {})
+    copies = await _open_copies(stack, parts)
     if stores.tasks is stores.main:
         both = {**chats, **teal}
-        main = tasks = await _open_engine(stack, parts, audit, stores.main, both, shared=True)
+        main = tasks = await _open_engine(
+            stack, parts, audit, stores.main, both, copies=copies, shared=True
+        )
     else:
-        main = await _open_engine(stack, parts, audit, stores.main, chats, shared=True)
+        main = await _open_engine(
+            stack, parts, audit, stores.main, chats, copies=copies, shared=True
+        )
         await stack.enter_async_context(stores.tasks)
         tasks = await _open_engine(stack, parts, audit, stores.tasks, teal)
     # It is in memory: there is nothing to open.
@@ -524,7 +544,18 @@ async def open_engines(
         if stores.tasks is not stores.main:
             parts.telemetry.watch_store("tasks", stores.tasks)
     kept = [stores.main] if stores.tasks is stores.main else [stores.main, stores.tasks]
-    return Engines(main, tasks, unattended, audit, [*kept, forgetful])
+    return Engines(main, tasks, unattended, audit, [*kept, forgetful], copies)
+
+
+async def _open_copies(stack: AsyncExitStack, parts: ServerParts) -> InteractionCopies | None:
+    """Left after the engine, whose last runs it hands over, and before the store."""
+    stores = parts.stores
+    if stores.interactions is None:
+        return None
+    agent = next(iter(parts.agents), "")
+    return await stack.enter_async_context(
+        InteractionCopies(stores.interactions, stores.main, SystemClock(), agent=agent)
+    )
 
 
 async def _open_audit(
@@ -555,6 +586,7 @@ async def _open_engine(
     store: Store,
     agents: Mapping[str, Agent],
     *,
+    copies: InteractionCopies | None = None,
     shared: bool = False,
 ) -> Engine:
     """`shared` is a store that other instances may use too."""
@@ -576,5 +608,6 @@ async def _open_engine(
         budget=parts.spending.budget,
         retention=parts.retention if shared else None,
         audit=audit,
+        copies=copies,
     )
     return await stack.enter_async_context(engine)

@@ -8,7 +8,7 @@ import pytest
 from sk_agents.audit import server_log
 from sk_agents.audit.reading import server_trail
 from sk_agents.audit.server_log import ServerLog, remembered
-from sk_agents.engine.defaults import RandomIds, SystemClock
+from sk_agents.engine.defaults import NoCopies, RandomIds, SystemClock
 from sk_agents.engine.events import Noted
 from sk_agents.engine.models import SERVER_LOG, ThreadStatus
 from sk_agents.engine.ports import PortableStore
@@ -98,7 +98,7 @@ async def test_age_removes_no_part_of_it_and_is_noted_of_others(tmp_path: Path) 
         await log.note(Noted(what="exporting", subject="first"))
         await store.commit(create("t", thought("old")))
         rules = RetentionRules({ThreadStatus.IDLE: 0.0})
-        await Pruner(store, rules, SystemClock(), log).page("", Pruned())
+        await Pruner(store, rules, SystemClock(), log, NoCopies()).page("", Pruned())
         assert await store.all_threads() == [SERVER_LOG]
         entries = [entry async for entry in server_trail(store)]
         assert [(entry.what, entry.subject, entry.outcome) for entry in entries] == [

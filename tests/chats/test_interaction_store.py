@@ -33,6 +33,7 @@ from sk_agents.wire.events import (
 )
 from sk_agents.wire.views import AgentState, ChatMessage, Interaction, StoredChat
 from tests.chats.serving import id_of, serving
+from tests.chats.test_steering import SPAIN, at_work, held
 from tests.requirements import requirement
 
 ONE = Interaction(
@@ -250,4 +251,41 @@ async def test_the_server_and_the_four_methods_see_the_same_chats(tmp_path: Path
     assert [entry.status for entry in chat.interactions] == [
         "COMPLETED", "COMPLETED", "WAITING_APPROVAL",
     ]  # fmt: skip
+    assert before == SAID
+
+
+async def test_steered_interaction_is_loaded_and_saved_elsewhere_as_it_was(tmp_path: Path) -> None:
+    turn, gate = held("It is sunny", says("."))
+    look = calls(("Mail-look", {"what": "Spain"}))
+    url = f"file://{tmp_path}/kept"
+    async with at_work(tmp_path, turn, look, says("In Spain too."), store=url) as running:
+        served, frames, seen, path = running
+        await served.client.post(f"{path}/steer", json=SPAIN)
+        gate.set()
+        seen += [frame async for frame in frames]
+    async with (
+        FileInteractionStore(tmp_path / "kept") as kept,
+        FileInteractionStore(tmp_path / "copy") as copy,
+    ):
+        original = await kept.load_interaction("c", id_of(seen))
+        await copy.save_interaction("c", original)
+        loaded = await copy.load_interaction("c", id_of(seen))
+    assert [one.content for one in original.steering] == ["only in Spain"]
+    assert loaded.final_agent_state == original.final_agent_state
+    assert loaded.agent_events == original.agent_events
+    dated = {"at"}
+    assert [one.model_dump(exclude=dated) for one in loaded.steering] == [
+        one.model_dump(exclude=dated) for one in original.steering
+    ]
+
+
+async def test_edited_message_keeps_its_place_in_the_chat(tmp_path: Path) -> None:
+    sibling = answered("int_003", "Or this?", parent_id="int_001")
+    async with FileInteractionStore(tmp_path) as store:
+        await store.save_interaction("c", ONE)
+        await store.save_interaction("c", answered("int_002", "And now?"))
+        await store.save_interaction("c", sibling)
+        chat = await store.load_chat("c")
+        before = await store.get_previous_state("c", "int_003")
+    assert [entry.id for entry in chat.interactions] == ["int_001", "int_003"]
     assert before == SAID

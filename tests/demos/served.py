@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,25 @@ def environment(home: Path, **values: str) -> dict[str, str]:
     }
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {**kept, "HOME": str(home), "PATH": path, "TA_SCRIPT_PACE": "0", **values}
+
+
+def git_repository(home: Path) -> dict[str, str]:
+    """An agent in a repository, and the environment in which demo 06 fetches it from there."""
+    repository = home / "my-company" / "agents"
+    shutil.copytree(DEMOS / "10_chat_plugins", repository / "WeatherBot")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com"]
+    for command in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-qm", "Agents"]):
+        subprocess.run([*git, *command], cwd=repository, check=True, timeout=seconds(30))
+    return environment(
+        home,
+        GIT_SERVER=f"file://{home}",
+        CHECKOUT=str(home / "checkout"),
+        TA_GITHUB="true",
+        TA_GH_ORG="my-company",
+        TA_GH_REPO="agents",
+        TA_AGENT_NAME="WeatherBot",
+        TA_STORE="memory:",
+    )
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,9 +13,8 @@ import pytest
 from dotenv import dotenv_values
 
 from tests.demos.readme import Reader, differences, pattern, serve_command, steps
-from tests.demos.served import DEMOS, ROOT, environment, running, serving
+from tests.demos.served import DEMOS, ROOT, environment, git_repository, running, serving
 from tests.demos.wikipedia import wikipedia
-from tests.patience import seconds
 from tests.requirements import requirement
 
 # Those that need nothing beside their own folder.
@@ -96,21 +94,8 @@ def test_deployment_demo_knows_its_callers_and_survives_a_restart(
 
 
 def test_agent_out_of_a_git_repository_is_served(tmp_path: Path) -> None:
-    repository = tmp_path / "my-company" / "agents"
-    shutil.copytree(DEMOS / "10_chat_plugins", repository / "WeatherBot")
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com"]
-    for command in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-qm", "Agents"]):
-        subprocess.run([*git, *command], cwd=repository, check=True, timeout=seconds(30))
     script = DEMOS / "06_deployment_github" / "serve.sh"
-    values = environment(
-        tmp_path,
-        GIT_SERVER=f"file://{tmp_path}",
-        CHECKOUT=str(tmp_path / "checkout"),
-        TA_GH_ORG="my-company",
-        TA_GH_REPO="agents",
-        TA_AGENT_NAME="WeatherBot",
-        TA_STORE="memory:",
-    )
+    values = git_repository(tmp_path)
     with running([str(script), "--port", "0"], tmp_path, values) as address:
         body = {"chat_history": [{"role": "user", "content": "How warm is it in Oslo?"}]}
         reply = httpx.post(f"{address}/WeatherChat/0.1", json=body).json()

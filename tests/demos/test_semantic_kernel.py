@@ -6,6 +6,7 @@ The second needs an environment of its own, which takes long to install: `TEAL_C
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -23,7 +24,8 @@ from sk_agents.exceptions import ModelError
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.demos.libraries import INSTALL_SECONDS, python_with
-from tests.demos.served import ROOT, environment, running
+from tests.demos.served import DEMOS, ROOT, environment, git_repository, running
+from tests.demos.test_readmes import ALONE
 from tests.patience import seconds
 
 USAGE = Usage(prompt_tokens=7, completion_tokens=3)
@@ -199,8 +201,8 @@ def test_plugin_file_runs_unmodified_without_semantic_kernel(tmp_path: Path) -> 
 @pytest.fixture(scope="module")
 def with_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("library")
-    # It uses httpx without asking for it.
-    return python_with(folder, "semantic-kernel", "httpx")
+    # It uses httpx without asking for it. Ours is installed, too, for its command.
+    return python_with(folder, "semantic-kernel", "httpx", str(ROOT))
 
 
 @pytest.mark.timeout(INSTALL_SECONDS + 100)
@@ -209,6 +211,35 @@ def test_same_plugin_file_runs_with_the_real_semantic_kernel(
     tmp_path: Path, with_library: Path
 ) -> None:
     check(packed(tmp_path, with_library, PYTHONPATH=str(ROOT / "src")), "library")
+
+
+@pytest.mark.timeout(INSTALL_SECONDS + 100)
+@pytest.mark.chaos
+@pytest.mark.parametrize("name", ALONE)
+def test_demo_starts_beside_the_real_semantic_kernel(
+    tmp_path: Path, with_library: Path, name: str
+) -> None:
+    values = environment(tmp_path, TA_STORE="memory:", PATH=beside(with_library))
+    with running(["teal", "serve", str(DEMOS / name), "--port", "0"], tmp_path, values) as address:
+        assert httpx.get(f"{address}/agents", timeout=seconds(30)).json()["agents"]
+
+
+@pytest.mark.timeout(INSTALL_SECONDS + 100)
+@pytest.mark.chaos
+def test_agent_out_of_a_git_repository_is_served_beside_the_real_semantic_kernel(
+    tmp_path: Path, with_library: Path
+) -> None:
+    values = {**git_repository(tmp_path), "PATH": beside(with_library)}
+    script = DEMOS / "06_deployment_github" / "serve.sh"
+    with running([str(script), "--port", "0"], tmp_path, values) as address:
+        body = {"chat_history": [{"role": "user", "content": "How warm is it in Oslo?"}]}
+        reply = httpx.post(f"{address}/WeatherChat/0.1", json=body, timeout=seconds(30)).json()
+    assert '"temperature":-4.0' in reply["output_raw"]
+
+
+def beside(python: Path) -> str:
+    """A search path on which the commands of this environment come first."""
+    return f"{python.parent}{os.pathsep}{os.environ['PATH']}"
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from sk_agents.config.settings import Settings
-from sk_agents.engine.defaults import NoAudit, RandomIds
+from sk_agents.engine.defaults import NoAudit, NoCopies, RandomIds
 from sk_agents.engine.log.commits import Absent
 from sk_agents.engine.models import NewThread, RunStatus, Thread, ThreadStatus
 from sk_agents.engine.ports import ListedStore
@@ -60,7 +60,7 @@ async def left(store: ListedStore) -> list[str]:
 
 
 async def pruned(store: ListedStore, clock: SettableClock, rules: RetentionRules) -> Pruned:
-    done, pruner = Pruned(), Pruner(store, rules, clock, NoAudit())
+    done, pruner = Pruned(), Pruner(store, rules, clock, NoAudit(), NoCopies())
     after: str | None = ""
     while after is not None:
         after = await pruner.page(after, done)
@@ -100,7 +100,7 @@ async def test_thread_that_went_on_since_it_was_looked_at_stays(
             await super()._remove(head, reason, done)
 
     done = Pruned()
-    await Late(store, RULES, clock, NoAudit()).page("", done)
+    await Late(store, RULES, clock, NoAudit(), NoCopies()).page("", done)
     assert (done.due, done.removed) == ({"completed": 1}, {})
     assert (await store.thread("t")).next_seq == head.next_seq + 1
 

@@ -32,6 +32,7 @@ from sk_agents.chats.requests import (
     ChatResources,
     Key,
     Optional,
+    bring_chat,
     engine_of,
     request_digest,
 )
@@ -143,6 +144,7 @@ class ChatEndpoints:
         labels = _labels(body.title, key, request_digest("make", body) if key else None)
         catalog = engine_of(request.scope).catalog
         new = _new(caller, body.chat_id, key, self.resources.agent(body.agent), labels)
+        await bring_chat(request.scope, new.user_id, new.wire_id)
         return await _made(self.resources.quotas, catalog, new, catalog.make)
 
     async def read(

@@ -71,7 +71,7 @@ class StartEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        chat = chat_request_of(request)
+        chat = await chat_request_of(request)
         key = idempotency_key(scope)
         streams.check_accept(scope)
         body = await body_of(request, _START, images=True)
@@ -116,7 +116,7 @@ class EditEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        chat = chat_request_of(request)
+        chat = await chat_request_of(request)
         key = idempotency_key(scope)
         streams.check_accept(scope)
         body = await self._body(request)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -63,7 +62,6 @@ from sk_agents.http.sse import frame, last_frame
 from sk_agents.interactions import (
     attachment_views,
     audience_payload,
-    dated_events,
     interaction_of,
     review_payload,
     spelled_time,
@@ -82,7 +80,6 @@ from sk_agents.wire.views import (
     InteractionView,
     ItemView,
     SharedTurn,
-    SteeringView,
 )
 
 RETRY_MS = 1000
@@ -519,7 +516,6 @@ def interaction_view(
         **dict(plain),
         agent=run.agent or thread.agent,
         items=tuple(_items(run.message)) if run.message else (),
-        parent_id=run.parent_run,
         edits=run.edits,
         superseded=not visible,
         usage=UsageView(**usage_payload(run.usage)),
@@ -535,22 +531,9 @@ def interaction_view(
             for call in run.calls.values()
             if call.approval is not None and call.waits
         ),
-        steering=tuple(_steering(run)) if run.steering else (),
         stopping=run.stop_requested is not None and run.phase not in TERMINAL,
         feedback=feedback_view(run.rated) if run.rated else None,
     )
-
-
-def _steering(run: Run) -> Iterator[SteeringView]:
-    places = [seq for seq, _ in dated_events(run)]
-    for one in run.steering:
-        yield SteeringView(
-            message_id=one.said.message_id,
-            content=one.said.content,
-            at=spelled_time(one.said.at),
-            delivered=one.delivery is not None,
-            after_events=bisect(places, one.said.seq),
-        )
 
 
 def feedback_view(rated: Rated) -> FeedbackView:

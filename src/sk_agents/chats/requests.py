@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from secrets import token_hex
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 from urllib.parse import urlencode
 
 import orjson
@@ -19,6 +19,8 @@ from starlette.types import Scope
 
 from sk_agents.chats.usage import ReadBudgets, ReadUsage
 from sk_agents.engine.engine import Engine
+from sk_agents.engine.events import Event
+from sk_agents.engine.models import NewThread
 from sk_agents.engine.values import dataclass
 from sk_agents.exceptions import InvalidInput, ThreadBusy
 from sk_agents.http.caller import Caller, caller_of
@@ -42,6 +44,7 @@ _CURSOR_TEXT = (
     "without a look at which event stands there."
 )
 Optional = str | SkipJsonSchema[None]
+Restore = Callable[[str, NewThread, Sequence[Event]], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +63,29 @@ class ChatRequest:
         return f"/chats/{self.chat_id}{path}{self.suffix}"
 
 
-def chat_request_of(request: Request) -> ChatRequest:
+class ChatCopies(Protocol):
+    """Chats that the operator's own class keeps, too."""
+
+    async def bring(self, user_id: str, chat_id: str, restore: Restore) -> None:
+        """Restore a chat that it has and the store does not know."""
+
+
+async def bring_chat(scope: Scope, user_id: str, chat_id: str) -> None:
+    """Have the chat in the store, if it is kept anywhere.
+
+    Raises:
+        StoreUnavailable: that is not known now.
+    """
+    copies: ChatCopies | None = scope["app"].state.engines.copies
+    if copies is not None:
+        await copies.bring(user_id, chat_id, engine_of(scope).catalog.restore)
+
+
+async def chat_request_of(request: Request) -> ChatRequest:
     """Raises InvalidInput: the path names no possible chat."""
     caller = caller_of(request.scope)
     chat_id = checked_chat_id(request.path_params["chat_id"])
+    await bring_chat(request.scope, caller.user_id, chat_id)
     thread_id = chat_thread_id(caller.user_id, chat_id)
     suffix = ""
     if request.scope["query_string"] and "user_id" in request.query_params:
@@ -74,7 +96,7 @@ def chat_request_of(request: Request) -> ChatRequest:
 async def chat_parameter(
     request: Request, chat_id: Annotated[str, Path(json_schema_extra=CHAT_ID)]
 ) -> ChatRequest:
-    return chat_request_of(request)
+    return await chat_request_of(request)
 
 
 async def interaction_parameter(interaction_id: Annotated[str, Path()]) -> str:

@@ -40,6 +40,7 @@ PAIRS = (
     ("authorizer_module", "authorizer_class"),
     ("persistence_module", "persistence_class"),
     ("store_module", "store_class"),
+    ("interaction_store_module", "interaction_store_class"),
     ("plugin_catalog_module", "plugin_catalog_class"),
     ("custom_chat_completion_factory_module", "custom_chat_completion_factory_class_name"),
 )
@@ -193,6 +194,12 @@ class Settings(BaseSettings):
     store_class: str | None = Field(
         None, description="Its class: the port `Store` (`sk_agents.engine.ports`)."
     )
+    interaction_store_module: str | None = Field(
+        None,
+        description="Dotted name or file path of the module of an `InteractionStore` of your own, "
+        "which gets a copy of each interaction once it has ended.",
+    )
+    interaction_store_class: str | None = Field(None, description="Its class.")
     required_durability: Literal["D1", "D2", "D3"] | None = Field(
         None,
         description="What the store must survive at least: `D1` a killed process, `D2` a lost "

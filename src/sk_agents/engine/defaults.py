@@ -1,5 +1,5 @@
 """The ports an engine has unless it is given others: real time, random ids, no observer,
-no budget, no audit.
+no budget, no audit, no copies.
 
 Tests hand in a clock they can set and ids they know.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 
 from sk_agents.engine.events import Event, Noted
@@ -109,6 +109,14 @@ class NoAudit:
 
     async def deleting(self, thread: Thread, *, who: str | None, reason: str) -> None:
         pass
+
+
+class NoCopies:
+    def stored(self, thread: Thread, events: Sequence[Event]) -> None:
+        pass
+
+    def removing(self, thread: Thread) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
 
 
 class NoBudget:

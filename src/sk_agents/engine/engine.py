@@ -30,6 +30,7 @@ from sk_agents.engine.ports import (
     Audit,
     Budget,
     Clock,
+    Copies,
     Ids,
     ListedStore,
     Observer,
@@ -90,6 +91,7 @@ class Engine:
         budget: Budget | None = None,
         retention: RetentionRules | None = None,
         audit: Audit | None = None,
+        copies: Copies | None = None,
     ) -> None:
         lease = LeaseKeeper(store, clock, owner, ttl=lease_ttl)
         self._services = Services(
@@ -101,6 +103,8 @@ class Engine:
             self._services.budget = budget
         if audit is not None:
             self._services.audit = audit
+        if copies is not None:
+            self._services.copies = copies
         self.catalog = ThreadCatalog(self._services)
         self._drivers = Drivers(self._services, agents)
         self._services.redactions = _redactions(agents, self._drivers.default_agent)

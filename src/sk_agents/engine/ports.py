@@ -540,6 +540,21 @@ class Audit(Protocol):
         what happened to calls in it. To be called before it is. Raises as `note`."""
 
 
+class Copies(Protocol):
+    """What is kept of threads elsewhere, beside the store."""
+
+    def stored(self, thread: Thread, events: Sequence[Event]) -> None:
+        """This process has committed these events. Never waits, never fails."""
+
+    def removing(self, thread: Thread) -> AbstractAsyncContextManager[None]:
+        """Around the deletion of this thread: what is kept of it is removed first.
+
+        Raises:
+            NotDeletable: it cannot be removed there; the thread must not be deleted.
+            StoreUnavailable: try again later.
+        """
+
+
 class Quota(Protocol):
     """How much one user may pile up; a surface sends it along with a command that begins a run."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain, count, repeat
 from typing import Self, TypeVar
 
-from sk_agents.engine.defaults import NoAudit, NoBudget, NoObserver
+from sk_agents.engine.defaults import NoAudit, NoBudget, NoCopies, NoObserver
 from sk_agents.engine.events import Event
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.blobs import with_references
@@ -26,6 +26,7 @@ from sk_agents.engine.ports import (
     Audit,
     Budget,
     Clock,
+    Copies,
     Ids,
     Observer,
     Peers,
@@ -107,6 +108,7 @@ class Services:
     observer: Observer = field(default_factory=NoObserver)
     budget: Budget = field(default_factory=NoBudget)
     audit: Audit = field(default_factory=NoAudit)
+    copies: Copies = field(default_factory=NoCopies)
     peers: Peers | None = None
     # Of the agents that have one, by name; under an empty name the default agent's.
     redactions: Mapping[str, Redaction] = field(default_factory=dict)
@@ -185,6 +187,7 @@ class Services:
         try:
             failpoint("committing")
             done = await self._sent(commit)
+            self.copies.stored(done.thread, done.events)
             if not self._is_readable_as_a_whole:
                 # Before the tool that these events start.
                 await self.audit.keep_calls(done.thread, done.events)

@@ -11,7 +11,7 @@ import json
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
@@ -24,6 +24,8 @@ from sk_agents.engine.events import (
     Failed,
     RunEnded,
     RunStarted,
+    Steered,
+    SteeringDelivered,
     Thinking,
     ToolFinished,
     ToolProposed,
@@ -31,7 +33,7 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.log.commits import Absent, Commit, Guard, Unchanged
 from sk_agents.engine.log.state import ThreadState
-from sk_agents.engine.models import NewThread, Part, RunStatus, Thread, UserInput
+from sk_agents.engine.models import NewThread, Part, RunStatus, Thread, Usage, UserInput
 from sk_agents.engine.ports import Store
 from sk_agents.interactions import agent_state, chat_thread_id, interaction_of
 from sk_agents.persistence.file.store import FileStore
@@ -49,6 +51,8 @@ USER = "dummyuser"
 MAX_ATTEMPTS = 100
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+# Those of what was said to an interaction at work.
+_DATES: dict[str, Any] = {"steering": {"__all__": {"at"}}}
 _ENDED = {
     InteractionStatus.COMPLETED: RunStatus.COMPLETED,
     InteractionStatus.FAILED: RunStatus.FAILED,
@@ -124,7 +128,7 @@ class StoredInteractions(InteractionStore):
                 return
             if state.active_run is not None or state.queue:
                 raise errors.ThreadBusy(run_id=state.active_run)
-            events = tuple(_events_of(interaction, state.head_run))
+            events = tuple(_events_of(interaction, _parent(interaction, state)))
             guard: Guard = Unchanged(state.next_seq)
             if state.next_seq == 1:
                 new = NewThread(self._user_id, wire_id=chat_id, surface=SURFACE, agent=self._agent)
@@ -214,6 +218,27 @@ def _check_known(state: ThreadState, interaction_id: str) -> None:
         raise errors.RunNotFound(run_id=interaction_id)
 
 
+def past_of(interactions: Iterable[Interaction]) -> Iterator[Event]:
+    """The log of a chat that consists of these, oldest first; each follows the one it names, or
+    else the one before it. Their states are not looked at: they follow from what was said.
+
+    Raises:
+        InvalidInput: one of them has not ended, or makes no sense.
+    """
+    known: list[str] = []
+    for interaction in interactions:
+        parent = interaction.parent_id
+        if parent not in known:
+            parent = known[-1] if known else None
+        yield from _events_of(interaction, parent)
+        known.append(interaction.id)
+
+
+def _parent(interaction: Interaction, state: ThreadState) -> str | None:
+    named = interaction.parent_id
+    return named if named in state.runs else state.head_run
+
+
 def _events_of(interaction: Interaction, parent: str | None) -> Iterator[Event]:
     """The events of an interaction, in the order they must have happened.
 
@@ -240,9 +265,14 @@ def _events_of(interaction: Interaction, parent: str | None) -> Iterator[Event]:
 def _steps(interaction: Interaction) -> Iterator[Event]:
     open_calls: dict[str, str] = {}
     number, has_results = 1, False
-    for event in interaction.agent_events:
+    for index, event in enumerate(interaction.agent_events):
         if has_results and not isinstance(event, ToolResultEvent):
             number, has_results = number + 1, False
+        yield from _said_before(interaction, index)
+        if given := _given_before(interaction, index):
+            answered = _answered_before(interaction, index)
+            number += answered
+            yield _delivery(given, number, is_after_answer=answered)
         match event:
             case ThinkingEvent():
                 yield Thinking(round=number, content=event.content, spoken=event.spoken)
@@ -262,6 +292,36 @@ def _steps(interaction: Interaction) -> Iterator[Event]:
                 yield Answered(round=number, content=event.content, finish_reason=reason)
     if open_calls:
         raise errors.InvalidInput("Every tool call needs its result.")
+    last = len(interaction.agent_events)
+    yield from _said_before(interaction, last)
+    if given := _given_before(interaction, last):
+        answered = _answered_before(interaction, last)
+        yield _delivery(given, number + (has_results or answered), is_after_answer=answered)
+
+
+def _said_before(interaction: Interaction, index: int) -> Iterator[Event]:
+    """What the user said to the agent at work, just before its event of this index."""
+    for one in interaction.steering:
+        if one.after_events == index:
+            yield Steered(message_id=one.message_id, content=one.content)
+
+
+def _given_before(interaction: Interaction, index: int) -> tuple[str, ...]:
+    """The messages that the model's call got from which the event of this index came."""
+    return tuple(
+        one.message_id for one in interaction.steering if one.delivered_after_events == index
+    )
+
+
+def _answered_before(interaction: Interaction, index: int) -> bool:
+    """Whether the model had answered, and was asked again for what the user had said since."""
+    before = interaction.agent_events[index - 1] if index else None
+    return isinstance(before, ThinkingEvent) and before.spoken
+
+
+def _delivery(given: tuple[str, ...], number: int, *, is_after_answer: bool) -> SteeringDelivered:
+    usage = Usage() if is_after_answer else None
+    return SteeringDelivered(round=number, message_ids=given, usage=usage)
 
 
 def _proposed(event: ToolCallEvent, number: int) -> ToolProposed:
@@ -282,12 +342,13 @@ def _proposed(event: ToolCallEvent, number: int) -> ToolProposed:
 def _essence(interaction: Interaction, like: Interaction | None = None) -> Any:
     """What two versions of an interaction must agree on.
 
-    JSON inside texts may be spaced differently, a state left out is that of `like`, and the dates
-    are those of the first time.
+    JSON inside texts may be spaced differently, a state left out is that of `like`, the dates are
+    those of the first time, and the place is where it was put then.
     """
     if like is not None and interaction.final_agent_state is None:
         interaction = interaction.model_copy(update={"final_agent_state": like.final_agent_state})
-    return _plain(interaction.model_dump(exclude={"created_at", "completed_at"}))
+    left_out = {"created_at", "completed_at", "parent_id"}
+    return _plain(interaction.model_dump(exclude={**dict.fromkeys(left_out, True), **_DATES}))
 
 
 def _plain(value: Any) -> Any:

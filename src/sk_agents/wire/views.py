@@ -92,6 +92,19 @@ class AgentState(WireModel):
     messages: list[ChatMessage]
 
 
+class SteeringView(WireModel):
+    """What the user said while the agent worked. `delivered` says whether a call of the model got
+    it; one that ended before did not. `after_events` is how many of the `agent_events` were there
+    when it was said, `delivered_after_events` how many when that call of the model began."""
+
+    message_id: str
+    content: str
+    at: str
+    delivered: bool = False
+    after_events: int = 0
+    delivered_after_events: int | None = None
+
+
 class Interaction(WireModel):
     """One message and everything the agent did about it."""
 
@@ -103,18 +116,14 @@ class Interaction(WireModel):
     """Everything said up to and including this interaction; None until it has ended."""
     created_at: str
     completed_at: str | None = None
-
-
-class SteeringView(WireModel):
-    """What the user said while the agent worked. `delivered` says whether a call of the model got
-    it; one that ended before did not. `after_events` is how many of the `agent_events` were there
-    when it was said."""
-
-    message_id: str
-    content: str
-    at: str
-    delivered: bool = False
-    after_events: int = 0
+    parent_id: Annotated[str | None, SOMETIMES, Field(exclude_if=lambda parent: parent is None)] = (
+        None
+    )
+    """The interaction it follows."""
+    steering: Annotated[
+        tuple[SteeringView, ...], SOMETIMES, Field(exclude_if=lambda said: not said)
+    ] = ()
+    """What was said while it was at work."""
 
 
 class FeedbackView(WireModel):
@@ -140,7 +149,6 @@ class InteractionView(Interaction):
     approvals: tuple[ApprovalView, ...] = ()
     """Those that wait for a decision."""
     steering: tuple[SteeringView, ...] = ()
-    """What was said while it was at work."""
     stopping: bool = False
     """Whether it ends after the step that is at work, because it was asked to."""
     feedback: FeedbackView | None = None

@@ -221,9 +221,10 @@ class ThreadCatalog:
             known = await self._owned(thread_id, user_id)
             await self._services.audit.deleting(known.head, who=user_id, reason="asked for")
             try:
-                await self._services.store.delete(
-                    thread_id, next_seq=known.state.next_seq, incarnation=known.incarnation
-                )
+                async with self._services.copies.removing(known.head):
+                    await self._services.store.delete(
+                        thread_id, next_seq=known.state.next_seq, incarnation=known.incarnation
+                    )
             except (SequenceConflict, LeaseHeld):
                 continue
             self._services.threads.note_deleted(known.head)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from sk_agents.engine.models import SERVER_LOG, Thread, ThreadStatus
-from sk_agents.engine.ports import Audit, Clock, Count, ListedStore
+from sk_agents.engine.ports import Audit, Clock, Copies, Count, ListedStore
 from sk_agents.engine.services import STORE_TROUBLE, BackgroundTask, Services
 from sk_agents.exceptions import Conflict, CounterFull, NotFound
 
@@ -86,12 +86,14 @@ class Pruner:
         rules: RetentionRules,
         clock: Clock,
         audit: Audit,
+        copies: Copies,
         removed: Callable[[Thread, str], None] = lambda thread, reason: None,
     ) -> None:
         self._store = store
         self._rules = rules
         self._clock = clock
         self._audit = audit
+        self._copies = copies
         self._removed = removed
 
     async def page(self, after: str, done: Pruned, *, dry_run: bool = False) -> str | None:
@@ -117,9 +119,10 @@ class Pruner:
     async def _remove(self, head: Thread, reason: str, done: Pruned) -> None:
         await self._audit.deleting(head, who=None, reason=f"by its age, {reason}")
         try:
-            await self._store.delete(
-                head.thread_id, next_seq=head.next_seq, incarnation=head.incarnation
-            )
+            async with self._copies.removing(head):
+                await self._store.delete(
+                    head.thread_id, next_seq=head.next_seq, incarnation=head.incarnation
+                )
         except (Conflict, NotFound):
             # It goes on, or another process has removed it.
             return
@@ -136,7 +139,9 @@ class RetentionKeeper(BackgroundTask):
 
     def __init__(self, services: Services, store: ListedStore, rules: RetentionRules) -> None:
         self._services = services
-        self._pruner = Pruner(store, rules, services.clock, services.audit, self._forget)
+        self._pruner = Pruner(
+            store, rules, services.clock, services.audit, services.copies, self._forget
+        )
         # Where this instance goes on when a pass was too short for the whole store.
         self._after = ""
         self._started = (services.clock.now(), services.clock.monotonic())

@@ -1,0 +1,1 @@
+"""An operator's own class for interactions, beside the store."""
