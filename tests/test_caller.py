@@ -136,6 +136,15 @@ async def test_authorizer_may_say_forbidden() -> None:
     assert (await get(application(raising(Forbidden())))).status_code == 403
 
 
+async def test_token_in_an_address_is_refused_and_not_repeated() -> None:
+    transport = httpx.ASGITransport(application(Own(lambda header: "ada")))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        for headers in ({}, {"Authorization": SECRET}):
+            answer = await client.get("/whoami?access_token=canary", headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (400, "malformed_request")
+            assert "canary" not in answer.text
+
+
 async def test_two_authorization_headers_are_refused() -> None:
     headers = [("Authorization", "Bearer alice"), ("Authorization", "Bearer bob")]
     assert (await get(application(HeaderAuthorizer()), headers)).status_code == 401

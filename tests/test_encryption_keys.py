@@ -102,6 +102,14 @@ def test_key_file_that_everybody_may_read_is_named(
     assert ["TA_ENCRYPTION_KEYS_FILE" in record.getMessage() for record in caplog.records] == [True]
 
 
+def test_key_file_that_others_can_change_stops_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(new_key())
+    file.chmod(0o622)
+    with pytest.raises(ConfigurationError, match="every user of this machine can change"):
+        configured_codec(Settings(encryption_keys_file=file))
+
+
 def test_two_sources_stop_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TA_ENCRYPTION_KEYS", new_key())
     monkeypatch.setenv("TA_ENCRYPTION_KEYS_FILE", "keys")

@@ -91,6 +91,24 @@ def test_long_text_without_a_gap_is_let_through() -> None:
     assert shown + len(stream.end()) == 100_000
 
 
+@pytest.mark.parametrize("secret", ["known-value-77aa", "sk-" + "a1" * 12])
+@pytest.mark.parametrize("ahead", range(0, 40, 3))
+def test_secret_in_a_text_too_long_to_be_held_back_is_found(secret: str, ahead: int) -> None:
+    text = f"{'x' * (MOST_HELD - ahead)}/{secret}/rest"
+    stream = Redactor.of(["known-value-77aa"]).stream()
+    pieces = [stream.feed(text[:-200]), *(stream.feed(letter) for letter in text[-200:])]
+    assert "".join([*pieces, stream.end()]) == text.replace(secret, HIDDEN)
+
+
+@pytest.mark.parametrize("size", [100, 10_000])
+def test_nothing_of_a_private_key_longer_than_what_is_held_back_is_shown(size: int) -> None:
+    body = "\n".join("MIIE" + "q9" * 30 for _ in range(2 * MOST_HELD // 64))
+    text = f"see -----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY----- and more"
+    stream = Redactor.of().stream()
+    pieces = [stream.feed(text[at : at + size]) for at in range(0, len(text), size)]
+    assert "".join([*pieces, stream.end()]) == f"see {HIDDEN} and more"
+
+
 def test_private_key_that_does_not_end_is_hidden_to_the_end() -> None:
     text = f"see {PRIVATE_KEY[:60]}"
     assert REDACTOR.text(text) == f"see {HIDDEN}"

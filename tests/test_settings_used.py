@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from sk_agents.config.settings import PAIRS, PREFIX, Settings, variable
+from sk_agents.config.settings import PAIRS, Settings, variable
 
 SOURCE = Path(__file__).parents[1] / "src" / "sk_agents"
 DOCUMENTED = Path(__file__).parents[1] / "docs" / "settings.md"
@@ -12,14 +12,14 @@ OWN = SOURCE / "config" / "settings.py"
 # A pair of module and class is handed on as a whole, by name.
 BY_NAME = {field for pair in PAIRS for field in pair}
 HOLDERS = {"settings", "_settings"}
+# Looked up in the environment, under the variable's name: where.
+BY_VARIABLE = {"api_key": SOURCE / "llm" / "providers.py"}
 
 
 def read_fields(tree: ast.AST) -> Iterator[str]:
-    """Attributes that are read of something called `settings`, and variables that are looked up by
-    their own name."""
+    """Attributes that are read of something called `settings`. A message that names a variable
+    reads nothing."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and str(node.value).startswith(PREFIX):
-            yield str(node.value).removeprefix(PREFIX).lower()
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             holder = node.value
             name = holder.id if isinstance(holder, ast.Name) else getattr(holder, "attr", None)
@@ -34,8 +34,13 @@ def fields_read_by_the_code() -> set[str]:
 
 
 def test_every_setting_is_read_by_the_code() -> None:
-    read = fields_read_by_the_code() | BY_NAME
+    read = fields_read_by_the_code() | BY_NAME | BY_VARIABLE.keys()
     assert {variable(field) for field in Settings.model_fields.keys() - read} == set()
+
+
+def test_what_is_looked_up_by_its_variable_is() -> None:
+    for field, file in BY_VARIABLE.items():
+        assert f'"{variable(field)}"' in file.read_text(encoding="utf-8")
 
 
 def test_every_documented_variable_is_a_setting() -> None:
@@ -46,4 +51,4 @@ def test_every_documented_variable_is_a_setting() -> None:
 
 def test_a_field_that_is_only_set_is_not_read() -> None:
     tree = ast.parse("settings.one = 1\nother.two\nself.settings.three\nsettings.four\n'TA_FIVE'")
-    assert set(read_fields(tree)) == {"three", "four", "five"}
+    assert set(read_fields(tree)) == {"three", "four"}

@@ -19,7 +19,7 @@ from sk_agents.config.amounts import Amounts
 from sk_agents.config.settings import Settings, environment
 from sk_agents.config.store_url import store_url
 from sk_agents.engine.agent import Agent, RunLimits, TitleModel
-from sk_agents.engine.models import Price
+from sk_agents.engine.models import Price, Usage
 from sk_agents.engine.ports import Model
 from sk_agents.engine.run.context_window import ContextWindow
 from sk_agents.engine.turns import ToolSpec
@@ -294,7 +294,9 @@ class _AgentBuilder:
             if limit.is_own:
                 raise ConfigurationError(f"{where}.budget needs a price to count {limit.unit}")
             logger.warning("%s has no price: budgets of money do not count it", where)
-        return strictest([*of_file, *of_server])
+        limits = strictest([*of_file, *of_server])
+        _warn_of_small(f"{file.path}: {field}", limits, spec)
+        return limits
 
     def _mcp_source(self, file: AgentFile, field: str, spec: AgentSpec) -> McpSource:
         workspaces = None
@@ -441,6 +443,22 @@ def _limits(spec: AgentSpec, approvals: Approvals, settings: Settings) -> RunLim
     given.setdefault("tool_calls", settings.tool_calls_per_run)
     given.setdefault("approval_seconds", approvals.expires_after)
     return replace(RunLimits(), **{key: value for key, value in given.items() if value is not None})
+
+
+def _warn_of_small(where: str, limits: Sequence[Limit], spec: AgentSpec) -> None:
+    """A budget that is smaller than what one call reserves for its answer refuses every turn."""
+    answer = Usage(completion_tokens=spec.max_tokens or _context_window(spec).reserve)
+    reserved = Price(**dict(spec.price)).applied(answer) if spec.price is not None else answer
+    for limit in limits:
+        if limit.amount(reserved) > limit.most:
+            logger.warning(
+                "%s: every turn will be refused: the budget %s of %s is smaller than what one call "
+                "reserves for its answer, %s; raise it, or set max_tokens",
+                where,
+                limit.scope,
+                limit.shown(limit.most),
+                limit.shown(limit.amount(reserved)),
+            )
 
 
 def _context_window(spec: AgentSpec) -> ContextWindow:

@@ -99,6 +99,22 @@ def close_to_others(path: Path) -> None:
         logger.warning("a file is readable by other users", extra={"file": str(path)})
 
 
+def changeable_by_others(path: Path) -> Path | None:
+    """What of a file and the folders above it every user of the host can change.
+
+    In a folder like `/tmp` others can add files, and cannot replace this one.
+
+    Raises:
+        OSError: the file is not there, or cannot be looked at.
+    """
+    for part in (path, *path.parents):
+        mode = part.stat().st_mode
+        is_shared_folder = part != path and mode & stat.S_ISVTX
+        if mode & stat.S_IWOTH and not is_shared_folder:
+            return part
+    return None
+
+
 def sync_folder(path: Path) -> None:
     """What was made, replaced or removed in it stays so after a power loss."""
     try:

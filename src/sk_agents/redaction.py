@@ -22,6 +22,8 @@ HIDDEN = "[redacted]"
 SHORTEST = 6
 # A text without a gap may be long; a stream holds back no more of it than this.
 MOST_HELD = 16 * 1024
+# Of a longer text that must be let go, so much of its end stays held back.
+LONGEST_SECRET = 512
 # An operator's own pattern is looked for in a line, of which a stream holds back so much.
 MOST_OF_A_LINE = 1024
 
@@ -194,10 +196,21 @@ class RedactedStream:
         self._held += piece
         end = self._open_end(self._held)
         if len(self._held) - end > MOST_HELD:
-            # Too much to hold back for what may not be a secret; it is not shown if it looks so.
-            end = len(self._held)
+            end = self._forced_end()
         shown, self._held = self._held[:end], self._held[end:]
         return self._redactor.text(shown) if shown else ""
+
+    def _forced_end(self) -> int:
+        """So much is held back that it must be let go, but for the end of it: what begins there may
+        be a secret. Of a private key nothing is let go, and its middle is forgotten."""
+        text, begin = self._held, self._held.find(_BEGIN)
+        key = _MAYBE_PRIVATE_KEY.search(text, begin) if begin >= 0 else None
+        if key is not None and "private_keys" in self._redactor.kinds:
+            self._held = text[: key.end()] + text[max(key.end(), len(text) - LONGEST_SECRET) :]
+            return key.start()
+        longest = max((LONGEST_SECRET, *map(len, self._redactor.known)))
+        end = self._before_secret(text, max(0, len(text) - longest))
+        return end if len(text) - end <= MOST_HELD else len(text)
 
     def end(self) -> str:
         """The rest."""

@@ -73,6 +73,30 @@ async def test_ten_thousand_unknown_keys_cost_one_fetch_an_interval(published: T
     assert published.fetches <= 2 + elapsed / 0.2
 
 
+@pytest.mark.parametrize(
+    "strange",
+    [
+        {"key_ops": 5},
+        {"key_ops": {"verify": True}},
+        {"key_ops": ["wrapKey"]},
+        {"use": []},
+        {"kty": ["RSA"]},
+        {"n": 5},
+        {"n": "!"},
+        {"alg": 5},
+    ],
+    ids=str,
+)
+async def test_strange_key_is_not_used_and_the_keys_beside_it_are(
+    published: TestIssuer, strange: dict[str, object]
+) -> None:
+    published.keys = [{**jwk(0, kid="strange"), **strange}, jwk(0, kid="good")]
+    issuer = Issuer(place(published), min_interval=0.01)
+    await issuer.key("good")
+    with pytest.raises(Unauthenticated):
+        await issuer.key("strange")
+
+
 async def test_known_keys_serve_while_the_issuer_is_away_and_no_longer(
     published: TestIssuer,
 ) -> None:

@@ -142,11 +142,27 @@ def test_damaged_file_is_named_and_left_alone(damaged: tuple[Path, str]) -> None
     assert path.read_text() == '{"keys": [{}]}'
 
 
+@pytest.mark.parametrize("shared", ["file", "folder"])
+async def test_file_that_others_can_change_lets_no_key_in(path: Path, shared: str) -> None:
+    key = made("alice")
+    server = KeyAuthorizer(Settings(keys_file=path))
+    if shared == "file":
+        assert (await server.authorize_request(f"Bearer {key}")).user_id == "alice"
+    changed = path if shared == "file" else path.parent
+    changed.chmod(0o777)
+    with pytest.raises(AuthorizerUnavailable, match="every user of this machine can change"):
+        await server.authorize_request(f"Bearer {key}")
+    assert teal("add", "bob").exit_code == 78
+    changed.chmod(0o700)
+    assert (await server.authorize_request(f"Bearer {key}")).user_id == "alice"
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [
         (("add", ""), 2),
         (("add", "x" * 300), 2),
+        (("add", "alice "), 2),
         (("add", "alice", "--expires", "soon"), 2),
         (("add", "alice", "--expires", "0d"), 2),
         (("revoke", "nobody"), 1),

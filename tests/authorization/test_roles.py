@@ -52,6 +52,16 @@ def test_mapping_is_read_from_a_yaml_file(tmp_path: Path) -> None:
     assert read_role_map(str(path)).roles_of(ADA) == EVERY_ROLE
 
 
+def test_file_that_others_can_change_gives_no_roles(tmp_path: Path) -> None:
+    file = tmp_path / "roles.yaml"
+    file.write_text("operator: {users: [ada]}\n")
+    file.chmod(0o666)
+    with pytest.raises(ConfigurationError, match="TA_ROLES: every user of this machine"):
+        read_role_map(str(file))
+    file.chmod(0o644)
+    assert read_role_map(str(file)).roles_of(Principal("ada")) == {"user", "operator"}
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

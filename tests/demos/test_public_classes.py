@@ -230,6 +230,11 @@ def test_variable_that_decides_which_agents_are_served_stops_the_start(tmp_path:
         ("TA_BUDGET_USERS", "TA_BUDGET_USER"),
         ("TA_RETENSION", "TA_RETENTION"),
         ("TA_STROE", "TA_STORE"),
+        ("TA_ENCRYPTION", "TA_ENCRYPTION_KEYS"),
+        ("TA_AUTH", "TA_AUTHORIZER"),
+        ("TA_AUDIT_KEY", "TA_AUDIT_KEY_FILE"),
+        ("TA_RETENTION_DAYS", "TA_RETENTION"),
+        ("ta_authorizer", "TA_AUTHORIZER"),
     ],
 )
 def test_misspelt_setting_that_protects_stops_the_start(
@@ -241,6 +246,22 @@ def test_misspelt_setting_that_protects_stops_the_start(
     with caplog.at_level(logging.WARNING):
         check_foreign_variables({wrong: "x", right: "y"})
     assert [record.getMessage().partition(" ")[0] for record in caplog.records] == [wrong]
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("TA_AUTHORIZER_URL", "TA_AUTHORIZER_MODULE"),
+        ("TA_AUTH", "TA_AUTHORIZER_MODULE"),
+        ("TA_STORE_FOLDER", "TA_STORE_MODULE"),
+        ("TA_ENCRYPTION_KEY", "TA_ENCRYPTION_KEYS_FILE"),
+        ("ta_da", "TA_STORE"),
+    ],
+)
+def test_variable_of_an_own_class_beside_a_setting_that_protects_stops_no_start(
+    name: str, other: str
+) -> None:
+    check_foreign_variables({name: "x", other: "y"})
 
 
 def test_variables_of_the_commands_are_no_foreign_ones(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,9 +13,19 @@ from httpx_sse import ServerSentEvent, aconnect_sse
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from sk_agents.authorization.request_authorizer import RequestAuthorizer
 from sk_agents.engine.models import Usage
 from sk_agents.engine.turns import TextDelta, TurnFinished
-from sk_agents.exceptions import ModelInterrupted, ModelRefused
+from sk_agents.exceptions import (
+    AuthorizerUnavailable,
+    BudgetExceeded,
+    InsufficientScope,
+    MissingRole,
+    ModelInterrupted,
+    ModelRefused,
+    TealError,
+    TokenExpired,
+)
 from sk_agents.testing import HeaderAuthorizer
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.patience import seconds
@@ -229,6 +239,38 @@ async def test_websocket_ends_with_1008_for_a_caller_who_is_not_known(tmp_path: 
     ):
         _, code, _ = await spoken(address, json.dumps(HELLO))
         assert code == 1008
+
+
+class RefusingAuthorizer(RequestAuthorizer):
+    """Raises what it is given for every caller."""
+
+    def __init__(self, refusal: TealError) -> None:
+        self._refusal = refusal
+
+    async def authorize_request(self, auth_header: str) -> str:
+        raise self._refusal
+
+
+@pytest.mark.parametrize(
+    ("refusal", "expected"),
+    [
+        (TokenExpired(), 1008),
+        (InsufficientScope("The token lacks the scope a.", scope="a"), 1008),
+        (MissingRole("This needs the role user.", roles=["user"]), 1008),
+        (BudgetExceeded(retry_after=60), 1013),
+        (AuthorizerUnavailable(), 1011),
+    ],
+    ids=lambda case: case.code if isinstance(case, TealError) else None,
+)
+async def test_websocket_says_by_its_code_whether_to_sign_in_or_to_wait(
+    tmp_path: Path, refusal: TealError, expected: int
+) -> None:
+    async with (
+        serving(tmp_path, CHAT, [], authorizer=RefusingAuthorizer(refusal)) as server,
+        listening(server) as address,
+    ):
+        _, code, _ = await spoken(address, json.dumps(HELLO))
+        assert code == expected
 
 
 async def test_reader_who_leaves_a_stream_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -168,6 +168,16 @@ async def test_turn_that_cannot_be_paid_is_too_many_on_apis_that_wait(
         assert "budget_exceeded" in frames
 
 
+async def test_budget_smaller_than_one_call_is_told_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = {"price": PRICE, "max_tokens": 10, "budget": {"user": "0.50 USD", "agent": "9 USD"}}
+    async with serving(tmp_path, agent=agent):
+        told = [line.getMessage() for line in caplog.records if "every turn" in line.message]
+    assert len(told) == 1
+    assert "the budget user of 0.5 USD is smaller" in told[0] and "answer, 1 USD" in told[0]
+
+
 async def test_approval_says_that_the_budget_is_why_it_is_asked(tmp_path: Path) -> None:
     script = [calls(("Mail-look", {"what": "Oslo"}), usage=HUNDRED), says("x")]
     agent = {"price": PRICE, "budget": {"run": "15 USD", "soft": 0.5}, "max_tokens": 10}

@@ -23,6 +23,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.private_files import (
+    changeable_by_others,
     data_folder,
     make_private_folder,
     open_private,
@@ -141,9 +142,15 @@ class KeysFile:
     def _refresh(self) -> None:
         try:
             status = os.stat(self.path)
-            stamp: tuple[int, ...] = (status.st_ino, status.st_mtime_ns, status.st_size)
+            stamp: tuple[int, ...] = (
+                status.st_ino,
+                status.st_mtime_ns,
+                status.st_size,
+                status.st_mode,
+            )
             if stamp == self._stamp:
                 return
+            self._refuse_shared()
             document = _Document.model_validate_json(self.path.read_bytes())
         except FileNotFoundError:
             stamp, document = (), _Document()
@@ -154,6 +161,14 @@ class KeysFile:
             raise ConfigurationError(f"{self.path}: not a file of keys at '{where}'") from None
         self._keys = {key.key_id: key for key in document.keys}
         self._stamp = stamp
+
+    def _refuse_shared(self) -> None:
+        """Where others can write, they can add a key of their own with every role."""
+        if (part := changeable_by_others(self.path.resolve())) is not None:
+            raise ConfigurationError(
+                f"{self.path}: every user of this machine can change '{part}': chmod o-w it, and "
+                "look through the keys"
+            )
 
 
 def _hash(text: str) -> str:

@@ -252,7 +252,7 @@ def _usable_keys(published: Mapping[str, Any], issuer: str) -> list[tuple[str, P
             continue
         if entry.get("use", "sig") != "sig" or entry.get("kty") not in ("RSA", "EC", "OKP"):
             continue
-        if "verify" not in entry.get("key_ops", ["verify"]):
+        if not _verifies(entry.get("key_ops")):
             continue
         if not _is_of(entry.get("issuer"), issuer):
             continue
@@ -261,6 +261,12 @@ def _usable_keys(published: Mapping[str, Any], issuer: str) -> list[tuple[str, P
         except PyJWTError:
             continue
     return keys
+
+
+def _verifies(operations: object) -> bool:
+    """What a key says that it is for. One that says it in another shape is not used, and the keys
+    beside it are."""
+    return operations is None or (isinstance(operations, list) and "verify" in operations)
 
 
 def _is_of(named: object, issuer: str) -> bool:

@@ -19,6 +19,7 @@ from sk_agents.authorization.request_authorizer import Principal
 from sk_agents.config.strict_yaml import read_yaml
 from sk_agents.engine.models import audience_key
 from sk_agents.exceptions import ConfigurationError
+from sk_agents.private_files import changeable_by_others
 
 Role = Literal["user", "approver", "operator"]
 MAX_NAME = 256
@@ -122,7 +123,11 @@ _MAPPING: TypeAdapter[dict[Role, RoleMembers]] = TypeAdapter(dict[Role, RoleMemb
 
 def _document(setting: str) -> Any:
     if not setting.startswith("{"):
-        return read_yaml(Path(setting).expanduser())
+        path = Path(setting).expanduser()
+        document = read_yaml(path)
+        if (part := changeable_by_others(path.resolve())) is not None:
+            raise ConfigurationError(f"TA_ROLES: every user of this machine can change '{part}'")
+        return document
     try:
         return orjson.loads(setting)
     except orjson.JSONDecodeError as error:

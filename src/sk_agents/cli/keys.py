@@ -69,6 +69,9 @@ def add(
     """
     if not name.strip() or len(name) > 256 or not name.isprintable():
         raise typer.BadParameter("must be a name of at most 256 printable characters")
+    if name != name.strip():
+        # It would be another user, whom no list tells from the one without the space.
+        raise typer.BadParameter("must not begin or end with a space")
     roles = role or []
     if not all(one.strip() and len(one) <= 256 and one.isprintable() for one in roles):
         raise typer.BadParameter("a role must have at most 256 printable characters")

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from sk_agents.config.public_names import AppConfig, app_config, install
 from sk_agents.config.settings import Settings, load_settings
 from sk_agents.exceptions import ClassUnusable, LoadError, ModuleBroken, ModuleMissing
+from sk_agents.private_files import changeable_by_others
 
 T = TypeVar("T")
 
@@ -218,8 +219,5 @@ def _failure(module: str, error: BaseException) -> str:
 
 
 def _refuse_world_writable(path: Path, prefix: str) -> None:
-    for part in (path, *path.parents):
-        mode = part.stat().st_mode
-        sticky_folder = part != path and mode & stat.S_ISVTX
-        if mode & stat.S_IWOTH and not sticky_folder:
-            raise LoadError(f"{prefix}every user of this machine can change '{part}'")
+    if (part := changeable_by_others(path)) is not None:
+        raise LoadError(f"{prefix}every user of this machine can change '{part}'")

@@ -84,6 +84,19 @@ PROTECTING = frozenset(
         *("AUDIT_KEY_FILE", "AUDIT_CHECKPOINTS_FILE", "RETENTION"),
     )
 )
+# What says the same in another way.
+INSTEAD = {
+    name: group
+    for group in (
+        AUTHORIZERS,
+        ("TA_STORE", "TA_STORE_MODULE"),
+        ("TA_ENCRYPTION_KEYS", "TA_ENCRYPTION_KEYS_FILE", "TA_ENCRYPTION_KEYS_COMMAND"),
+    )
+    for name in group
+}
+# Settings that a class of the operator's stands behind, which may have variables of its own.
+EXTENDED = frozenset({"TA_STORE", "TA_AUTHORIZER", "TA_AUTHORIZER_MODULE"})
+SHORTEST_CUT = len("TA_AUTH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +110,8 @@ def foreign_variables(values: Mapping[str, str]) -> Iterator[ForeignVariable]:
     """Those that are set and that no setting is made of, with what to do."""
     known = {*map(variable, Settings.model_fields), ENV_STORE, CATALOG_PATH, *OF_COMMANDS}
     for name in sorted(values):
-        if not name.startswith(PREFIX) or name in known or not values[name]:
+        is_meant = name.startswith(PREFIX) or name.upper() in known
+        if not is_meant or name in known or not values[name]:
             continue
         if values[name].lower() in IDLE.get(name, ()):
             continue
@@ -111,15 +125,25 @@ def foreign_variables(values: Mapping[str, str]) -> Iterator[ForeignVariable]:
 
 
 def _unknown(name: str, known: Collection[str], values: Mapping[str, str]) -> ForeignVariable:
-    near = difflib.get_close_matches(name, known, 1, 0.85)
-    if not near:
+    meant = _meant(name.upper(), known)
+    if meant is None:
         return ForeignVariable(name, "this server does not know it, if no class of yours reads it")
-    meant = near[0]
     # With both set it is no misspelling: a class of the operator's may read it.
-    if meant in PROTECTING and not values.get(meant):
+    if meant in PROTECTING and not any(map(values.get, INSTEAD.get(meant, (meant,)))):
         advice = f"this server does not know it, and {meant} is not set; correct or unset {name}"
         return ForeignVariable(name, advice, stops=True)
     return ForeignVariable(name, f"this server does not know it; is {meant} meant?")
+
+
+def _meant(name: str, known: Collection[str]) -> str | None:
+    """The setting that this is a misspelling of; for one that protects, also its beginning alone
+    (`TA_ENCRYPTION`) and a longer name (`TA_RETENTION_DAYS`)."""
+    if near := difflib.get_close_matches(name, known, 1, 0.85):
+        return near[0]
+    cut = [one for one in sorted(PROTECTING) if one.startswith(name) and len(name) >= SHORTEST_CUT]
+    # Classes of the operator's read such names: `TA_STORE_FOLDER`, `TA_AUTHORIZER_URL`.
+    own = [one for one in sorted(PROTECTING - EXTENDED) if name.startswith(f"{one}_")]
+    return next(iter((*cut, *own)), None)
 
 
 def check_foreign_variables(values: Mapping[str, str]) -> None:

@@ -27,6 +27,7 @@ from sk_agents.exceptions import (
     ConfigurationError,
     Forbidden,
     InvalidInput,
+    MalformedRequest,
     MissingRole,
     NotFound,
     NotOwner,
@@ -41,6 +42,8 @@ AUTHORIZER_SLOTS = 32
 DEFAULT_TIMEOUT = 10.0
 MAX_HEADER_BYTES = 16 * 1024
 MAX_USER_ID_LENGTH = 256
+# The name that RFC 6750 gives to a token in an address.
+TOKEN_PARAMETER = "access_token"
 # Control characters and lone surrogates can be neither logged nor stored safely.
 FORBIDDEN_CATEGORIES = {"Cc", "Cs"}
 
@@ -164,7 +167,16 @@ class CallerCheck:
 
 
 async def current_caller(connection: HTTPConnection) -> Caller:
-    """The verified caller of this request."""
+    """The verified caller of this request.
+
+    Raises:
+        MalformedRequest: a token is in the address, where proxies, logs and browsers keep it.
+    """
+    if connection.scope["query_string"] and TOKEN_PARAMETER in connection.query_params:
+        raise MalformedRequest(
+            f"Send the token as Authorization: Bearer; {TOKEN_PARAMETER} in an address is kept by "
+            "proxies, logs and browsers. Take a token that was sent so for lost."
+        )
     check: CallerCheck = connection.app.state.caller_check
     server = connection.scope.get("server")
     try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from sk_agents.config.settings import Settings
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.persistence.encryption import EncryptingCodec, read_keys
+from sk_agents.private_files import changeable_by_others
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,10 @@ def configured_codec(settings: Settings) -> EncryptingCodec:
 
 def _of_file(path: Path) -> str:
     try:
+        if (part := changeable_by_others(path.resolve())) is not None:
+            raise ConfigurationError(
+                f"TA_ENCRYPTION_KEYS_FILE: every user of this machine can change '{part}'"
+            )
         if path.stat().st_mode & stat.S_IROTH:
             logger.warning(
                 "TA_ENCRYPTION_KEYS_FILE can be read by every user of this machine",

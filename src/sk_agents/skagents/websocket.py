@@ -45,7 +45,7 @@ STATUS_CODES = {422: BAD_INPUT, 429: TRY_LATER}
 REASON_BYTES = 123
 # The input is checked as a body would be.
 AS_JSON: Scope = {"type": "http", "headers": [(b"content-type", b"application/json")]}
-CODES: dict[type[TealError], int] = {
+CODES: dict[type, int] = {
     Forbidden: NOT_ALLOWED,
     Unauthenticated: NOT_ALLOWED,
     SlowRequest: NOT_ALLOWED,
@@ -76,7 +76,7 @@ async def serve_websocket(
         except TealError as error:
             await _close(
                 websocket,
-                CODES.get(type(error), FAILED),
+                _code_of(error),
                 failure_of(error, websocket.scope).message,
             )
             return
@@ -129,6 +129,11 @@ async def _input(websocket: WebSocket, adapter: TypeAdapter[BaseModel]) -> BaseM
         return {"type": "http.request", "body": body, "more_body": False}
 
     return await read_json(AS_JSON, receive, adapter, max_bytes=limits.image_body_bytes)
+
+
+def _code_of(error: TealError) -> int:
+    """By its nearest class: an expired token is a caller who is not known."""
+    return next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), FAILED)
 
 
 async def _close(websocket: WebSocket, code: int, reason: str) -> None:
