@@ -29,7 +29,7 @@ from tests.mutants.workshop import (
 )
 
 AT_ONCE = 2
-# How many tests a mutant meets first: most die of one of them, and the others need not be collected.
+# How many tests a mutant meets first: most die of one, and the others need not be collected.
 FIRST_TESTS = 10
 # Beside a multiple of what its tests take on the unchanged package; and never more than the bound.
 PATIENCE_SECONDS = 15.0

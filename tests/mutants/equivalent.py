@@ -95,6 +95,20 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(named is None)",
     ),
     Equivalent(
+        "hitl.hitl_manager",
+        'plugin_name=plugin or "",',
+        "drop operand",
+        "a call without a plugin has the same name either way",
+        "(plugin)",
+    ),
+    Equivalent(
+        "hitl.rules",
+        'return re.split(r"[*?[]", self.tool, maxsplit=1)[0]',
+        "shift constant",
+        "only the first part is taken",
+        "(2)",
+    ),
+    Equivalent(
         "hitl.rules",
         "for problem in error.errors(include_url=False, include_context=False, "
         "include_input=False):",
@@ -121,10 +135,55 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(-1)",
     ),
     Equivalent(
+        "persistence.encoding",
+        "if len(events) > LARGE_COMMIT:",
+        "shift boundary",
+        "the bytes are the same, in a thread or not",
+    ),
+    Equivalent(
+        "persistence.file.log",
+        "if os.fstat(fd).st_size > known.size:",
+        "shift boundary",
+        "to cut a file at its end changes nothing",
+    ),
+    Equivalent(
+        "persistence.file.log",
+        "if seen is not None and seen[0] == stamp[0] and seen[1] < stamp[1]:",
+        "drop operand",
+        "a line of another file does not match its place, and then all of it is read",
+        "(seen is not None and seen[1] < stamp[1])",
+    ),
+    Equivalent(
+        "persistence.file.log",
+        "return self.stamp[0] if self.stamp else 0",
+        "shift constant",
+        "no log has one of these inodes",
+    ),
+    Equivalent(
+        "persistence.file.log",
+        "return 1000 + 200 * len(self.known.commits) + 600 * len(self.known.entries)",
+        "shift constant",
+        "an estimate: what is kept in memory is bounded to the same with a byte more or less",
+    ),
+    Equivalent(
         "persistence.file.tree",
         "time.sleep(pause)",
         "drop statement",
         "it would wait for the lock without a pause, and as long",
+    ),
+    Equivalent(
+        "persistence.sqlite.group_writer",
+        "self._connection.set_busy_timeout(0)",
+        "shift constant",
+        "the loop would wait a millisecond for a lock before a thread does",
+        "(1)",
+    ),
+    Equivalent(
+        "persistence.sqlite.rows",
+        "if record.last_seq < due or record.first_seq > due:",
+        "drop operand",
+        "it ends at the next record, or with the log",
+        "(record.first_seq > due)",
     ),
     Equivalent(
         "persistence.sqlite.store",

@@ -20,19 +20,49 @@ CONTRACT = ("tests/engine", "tests/stores/test_memory_store.py")
 ENCODING = (
     "tests/engine/test_record.py",
     "tests/engine/test_head.py",
+    "tests/engine/test_damage.py",
     "tests/stores/test_sqlite_store.py",
+    "tests/stores/test_encrypting.py",
 )
 SQLITE = (
+    "tests/engine/test_damage.py",
+    "tests/stores/test_encrypting.py",
+    "tests/stores/test_sqlite_broken.py",
     "tests/stores/test_group_writer.py",
     "tests/stores/test_sqlite_store.py",
     "tests/stores/test_sqlite_faults.py",
 )
 FILES = (
+    "tests/engine/test_damage.py",
+    "tests/stores/test_encrypting.py",
+    "tests/stores/test_file_broken.py",
+    "tests/stores/test_file_counters.py",
+    "tests/stores/test_file_projection.py",
     "tests/stores/test_file_store.py",
     "tests/stores/test_file_store_contract.py",
     "tests/stores/test_file_faults.py",
 )
-POLICY = ("tests/hitl/test_policy.py", "tests/hitl/test_rules.py")
+POLICY = (
+    "tests/hitl/test_policy.py",
+    "tests/hitl/test_reviews.py",
+    "tests/hitl/test_rules.py",
+)
+KEYS = (
+    "tests/test_encryption_keys.py",
+    "tests/stores/test_encryption.py",
+    "tests/stores/test_encrypting.py",
+)
+SPENDING = (
+    "tests/engine/test_engine_budget.py",
+    "tests/spending",
+    "tests/surfaces/test_user_limits.py",
+)
+TOKENS = (
+    "tests/authorization/test_account.py",
+    "tests/authorization/test_entra.py",
+    "tests/authorization/test_issuer_keys.py",
+    "tests/authorization/test_oidc.py",
+)
 CALLERS = (
     "tests/test_caller.py",
     "tests/test_authorization.py",
@@ -44,6 +74,9 @@ TEAL = (
     "tests/surfaces/test_teal_state.py",
     "tests/surfaces/test_teal_errors.py",
     "tests/surfaces/test_teal_decisions.py",
+    "tests/surfaces/test_teal_approvals.py",
+    "tests/surfaces/test_teal_auth.py",
+    "tests/chats/test_reviews.py",
 )
 
 TESTS_OF: dict[str, tuple[str, ...]] = {
@@ -83,8 +116,21 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "hitl.rules": POLICY,
     "http.caller": CALLERS,
     "http.hosts": ("tests/http/test_hosts.py",),
-    "http.limits": ("tests/http/test_quota_counts.py", "tests/chats/test_quotas.py"),
+    "http.limits": (
+        "tests/http/test_quota_counts.py",
+        "tests/chats/test_quotas.py",
+        "tests/surfaces/test_user_limits.py",
+    ),
     "tealagents.v1alpha1.access": TEAL,
     "tools.addresses": ("tests/tools/test_addresses.py",),
     "llm.tokens": ("tests/llm/test_tokens.py",),
+    "engine.threads.retention": ("tests/engine/test_engine_retention.py",),
+    "persistence.encryption": KEYS,
+    "spending.budgets": SPENDING,
+    "spending.allowances": SPENDING,
+    "authorization.access_keys": ("tests/authorization/test_keys.py",),
+    "authorization.roles": ("tests/authorization/test_roles.py",),
+    "authorization.token_authorizer": TOKENS,
+    "audit.verification": ("tests/audit/test_verification.py",),
+    "private_files": ("tests/test_private_files.py",),
 }

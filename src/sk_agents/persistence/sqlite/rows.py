@@ -352,8 +352,8 @@ def _moment(db: apsw.Connection, statement: str, key: str) -> float | None:
 
 
 def delete(db: apsw.Connection, no: int) -> None:
-    first = no << _PLACE_BITS
-    db.execute("DELETE FROM record WHERE place BETWEEN ? AND ?", (first, first + 2**32 - 1))
+    places = (no << _PLACE_BITS, no + 1 << _PLACE_BITS)
+    db.execute("DELETE FROM record WHERE place >= ? AND place < ?", places)
     db.execute("DELETE FROM entry WHERE thread_no = ?", (no,))
     db.execute("DELETE FROM thread WHERE no = ?", (no,))
 
