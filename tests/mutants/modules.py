@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-ENGINE = ("tests/engine", "tests/telemetry/test_observer.py")
-PROMPTS = (
-    "tests/engine/test_context.py",
-    "tests/engine/test_conversation.py",
-    "tests/engine/test_engine_context.py",
-    "tests/engine/test_engine_edit.py",
+# One set for all of the engine: to learn which lines its tests execute takes the longest.
+ENGINE = (
+    "tests/engine",
+    "tests/stores/test_memory_store.py",
+    "tests/telemetry/test_observer.py",
 )
-TAKING_OVER = tuple(
-    f"tests/engine/test_engine_{name}.py"
-    for name in (
-        *("agents", "auth", "busy", "cancel", "elsewhere", "instances", "limits"),
-        *("orphans", "recovery", "troubles"),
-    )
-)
-CONTRACT = ("tests/engine", "tests/stores/test_memory_store.py")
 ENCODING = (
     "tests/engine/test_record.py",
     "tests/engine/test_head.py",
@@ -80,21 +71,18 @@ TEAL = (
 )
 
 TESTS_OF: dict[str, tuple[str, ...]] = {
-    "engine.log.commits": CONTRACT,
+    "engine.log.commits": ENGINE,
     "engine.calls.call": ENGINE,
-    "engine.run.context_window": PROMPTS,
+    "engine.run.context_window": ENGINE,
     "engine.calls.decisions": ENGINE,
-    "engine.calls.reviews": (
-        "tests/engine/test_engine_reviews.py",
-        "tests/engine/test_engine_approvals.py",
-    ),
+    "engine.calls.reviews": ENGINE,
     "engine.run.driver": ENGINE,
     "engine.run.drivers": ENGINE,
     "engine.run.conversation": ENGINE,
     "engine.run.lease_keeper": ENGINE,
     "engine.reading.live": ENGINE,
-    "engine.reading.live_relay": ("tests/engine/test_engine_live_elsewhere.py",),
-    "engine.run.recovery": TAKING_OVER,
+    "engine.reading.live_relay": ENGINE,
+    "engine.run.recovery": ENGINE,
     "engine.run.rounds": ENGINE,
     "engine.services": ENGINE,
     "engine.run.lifecycle": ENGINE,
@@ -124,7 +112,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "tealagents.v1alpha1.access": TEAL,
     "tools.addresses": ("tests/tools/test_addresses.py",),
     "llm.tokens": ("tests/llm/test_tokens.py",),
-    "engine.threads.retention": ("tests/engine/test_engine_retention.py",),
+    "engine.threads.retention": ENGINE,
     "persistence.encryption": KEYS,
     "spending.budgets": SPENDING,
     "spending.allowances": SPENDING,
