@@ -58,6 +58,8 @@ async def test_instances_take_turns(tmp_path: Path) -> None:
 
 async def test_wall_clock_that_was_set_forward_removes_nothing(tmp_path: Path) -> None:
     clock = SettableClock()
+    # The host has been up for longer.
+    clock.advance(400 * DAY)
     async with talking(tmp_path, clock=clock, script=[says("a")], retention=RULES) as talk:
         await talk.ask()
         await talk.parked()

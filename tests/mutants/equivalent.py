@@ -95,6 +95,43 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(named is None)",
     ),
     Equivalent(
+        "audit.verification",
+        "async for page in pages_of(self.store, thread, after=self.read.get(thread_id, 0)):",
+        "shift constant",
+        "no event has the number 0",
+        "(-1)",
+    ),
+    Equivalent(
+        "spending.budgets",
+        "spent, at = self._seen.get(key, (limit.most, 0.0))",
+        "shift constant",
+        "what is spent as a whole is never less than half of it, whenever that was seen",
+    ),
+    Equivalent(
+        "spending.budgets",
+        "if amounts.cost is not None and amounts.currency is not None:",
+        "swap and/or",
+        "an amount of money has both, any other neither",
+    ),
+    Equivalent(
+        "spending.budgets",
+        "if amounts.cost is not None and amounts.currency is not None:",
+        "drop operand",
+        "an amount of money has both, any other neither",
+    ),
+    Equivalent(
+        "spending.budgets",
+        "if limit.most < known.most:",
+        "shift boundary",
+        "two limits of one place and one amount count alike",
+    ),
+    Equivalent(
+        "hitl.hitl_manager",
+        'id=str(getattr(tool_call, "id", None) or ""),',
+        "drop operand",
+        "no rule reads the id of a call",
+    ),
+    Equivalent(
         "hitl.hitl_manager",
         'plugin_name=plugin or "",',
         "drop operand",

@@ -55,6 +55,7 @@ TOKENS = (
     "tests/authorization/test_oidc.py",
 )
 CALLERS = (
+    "tests/authorization/test_roles.py",
     "tests/test_caller.py",
     "tests/test_authorization.py",
     "tests/chats/test_auth.py",
