@@ -27,12 +27,13 @@ from tests.mutants.workshop import (
     load_libraries,
     wait_for,
 )
+from tests.patience import seconds
 
 AT_ONCE = 2
 # How many tests a mutant meets first: most die of one, and the others need not be collected.
 FIRST_TESTS = 10
 # Beside a multiple of what its tests take on the unchanged package; and never more than the bound.
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = seconds(20.0)
 MOST_SECONDS = 300.0
 LEARNING_SECONDS = 900.0
 
