@@ -35,7 +35,9 @@ async def test_old_thread_is_gone_for_everybody_and_a_new_one_can_have_its_id(
         await talk.parked()
         clock.advance(91 * DAY)
         done = await sweep(talk.engine)
-        assert done is not None and done.removed == {"completed": 1}
+        assert done is not None
+        assert done.removed == done.due == {"completed": 1}
+        assert done.seen == 1
         with pytest.raises(ThreadNotFound):
             await talk.engine.thread(THREAD, USER)
         await talk.ask("again")

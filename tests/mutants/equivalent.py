@@ -95,6 +95,20 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(named is None)",
     ),
     Equivalent(
+        "authorization.token_authorizer",
+        "or not 0 < len(key_id) <= MAX_KEY_ID_LENGTH",
+        "shift boundary",
+        "a key without a name is refused one step later, as unknown",
+        "0 <= len(key_id) <= MAX_KEY_ID_LENGTH",
+    ),
+    Equivalent(
+        "authorization.token_authorizer",
+        "or not 0 < len(key_id) <= MAX_KEY_ID_LENGTH",
+        "shift constant",
+        "a key without a name is refused one step later, as unknown",
+        "(-1)",
+    ),
+    Equivalent(
         "audit.verification",
         "async for page in pages_of(self.store, thread, after=self.read.get(thread_id, 0)):",
         "shift constant",
