@@ -230,6 +230,8 @@ def test_rule_that_allows_less_is_not_spoken_of(
         ({"type": "array", "items": {}}, False),
         ({"type": ["object", "null"]}, True),
         ({"$ref": "https://elsewhere.example/schema"}, True),
+        ({"$ref": "#/$defs/to", "$defs": {"to": {"type": "string"}}}, False),
+        ({"$ref": "x/$defs/to", "$defs": {"to": {"type": "string"}}}, True),
     ],
 )
 def test_place_is_impossible_only_where_the_schema_says_so(

@@ -51,6 +51,28 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         SHORTCUT,
     ),
     Equivalent(
+        "engine.run.context_window",
+        "return 2 * size < context.budget - SHORTEST",
+        "shift constant",
+        SHORTCUT,
+        "(3)",
+    ),
+    Equivalent(
+        "engine.calls.runner",
+        'if context.agent.on_reject == "cancel" and any(map(_is_refusal, next_steps)):',
+        "drop operand",
+        "the others take their step right after, in a commit of their own",
+        "(any(map(_is_refusal, next_steps)))",
+    ),
+    Equivalent(
+        "engine.calls.runner",
+        "return isinstance(one[1], steps.Finish) and (one[1].outcome, one[1].by) == "
+        '("refused", "human")',
+        "drop operand",
+        "the others take their step right after, in a commit of their own",
+        "(isinstance(one[1], steps.Finish))",
+    ),
+    Equivalent(
         "engine.run.drivers",
         'run = known.state.runs.get(known.state.active_run or "")',
         "drop operand",

@@ -26,6 +26,7 @@ SQLITE = (
 FILES = (
     "tests/engine/test_damage.py",
     "tests/stores/test_encrypting.py",
+    "tests/stores/test_encryption.py",
     "tests/stores/test_file_broken.py",
     "tests/stores/test_file_counters.py",
     "tests/stores/test_file_projection.py",

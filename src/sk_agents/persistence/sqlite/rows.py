@@ -363,8 +363,8 @@ def records(db: apsw.Connection, no: int) -> Iterator[tuple[int, int, str, bytes
     first = no << _PLACE_BITS
     for number, place, commit_id, body, check in db.execute(
         "SELECT no, place, commit_id, body, checksum FROM record"
-        " WHERE place BETWEEN ? AND ? ORDER BY place",
-        (first, first + 2**32 - 1),
+        " WHERE place >= ? AND place < ? ORDER BY place",
+        (first, no + 1 << _PLACE_BITS),
     ):
         yield number, place - first, commit_id, body, check
 
