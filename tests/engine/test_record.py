@@ -210,3 +210,8 @@ def test_whole_log_with_a_record_that_holds_nothing_is_damaged() -> None:
     assert len(read_whole_log(head, [whole])) == 1
     with pytest.raises(StateCorrupt, match="missing"):
         read_whole_log(head, [empty, whole])
+
+
+def test_fields_without_a_value_take_no_room_in_a_record() -> None:
+    assert b"null" not in encode_events([started()], AT)
+    assert b"null" not in encode_events([started().model_copy(update={"at": moment(1)})], AT)

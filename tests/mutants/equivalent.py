@@ -104,6 +104,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(self._run_id is not None and (not had_events))",
     ),
     Equivalent(
+        "engine.reading.watch",
+        "await services.store.events_after(thread_id, known.state.next_seq - 1, 1)",
+        "shift constant",
+        "what it finds is not looked at, only whether the log can be read",
+        "(2)",
+    ),
+    Equivalent(
         "http.caller",
         "raise Unauthenticated from None",
         "drop raise",
@@ -212,6 +219,19 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "if len(events) > LARGE_COMMIT:",
         "shift boundary",
         "the bytes are the same, in a thread or not",
+    ),
+    Equivalent(
+        "persistence.file.lines",
+        "start = len(_START % 0)",
+        "shift constant",
+        "every number has the same width there",
+    ),
+    Equivalent(
+        "persistence.file.log",
+        "if first == len(self.first_seqs) or self.first_seqs[first] > seq + 1:",
+        "shift constant",
+        "the line before is read too, and nothing is taken from it",
+        "(0)",
     ),
     Equivalent(
         "persistence.file.log",

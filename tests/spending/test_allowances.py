@@ -10,7 +10,8 @@ from sk_agents.engine.ports import Count
 from sk_agents.exceptions import LimitExceeded
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.spending.allowances import BLOCKS, Allowance
-from sk_agents.spending.budgets import DAY_SECONDS, HOUR_SECONDS, RUN_SECONDS, Limit, strictest
+from sk_agents.spending.budgets import HOUR_SECONDS, RUN_SECONDS, Limit, strictest
+from sk_agents.spending.usage import DAY_SECONDS
 from sk_agents.testing import SettableClock
 
 
