@@ -186,7 +186,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         'return re.split(r"[*?[]", self.tool, maxsplit=1)[0]',
         "shift constant",
         "only the first part is taken",
-        "(2)",
     ),
     Equivalent(
         "hitl.rules",
