@@ -64,6 +64,17 @@ async def test_checkpoint_of_another_key_or_with_another_content_is_refused(
         assert (result.findings, result.unsigned) == ([], 1)
 
 
+async def test_result_says_how_much_was_read(tmp_path: Path) -> None:
+    async with opened(f"sqlite://{tmp_path}/s") as store:
+        kept = await filled(store)
+        result = await verify(store, kept=[kept], keys=[SIGNER.public])
+        ids = [name for name in await store.all_threads(limit=100) if name != SERVER_LOG]
+        heads = await store.heads(ids)
+        assert result.threads == len(ids) > 1
+        assert result.events == sum(head.next_seq - 1 for head in heads)
+        assert (result.unchained, result.unsigned, result.uncovered) == (0, 0, 0)
+
+
 async def test_newest_part_that_is_cut_off_is_found_with_a_kept_checkpoint_only(
     tmp_path: Path,
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from sk_agents.authorization.access_keys import KeysFile
 from sk_agents.authorization.key_authorizer import KeyAuthorizer
 from sk_agents.authorization.request_authorizer import Principal
-from sk_agents.authorization.roles import EVERY_ROLE, memberships, read_role_map
+from sk_agents.authorization.roles import EVERY_ROLE, RoleMap, memberships, read_role_map
 from sk_agents.config.settings import Settings
 from sk_agents.exceptions import ConfigurationError, MissingRole
 from sk_agents.http.caller import USERS, Caller, CallerCheck, require_role
@@ -38,6 +38,14 @@ def test_role_is_given_by_a_role_a_group_or_a_name(mapping: str) -> None:
     roles = read_role_map(mapping)
     assert roles.roles_of(ADA) == {"user", "approver"}
     assert roles.roles_of(Principal("eve", roles=EVERY_ROLE)) == {"user"}
+
+
+def test_mapping_is_described_for_the_audit_and_none_is_not() -> None:
+    assert RoleMap().described() == {}
+    described = read_role_map(
+        '{"operator": {"groups": ["ops"], "users": ["olga", "ben"]}}'
+    ).described()
+    assert described["operator"] == "groups: ops; users: ben, olga"
 
 
 def test_mapping_of_users_keeps_the_others_out() -> None:

@@ -5,15 +5,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from sk_agents.engine.commands import StartRun
 from sk_agents.engine.events import Answered, ApprovalRequested, ToolFinished
-from sk_agents.engine.log.state import fold
-from sk_agents.engine.models import Attachment, Part, RunStatus, UserInput
+from sk_agents.engine.log.state import TITLE, fold
+from sk_agents.engine.models import Attachment, NewThread, Part, RunStatus, UserInput
 from sk_agents.engine.run.redacting import FILE_PIECE
 from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
 from sk_agents.redaction import HIDDEN, Redactor
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.fake_tools import LOOK, SEND, FakeTools, tool
-from tests.engine.kit import Talk, talking, waiting
+from tests.engine.kit import USER, Talk, said, talking, waiting
 from tests.requirements import requirement
 
 CANARY = "hunter2canary"
@@ -40,6 +41,16 @@ async def test_message_is_redacted_before_it_is_stored_and_before_the_model_sees
         assert fold(await talk.log()).run("r1").message == UserInput(
             parts=(Part(content=f"my password is {HIDDEN}"),)
         )
+
+
+@requirement("S004-10.2-redaction")
+async def test_title_that_a_thread_is_made_with_is_redacted(tmp_path: Path) -> None:
+    async with talking(tmp_path, script=[says("hello")], redaction=REDACTION) as talk:
+        titled = NewThread(USER, agent="a", metadata={TITLE: f"my password is {CANARY[:9]}"})
+        message = said(f"my password is {CANARY}")
+        start = StartRun(thread_id="t", run_id="r1", user_id=USER, message=message, new=titled)
+        await talk.result(await talk.engine.start(start))
+        assert CANARY[:9] not in await everything(talk)
 
 
 @requirement("S004-10.2-redaction")

@@ -35,7 +35,9 @@ async def test_old_thread_is_gone_for_everybody_and_a_new_one_can_have_its_id(
         await talk.parked()
         clock.advance(91 * DAY)
         done = await sweep(talk.engine)
-        assert done is not None and done.removed == {"completed": 1}
+        assert done is not None
+        assert done.removed == done.due == {"completed": 1}
+        assert done.seen == 1
         with pytest.raises(ThreadNotFound):
             await talk.engine.thread(THREAD, USER)
         await talk.ask("again")
@@ -58,6 +60,8 @@ async def test_instances_take_turns(tmp_path: Path) -> None:
 
 async def test_wall_clock_that_was_set_forward_removes_nothing(tmp_path: Path) -> None:
     clock = SettableClock()
+    # The host has been up for longer.
+    clock.advance(400 * DAY)
     async with talking(tmp_path, clock=clock, script=[says("a")], retention=RULES) as talk:
         await talk.ask()
         await talk.parked()

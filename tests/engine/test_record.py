@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sk_agents.engine.events import BranchChanged, Event, Unrecognised
+from sk_agents.engine.log.commits import Absent
 from sk_agents.engine.models import EPOCH
+from sk_agents.engine.ports import StoredRecord
 from sk_agents.exceptions import CommitReused, InvalidInput, SchemaTooNew, StateCorrupt
 from sk_agents.persistence.encoding import (
     LongRecords,
@@ -16,9 +18,11 @@ from sk_agents.persistence.encoding import (
     check_replay,
     decode_record,
     encode_events,
+    read_whole_log,
     record_checksum,
 )
 from tests.engine.builders import imported, log, moment, one_of_each, proposed, started, turn
+from tests.engine.heads import NEW, admitted
 from tests.engine.histories import legal_logs
 
 AT = moment(9)
@@ -197,3 +201,17 @@ def test_a_record_of_a_newer_version_is_not_taken_for_damage() -> None:
     body = b'{"v":99,"at":"2030-01-01T00:00:00Z","events":[]}'
     with pytest.raises(SchemaTooNew):
         decode_record("t", 1, "c", body, record_checksum("t", 1, "c", body))
+
+
+def test_whole_log_with_a_record_that_holds_nothing_is_damaged() -> None:
+    head = admitted(Absent(NEW), None, started()).thread
+    whole = StoredRecord(1, "c", encode_events([started()], AT))
+    empty = StoredRecord(1, "nothing", encode_events([], AT))
+    assert len(read_whole_log(head, [whole])) == 1
+    with pytest.raises(StateCorrupt, match="missing"):
+        read_whole_log(head, [empty, whole])
+
+
+def test_fields_without_a_value_take_no_room_in_a_record() -> None:
+    assert b"null" not in encode_events([started()], AT)
+    assert b"null" not in encode_events([started().model_copy(update={"at": moment(1)})], AT)

@@ -80,6 +80,18 @@ async def test_a_thread_is_not_known_further_than_its_head(tmp_path: Path) -> No
         assert known.state.next_seq == known.head.next_seq
 
 
+async def test_tail_gives_what_follows_from_its_first_event_on(tmp_path: Path) -> None:
+    async with talking(tmp_path, script=[says("ok")]) as talk:
+        await talk.ask()
+        log = await talk.log()
+        known = await KnownThreads(talk.store).load(THREAD)
+        known.tail.popleft()
+        assert known.after(0) is None
+        assert known.after(1) == log[1:]
+        assert known.after(log[-2].seq) == log[-1:]
+        assert known.after(log[-1].seq) == []
+
+
 @contextmanager
 def traced_memory() -> Iterator[Callable[[], int]]:
     def used() -> int:

@@ -90,8 +90,9 @@ async def test_manager_without_an_engine_blocks_until_the_answer() -> None:
     task = asyncio.create_task(manager.request_approval("test_approval"))
     await asyncio.sleep(0)
     assert not task.done()
-    manager.respond("test_approval", True)
-    assert await task is True
+    async with asyncio.timeout(seconds(5)):
+        await manager.respond("test_approval", True)
+        assert await task is True
     with pytest.raises(ApprovalAlreadyDecided):
         manager.respond("test_approval", False)
     with pytest.raises(ApprovalNotFound):

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sk_agents.exceptions import ConfigurationError
-from sk_agents.hitl.rules import read_approvals, refuse_strays
+from sk_agents.hitl.rules import is_possible, read_approvals, refuse_strays
 from tests.hitl.specs import FILE, READ, WRITE, call, policy
 
 RULE: dict[str, Any] = {"tool": "Files-*", "then": "allow"}
@@ -216,3 +216,25 @@ def test_rule_that_allows_less_is_not_spoken_of(
     with caplog.at_level(logging.WARNING):
         read_approvals({"rules": [rule]}, path=FILE)
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("schema", "possible"),
+    [
+        ({}, True),
+        ({"type": "object"}, True),
+        ({"type": "object", "additionalProperties": False}, False),
+        ({"type": "object", "properties": {"other": {}}}, False),
+        ({"type": "object", "properties": {"to": {}}}, True),
+        ({"type": "object", "properties": {"to": {"type": "string"}}}, False),
+        ({"type": "array", "items": {}}, False),
+        ({"type": ["object", "null"]}, True),
+        ({"$ref": "https://elsewhere.example/schema"}, True),
+        ({"$ref": "#/$defs/to", "$defs": {"to": {"type": "string"}}}, False),
+        ({"$ref": "x/$defs/to", "$defs": {"to": {"type": "string"}}}, True),
+    ],
+)
+def test_place_is_impossible_only_where_the_schema_says_so(
+    schema: dict[str, Any], possible: bool
+) -> None:
+    assert is_possible(schema, ("to", "city")) is possible

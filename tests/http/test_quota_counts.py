@@ -13,7 +13,7 @@ from sk_agents.engine.models import Entry
 from sk_agents.engine.ports import ThreadPage, ThreadQuery
 from sk_agents.engine.threads.catalog import ThreadCatalog
 from sk_agents.exceptions import LimitExceeded
-from sk_agents.http.limits import Quotas
+from sk_agents.http.limits import Quotas, StreamSlots
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import SequentialIds
@@ -143,3 +143,23 @@ async def test_released_chat_makes_room_and_never_more_than_there_is(
     counted.release_chat(USER)
     assert not await is_full(counted, catalog)
     assert await is_full(counted, catalog)
+
+
+def test_slot_that_is_released_twice_makes_room_for_one_stream() -> None:
+    slots = StreamSlots(per_user=2)
+    first, second = slots.held(USER), slots.held(USER)
+    first.release()
+    first.release()
+    assert slots.by_user == {USER: 1}
+    slots.held(USER)
+    with pytest.raises(LimitExceeded):
+        slots.held(USER)
+    second.release()
+    assert slots.by_user == {USER: 1}
+
+
+def test_user_without_open_streams_is_forgotten() -> None:
+    slots = StreamSlots()
+    with slots.held(USER):
+        assert dict(slots.by_user) == {USER: 1}
+    assert dict(slots.by_user) == {}

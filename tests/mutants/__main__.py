@@ -27,10 +27,13 @@ from tests.mutants.workshop import (
     load_libraries,
     wait_for,
 )
+from tests.patience import seconds
 
 AT_ONCE = 2
+# How many tests a mutant meets first: most die of one, and the others need not be collected.
+FIRST_TESTS = 10
 # Beside a multiple of what its tests take on the unchanged package; and never more than the bound.
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = seconds(20.0)
 MOST_SECONDS = 300.0
 LEARNING_SECONDS = 900.0
 
@@ -120,12 +123,16 @@ class Trial:
     ) -> None:
         self._workshop = workshop
         self._mutant = mutant
-        self._tests = tests
-        usual = sum(learned.seconds[test] for test in tests)
-        self._limit = min(PATIENCE_SECONDS + 4 * usual, MOST_SECONDS)
+        self._learned = learned
+        self._tests, self._others = tests[:FIRST_TESTS], tests[FIRST_TESTS:]
         self._changed = workshop.changed(mutant)
         self._changed.__enter__()
-        self.running = workshop.run(self._tests)
+        self.running = self._run()
+
+    def _run(self) -> Running:
+        usual = sum(self._learned.seconds.get(test, 0.0) for test in self._tests)
+        self._limit = min(PATIENCE_SECONDS + 4 * usual, MOST_SECONDS)
+        return self._workshop.run(self._tests)
 
     def verdict(self) -> Verdict | None:
         """`None` while its tests are at work."""
@@ -137,7 +144,11 @@ class Trial:
         if code in NOT_FOUND and self._tests != files:
             # A mutant may change the names of cases: then their whole files are run.
             self._tests = files
-            self.running = self._workshop.run(files)
+            self.running = self._run()
+            return None
+        if code == PASSED and self._others:
+            self._tests, self._others = self._others, []
+            self.running = self._run()
             return None
         self._changed.__exit__(None, None, None)
         if code is None:

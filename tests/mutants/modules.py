@@ -2,38 +2,61 @@
 
 from __future__ import annotations
 
-ENGINE = ("tests/engine", "tests/telemetry/test_observer.py")
-PROMPTS = (
-    "tests/engine/test_context.py",
-    "tests/engine/test_conversation.py",
-    "tests/engine/test_engine_context.py",
-    "tests/engine/test_engine_edit.py",
+# One set for all of the engine: to learn which lines its tests execute takes the longest.
+ENGINE = (
+    "tests/engine",
+    "tests/stores/test_memory_store.py",
+    "tests/telemetry/test_observer.py",
 )
-TAKING_OVER = tuple(
-    f"tests/engine/test_engine_{name}.py"
-    for name in (
-        *("agents", "auth", "busy", "cancel", "elsewhere", "instances", "limits"),
-        *("orphans", "recovery", "troubles"),
-    )
-)
-CONTRACT = ("tests/engine", "tests/stores/test_memory_store.py")
 ENCODING = (
     "tests/engine/test_record.py",
     "tests/engine/test_head.py",
+    "tests/engine/test_damage.py",
     "tests/stores/test_sqlite_store.py",
+    "tests/stores/test_encrypting.py",
 )
 SQLITE = (
+    "tests/engine/test_damage.py",
+    "tests/stores/test_encrypting.py",
+    "tests/stores/test_sqlite_broken.py",
     "tests/stores/test_group_writer.py",
     "tests/stores/test_sqlite_store.py",
     "tests/stores/test_sqlite_faults.py",
 )
 FILES = (
+    "tests/engine/test_damage.py",
+    "tests/stores/test_encrypting.py",
+    "tests/stores/test_encryption.py",
+    "tests/stores/test_file_broken.py",
+    "tests/stores/test_file_counters.py",
+    "tests/stores/test_file_projection.py",
     "tests/stores/test_file_store.py",
     "tests/stores/test_file_store_contract.py",
     "tests/stores/test_file_faults.py",
 )
-POLICY = ("tests/hitl/test_policy.py", "tests/hitl/test_rules.py")
+POLICY = (
+    "tests/hitl/test_policy.py",
+    "tests/hitl/test_reviews.py",
+    "tests/hitl/test_rules.py",
+)
+KEYS = (
+    "tests/test_encryption_keys.py",
+    "tests/stores/test_encryption.py",
+    "tests/stores/test_encrypting.py",
+)
+SPENDING = (
+    "tests/engine/test_engine_budget.py",
+    "tests/spending",
+    "tests/surfaces/test_user_limits.py",
+)
+TOKENS = (
+    "tests/authorization/test_account.py",
+    "tests/authorization/test_entra.py",
+    "tests/authorization/test_issuer_keys.py",
+    "tests/authorization/test_oidc.py",
+)
 CALLERS = (
+    "tests/authorization/test_roles.py",
     "tests/test_caller.py",
     "tests/test_authorization.py",
     "tests/chats/test_auth.py",
@@ -44,24 +67,24 @@ TEAL = (
     "tests/surfaces/test_teal_state.py",
     "tests/surfaces/test_teal_errors.py",
     "tests/surfaces/test_teal_decisions.py",
+    "tests/surfaces/test_teal_approvals.py",
+    "tests/surfaces/test_teal_auth.py",
+    "tests/chats/test_reviews.py",
 )
 
 TESTS_OF: dict[str, tuple[str, ...]] = {
-    "engine.log.commits": CONTRACT,
+    "engine.log.commits": ENGINE,
     "engine.calls.call": ENGINE,
-    "engine.run.context_window": PROMPTS,
+    "engine.run.context_window": ENGINE,
     "engine.calls.decisions": ENGINE,
-    "engine.calls.reviews": (
-        "tests/engine/test_engine_reviews.py",
-        "tests/engine/test_engine_approvals.py",
-    ),
+    "engine.calls.reviews": ENGINE,
     "engine.run.driver": ENGINE,
     "engine.run.drivers": ENGINE,
     "engine.run.conversation": ENGINE,
     "engine.run.lease_keeper": ENGINE,
     "engine.reading.live": ENGINE,
-    "engine.reading.live_relay": ("tests/engine/test_engine_live_elsewhere.py",),
-    "engine.run.recovery": TAKING_OVER,
+    "engine.reading.live_relay": ENGINE,
+    "engine.run.recovery": ENGINE,
     "engine.run.rounds": ENGINE,
     "engine.services": ENGINE,
     "engine.run.lifecycle": ENGINE,
@@ -83,8 +106,21 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "hitl.rules": POLICY,
     "http.caller": CALLERS,
     "http.hosts": ("tests/http/test_hosts.py",),
-    "http.limits": ("tests/http/test_quota_counts.py", "tests/chats/test_quotas.py"),
+    "http.limits": (
+        "tests/http/test_quota_counts.py",
+        "tests/chats/test_quotas.py",
+        "tests/surfaces/test_user_limits.py",
+    ),
     "tealagents.v1alpha1.access": TEAL,
     "tools.addresses": ("tests/tools/test_addresses.py",),
     "llm.tokens": ("tests/llm/test_tokens.py",),
+    "engine.threads.retention": ENGINE,
+    "persistence.encryption": KEYS,
+    "spending.budgets": SPENDING,
+    "spending.allowances": SPENDING,
+    "authorization.access_keys": ("tests/authorization/test_keys.py",),
+    "authorization.roles": ("tests/authorization/test_roles.py",),
+    "authorization.token_authorizer": TOKENS,
+    "audit.verification": ("tests/audit/test_verification.py",),
+    "private_files": ("tests/test_private_files.py",),
 }

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ import pytest
 from sk_agents.engine.events import Event
 from sk_agents.engine.log.commits import Absent, Commit
 from sk_agents.engine.models import NewThread, Thread
-from sk_agents.exceptions import StoreBusy, StoreUnavailable, ThreadNotFound
+from sk_agents.exceptions import CommitReused, StoreBusy, StoreUnavailable, ThreadNotFound
 from sk_agents.persistence.file import tree as file_tree
+from sk_agents.persistence.file.log import line_place
 from sk_agents.persistence.file.store import FileStore
 from sk_agents.persistence.file.tree import FileTree
 from sk_agents.persistence.store_factory import open_store
@@ -346,3 +348,18 @@ async def test_ended_processes_leave_no_heartbeats(root: Path) -> None:
         store.renew("elsewhere", 1000)
     async with FileStore(root):
         assert [path.name for path in (root / "owners").iterdir()] == ["elsewhere"]
+
+
+def test_line_of_a_thread_made_before_threads_had_incarnations_keeps_its_place() -> None:
+    assert line_place("t", 3, 120) == "t\n3\n120"
+    assert line_place("t", 3, 120, "i") == "t\n3\n120\ni"
+    assert line_place("t", 1, 0, "i") == "t\n1\n0"
+
+
+async def test_commit_that_is_reused_is_refused_by_its_name(store: FileStore) -> None:
+    first = start_run("t")
+    thread = (await store.commit(first)).thread
+    other = replace(append(thread, thought()), commit_id=first.commit_id)
+    with pytest.raises(CommitReused) as refused:
+        await store.commit(other)
+    assert refused.value.attributes["commit_id"] == first.commit_id

@@ -17,7 +17,7 @@ from sk_agents.exceptions import (
     StoreUnavailable,
 )
 from sk_agents.persistence.sqlite.database import SqliteFiles
-from sk_agents.persistence.sqlite.group_writer import GroupWriter
+from sk_agents.persistence.sqlite.group_writer import CHECKPOINT_FRAMES, GroupWriter
 from tests.patience import seconds
 
 Work = Callable[[apsw.Connection], Any]
@@ -152,3 +152,11 @@ async def test_lock_of_another_process_is_waited_for(kept: Kept, tmp_path: Path)
     async with asyncio.timeout(seconds(5)):
         assert await waiting == "a"
     other.close()
+
+
+async def test_wal_that_was_begun_again_is_emptied_at_its_usual_length(kept: Kept) -> None:
+    for name, emptied in (("a", 1), ("b", 2)):
+        kept.writer.wal_grew(CHECKPOINT_FRAMES)
+        # It comes after the checkpoint, and begins the WAL again.
+        await kept.all(keep(name))
+        assert kept.writer.checkpoints == emptied

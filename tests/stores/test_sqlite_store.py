@@ -1,6 +1,7 @@
 """The SQLite store under the contract of durable stores that several processes share."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -9,6 +10,7 @@ import apsw
 import pytest
 
 from sk_agents.engine.models import Thread
+from sk_agents.engine.ports import Count
 from sk_agents.exceptions import Conflict, StateCorrupt, StoreUnavailable
 from sk_agents.persistence.codec import PlainCodec
 from sk_agents.persistence.encoding import ThreadCodec
@@ -145,3 +147,19 @@ async def test_commit_to_a_head_that_was_damaged_under_the_store_is_refused(
             database.execute(f"UPDATE thread SET {column}")
         with pytest.raises(StateCorrupt):
             await store.commit(append(thread, run_started("run-1", "hello")))
+
+
+async def test_store_that_was_left_holds_none_of_its_files(tmp_path: Path) -> None:
+    path = tmp_path / "teal.sqlite"
+
+    def held() -> set[str]:
+        places = {os.readlink(fd) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()}
+        return {place for place in places if place.startswith(str(path))}
+
+    async with SqliteStore(path) as store:
+        await store.commit(create("t"))
+        await store.mark_watched(["r"])
+        await store.count([Count("k", 1, 60)])
+        store.renew("o", 60)
+        assert held()
+    assert held() == set()

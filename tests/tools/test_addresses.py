@@ -100,6 +100,7 @@ async def test_address_that_is_not_public_is_refused(host: str) -> None:
         "１２７.０.０.１",
         "127。0。0。1",
         "⑯⑨.254.169.254",
+        "[v1.a:b]",
     ],
 )
 async def test_oddly_spelt_address_is_refused(host: str) -> None:

@@ -31,6 +31,7 @@ from sk_agents.wire.views import SignInView
 
 SKEW = 60
 MAX_TOKEN_BYTES = 12 * 1024
+MAX_KEY_ID_LENGTH = 256
 # However long a token says it lives.
 MAX_LIFETIME = 30 * 3600
 REMEMBERED_SECONDS = 300.0
@@ -175,7 +176,11 @@ class TokenAuthorizer(RequestAuthorizer):
         algorithm, key_id = header.get("alg"), header.get("kid")
         if algorithm not in self._algorithms:
             raise Unauthenticated("The token's algorithm is not accepted.")
-        if not isinstance(key_id, str) or not 0 < len(key_id) <= 256 or "crit" in header:
+        if (
+            not isinstance(key_id, str)
+            or not 0 < len(key_id) <= MAX_KEY_ID_LENGTH
+            or "crit" in header
+        ):
             raise Unauthenticated("The token's header is not accepted.")
         return algorithm, key_id
 

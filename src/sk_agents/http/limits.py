@@ -212,7 +212,7 @@ class Quotas:
                     f"{most} approvals wait for your decision; decide some before you go on.",
                     retry_after=PENDING_RETRY_SECONDS,
                 )
-            known.left = max(1, room // self._calls)
+            known.left = room // self._calls
             known.counted_at = self._now()
         known.left -= 1
 

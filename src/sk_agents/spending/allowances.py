@@ -94,8 +94,8 @@ class Allowance:
                 await self._store.count([Count(key, amount, ttl, self._most)])
                 break
             except CounterFull as full:
-                # The rest, unless another instance is faster.
-                amount = min(amount - 1, self._most - full.sum)
+                # The rest, unless another instance is faster. A limit that was lowered has none.
+                amount = max(0, min(amount - 1, self._most - full.sum))
         if block.window == window:
             block.left += amount
             block.is_used_up = amount < missing

@@ -35,6 +35,8 @@ PAGE = 500
 AT_ONCE = 8
 # One of the instances looks through the store so often, and no longer at a time.
 PASS_EVERY_SECONDS = 600.0
+# Of it, between two looks at whether a pass is due.
+PAUSED_SHARE = (0.1, 0.5)
 PASS_SECONDS = 120.0
 # Between two pages, so that the store is there for others.
 BREATH_SECONDS = 0.1
@@ -176,7 +178,7 @@ class RetentionKeeper(BackgroundTask):
     async def _work(self) -> None:
         while True:
             # Instances that were started together drift apart.
-            await asyncio.sleep(PASS_EVERY_SECONDS * random.uniform(0.1, 0.5))
+            await asyncio.sleep(PASS_EVERY_SECONDS * random.uniform(*PAUSED_SHARE))
             try:
                 await self.sweep()
             except STORE_TROUBLE as error:

@@ -28,6 +28,8 @@ TEMPORARY = "tmp"
 CHATS = "chats"
 USERS = "users"
 LOCK_SECONDS = 10.0
+FIRST_PAUSE_SECONDS = 0.0002
+LONGEST_PAUSE_SECONDS = 0.02
 
 _SAFE = re.compile(r"[a-z0-9_-]{1,64}")
 # Without O_NONBLOCK a planted pipe would stop the reader for good.
@@ -69,7 +71,7 @@ def locked(fd: int, mode: int, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     """Hold the file's lock among all processes of the host. Raises StoreBusy: another process does
     not give it up."""
     deadline = time.monotonic() + seconds
-    pause = 0.0002
+    pause = FIRST_PAUSE_SECONDS
     while True:
         try:
             fcntl.flock(fd, mode | fcntl.LOCK_NB)
@@ -80,7 +82,7 @@ def locked(fd: int, mode: int, seconds: float = LOCK_SECONDS) -> Iterator[None]:
                     "Another process holds a file of the store for too long."
                 ) from None
             time.sleep(pause)
-            pause = min(pause * 2, 0.02)
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
     try:
         yield
     finally:

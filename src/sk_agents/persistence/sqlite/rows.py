@@ -352,8 +352,8 @@ def _moment(db: apsw.Connection, statement: str, key: str) -> float | None:
 
 
 def delete(db: apsw.Connection, no: int) -> None:
-    first = no << _PLACE_BITS
-    db.execute("DELETE FROM record WHERE place BETWEEN ? AND ?", (first, first + 2**32 - 1))
+    places = (no << _PLACE_BITS, no + 1 << _PLACE_BITS)
+    db.execute("DELETE FROM record WHERE place >= ? AND place < ?", places)
     db.execute("DELETE FROM entry WHERE thread_no = ?", (no,))
     db.execute("DELETE FROM thread WHERE no = ?", (no,))
 
@@ -363,8 +363,8 @@ def records(db: apsw.Connection, no: int) -> Iterator[tuple[int, int, str, bytes
     first = no << _PLACE_BITS
     for number, place, commit_id, body, check in db.execute(
         "SELECT no, place, commit_id, body, checksum FROM record"
-        " WHERE place BETWEEN ? AND ? ORDER BY place",
-        (first, first + 2**32 - 1),
+        " WHERE place >= ? AND place < ? ORDER BY place",
+        (first, no + 1 << _PLACE_BITS),
     ):
         yield number, place - first, commit_id, body, check
 
