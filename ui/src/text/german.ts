@@ -169,8 +169,12 @@ export const german: Dictionary = {
   Picture: "Bild",
   pasted: "eingefügt",
   "{name} is larger than 8 MB.": "{name} ist größer als 8 MB.",
-  "{name} is larger than 256 KB.": "{name} ist größer als 256 KB.",
-  "{name} is neither a picture nor text.": "{name} ist weder ein Bild noch Text.",
+  "{name} is larger than 2 MB.": "{name} ist größer als 2 MB.",
+  "{name} is neither a picture, a PDF nor text.":
+    "{name} ist weder ein Bild noch ein PDF noch Text.",
+  "{name}: a message takes {count} files.": "{name}: Eine Nachricht nimmt {count} Dateien auf.",
+  "{name}: a message takes 12 MB of files in all.":
+    "{name}: Eine Nachricht nimmt insgesamt 12 MB an Dateien auf.",
   "The file cannot be read.": "Die Datei kann nicht gelesen werden.",
   Send: "Senden",
   "Queue: send when the agent is done": "Einreihen: senden, sobald der Agent fertig ist",
