@@ -164,6 +164,7 @@ export const german: Dictionary = {
   "Files to attach": "Dateien zum Anhängen",
   Attach: "Anhängen",
   Attachments: "Anhänge",
+  Entries: "Einträge",
   attachment: "Anhang",
   "Remove {name}": "{name} entfernen",
   Picture: "Bild",
