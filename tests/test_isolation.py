@@ -31,6 +31,7 @@ BACK_ROOMS = {
     "tools",
 }
 WORDS = {
+    "documents",
     "exceptions",
     "interactions",
     "postgres_access",
@@ -104,6 +105,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "interactions": {"engine", "exceptions", "wire"},
     "ska_types": {"engine.models", "exceptions"},
     "wire": {"exceptions"},
+    "documents": set(),
     "exceptions": set(),
     "postgres_access": {"exceptions"},
     "private_files": {"exceptions"},

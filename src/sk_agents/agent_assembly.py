@@ -359,6 +359,7 @@ class _AgentBuilder:
                 api_version=spec.api_version,
                 options=model_options(spec, file.path.parent, environ),
                 sees_images=spec.sees_images,
+                reads_pdfs=spec.reads_pdfs,
             )
             custom = self._custom.model(spec.model, spec.name) if self._custom else None
             if custom is not None:

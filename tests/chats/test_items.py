@@ -1,4 +1,4 @@
-"""Images and text files sent along with a message."""
+"""Images, PDFs and text files sent along with a message."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from sk_agents.testing.scripted_model import says
 from tests.chats.serving import id_of, serving
+from tests.pdfs import locked_pdf, pdf_item, pdf_of
 
 
 def png(width: int = 1, height: int = 1) -> bytes:
@@ -70,7 +71,12 @@ REFUSED: list[Any] = [
     [text("x", role="system")],
     [text("x", name="n" * 256)],
     [text("x", name="")],
-    [text("x" * (256 * 1024 + 1))],
+    [text("x" * (2 * 1024 * 1024 + 1))],
+    [pdf_item(b"no PDF")],
+    [pdf_item(b"%PDF-1.7 of nothing")],
+    [pdf_item(locked_pdf("sesame"))],
+    [{"content_type": "pdf", "content": "https://example.org/a.pdf"}],
+    [pdf_item(b"%PDF-" + bytes(8 * 1024 * 1024))],
     [image("https://example.org/cat.png")],
     [image("data:image/png;base64,AAAA")],
     [image("data:image/png;base64,not base64!")],
@@ -97,7 +103,7 @@ async def test_items_that_cannot_be_are_refused_and_nothing_runs(tmp_path: Path)
 
 
 async def test_items_are_taken_up_to_their_limits(tmp_path: Path) -> None:
-    most = 256 * 1024
+    most = 2 * 1024 * 1024
     taken = [
         [],
         [text("x")] * 32,
@@ -110,3 +116,66 @@ async def test_items_are_taken_up_to_their_limits(tmp_path: Path) -> None:
         for items in taken:
             await served.say(body={"items": items})
         assert len(served.model.requests) == len(taken)
+
+
+async def test_pdf_reaches_a_model_as_text_and_is_read_back_whole(tmp_path: Path) -> None:
+    item = pdf_item(pdf_of("Invoice 4711", "Total 12"))
+    async with serving(tmp_path, [says("Paid."), says("Again.")]) as served:
+        frames = await served.say("pay", body={"items": [item]})
+        await served.read("POST", f"/chats/c/interactions/{id_of(frames)}/regenerate")
+        [stored] = (await served.get("/chats/c"))["interactions"]
+        document = (await served.client.get("/chats/c/export")).json()
+        await served.client.post("/chats/import?chat_id=copy", json=document)
+        [copied] = (await served.get("/chats/copy"))["interactions"]
+        sent = [request["messages"][-1]["content"] for request in served.model.requests]
+    assert stored["items"] == copied["items"] == [item]
+    text = "pay\nFile report.pdf:\n[page 1]\nInvoice 4711\n\n[page 2]\nTotal 12"
+    assert sent == [text, text]
+    assert str(document).count(item["content"]) == 1
+
+
+async def test_pdf_goes_as_it_is_to_a_model_that_reads_it(tmp_path: Path) -> None:
+    item = pdf_item(pdf_of("Invoice 4711"))
+    async with serving(tmp_path, [says("Paid.")], agent={"reads_pdfs": True}) as served:
+        await served.say("pay", body={"items": [item]})
+        [request] = served.model.requests
+    assert request["messages"][-1]["content"][1] == {
+        "type": "file",
+        "file": {"filename": "report.pdf", "file_data": item["content"]},
+    }
+
+
+async def test_pdf_that_cannot_be_read_is_refused_with_its_reason(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        body = {"user_message": "pay", "items": [pdf_item(locked_pdf("sesame"))]}
+        answer = await served.client.post("/chats/c/interactions", json=body)
+    assert answer.json()["detail"].startswith("report.pdf is protected by a password.")
+
+
+async def test_of_a_redacted_pdf_the_text_alone_is_kept(tmp_path: Path) -> None:
+    item = pdf_item(pdf_of("call me at ann@example.org"))
+    async with serving(
+        tmp_path, [says("ok")], agent={"redact": {"patterns": ["ann@[a-z.]+"]}}
+    ) as served:
+        await served.say("read", body={"items": [item]})
+        [stored] = (await served.get("/chats/c"))["interactions"]
+        prompt = str(served.model.requests[0]["messages"])
+    assert "ann@example.org" not in prompt
+    [kept] = stored["items"]
+    assert kept["content_type"] == "text"
+    assert kept["content"].startswith("[page 1]\ncall me at")
+
+
+async def test_file_larger_than_the_window_is_cut_with_a_note(tmp_path: Path) -> None:
+    large = "".join(f"line {number}\n" for number in range(150_000))
+    agent = {"context": {"window": 20_000, "reserve": 2_000}}
+    async with serving(tmp_path, [says("ok"), says("ok")], agent=agent) as served:
+        await served.say("read", body={"items": [text(large, name="log.txt")]})
+        await served.say("and now?")
+        [stored, _] = (await served.get("/chats/c"))["interactions"]
+        first, second = [str(request["messages"]) for request in served.model.requests]
+    assert stored["items"][0]["content"] == large
+    assert len(first) < 4 * 20_000
+    assert "line 0" in first and "line 149999" in first
+    assert "characters are left out here; the whole file does not fit" in first
+    assert "(with the file log.txt, which is not shown any more)" in second

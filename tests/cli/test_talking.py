@@ -10,6 +10,7 @@ import yaml
 
 from tests.cli.house import Served, serving, write_agent
 from tests.cli.terminal import Terminal
+from tests.pdfs import pdf_item, pdf_of
 from tests.tools.mcp_servers.running import friendly
 
 PROMPT = "you> "
@@ -452,16 +453,17 @@ def test_markdown_stays_as_it_is_written_where_the_user_wants_that(served: Serve
 
 def test_file_named_in_a_message_goes_with_it(served: Served) -> None:
     (served.folder / "a note.txt").write_text("Bring cake.")
+    (served.folder / "bill.pdf").write_bytes(pdf_of("Total 12"))
     (served.folder / "binary.bin").write_bytes(b"\xff\x00\xfe")
     with served.terminal("attaching") as terminal:
-        begin(terminal, 'read @"a note.txt" and @gone.txt')
-        terminal.read_until("(with a note.txt)", "no file gone.txt", PROMPT)
+        begin(terminal, 'read @"a note.txt", @bill.pdf and @gone.txt')
+        terminal.read_until("(with a note.txt, bill.pdf)", "no file gone.txt", PROMPT)
         terminal.type("and @binary.bin")
         terminal.read_until("neither text nor a PNG", PROMPT)
     (said,) = interactions(served, "attaching")
-    assert [(item["name"], item["content"]) for item in said["items"]] == [
-        ("a note.txt", "Bring cake.")
-    ]
+    note, bill = said["items"]
+    assert (note["name"], note["content"]) == ("a note.txt", "Bring cake.")
+    assert bill == pdf_item(pdf_of("Total 12"), "bill.pdf")
 
 
 def test_chat_is_continued_from_a_list(served: Served) -> None:

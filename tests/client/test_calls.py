@@ -1,6 +1,7 @@
 """Everything that is asked for once: lists, records, decisions, and what is repeated of it."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +15,12 @@ from sk_agents.client import (
     ServerUnreachable,
     TealClient,
     TealServerError,
+    file_item,
 )
 from tests.client.loopback import Loopback, connected, refusal
 from tests.client.paces import SettableTime
 from tests.patience import seconds
+from tests.pdfs import pdf_of
 
 SUMMARY = {
     "id": "c",
@@ -362,3 +365,33 @@ async def test_server_may_live_under_a_path() -> None:
     server = answering("GET", "/teal/agents", {"agents": []})
     async with connected(server), TealClient(f"{server.url}/teal/") as teal:
         assert await teal.agents() == ()
+
+
+def test_files_become_items_by_what_is_in_them(tmp_path: Path) -> None:
+    made = {
+        "a.bin": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1",
+        "b.txt": pdf_of("hi"),
+        "c.log": "größe".encode(),
+    }
+    for name, data in made.items():
+        (tmp_path / name).write_bytes(data)
+    items = [file_item(tmp_path / name) for name in made]
+    assert [item["content_type"] for item in items] == ["image", "pdf", "text"]
+    assert [item["name"] for item in items] == list(made)
+    assert items[1]["content"].startswith("data:application/pdf;base64,")
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"x" * (2 * 1024 * 1024 + 1), "a text may have 2097152 bytes"),
+        (b"%PDF-" + bytes(8 * 1024 * 1024), "a PDF may have 8388608 bytes"),
+        (b" ", "is empty"),
+        (b"\xff\0", "is neither text nor"),
+    ],
+)
+def test_file_that_no_message_takes_is_refused(tmp_path: Path, data: bytes, reason: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=reason):
+        file_item(path)

@@ -16,7 +16,8 @@ from starlette.types import Receive, Scope, Send
 
 from sk_agents.chats import streams
 from sk_agents.chats.approvals import decide
-from sk_agents.chats.render import ChatRenderer, interaction_view, user_input
+from sk_agents.chats.messages import user_input
+from sk_agents.chats.render import ChatRenderer, interaction_view
 from sk_agents.chats.requests import (
     SURFACE,
     Chat,
@@ -31,7 +32,7 @@ from sk_agents.chats.requests import (
 )
 from sk_agents.engine.commands import Accepted, CancelRun, EditRun, StartRun, SteerRun
 from sk_agents.engine.log.state import Run
-from sk_agents.engine.models import DATA, Attachment, NewThread
+from sk_agents.engine.models import DATA, Attachment, NewThread, UserInput
 from sk_agents.engine.ports import Quota
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import AttachmentNotFound, RunNotFound
@@ -75,20 +76,22 @@ class StartEndpoint:
         key = idempotency_key(scope)
         streams.check_accept(scope)
         body = await body_of(request, _START, images=True)
-        command = self._command(chat, key, body)
+        command = self._command(chat, key, body, await user_input(body, self.resources.pdfs))
         # Before anything is begun: an answer that cannot be sent must not be given either.
         with self.resources.slots.held(chat.caller.user_id):
             stream = await _stream(chat, await chat.engine.start(command))
             await stream(scope, receive, send)
 
-    def _command(self, chat: ChatRequest, key: str | None, body: StartInteraction) -> StartRun:
+    def _command(
+        self, chat: ChatRequest, key: str | None, body: StartInteraction, message: UserInput
+    ) -> StartRun:
         title = _title(body.user_message)
         user_id = chat.caller.user_id
         return StartRun(
             thread_id=chat.thread_id,
             user_id=user_id,
             run_id=new_interaction_id(),
-            message=user_input(body),
+            message=message,
             new=NewThread(
                 user_id,
                 wire_id=chat.chat_id,
@@ -121,7 +124,12 @@ class EditEndpoint:
         streams.check_accept(scope)
         body = await self._body(request)
         edited = request.path_params["interaction_id"]
-        command = _edit(chat, edited, key, body, self.resources.quota(chat))
+        message = (
+            await user_input(body, self.resources.pdfs)
+            if isinstance(body, EditInteraction)
+            else None
+        )
+        command = _edit(chat, edited, key, body, message, self.resources.quota(chat))
         with self.resources.slots.held(chat.caller.user_id):
             stream = await _stream(chat, await chat.engine.edit(command))
             await stream(scope, receive, send)
@@ -271,6 +279,7 @@ def _edit(
     interaction_id: str,
     key: str | None,
     body: EditInteraction | Regenerate,
+    message: UserInput | None,
     quota: Quota,
 ) -> EditRun:
     return EditRun(
@@ -278,7 +287,7 @@ def _edit(
         user_id=chat.caller.user_id,
         run_id=new_interaction_id(),
         edited_run=interaction_id,
-        message=user_input(body) if isinstance(body, EditInteraction) else None,
+        message=message,
         agent=body.agent if isinstance(body, EditInteraction) else None,
         idempotency_key=key,
         request_digest=request_digest(f"edit {interaction_id}", body) if key else None,

@@ -68,7 +68,6 @@ from sk_agents.interactions import (
     status_of,
 )
 from sk_agents.wire.events import CostView, EventType, TableView, UsageView, cut_reason
-from sk_agents.wire.requests import EditInteraction, Item, StartInteraction
 from sk_agents.wire.views import (
     ApprovalView,
     BranchView,
@@ -644,11 +643,14 @@ def _approval(thread: Thread, run: Run, call: Call, approval: Approval) -> Appro
 def _items(message: UserInput) -> Iterator[ItemView]:
     for part in message.parts[1:]:
         # Of a part of a very long chat: it was sent before that part begins.
-        if not part.content.startswith(BLOB):
-            yield _item(part)
+        item = _item(part)
+        if not item.content.startswith(BLOB):
+            yield item
 
 
 def _item(part: Part) -> ItemView:
+    if part.original is not None:
+        return ItemView(content_type="pdf", content=part.original.uri, name=part.name)
     kind: Literal["text", "image"] = "image" if part.kind == "image" else "text"
     return ItemView(content_type=kind, content=part.content, name=part.name)
 
@@ -656,14 +658,3 @@ def _item(part: Part) -> ItemView:
 def _status(status: str) -> str:
     """A chat's status in the words of its interactions; a new one is idle."""
     return "WAITING_APPROVAL" if status == "waiting" else status.upper()
-
-
-def user_input(body: StartInteraction | EditInteraction) -> UserInput:
-    """The message and what was sent along with it."""
-    text = body.user_message if isinstance(body, StartInteraction) else body.new_user_message
-    return UserInput(parts=(Part(content=text), *(_part(item) for item in body.items)))
-
-
-def _part(item: Item) -> Part:
-    kind: Literal["image", "file"] = "image" if item.content_type == "image" else "file"
-    return Part(kind=kind, content=item.content, name=item.name)

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from sk_agents.chats.usage import ReadBudgets, ReadUsage
+from sk_agents.documents.pdf import PdfReaders
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import NewThread
@@ -137,7 +138,8 @@ class ChatResources:
     """`views` are the agents a chat may be held with, as they are now; the first is the default.
 
     Its `slots` bound the streams that one user holds open, its `quotas` what one user keeps, its
-    `usage` reads what models have used, its `budgets` what may still be spent.
+    `usage` reads what models have used, its `budgets` what may still be spent, its
+    `pdfs` what is in PDFs.
     """
 
     def __init__(
@@ -152,6 +154,7 @@ class ChatResources:
         self.budgets = budgets
         self.slots = limits.slots
         self.quotas = limits.quotas[SURFACE]
+        self.pdfs = PdfReaders()
         self._names = [agent.name for agent in views()]
 
     def agent(self, name: str | None) -> str:

@@ -6,14 +6,13 @@ import csv
 import getpass
 import json
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from sk_agents.cli.line_export import Format, cell, written_to
-from sk_agents.cli.options import Exit, Json, StoreUrl, command_group, moment
+from sk_agents.cli.line_export import Format, InFormat, OfAgent, Output, Since, cell, written_to
+from sk_agents.cli.options import Exit, Json, StoreUrl, command_group
 from sk_agents.cli.stores import CountLine, leave_with
 from sk_agents.exceptions import ConfigurationError
 
@@ -43,23 +42,13 @@ app = command_group(
 
 @app.command(epilog=EXITS)
 def export(
-    since: Annotated[
-        datetime | None,
-        typer.Option(
-            metavar="TIME",
-            parser=moment,
-            help="From then on: 2026-11-01, 2026-11-01T08:00:00Z (UTC unless it says so), 7d.",
-        ),
-    ] = None,
+    since: Since = None,
     user: Annotated[
         str | None, typer.Option(metavar="ID", help="Of this user's chats, or done by this user.")
     ] = None,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Of this agent.")] = None,
-    form: Annotated[Format, typer.Option("--format", help="JSON lines, or CSV.")] = Format.JSONL,
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write to this new file. Default: standard output."),
-    ] = None,
+    agent: OfAgent = None,
+    form: InFormat = Format.JSONL,
+    output: Output = None,
     store: StoreUrl = None,
 ) -> None:
     """Print every entry: what was asked for, decided, begun, ended; by whom; digests of the rest.

@@ -60,10 +60,6 @@ async def export_test(
         reason = f"{run_id} is {found.status.lower()}; only a completed run can be replayed"
         typer.echo(f"teal: {reason}", err=True)
         return Exit.FAILED
-    if any(said.delivered for said in found.steering):
-        reason = f"{run_id} was told more while it worked; such a run cannot be replayed"
-        typer.echo(f"teal: {reason}", err=True)
-        return Exit.FAILED
     document = await client.chat(found.chat_id).export()
     agents = {agent.name: agent.tools for agent in await client.agents()}
     recording = recorded(_events(document, run_id), found.agent, agents.get(found.agent, []))
@@ -89,12 +85,19 @@ def recorded(
     message: Mapping[str, Any] = {"parts": []}
     turns: dict[int, dict[str, Any]] = {}
     calls: dict[str, dict[str, Any]] = {}
+    said: dict[str, str] = {}
     for event in events:
         match event["type"]:
             case "run_started" | "run_queued":
                 message = event.get("message") or message
             case "model_restarted":
-                turns.pop(event["round"], None)
+                told = turns.pop(event["round"], {}).get("told")
+                turns[event["round"]] = {"told": told} if told else {}
+            case "steered":
+                said[event["message_id"]] = event["content"]
+            case "steering_delivered":
+                told = [said[one] for one in event["message_ids"] if one in said]
+                turns.setdefault(event["round"], {})["told"] = told
             case "thinking":
                 turn = turns.setdefault(event["round"], {})
                 turn["text" if event.get("spoken") else "thinking"] = event["content"]

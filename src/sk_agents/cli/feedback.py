@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import csv
-from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sk_agents.cli.line_export import Format, cell, written_to
+from sk_agents.cli.line_export import Format, InFormat, OfAgent, Output, Since, cell, written_to
 from sk_agents.cli.options import (
     EXITS,
     Exit,
     Json,
     ServerAccess,
     command_group,
-    moment,
     server_command,
 )
 from sk_agents.exceptions import ConfigurationError
@@ -75,20 +72,10 @@ def give(
 @server_command
 def export(
     access: ServerAccess,
-    since: Annotated[
-        datetime | None,
-        typer.Option(
-            metavar="TIME",
-            parser=moment,
-            help="From then on: 2026-11-01, 2026-11-01T08:00:00Z (UTC unless it says so), 7d.",
-        ),
-    ] = None,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Of this agent.")] = None,
-    form: Annotated[Format, typer.Option("--format", help="Lines of JSON, or CSV.")] = Format.JSONL,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="A new file, readable by you alone."),
-    ] = None,
+    since: Since = None,
+    agent: OfAgent = None,
+    form: InFormat = Format.JSONL,
+    output: Output = None,
 ) -> None:
     """Print what users think of answers, the oldest first: for operators.
 

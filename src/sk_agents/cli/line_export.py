@@ -1,20 +1,44 @@
-"""What `export` commands share: in which format, and where it is written."""
+"""What `export` commands share: from when on, in which format, and where it is written."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TextIO
+from typing import Annotated, TextIO
 
+import typer
+
+from sk_agents.cli.options import moment
 from sk_agents.exceptions import ConfigurationError
 
 
 class Format(StrEnum):
     JSONL = "jsonl"
     CSV = "csv"
+
+
+Since = Annotated[
+    datetime | None,
+    typer.Option(
+        metavar="TIME",
+        parser=moment,
+        help="From then on: 2026-11-01, 2026-11-01T08:00:00Z (UTC unless it says so), 7d.",
+    ),
+]
+OfAgent = Annotated[str | None, typer.Option(metavar="NAME", help="Of this agent.")]
+InFormat = Annotated[Format, typer.Option("--format", help="Lines of JSON, or CSV.")]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        *("--output", "-o"),
+        metavar="FILE",
+        help="A new file, readable by you alone. Default: standard output.",
+    ),
+]
 
 
 def cell(value: object) -> object:

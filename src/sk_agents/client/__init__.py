@@ -12,6 +12,7 @@ from sk_agents.client.errors import (
     SignInFailed,
     TealServerError,
 )
+from sk_agents.client.files import file_item
 from sk_agents.client.reply import AnswerText as Answering
 from sk_agents.client.reply import Reply, ToolUse
 from sk_agents.client.stored_sign_in import stored_sign_in
@@ -113,6 +114,7 @@ __all__ = [
     "VoteCast",
     "VoteWithdrawn",
     "event_name",
+    "file_item",
     "stored_sign_in",
 ]
 

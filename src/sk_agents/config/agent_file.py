@@ -199,6 +199,7 @@ class AgentSpec(BaseModel):
     client_cert: str | None = None
     client_key: str | None = None
     sees_images: bool | None = None
+    reads_pdfs: bool | None = None
     builtin: dict[str, Any] | None = None
     approvals: dict[str, Any] | None = None
     limits: LimitsSpec = LimitsSpec()

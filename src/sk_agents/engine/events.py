@@ -19,6 +19,7 @@ from sk_agents.engine.models import (
     Audience,
     DecidedBy,
     Effect,
+    Part,
     Rating,
     Review,
     RunStatus,
@@ -502,7 +503,11 @@ def within(events: Sequence[Event], max_bytes: int) -> Sequence[Event]:
 
 
 def _message_size(event: RunStarted | RunQueued) -> int:
-    return 2 * sum(len(part.content) for part in event.message.parts) if event.message else 0
+    return sum(map(_part_size, event.message.parts)) if event.message else 0
+
+
+def _part_size(part: Part) -> int:
+    return 2 * len(part.content) + (len(part.original.uri) if part.original is not None else 0)
 
 
 def _attachment_size(event: ToolFinished) -> int:

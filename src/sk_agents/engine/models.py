@@ -224,27 +224,6 @@ class Durability(StrEnum):
     D3 = "D3"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """One piece of a message: text, an image as a data URI, or a named text file.
-
-    In a log the content may be a reference; see `log.blobs`. `digest` is that of a content to which
-    later events may refer.
-    """
-
-    kind: Literal["text", "image", "file"] = "text"
-    content: str
-    name: str | None = None
-    digest: str | None = field(default=None, compare=False)
-
-    @property
-    def text(self) -> str:
-        """As a model reads it: a file begins with its name."""
-        return (
-            f"File {self.name or 'file'}:\n{self.content}" if self.kind == "file" else self.content
-        )
-
-
 # What every model that sees can look at.
 PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 DATA = "data:"
@@ -254,7 +233,7 @@ BLOB = "blob:sha256:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """What a tool returned beside its text: a picture, a sound, a file, or a link.
+    """What a tool returned beside its text, or a user sent: a picture, a sound, a file, or a link.
 
     `uri` is a data URI in base64 that holds all of it, in a log perhaps a reference (see
     `log.blobs`); of a link it is an address, which nothing here ever fetches. `size` counts its
@@ -275,6 +254,30 @@ class Attachment:
     @property
     def is_picture(self) -> bool:
         return self.media_type in PICTURES and self.uri.startswith(DATA)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One piece of a message: text, an image as a data URI, or a named file as text.
+
+    A file that is no text, a PDF, has its text as content, and beside it the `original` for models
+    that read it themselves, with the number of its `pages`. In a log the content may be a
+    reference; see `log.blobs`. `digest` is that of a content to which later events may refer.
+    """
+
+    kind: Literal["text", "image", "file"] = "text"
+    content: str
+    name: str | None = None
+    digest: str | None = field(default=None, compare=False)
+    original: Attachment | None = None
+    pages: int | None = None
+
+    @property
+    def text(self) -> str:
+        """As a model reads it: a file begins with its name."""
+        return (
+            f"File {self.name or 'file'}:\n{self.content}" if self.kind == "file" else self.content
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

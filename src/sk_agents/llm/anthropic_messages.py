@@ -11,7 +11,7 @@ from sk_agents.engine.turns import Prompt, ToolSpec
 from sk_agents.exceptions import ModelProtocolError
 from sk_agents.llm.failures import Timing
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_wire import image_data
+from sk_agents.llm.openai_wire import Dialect, image_data
 from sk_agents.llm.replies import StreamedReply, model_of, token_count
 from sk_agents.llm.streamed_chat import Endpoint, EventReading, StreamedChat, parsed
 
@@ -61,7 +61,7 @@ def request_body(endpoint: Endpoint, prompt: Prompt) -> dict[str, Any]:
         "model": endpoint.model,
         "stream": True,
         "max_tokens": prompt.max_tokens or USUAL_MAX_TOKENS,
-        "messages": _with_cache(_turns(prompt.messages, sees=endpoint.dialect.sees_images)),
+        "messages": _with_cache(_turns(prompt.messages, endpoint.dialect)),
     }
     system = [message.content for message in prompt.messages if message.role == "system"]
     if system:
@@ -117,14 +117,14 @@ def _add_thinking(body: dict[str, Any], effort: str) -> None:
     body["max_tokens"] += budget
 
 
-def _turns(messages: Sequence[Message], *, sees: bool) -> list[dict[str, Any]]:
+def _turns(messages: Sequence[Message], dialect: Dialect) -> list[dict[str, Any]]:
     """Messages of one side that follow each other are one: results belong together."""
     turns: list[dict[str, Any]] = []
     for message in messages:
         if message.role == "system":
             continue
         role = "assistant" if message.role == "assistant" else "user"
-        blocks = list(_blocks(message, sees=sees))
+        blocks = list(_blocks(message, dialect))
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += blocks
         elif blocks:
@@ -132,18 +132,19 @@ def _turns(messages: Sequence[Message], *, sees: bool) -> list[dict[str, Any]]:
     return turns
 
 
-def _blocks(message: Message, *, sees: bool) -> Iterator[dict[str, Any]]:
+def _blocks(message: Message, dialect: Dialect) -> Iterator[dict[str, Any]]:
     if message.role == "tool":
         content: str | list[dict[str, Any]] = message.content or "(no output)"
-        if sees and message.parts:
-            content = [_part(part) for part in (Part(content=str(content)), *message.parts)]
+        if dialect.sees_images and message.parts:
+            parts = (Part(content=str(content)), *message.parts)
+            content = [_part(part, dialect) for part in parts]
         yield {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": content}
         return
     state = message.reasoning_state or {}
     if state.get("kind") == KIND:
         yield from state["blocks"]
     if message.parts:
-        yield from map(_part, message.parts)
+        yield from (_part(part, dialect) for part in message.parts)
     elif message.content.strip():
         yield {"type": "text", "text": message.content}
     for call in message.tool_calls:
@@ -155,7 +156,10 @@ def _blocks(message: Message, *, sees: bool) -> Iterator[dict[str, Any]]:
         }
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: Part, dialect: Dialect) -> dict[str, Any]:
+    if (document := dialect.document(part)) and (found := image_data(document.uri)):
+        source = {"type": "base64", "media_type": found[0], "data": found[1]}
+        return {"type": "document", "source": source, "title": part.name or "file.pdf"}
     if part.kind != "image":
         return {"type": "text", "text": part.text}
     found = image_data(part.content)

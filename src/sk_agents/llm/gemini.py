@@ -14,7 +14,7 @@ from sk_agents.engine.turns import ModelPiece, Prompt, ToolSpec
 from sk_agents.exceptions import ModelProtocolError
 from sk_agents.llm.failures import Timing
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_wire import encoded, image_data
+from sk_agents.llm.openai_wire import Dialect, encoded, image_data
 from sk_agents.llm.replies import StreamedReply, model_of, token_count
 from sk_agents.llm.streamed_chat import Endpoint, EventReading, StreamedChat, parsed
 
@@ -42,7 +42,7 @@ class _Style:
     """What the model takes: newer ones want signatures, and pictures within results."""
 
     is_newer: bool
-    sees: bool
+    dialect: Dialect
 
 
 class GeminiChat(StreamedChat):
@@ -63,7 +63,7 @@ class GeminiChat(StreamedChat):
 
 
 def request_body(endpoint: Endpoint, prompt: Prompt) -> dict[str, Any]:
-    style = _Style(_is_newer(endpoint), endpoint.dialect.sees_images)
+    style = _Style(_is_newer(endpoint), endpoint.dialect)
     body: dict[str, Any] = {"contents": _contents(prompt.messages, style)}
     system = [message.content for message in prompt.messages if message.role == "system"]
     if system:
@@ -130,7 +130,8 @@ def _parts(message: Message, names: Mapping[str, str], style: _Style) -> Iterato
             "name": names.get(identity, ""),
             "response": {"result": message.content},
         }
-        pictures = [_part(part) for part in message.parts] if style.sees else []
+        seen = message.parts if style.dialect.sees_images else ()
+        pictures = [_part(part, style) for part in seen]
         if pictures and style.is_newer:
             # From Gemini 3 on a result holds its own pictures.
             response["parts"], pictures = pictures, []
@@ -138,7 +139,7 @@ def _parts(message: Message, names: Mapping[str, str], style: _Style) -> Iterato
         yield from pictures
         return
     if message.parts:
-        yield from map(_part, message.parts)
+        yield from (_part(part, style) for part in message.parts)
     elif message.content.strip():
         yield {"text": message.content}
     state = message.reasoning_state or {}
@@ -152,7 +153,9 @@ def _parts(message: Message, names: Mapping[str, str], style: _Style) -> Iterato
         yield part
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: Part, style: _Style) -> dict[str, Any]:
+    if (document := style.dialect.document(part)) and (found := image_data(document.uri)):
+        return {"inlineData": {"mimeType": found[0], "data": found[1]}}
     if part.kind != "image":
         return {"text": part.text}
     found = image_data(part.content)

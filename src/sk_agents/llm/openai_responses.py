@@ -11,7 +11,7 @@ from sk_agents.engine.turns import Prompt, ToolSpec
 from sk_agents.exceptions import ModelProtocolError
 from sk_agents.llm.failures import Timing
 from sk_agents.llm.model_clients import ModelClients
-from sk_agents.llm.openai_wire import TOOL_CHOICES, encoded, response_format
+from sk_agents.llm.openai_wire import TOOL_CHOICES, Dialect, encoded, response_format
 from sk_agents.llm.replies import StreamedReply, model_of, token_count
 from sk_agents.llm.streamed_chat import Endpoint, EventReading, StreamedChat, parsed
 
@@ -42,9 +42,7 @@ def request_body(endpoint: Endpoint, prompt: Prompt) -> dict[str, Any]:
         "store": False,
         "include": ["reasoning.encrypted_content"],
         "input": [
-            item
-            for message in prompt.messages
-            for item in _items(message, sees=endpoint.dialect.sees_images)
+            item for message in prompt.messages for item in _items(message, endpoint.dialect)
         ],
     }
     if prompt.tools:
@@ -68,11 +66,12 @@ def request_body(endpoint: Endpoint, prompt: Prompt) -> dict[str, Any]:
     return {**body, **endpoint.options.extra_body}
 
 
-def _items(message: Message, *, sees: bool) -> Iterator[dict[str, Any]]:
+def _items(message: Message, dialect: Dialect) -> Iterator[dict[str, Any]]:
     if message.role == "tool":
         output: str | list[dict[str, Any]] = message.content
-        if sees and message.parts:
-            output = [_part(part) for part in (Part(content=message.content), *message.parts)]
+        if dialect.sees_images and message.parts:
+            parts = (Part(content=message.content), *message.parts)
+            output = [_part(part, dialect) for part in parts]
         identity = message.tool_call_id
         yield {"type": "function_call_output", "call_id": identity, "output": output}
         return
@@ -81,7 +80,7 @@ def _items(message: Message, *, sees: bool) -> Iterator[dict[str, Any]]:
         yield from state["items"]
     is_ours = message.role == "assistant"
     if message.parts:
-        yield {"role": message.role, "content": [_part(part) for part in message.parts]}
+        yield {"role": message.role, "content": [_part(part, dialect) for part in message.parts]}
     elif message.content.strip() or not (is_ours and message.tool_calls):
         # OpenAI's newer name for what an operator says.
         role = "developer" if message.role == "system" else message.role
@@ -95,7 +94,10 @@ def _items(message: Message, *, sees: bool) -> Iterator[dict[str, Any]]:
         }
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: Part, dialect: Dialect) -> dict[str, Any]:
+    if (document := dialect.document(part)) is not None:
+        name = part.name or "file.pdf"
+        return {"type": "input_file", "filename": name, "file_data": document.uri}
     if part.kind == "image":
         return {"type": "input_image", "image_url": part.content}
     return {"type": "input_text", "text": part.text}

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import orjson
 
-from sk_agents.engine.models import Message, Part, ToolCall
+from sk_agents.engine.models import Attachment, Message, Part, ToolCall
 from sk_agents.engine.run.conversation import Conversation, Past
 from sk_agents.engine.turns import Prompt, ToolSpec
 from sk_agents.interactions import spelled_part
@@ -20,15 +20,24 @@ from sk_agents.interactions import spelled_part
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """Where endpoints that call themselves compatible differ, and whether the model is sent the
-    pictures that tools return."""
+    pictures that tools return, and PDFs themselves instead of their text."""
 
     max_tokens_field: str = "max_tokens"
     asks_for_usage: bool = True
     sees_images: bool = False
+    reads_pdfs: bool = False
     left_out: frozenset[str] = frozenset()
+
+    def document(self, part: Part) -> Attachment | None:
+        """What the model reads itself instead of the part's text."""
+        if not self.reads_pdfs or (part.pages or 0) > MAX_PAGES:
+            return None
+        return part.original
 
 
 PLAIN = Dialect()
+# Of one PDF; providers refuse a request with more, so that longer ones go as text.
+MAX_PAGES = 100
 # Other words are the name of a tool.
 TOOL_CHOICES = ("auto", "none", "required")
 # One of them is what a provider knows if it does not know the other.
@@ -50,7 +59,9 @@ DISPENSABLE = frozenset(
 def request_body(model: str, prompt: Prompt, dialect: Dialect = PLAIN) -> dict[str, Any]:
     """The body of a streamed request. What the prompt leaves open is not sent."""
     body = request_options(model, prompt, dialect)
-    body["messages"] = [wire_message(message) for message in shown(prompt.messages, dialect)]
+    body["messages"] = [
+        wire_message(message, dialect) for message in shown(prompt.messages, dialect)
+    ]
     return body
 
 
@@ -153,12 +164,13 @@ class RequestEncoder:
         for message in shown(added, self._dialect):
             if past.wire:
                 past.wire += b","
-            past.wire += encoded(wire_message(message))
+            past.wire += encoded(wire_message(message, self._dialect))
         past.count = messages.past_length
         return past.wire
 
     def _each_encoded(self, messages: Iterable[Message]) -> list[bytes | bytearray]:
-        return [encoded(wire_message(message)) for message in shown(messages, self._dialect)]
+        dialect = self._dialect
+        return [encoded(wire_message(message, dialect)) for message in shown(messages, dialect)]
 
 
 def _has_same_options(one: Prompt, other: Prompt) -> bool:
@@ -203,23 +215,34 @@ def encoded(document: Any) -> bytes:
         return json.dumps(document, default=dict, separators=(",", ":")).encode()
 
 
-def wire_message(message: Message) -> dict[str, Any]:
+def wire_message(message: Message, dialect: Dialect = PLAIN) -> dict[str, Any]:
     role = message.role
     if role == "tool":
         return {"role": role, "tool_call_id": message.tool_call_id, "content": message.content}
     if message.tool_calls:
         calls = [wire_call(call) for call in message.tool_calls]
-        return {"role": role, "content": _content(message) or None, "tool_calls": calls}
-    return {"role": role, "content": _content(message) if message.parts else message.content}
+        return {"role": role, "content": _content(message, dialect) or None, "tool_calls": calls}
+    content = _content(message, dialect) if message.parts else message.content
+    return {"role": role, "content": content}
 
 
-def _content(message: Message) -> str | list[dict[str, Any]]:
+def _content(message: Message, dialect: Dialect) -> str | list[dict[str, Any]]:
     if not message.parts:
         return message.content
-    if any(part.kind == "image" for part in message.parts):
-        return [spelled_part(part) for part in message.parts]
+    if any(part.kind == "image" or dialect.document(part) for part in message.parts):
+        return [_wire_part(part, dialect) for part in message.parts]
     # Small servers know text only as a string, not as a list of parts.
     return "\n".join(part.text for part in message.parts)
+
+
+def _wire_part(part: Part, dialect: Dialect) -> dict[str, Any]:
+    document = dialect.document(part)
+    if document is None:
+        return spelled_part(part)
+    return {
+        "type": "file",
+        "file": {"filename": part.name or "file.pdf", "file_data": document.uri},
+    }
 
 
 def image_data(uri: str) -> tuple[str, str] | None:

@@ -28,7 +28,7 @@ from sk_agents.llm.openai_responses import OpenAIResponses
 from sk_agents.llm.openai_wire import Dialect
 from sk_agents.llm.scripted import ScriptPlayer, load_script
 from sk_agents.llm.streamed_chat import NO_OPTIONS, Endpoint, RequestOptions
-from sk_agents.llm.vision import sees_images
+from sk_agents.llm.vision import reads_pdfs, sees_images
 
 OWN_KEY = "TA_API_KEY"
 OPENAI_BASE_URL = "OPENAI_BASE_URL"
@@ -148,6 +148,7 @@ class ModelSpec:
     api_version: str | None = None
     options: RequestOptions = NO_OPTIONS
     sees_images: bool | None = None
+    reads_pdfs: bool | None = None
 
     @property
     def is_sighted(self) -> bool:
@@ -202,7 +203,7 @@ def _litellm_chat(
     key = api_key(spec, provider, environ)
     options = litellm_options(spec)
     trace = clients.trace
-    dialect = Dialect(sees_images=spec.is_sighted)
+    dialect = Dialect(sees_images=spec.is_sighted, reads_pdfs=bool(spec.reads_pdfs))
     return LitellmChat(
         name, key, spec.timeouts, spec.retry, timing, options, dialect=dialect, trace=trace
     )
@@ -293,12 +294,15 @@ def endpoint_of(spec: ModelSpec, environ: Mapping[str, str], *, needs_key: bool 
     host = urlsplit(base_url).hostname or ""
     # Behind another address than OpenAI's own, the older word is the one understood.
     is_elsewhere = own_url and provider.base_url == OPENAI_URL
-    dialect = Dialect() if is_elsewhere else provider.dialect
+    dialect = DIALECT_OF_HOST.get(host, Dialect() if is_elsewhere else provider.dialect)
+    reads = spec.reads_pdfs
+    if reads is None:
+        reads = reads_pdfs(spec.name, provider.client, host)
     return Endpoint(
         base_url=base_url,
         model=model,
         key=api_key(spec, provider, environ) if needs_key else None,
-        dialect=replace(DIALECT_OF_HOST.get(host, dialect), sees_images=spec.is_sighted),
+        dialect=replace(dialect, sees_images=spec.is_sighted, reads_pdfs=reads),
         timeouts=spec.timeouts,
         retry=spec.retry,
         options=spec.options,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from sk_agents.engine.models import Message
+from sk_agents.engine.models import Message, Part
 from sk_agents.engine.turns import Prompt, ToolSpec
 
 # Tokens per character, by how many bytes UTF-8 gives it: Latin letters and code; Cyrillic, Greek,
@@ -87,10 +87,15 @@ def estimate_text(text: str) -> int:
 def estimate_message(message: Message) -> int:
     tokens = MESSAGE_OVERHEAD + estimate_text(message.content)
     for part in message.parts:
-        tokens += IMAGE_TOKENS if part.kind == "image" else estimate_text(part.content)
+        tokens += IMAGE_TOKENS if part.kind == "image" else _estimate_file(part)
     for call in message.tool_calls:
         tokens += CALL_OVERHEAD + estimate_text(call.name) + estimate_value(call.arguments)
     return tokens
+
+
+def _estimate_file(part: Part) -> int:
+    tokens = estimate_text(part.content)
+    return max(tokens, IMAGE_TOKENS * (part.pages or 0)) if part.original is not None else tokens
 
 
 def estimate_tool(spec: ToolSpec) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from sk_agents.config.agent_file import read_agent_file
 from sk_agents.config.settings import Settings
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.commands import DecideApproval, StartRun
+from sk_agents.engine.commands import DecideApproval, StartRun, SteerRun
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.log.state import Run
@@ -29,7 +29,9 @@ from sk_agents.engine.models import Effect, NewThread, Part, Review, RunStatus, 
 from sk_agents.engine.ports import Policy, Toolbox
 from sk_agents.engine.turns import (
     CallRequested,
+    ModelPiece,
     Preview,
+    Prompt,
     ReasoningDelta,
     TextDelta,
     ToolChunk,
@@ -48,6 +50,7 @@ from sk_agents.wiring import build_parts
 # A replay waits for no model and no person.
 SECONDS = 60.0
 USER = "recorded"
+THREAD, RUN = "replay", "run"
 # What a model in an agent's file may need besides its name.
 MODEL_FIELDS = (
     *("api", "api_version", "api_key_env", "headers", "query", "extra_body"),
@@ -79,8 +82,9 @@ class RecordedCall(_Recorded):
 
 
 class RecordedTurn(_Recorded):
-    """One reply of the model."""
+    """One reply of the model. `told` is what the user had said to the run before it was asked."""
 
+    told: tuple[str, ...] = ()
     thinking: str = ""
     text: str = ""
     calls: tuple[RecordedCall, ...] = ()
@@ -135,7 +139,7 @@ def replay(recording: Recording, agent_file: Path | str | None = None) -> Replay
 async def replayed(recording: Recording, agent_file: Path | str | None = None) -> Replayed:
     """The same, awaited."""
     calls = _RecordedCalls(recording)
-    model = ScriptedModel([_turn(turn) for turn in recording.turns])
+    model = _RecordedModel(recording)
     if agent_file is None:
         tools = _RecordedTools(recording, calls)
         agent = Agent(recording.agent or "recorded", model, tools, _RecordedPolicy(calls))
@@ -154,6 +158,7 @@ async def replayed(recording: Recording, agent_file: Path | str | None = None) -
             owner=USER,
         )
         await stack.enter_async_context(engine)
+        model.engine = engine
         return await _run(engine, agent, recording, calls, model)
 
 
@@ -162,23 +167,25 @@ async def _run(
     agent: Agent,
     recording: Recording,
     calls: _RecordedCalls,
-    model: ScriptedModel,
+    model: _RecordedModel,
 ) -> Replayed:
     parts = [Part(content=recording.message)]
+    # Said before the model was asked at all.
+    parts += [Part(content=text) for turn in recording.turns[:1] for text in turn.told]
     parts += [
         Part(kind=item.kind, content=item.content, name=item.name) for item in recording.items
     ]
     new = NewThread(USER, agent=agent.name)
     message = UserInput(parts=tuple(parts))
-    await engine.start(StartRun("replay", USER, "run", message, new=new))
+    await engine.start(StartRun(THREAD, USER, RUN, message, new=new))
     asked: list[str] = []
-    run = await engine.result("replay", "run")
+    run = await engine.result(THREAD, RUN)
     while run.status is RunStatus.WAITING:
         for approval in run.pending_approvals:
             call = run.calls[approval.request.call_id].proposed
             asked.append(call.name)
             await engine.decide(_decision(approval.request.approval_id, calls.of(call)))
-        run = await engine.result("replay", "run")
+        run = await engine.result(THREAD, RUN)
     return _result(run, asked, len(model.prompts))
 
 
@@ -234,6 +241,25 @@ def _agent_of(path: Path | str, recording: Recording) -> Agent:
     served = build_parts(settings, [replace(file, document=document)]).agents
     chosen = served.get(recording.agent) or next(iter(served.values()))
     return chosen.agent
+
+
+class _RecordedModel(ScriptedModel):
+    """Says what was said. What the user told the run before a reply is told to it again while the
+    reply before that one is being given: the next call of the model gets it then, as it did."""
+
+    engine: Engine
+
+    def __init__(self, recording: Recording) -> None:
+        super().__init__([_turn(turn) for turn in recording.turns])
+        self._told = [turn.told for turn in recording.turns[1:]]
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece], None]:
+        number = len(self.prompts)
+        for text in self._told[number] if number < len(self._told) else ():
+            await self.engine.steer(SteerRun(THREAD, USER, RUN, text))
+        async with aclosing(super().stream(prompt)) as pieces:
+            async for some in pieces:
+                yield some
 
 
 class _RecordedCalls:

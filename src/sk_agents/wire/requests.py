@@ -9,9 +9,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, model_validator
 
 from sk_agents.wire.events import Choice, Place, Rating
+from sk_agents.wire.files import checked_pdf
 from sk_agents.wire.images import checked_image
 
 MAX_TEXT_BYTES = 256 * 1024
+MAX_FILE_BYTES = 2 * 1024 * 1024
 MAX_ITEMS = 32
 MAX_TITLE = 200
 MAX_NAME = 255
@@ -21,13 +23,17 @@ MAX_TAG = 40
 _NO_TAG = re.compile(r"[\x00-\x1f\x7f,\ud800-\udfff]")
 
 
-def _not_blank(text: str) -> str:
+def _not_blank(text: str, most: int = MAX_TEXT_BYTES) -> str:
     if not text.strip():
         raise ValueError("must not be empty")
     # A code point has at most four bytes, so most texts need no encoding to be counted.
-    if len(text) * 4 > MAX_TEXT_BYTES and len(text.encode()) > MAX_TEXT_BYTES:
-        raise ValueError(f"must have at most {MAX_TEXT_BYTES} bytes")
+    if len(text) * 4 > most and len(text.encode()) > most:
+        raise ValueError(f"must have at most {most} bytes")
     return text
+
+
+def _message_text(text: str) -> str:
+    return _not_blank(text)
 
 
 def checked_tag(tag: str) -> str:
@@ -49,8 +55,8 @@ def _without_repeats(tags: tuple[str, ...]) -> tuple[str, ...]:
 
 Tag = Annotated[str, AfterValidator(checked_tag)]
 Tags = Annotated[tuple[Tag, ...], Field(max_length=MAX_TAGS), AfterValidator(_without_repeats)]
-MessageText = Annotated[str, AfterValidator(_not_blank)]
-Title = Annotated[str, Field(min_length=1, max_length=MAX_TITLE), AfterValidator(_not_blank)]
+MessageText = Annotated[str, AfterValidator(_message_text)]
+Title = Annotated[str, Field(min_length=1, max_length=MAX_TITLE), AfterValidator(_message_text)]
 ChatId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 AgentName = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 OnBusy = Literal["reject", "enqueue", "interrupt"]
@@ -65,18 +71,21 @@ class RequestBody(BaseModel):
 
 
 class Item(RequestBody):
-    """Something sent along with a message: an image as a data URI, or a text file."""
+    """Something sent along with a message: an image or a PDF as a data URI, or a text file."""
 
-    content_type: Literal["text", "image"]
+    content_type: Literal["text", "image", "pdf"]
     content: str
     name: Annotated[str, Field(min_length=1, max_length=MAX_NAME)] | None = None
 
     @model_validator(mode="after")
     def _content_fits_its_type(self) -> Item:
-        if self.content_type == "image":
-            checked_image(self.content)
-        else:
-            _not_blank(self.content)
+        match self.content_type:
+            case "image":
+                checked_image(self.content)
+            case "pdf":
+                checked_pdf(self.content)
+            case "text":
+                _not_blank(self.content, MAX_FILE_BYTES)
         return self
 
 
@@ -170,7 +179,7 @@ class GiveFeedback(RequestBody):
     """What an answer was worth. The note is read by those who run the server."""
 
     rating: Rating
-    note: Annotated[str, Field(max_length=MAX_NOTE), AfterValidator(_not_blank)] | None = None
+    note: Annotated[str, Field(max_length=MAX_NOTE), AfterValidator(_message_text)] | None = None
 
 
 class BranchChoice(RequestBody):

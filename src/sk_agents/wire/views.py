@@ -31,7 +31,7 @@ class ErrorView(WireModel):
 
 
 class ItemView(WireModel):
-    content_type: Literal["text", "image"]
+    content_type: Literal["text", "image", "pdf"]
     content: str
     name: str | None
 

@@ -30,10 +30,10 @@ export function keepDraft(chat: string, draft: Draft): void {
       localStorage.removeItem(PREFIX + chat);
       return;
     }
-    const whole = JSON.stringify(draft);
-    // Pictures can be larger than what a browser stores.
-    const kept = whole.length > MAX_STORED ? JSON.stringify({ ...draft, items: [] }) : whole;
-    localStorage.setItem(PREFIX + chat, kept);
+    // Files can be larger than what a browser stores, and this runs with every key.
+    const size = draft.items.reduce((sum, item) => sum + item.content.length, 0);
+    const kept = size > MAX_STORED ? { ...draft, items: [] } : draft;
+    localStorage.setItem(PREFIX + chat, JSON.stringify(kept));
   } catch {
     // A private window may store nothing; the draft then exists only in the page.
   }

@@ -26,6 +26,8 @@ export interface Outgoing {
 
 const RETRY_MS = 1_000;
 const TIMEOUT_MS = 30_000;
+/** The server reads PDFs before it answers. */
+const PDF_TIMEOUT_MS = 300_000;
 const ITEMS_OF = (items: Item[]) => items.map((item) => ({ ...item, name: item.name ?? null }));
 
 export class MessageSender {
@@ -151,9 +153,10 @@ export class MessageSender {
     this.outgoing.value = outgoing;
     this.problem.value = "";
     this.giveUp = new AbortController();
+    const hasPdf = outgoing.items.some((item) => item.content_type === "pdf");
     for (;;) {
       const reading = new AbortController();
-      const late = window.setTimeout(() => reading.abort(), TIMEOUT_MS);
+      const late = window.setTimeout(() => reading.abort(), hasPdf ? PDF_TIMEOUT_MS : TIMEOUT_MS);
       this.giveUp.signal.addEventListener("abort", () => reading.abort(), { once: true });
       try {
         const done = await attempt(reading.signal);

@@ -9,6 +9,7 @@ import type { SessionReport, SessionView } from "../api/schema";
 import { phrase, t } from "../text/language";
 import { fullDate } from "../text/time";
 import { Budgets } from "./budgets";
+import { ColumnHead } from "./columnhead";
 import { Dialog } from "./dialog";
 import { Icon } from "./icon";
 import { Usage } from "./usage";
@@ -86,72 +87,64 @@ function Sessions() {
 
 function Users({ report }: { report: SessionReport }) {
   return (
-    <table class="audit">
-      <caption class="unseen">{t("Users")}</caption>
-      <thead>
-        <tr>
-          <th>{t("User")}</th>
-          <th>{t("Running")}</th>
-          <th>{t("Waiting")}</th>
-          <th>{t("Ended")}</th>
-          <th>{t("Open streams")}</th>
-          <th>{t("Last")}</th>
-        </tr>
-      </thead>
-      <tbody>
-        {report.users.map((user) => (
-          <tr key={user.user_id}>
-            <td>
-              <VisibleText text={user.user_id} />
-            </td>
-            <td>{user.running}</td>
-            <td>{user.waiting}</td>
-            <td>{user.ended}</td>
-            <td>{user.streams}</td>
-            <td>{user.last_at && <time dateTime={user.last_at}>{fullDate(user.last_at)}</time>}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <div class="wide-table" role="region" aria-label={t("Users")} tabIndex={0}>
+      <table class="audit">
+        <caption class="unseen">{t("Users")}</caption>
+        <ColumnHead
+          names={[t("User"), t("Running"), t("Waiting"), t("Ended"), t("Open streams"), t("Last")]}
+        />
+        <tbody>
+          {report.users.map((user) => (
+            <tr key={user.user_id}>
+              <td>
+                <VisibleText text={user.user_id} />
+              </td>
+              <td>{user.running}</td>
+              <td>{user.waiting}</td>
+              <td>{user.ended}</td>
+              <td>{user.streams}</td>
+              <td>
+                {user.last_at && <time dateTime={user.last_at}>{fullDate(user.last_at)}</time>}
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
   );
 }
 
 function Threads({ report }: { report: SessionReport }) {
   return (
     <>
-      <table class="audit">
-        <caption class="unseen">{t("Conversations")}</caption>
-        <thead>
-          <tr>
-            <th>{t("Status")}</th>
-            <th>{t("User")}</th>
-            <th>{t("Agent")}</th>
-            <th>{t("API")}</th>
-            <th>{t("Changed")}</th>
-            <th>{t("Thread")}</th>
-          </tr>
-        </thead>
-        <tbody>
-          {report.sessions.map((one) => (
-            <tr key={one.thread_id}>
-              <td>{statusText(one)}</td>
-              <td>
-                <VisibleText text={one.user_id} />
-              </td>
-              <td>
-                <VisibleText text={one.agent} />
-              </td>
-              <td>{one.surface}</td>
-              <td>
-                <time dateTime={one.updated_at}>{fullDate(one.updated_at)}</time>
-              </td>
-              <td>
-                <code>{one.thread_id}</code>
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <div class="wide-table" role="region" aria-label={t("Conversations")} tabIndex={0}>
+        <table class="audit">
+          <caption class="unseen">{t("Conversations")}</caption>
+          <ColumnHead
+            names={[t("Status"), t("User"), t("Agent"), t("API"), t("Changed"), t("Thread")]}
+          />
+          <tbody>
+            {report.sessions.map((one) => (
+              <tr key={one.thread_id}>
+                <td>{statusText(one)}</td>
+                <td>
+                  <VisibleText text={one.user_id} />
+                </td>
+                <td>
+                  <VisibleText text={one.agent} />
+                </td>
+                <td>{one.surface}</td>
+                <td>
+                  <time dateTime={one.updated_at}>{fullDate(one.updated_at)}</time>
+                </td>
+                <td>
+                  <code>{one.thread_id}</code>
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
       {report.is_cut && (
         <p class="muted">
           {phrase("There are more: use {command}.", { command: <code>teal sessions</code> })}

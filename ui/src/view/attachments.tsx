@@ -5,7 +5,8 @@ import { attachment } from "../api/endpoints";
 import { errorText } from "../api/request";
 import type { AttachmentView } from "../api/schema";
 import { saveBlob } from "../page/download";
-import { numberText, plural, t } from "../text/language";
+import { t } from "../text/language";
+import { sizeText } from "./sentfile";
 
 /** What browsers show without running anything in it. */
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
@@ -96,8 +97,3 @@ function Link({ address, name }: { address: string; name: string | null }) {
     </a>
   );
 }
-
-const sizeText = (bytes: number): string =>
-  bytes < 10_000
-    ? plural(bytes, "{count} byte", "{count} bytes")
-    : `${numberText(Math.round(bytes / 1000))} kB`;

@@ -8,6 +8,7 @@ import { errorText } from "../api/request";
 import type { AuditEntry, AuditReport } from "../api/schema";
 import { phrase, t } from "../text/language";
 import { fullDate } from "../text/time";
+import { ColumnHead } from "./columnhead";
 import { Dialog } from "./dialog";
 import { Icon } from "./icon";
 import { VisibleText } from "./visibletext";
@@ -93,23 +94,18 @@ function AuditDialog() {
 function Entries({ report }: { report: AuditReport }) {
   return (
     <>
-      <table class="audit">
-        <thead>
-          <tr>
-            <th>{t("When")}</th>
-            <th>{t("What")}</th>
-            <th>{t("About")}</th>
-            <th>{t("By")}</th>
-            <th>{t("Outcome")}</th>
-            <th>{t("Digest")}</th>
-          </tr>
-        </thead>
-        <tbody>
-          {report.entries.map((entry) => (
-            <Row key={`${entry.log} ${entry.seq} ${entry.what}`} entry={entry} />
-          ))}
-        </tbody>
-      </table>
+      <div class="wide-table" role="region" aria-label={t("Entries")} tabIndex={0}>
+        <table class="audit">
+          <ColumnHead
+            names={[t("When"), t("What"), t("About"), t("By"), t("Outcome"), t("Digest")]}
+          />
+          <tbody>
+            {report.entries.map((entry) => (
+              <Row key={`${entry.log} ${entry.seq} ${entry.what}`} entry={entry} />
+            ))}
+          </tbody>
+        </table>
+      </div>
       {report.is_cut && (
         <p class="muted">
           {phrase("There are more: ask for less at a time, or use {command}.", {

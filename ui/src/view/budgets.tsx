@@ -7,6 +7,7 @@ import type { BudgetReport, BudgetRow } from "../api/schema";
 import { plural, t } from "../text/language";
 import { money } from "../text/money";
 import { fullDate } from "../text/time";
+import { ColumnHead } from "./columnhead";
 import { VisibleText } from "./visibletext";
 
 export function Budgets({ isOfAll = false }: { isOfAll?: boolean }) {
@@ -39,16 +40,9 @@ function Table({ rows }: { rows: BudgetRow[] }) {
   return (
     <div class="wide-table" role="region" aria-label={t("What is left of budgets")} tabIndex={0}>
       <table class="numbers">
-        <thead>
-          <tr>
-            <th scope="col">{t("Budget of")}</th>
-            <th scope="col">{t("Whose")}</th>
-            <th scope="col">{t("Spent")}</th>
-            <th scope="col">{t("Limit")}</th>
-            <th scope="col">{t("Left")}</th>
-            <th scope="col">{t("Until")}</th>
-          </tr>
-        </thead>
+        <ColumnHead
+          names={[t("Budget of"), t("Whose"), t("Spent"), t("Limit"), t("Left"), t("Until")]}
+        />
         <tbody>
           {rows.map((row) => (
             <tr key={[row.scope, row.user_id, row.agent, row.unit].join(" ")}>

@@ -59,7 +59,7 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
     keepDraft(session.id, next);
   };
   const attach = async (files: Iterable<File>): Promise<void> => {
-    const { items, problem: words } = await itemsOf(files);
+    const { items, problem: words } = await itemsOf(files, latest.current.items);
     setProblem(words);
     if (items.length) change({ items: [...latest.current.items, ...items] });
   };
@@ -138,7 +138,7 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
           multiple
           hidden
           aria-label={t("Files to attach")}
-          accept="image/png,image/jpeg,image/gif,image/webp,text/*,.md,.json,.yaml,.csv"
+          accept="image/png,image/jpeg,image/gif,image/webp,application/pdf,text/*,.md,.json,.yaml,.csv,.log"
           onChange={(event) => {
             // The list is the field's own: it is empty once the field is.
             const files = [...(event.currentTarget.files ?? [])];
@@ -146,7 +146,7 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
             void attach(files);
           }}
         />
-        <IconButton icon="picture" label={t("Attach")} onClick={() => file.current?.click()} />
+        <IconButton icon="clip" label={t("Attach")} onClick={() => file.current?.click()} />
         {isBusy && (
           <button type="button" class="stop" onClick={() => void stopRun()}>
             <Icon name="stop" /> {t("Stop")}
@@ -206,7 +206,9 @@ function Attachments({ draft, onRemove }: AttachmentsProps) {
           {item.content_type === "image" ? (
             <img src={item.content} alt={item.name ?? t("Picture")} />
           ) : (
-            <span class="file">{item.name}</span>
+            <span class="file">
+              <Icon name="clip" /> {item.name}
+            </span>
           )}
           <IconButton
             icon="cross"

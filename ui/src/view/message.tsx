@@ -8,6 +8,7 @@ import { t } from "../text/language";
 import { Branches } from "./branches";
 import { CopyButton } from "./copybutton";
 import { IconButton } from "./icon";
+import { SentFile } from "./sentfile";
 
 /** Of a longer message only the beginning is shown at first. */
 const MAX_SHOWN = 5_000;
@@ -48,9 +49,7 @@ export function MessageText({ text, items }: { text: string; items: (Item | Item
         item.content_type === "image" ? (
           <img key={at} src={item.content} alt={item.name ?? t("Attached picture")} />
         ) : (
-          <span key={at} class="file">
-            {item.name ?? t("file")}
-          </span>
+          <SentFile key={at} item={item} />
         ),
       )}
       <span>{isWhole ? text : `${text.slice(0, MAX_SHOWN)}…`}</span>

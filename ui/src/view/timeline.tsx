@@ -10,6 +10,7 @@ import { openChat } from "../page/openchat";
 import { numberText, t } from "../text/language";
 import { money } from "../text/money";
 import { duration, fullDate } from "../text/time";
+import { ColumnHead } from "./columnhead";
 import { CopyButton } from "./copybutton";
 import { Dialog } from "./dialog";
 import { Icon } from "./icon";
@@ -158,16 +159,9 @@ function Steps({ bars: shown, began }: { bars: Bar[]; began: number }) {
   return (
     <div class="wide-table" role="region" aria-label={t("Steps")} tabIndex={0}>
       <table class="numbers steps">
-        <thead>
-          <tr>
-            <th scope="col">{t("Step")}</th>
-            <th scope="col">{t("Begins after")}</th>
-            <th scope="col">{t("Took")}</th>
-            <th scope="col">{t("Read")}</th>
-            <th scope="col">{t("Written")}</th>
-            <th scope="col">{t("Cost")}</th>
-          </tr>
-        </thead>
+        <ColumnHead
+          names={[t("Step"), t("Begins after"), t("Took"), t("Read"), t("Written"), t("Cost")]}
+        />
         <tbody>
           {inOrder.map((bar) => (
             <tr key={`${bar.row} ${bar.kind} ${bar.from}`}>

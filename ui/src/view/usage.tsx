@@ -10,6 +10,7 @@ import { money } from "../text/money";
 import { byDay, byModel, type ModelUsage } from "../text/spent";
 import { dayText } from "../text/time";
 import { Budgets } from "./budgets";
+import { ColumnHead } from "./columnhead";
 
 const HEIGHT = 120;
 const BAR = 12;
@@ -156,16 +157,9 @@ function Table({ models }: { models: ModelUsage[] }) {
   return (
     <div class="wide-table" role="region" aria-label={t("Usage by agent and model")} tabIndex={0}>
       <table class="numbers">
-        <thead>
-          <tr>
-            <th scope="col">{t("Agent")}</th>
-            <th scope="col">{t("Model")}</th>
-            <th scope="col">{t("Calls")}</th>
-            <th scope="col">{t("Read")}</th>
-            <th scope="col">{t("Written")}</th>
-            <th scope="col">{t("Cost")}</th>
-          </tr>
-        </thead>
+        <ColumnHead
+          names={[t("Agent"), t("Model"), t("Calls"), t("Read"), t("Written"), t("Cost")]}
+        />
         <tbody>
           {models.map((entry) => (
             <tr key={`${entry.agent} ${entry.model}`}>

@@ -146,7 +146,8 @@ def _part(part: Part, change: Change) -> Part:
     if part.kind == "text":
         return part
     content, digest = change(part.content, part.digest)
-    return replace(part, content=content, digest=digest)
+    original = part.original and _attachment(part.original, change)
+    return replace(part, content=content, digest=digest, original=original)
 
 
 def _attachment(attachment: Attachment, change: Change) -> Attachment:

@@ -1,18 +1,18 @@
 """Keeping a prompt inside the model's window. Pure.
 
 Old runs are left out whole, so a call is never parted from its result, and a summary takes their
-place; the log keeps everything. Tool output that is too large even so is cut in the prompt only,
-with a note of where the rest is.
+place; the log keeps everything. Tool output and files that are too large even so are cut in the
+prompt only, with a note of where the rest is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from sk_agents.engine.events import Compacted
 from sk_agents.engine.log.state import Run, ThreadState
-from sk_agents.engine.models import Message
+from sk_agents.engine.models import Message, UserInput
 from sk_agents.engine.run.conversation import Transcript, rough_tokens, run_messages
 
 # How much of the window is left for new turns after compacting.
@@ -80,18 +80,23 @@ def _is_short(run: Run | None, context: ContextWindow) -> bool:
     size = len(said.content)
     for part in said.parts:
         size += len(part.content)
+        if part.original is not None:
+            return False
     return 2 * size < context.budget - SHORTEST
 
 
 def cut_to_fit(messages: Sequence[Message], context: ContextWindow) -> Sequence[Message]:
-    """The messages with their tool output cut, the largest ones only as far as needed.
+    """The messages with their tool output and files cut, the largest ones only as far as needed.
 
-    The limit is halved until they fit, so that each message is looked at a few times at most.
+    First the originals of files are left out: their text is there, too. Then the limit is halved
+    until they fit, so that each message is looked at a few times at most.
     """
     if tokens(messages) <= context.budget:
         return messages
-    sizes = (len(message.content) for message in messages if message.role == "tool")
-    limit = max(sizes, default=0)
+    messages = [_without_originals(message) for message in messages]
+    if tokens(messages) <= context.budget:
+        return messages
+    limit = max((len(text) for message in messages for text in _cuttable(message)), default=0)
     while True:
         limit = max(limit // 2, KEPT_CHARACTERS)
         kept = [_cut(message, limit) for message in messages]
@@ -103,7 +108,7 @@ def summary(earlier: str | None, runs: Sequence[Run], limit: int = SUMMARY_CHARA
     """What was said, a line a turn, the newest kept if there is not room for all."""
     lines = [earlier] if earlier else []
     for run in runs:
-        texts = [run.message.text] if run.message is not None else []
+        texts = [run.message.text, *_file_names(run.message)] if run.message is not None else []
         said = "\n".join((*texts, *(one.said.content for one in run.delivered)))
         answer = run.answer.content if run.answer is not None else f"({run.phase})"
         lines.append(f"- User: {_short(said)}\n  Assistant: {_short(answer)}")
@@ -111,6 +116,13 @@ def summary(earlier: str | None, runs: Sequence[Run], limit: int = SUMMARY_CHARA
     if len(text) <= limit:
         return text
     return "(earlier turns are left out)\n" + text[-limit:]
+
+
+def _file_names(message: UserInput) -> Iterator[str]:
+    """So that a model can say what it has not before it any more."""
+    for part in message.parts:
+        if part.kind == "file":
+            yield f"(with the file {part.name or 'file'}, which is not shown any more)"
 
 
 def _earlier(state: ThreadState) -> str | None:
@@ -121,16 +133,41 @@ def _earlier(state: ThreadState) -> str | None:
     return None
 
 
-def _cut(message: Message, limit: int) -> Message:
-    if message.role != "tool" or len(message.content) <= limit:
+def _cuttable(message: Message) -> Iterator[str]:
+    if message.role == "tool":
+        yield message.content
+    for part in message.parts:
+        if part.kind == "file":
+            yield part.content
+
+
+def _without_originals(message: Message) -> Message:
+    if all(part.original is None for part in message.parts):
         return message
-    half = limit // 2
-    note = (
-        f"\n[... {len(message.content) - 2 * half} characters are left out here; "
-        f"the whole output of {message.tool_call_id} is in the log ...]\n"
+    parts = tuple(replace(part, original=None, pages=None) for part in message.parts)
+    return replace(message, parts=parts)
+
+
+def _cut(message: Message, limit: int) -> Message:
+    if max(map(len, _cuttable(message)), default=0) <= limit:
+        return message
+    if message.role == "tool":
+        rest = f"the whole output of {message.tool_call_id} is in the log"
+        return replace(message, content=_cut_text(message.content, limit, rest))
+    rest = "the whole file does not fit"
+    parts = tuple(
+        replace(part, content=_cut_text(part.content, limit, rest)) if part.kind == "file" else part
+        for part in message.parts
     )
-    content = message.content[:half] + note + message.content[-half:]
-    return replace(message, content=content)
+    return replace(message, parts=parts)
+
+
+def _cut_text(text: str, limit: int, rest: str) -> str:
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    note = f"\n[... {len(text) - 2 * half} characters are left out here; {rest} ...]\n"
+    return text[:half] + note + text[-half:]
 
 
 def _short(text: str) -> str:

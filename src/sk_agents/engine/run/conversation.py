@@ -144,14 +144,22 @@ def rough_tokens(message: Message) -> int:
     """About four bytes to a token; good to a factor of two in any script. Counted once."""
     if message.tokens:
         return message.tokens
-    size = len(message.content)
-    if not message.content.isascii():
-        size = len(message.content.encode(errors="replace"))
+    size = _size(message.content)
     for part in message.parts:
-        size += IMAGE_SIZE if part.kind == "image" else len(part.content)
+        size += IMAGE_SIZE if part.kind == "image" else _file_size(part)
     for call in message.tool_calls:
         size += len(repr(call.arguments)) + len(call.name)
     return message.keep_tokens(8 + size // 4)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))
+
+
+def _file_size(part: Part) -> int:
+    """A model that reads a file itself looks at its pages; a page full of text is about as much."""
+    size = _size(part.content)
+    return max(size, IMAGE_SIZE * (part.pages or 0)) if part.original is not None else size
 
 
 def run_messages(run: Run) -> Iterator[Message]:

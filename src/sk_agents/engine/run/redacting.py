@@ -37,7 +37,8 @@ def redacted_edit(redaction: Redaction | None, command: EditRun) -> EditRun:
 
 
 def redacted_input(redaction: Redaction, message: UserInput) -> UserInput:
-    """Images stay as they are: there is no text to look in."""
+    """Images stay as they are: there is no text to look in. Of a file that is no text, only the
+    text is kept: secrets cannot be taken out of the original."""
     return UserInput(
         parts=tuple(_part(redaction, part) for part in message.parts),
         context={name: redaction.text(value) for name, value in message.context.items()},
@@ -85,7 +86,8 @@ def _part(redaction: Redaction, part: Part) -> Part:
     if part.kind == "image":
         return part
     name = redaction.text(part.name) if part.name is not None else None
-    return replace(part, content=redaction.text(part.content), name=name)
+    content = redaction.text(part.content)
+    return replace(part, content=content, name=name, original=None, pages=None)
 
 
 def _thread(new: NewThread | None, message: UserInput) -> NewThread | None:

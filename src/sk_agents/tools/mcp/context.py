@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from sk_agents.exceptions import InvalidInput, NotFound, ToolError, ToolInterrupted, UpstreamFailed
 from sk_agents.tools.mcp.servers import Connection, McpSource
+from sk_agents.wire.files import PDF_TYPE, PDF_URI
 from sk_agents.wire.requests import MAX_ITEMS, MAX_NAME, FillPrompt, Item, ReadResource
 from sk_agents.wire.views import (
     FilledPrompt,
@@ -199,16 +200,21 @@ def _part(block: mcp_types.ContentBlock, items: list[ItemView]) -> str:
 def _resource_item(
     content: mcp_types.TextResourceContents | mcp_types.BlobResourceContents,
 ) -> ItemView:
-    """Raises InvalidInput: it is neither text nor a picture, or too large."""
+    """Raises InvalidInput: it is no text, picture or PDF, or too large."""
     name = content.uri[-MAX_NAME:]
     if hasattr(content, "text"):
         return _checked(ItemView(content_type="text", content=content.text, name=name), name)
+    if content.mime_type == PDF_TYPE:
+        view = ItemView(content_type="pdf", content=PDF_URI + content.blob, name=name)
+        return _checked(view, name)
     return _image_item(content.blob, content.mime_type or "", name)
 
 
 def _image_item(data: str, mime_type: str, name: str) -> ItemView:
     if not mime_type.startswith("image/"):
-        raise InvalidInput(f"{name}: is neither text nor a picture, which a message can hold.")
+        raise InvalidInput(
+            f"{name}: is neither text nor a picture nor a PDF, which a message can hold."
+        )
     uri = f"data:{mime_type};base64,{data}"
     return _checked(ItemView(content_type="image", content=uri, name=name), name)
 

@@ -1,0 +1,1 @@
+"""What is in files that are no text."""
