@@ -70,6 +70,7 @@ test("what was said meanwhile stands where it was said", () => {
     at: "",
     delivered,
     after_events,
+    delivered_after_events: delivered ? after_events : null,
   });
   const { steps } = runOf(
     view({
