@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from playwright.async_api import expect
 
-from tests.browser.server import Server
 from tests.browser.tab import WAIT_MS, Tab
 from tests.browser.test_conversation import picture
 
@@ -18,6 +17,8 @@ HAND_OVER = """([bytes, name, type, event]) => {
     : new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true});
   target.dispatchEvent(made);
 }"""
+# A browser without a window refuses notifications, whatever it is told.
+GRANTED = "Object.defineProperty(Notification, 'permission', {get: () => 'granted'})"
 
 
 async def test_picture_is_pasted_and_dropped_and_removed(tab: Tab) -> None:
@@ -38,10 +39,10 @@ async def test_file_that_nobody_can_read_is_refused_with_a_reason(tab: Tab) -> N
     tab.check()
 
 
-async def test_notifications_are_asked_for_not_assumed(tab: Tab, server: Server) -> None:
+async def test_notifications_are_asked_for_not_assumed(tab: Tab) -> None:
     asked = "() => Notification.permission"
     assert await tab.page.evaluate(asked) != "granted"
-    await tab.page.context.grant_permissions(["notifications"], origin=server.url)
+    await tab.page.add_init_script(GRANTED)
     await tab.page.reload()
     await tab.page.locator(".inbox-button").click()
     await tab.sees("dialog", "You are notified when a call waits for you.")
