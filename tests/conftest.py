@@ -5,12 +5,13 @@ import os
 import signal
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import psycopg
 import pytest
 from hypothesis import settings
 
+from tests.coverage_files import remove_unfinished
 from tests.debian import announcement
 from tests.forked_python import use_forks
 from tests.memory import use_memory
@@ -52,6 +53,16 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """Innermost: the measurements of all workers are put together as soon as this returns."""
+    result = yield
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    if session.config.pluginmanager.hasplugin("_cov") and not is_worker:
+        remove_unfinished(session.config.rootpath)
+    return result
 
 
 def pytest_report_header() -> str | None:

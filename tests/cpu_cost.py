@@ -3,7 +3,8 @@
     make test ARGS="-p tests.cpu_cost -n 4 tests/cli"
 
 Seconds on the clock say little on a busy machine; these stay the same. A program counts where it is
-waited for, so one that a whole session shares counts for the last test that used it.
+waited for, so one that a whole session shares counts for the last test that used it. The browser's
+own processes are waited for by none of ours: about half of what they take is not seen here.
 """
 
 from __future__ import annotations

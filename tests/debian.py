@@ -18,7 +18,8 @@ from pathlib import Path
 VARIABLE = "TEAL_TEST_INSTALL"
 INSTALL_SECONDS = 300
 
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+# The shell without a window takes half the work of the whole browser.
+CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 BUBBLEWRAP = ("bwrap",)
 # Only root has the folder of system programs in its path.
 NGINX = ("nginx", "/usr/sbin/nginx")
@@ -26,7 +27,7 @@ PGBOUNCER = ("pgbouncer", "/usr/sbin/pgbouncer")
 TINYPROXY = ("tinyproxy",)
 # What has to be installed for one of these programs to be there.
 PACKAGES: Mapping[tuple[str, ...], tuple[str, ...]] = {
-    CHROMIUM: ("chromium", "fonts-dejavu-core"),
+    CHROMIUM: ("chromium-headless-shell", "fonts-dejavu-core"),
     BUBBLEWRAP: ("bubblewrap",),
     PGBOUNCER: ("pgbouncer",),
     NGINX: ("nginx-light",),

@@ -81,7 +81,9 @@ def test_what_will_be_installed_is_announced_with_the_way_to_decline(
     monkeypatch.setattr(debian, "may_install", lambda: True)
     monkeypatch.setenv("PATH", str(tmp_path))
     said = debian.announcement() or ""
-    assert said.startswith("apt-get will install chromium, fonts-dejavu-core, bubblewrap")
+    assert said.startswith(
+        "apt-get will install chromium-headless-shell, fonts-dejavu-core, bubblewrap"
+    )
     assert said.endswith("; TEAL_TEST_INSTALL=0 declines")
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
 
+from sk_agents.config.default_agents import TOUR
 from sk_agents.http.page import BUILT, INDEX
 from tests.browser.chromium import ARGUMENTS, chromium_path
 from tests.browser.server import Server
@@ -85,9 +89,19 @@ async def browser(
         sys.stdout.write(log.read_text()[-4_000:])
 
 
+@pytest.fixture(scope="session")
+def quick_tour(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tour without its pace, which is for people: drawing it would be most of a test's work."""
+    folder = tmp_path_factory.mktemp("tour") / TOUR
+    shutil.copytree(Path(str(files("sk_agents"))) / "agents" / TOUR, folder)
+    script = folder / "tour.yaml"
+    script.write_text(re.sub(r"(?m)^delay_ms: \d+$", "delay_ms: 1", script.read_text()))
+    return folder / "config.yaml"
+
+
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path)
+def server(tmp_path: Path, quick_tour: Path) -> Iterator[Server]:
+    server = Server(tmp_path, quick_tour)
     server.start()
     try:
         yield server
@@ -96,9 +110,9 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def shared_server(tmp_path_factory: pytest.TempPathFactory, quick_tour: Path) -> Iterator[Server]:
     """For tests that do not mind what others have said to it."""
-    server = Server(tmp_path_factory.mktemp("shared"))
+    server = Server(tmp_path_factory.mktemp("shared"), quick_tour)
     server.start()
     try:
         yield server

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from playwright.async_api import FilePayload, expect
 
-from tests.browser.server import Server
 from tests.browser.tab import WAIT_MS, Tab
 from tests.browser.test_conversation import picture
 from tests.patience import seconds
@@ -20,6 +19,8 @@ HAND_OVER = """([bytes, name, type, event]) => {
     : new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true});
   target.dispatchEvent(made);
 }"""
+# A browser without a window refuses notifications, whatever it is told.
+GRANTED = "Object.defineProperty(Notification, 'permission', {get: () => 'granted'})"
 
 
 async def test_picture_is_pasted_and_dropped_and_removed(tab: Tab) -> None:
@@ -40,6 +41,7 @@ async def test_file_that_nobody_can_read_is_refused_with_a_reason(tab: Tab) -> N
     tab.check()
 
 
+<<<<<<< HEAD
 async def test_pdf_and_long_text_are_sent_and_stay_closed(tab: Tab) -> None:
     bill = pdf_of("Total 12")
     await tab.page.evaluate(HAND_OVER, [list(bill), "bill.pdf", "application/pdf", "drop"])
@@ -99,9 +101,12 @@ async def test_pdf_that_cannot_be_read_comes_back_with_the_reason(tab: Tab) -> N
 
 
 async def test_notifications_are_asked_for_not_assumed(tab: Tab, server: Server) -> None:
+=======
+async def test_notifications_are_asked_for_not_assumed(tab: Tab) -> None:
+>>>>>>> suite
     asked = "() => Notification.permission"
     assert await tab.page.evaluate(asked) != "granted"
-    await tab.page.context.grant_permissions(["notifications"], origin=server.url)
+    await tab.page.add_init_script(GRANTED)
     await tab.page.reload()
     await tab.page.locator(".inbox-button").click()
     await tab.sees("dialog", "You are notified when a call waits for you.")

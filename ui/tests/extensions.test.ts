@@ -20,6 +20,8 @@ test.each([
   [String.raw`\[x^2\]`, displayed("x^2")],
   ["$$\nx^2\n$$", displayed("x^2")],
   ["a $$y$$ b", displayed("y")],
+  ["above\n$$\nx^2\n$$\nbelow", displayed("x^2")],
+  ["``open [a](b) *c* ~d $x$", inline("x")],
 ])("%j has a formula", (text, formula) => {
   expect(rendered(text)).toContain(formula);
 });
@@ -41,4 +43,19 @@ test("notes are numbered in their order, and an unknown mark stays as it was wri
   expect(html).toContain('data-note="1" aria-label="Note 1">1</a></sup>, three');
   expect(html).toContain("three[^c].");
   expect(html).not.toContain("First");
+});
+
+test.each([
+  ["markup in one line", "[".repeat(60_000) + "*_`".repeat(20_000)],
+  ["short paragraphs", "a\n\n".repeat(60_000)],
+])("a long text of %s takes no longer for what may be in it", (_, text) => {
+  const plain = new Marked();
+  const spent = (read: Marked): number => {
+    const begun = performance.now();
+    read.lexer(text);
+    return performance.now() - begun;
+  };
+  spent(plain);
+  // Looking to the end of the text from each piece took a hundred times as long.
+  expect(spent(marked)).toBeLessThan(20 * spent(plain) + 1_000);
 });

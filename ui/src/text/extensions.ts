@@ -11,12 +11,23 @@ const INLINE = /^(?:\$\$([^$]+?)\$\$|\\\[([\s\S]+?)\\\]|\\\(([\s\S]+?)\\\))/;
 /** Money is no formula: no space inside the dollars, and no digit behind the second one. */
 const DOLLARS = /^\$(?![\s$])((?:\\.|[^$\\\n])+?)(?<!\s)\$(?!\d)/;
 
+// Marked asks from each piece of a text where the next formula or note begins. What lies behind the end of
+// that piece does not matter, and to look through it each time would make a long text take minutes.
+const DOLLAR_IN_PLAIN_TEXT = /^[`~]*[^$\\<![`*_~]*\$/;
+
+const inParagraph =
+  (beginning: RegExp) =>
+  (source: string): number | undefined => {
+    const end = source.search(/\n[ \t]*\n/);
+    return (end < 0 ? source : source.slice(0, end)).match(beginning)?.index;
+  };
+
 /** As text until the program that sets them is loaded. */
 export const maths: TokenizerAndRendererExtension[] = [
   {
     name: "formula",
     level: "block",
-    start: (source) => source.match(/(?:^|\n)(?:\$\$|\\\[)/)?.index,
+    start: inParagraph(/(?:^|\n)(?:\$\$|\\\[)/),
     tokenizer(source) {
       const match = DISPLAYED.exec(source);
       if (!match) return undefined;
@@ -27,7 +38,10 @@ export const maths: TokenizerAndRendererExtension[] = [
   {
     name: "inlineFormula",
     level: "inline",
-    start: (source) => source.match(/\$|\\[([]/)?.index,
+    start(source) {
+      const plain = DOLLAR_IN_PLAIN_TEXT.exec(source);
+      return plain ? plain[0].length - 1 : undefined;
+    },
     tokenizer(source) {
       const wide = INLINE.exec(source);
       const match = wide ?? DOLLARS.exec(source);
@@ -47,7 +61,7 @@ export const footnotes: TokenizerAndRendererExtension[] = [
   {
     name: "footnote",
     level: "block",
-    start: (source) => source.match(/(?:^|\n)\[\^/)?.index,
+    start: inParagraph(/(?:^|\n)\[\^/),
     tokenizer(source) {
       const match = /^\[\^([^\]\s]{1,40})\]:[ \t]+([^\n]+(?:\n(?!\[\^)[^\n]+)*)(?:\n+|$)/.exec(
         source,
@@ -61,7 +75,6 @@ export const footnotes: TokenizerAndRendererExtension[] = [
   {
     name: "noteMark",
     level: "inline",
-    start: (source) => source.match(/\[\^/)?.index,
     tokenizer(source) {
       const match = /^\[\^([^\]\s]{1,40})\](?!:)/.exec(source);
       return match ? { type: "noteMark", raw: match[0], label: match[1] } : undefined;
