@@ -120,7 +120,7 @@ endif
 	@$(PY) -m tests.bench $(ARGS)
 
 chaos: $(EXTRAS) $(MCP_SERVERS) $(LITELLM_PROXY) ## kill processes mid-write, the full number of times
-	@TEAL_CHAOS=full $(PY) -m pytest -m "not bench" tests/chaos tests/audit tests/instances tests/crash_images tests/chats tests/stores tests/simulation tests/demos/test_semantic_kernel.py tests/demos/test_agents_sdk.py tests/tools/test_official_servers.py tests/llm/test_litellm_proxy.py tests/llm/test_llama_cpp.py tests/test_readme.py $(ARGS)
+	@TEAL_CHAOS=full $(PY) -m pytest -m "not bench" tests/chaos tests/audit tests/instances tests/crash_images tests/chats tests/stores tests/demos/test_semantic_kernel.py tests/demos/test_agents_sdk.py tests/tools/test_official_servers.py tests/llm/test_litellm_proxy.py tests/llm/test_llama_cpp.py tests/test_readme.py $(ARGS)
 
 mutants: $(EXTRAS) ## make mistakes in a copy and see that tests notice; ARGS="--seed 1 --count 100"
 	@$(PY) -m tests.mutants $(ARGS)

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.scale import trials
 from tests.patience import seconds
 from tests.simulation.defects import ROOT, broken_copy, defects, simulated
 from tests.simulation.plan import STORES, Plan, plan_of
 from tests.simulation.shrinking import shrunk
 
-HISTORIES = trials(full=100, small=30)
+HISTORIES = 100
 
 
 @pytest.mark.timeout(seconds(600))
