@@ -82,7 +82,7 @@ class Chats:
     resources: ChatResources
 
     def begin(self, engine: Engine) -> None:
-        self.app.state.engines = SimpleNamespace(main=engine)
+        self.app.state.engines = SimpleNamespace(main=engine, copies=None)
         limits = _limits()
         self.resources.quotas, self.resources.slots = limits.quotas[SURFACE], limits.slots
 

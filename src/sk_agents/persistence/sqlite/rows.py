@@ -51,7 +51,7 @@ class StoredThread(NamedTuple):
 
     def advanced(self, head: Thread) -> StoredThread:
         """Raises InvalidInput: the metadata has no JSON form."""
-        return StoredThread(self.no, head, self.written, self.written.encode_head(head))
+        return StoredThread(self.no, head, self.written, _body(self.written, head))
 
 
 def thread(
@@ -119,7 +119,7 @@ def _matches(db: apsw.Connection, codec: RecordCodec, head: Thread, text: str | 
 
 
 def insert_head(db: apsw.Connection, written: ThreadCodec, head: Thread) -> StoredThread:
-    body = written.encode_head(head)
+    body = _body(written, head)
     db.execute(
         "INSERT INTO thread (thread_id, user_id, surface, runnable, head, checksum)"
         " VALUES (?, ?, ?, ?, ?, ?)",
@@ -133,6 +133,11 @@ def insert_head(db: apsw.Connection, written: ThreadCodec, head: Thread) -> Stor
         ),
     )
     return StoredThread(db.last_insert_rowid(), head, written, body)
+
+
+def _body(written: ThreadCodec, head: Thread) -> bytes:
+    """A copy, to be kept: what orjson returns holds on to 8 KB."""
+    return bytes(memoryview(written.encode_head(head)))
 
 
 def update_head(db: Writer, stored: StoredThread) -> None:
