@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import yaml
 from playwright.async_api import Browser, async_playwright
 
 from sk_agents.config.default_agents import TOUR
@@ -91,11 +91,17 @@ async def browser(
 
 @pytest.fixture(scope="session")
 def quick_tour(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tour without its pace, which is for people: drawing it would be most of a test's work."""
+    """The tour without its pace, which is for people: drawing it would be most of a test's work.
+    Its long story keeps it: there is to be time for what is done while it is told."""
     folder = tmp_path_factory.mktemp("tour") / TOUR
     shutil.copytree(Path(str(files("sk_agents"))) / "agents" / TOUR, folder)
-    script = folder / "tour.yaml"
-    script.write_text(re.sub(r"(?m)^delay_ms: \d+$", "delay_ms: 1", script.read_text()))
+    path = folder / "tour.yaml"
+    script = yaml.safe_load(path.read_text())
+    pace, script["delay_ms"] = script["delay_ms"], 1
+    (story,) = [rule for rule in script["rules"] if "story" in rule["match"]]
+    for turn in story["turns"]:
+        turn["delay_ms"] = pace
+    path.write_text(yaml.safe_dump(script, sort_keys=False))
     return folder / "config.yaml"
 
 
