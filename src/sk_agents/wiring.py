@@ -37,8 +37,6 @@ from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.streamed_chat import StreamedChat
 from sk_agents.outbound.certificates import ClientCertificate
 from sk_agents.outbound.network import configured_network
-from sk_agents.persistence.interactions.copies import InteractionCopies
-from sk_agents.persistence.interactions.user_interactions import UserInteractions, own_interactions
 from sk_agents.persistence.liveness import new_owner
 from sk_agents.persistence.memory.store import EphemeralStore
 from sk_agents.persistence.persistence_factory import PersistenceFactory
@@ -66,6 +64,8 @@ from sk_agents.wire.views import AuditReport, Checkpoint
 if TYPE_CHECKING:
     from sk_agents.audit.checkpoints import Signer
     from sk_agents.persistence.encryption import EncryptingCodec
+    from sk_agents.persistence.interactions.copies import InteractionCopies
+    from sk_agents.persistence.interactions.user_interactions import UserInteractions
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ def build_stores(settings: Settings) -> Stores:
     if settings.signals is not None:
         signals_url = check_signals(completed_url(settings.signals, settings))
     required = Durability(settings.required_durability) if settings.required_durability else None
-    interactions = own_interactions(settings)
+    interactions = _own_interactions(settings)
     if settings.persistence_module is None or own_class_url(settings) is not None:
         return Stores(main, main, signals_url, password_command, key_ids, required, interactions)
     if settings.encrypts:
@@ -401,8 +401,8 @@ async def prune_store(
         raise ConfigurationError(f"{store} keeps nothing that could be removed")
     done = Pruned()
     async with store as opened, ServerLog(opened, RandomIds()) as audit:
-        own = own_interactions(settings)
-        copies = InteractionCopies(own, opened, SystemClock()) if own is not None else NoCopies()
+        own = _own_interactions(settings)
+        copies = _copies(own, opened) if own is not None else NoCopies()
         pruner = Pruner(opened, retention_rules(ages), SystemClock(), audit, copies)
         after: str | None = ""
         while after is not None:
@@ -553,9 +553,25 @@ async def _open_copies(stack: AsyncExitStack, parts: ServerParts) -> Interaction
     if stores.interactions is None:
         return None
     agent = next(iter(parts.agents), "")
-    return await stack.enter_async_context(
-        InteractionCopies(stores.interactions, stores.main, SystemClock(), agent=agent)
+    return await stack.enter_async_context(_copies(stores.interactions, stores.main, agent=agent))
+
+
+def _own_interactions(settings: Settings) -> UserInteractions | None:
+    if settings.interaction_store_module is None:
+        return None
+    from sk_agents.persistence.interactions.user_interactions import (  # noqa: PLC0415  # and all stores of files
+        own_interactions,
     )
+
+    return own_interactions(settings)
+
+
+def _copies(own: UserInteractions, store: Store, *, agent: str = "") -> InteractionCopies:
+    from sk_agents.persistence.interactions.copies import (  # noqa: PLC0415  # as above
+        InteractionCopies,
+    )
+
+    return InteractionCopies(own, store, SystemClock(), agent=agent)
 
 
 async def _open_audit(
