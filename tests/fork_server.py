@@ -21,6 +21,8 @@ from collections.abc import Mapping, Sequence
 from io import TextIOWrapper
 from typing import Any, Literal, TextIO
 
+import coverage
+
 REQUEST_BYTES = 1 << 20
 FAILPOINTS = "sk_agents.engine.failpoints"
 # What takes long to import, by the program that needs it.
@@ -84,6 +86,7 @@ def _changed_into(request: Mapping[str, Any], files: Sequence[int]) -> list[str]
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    coverage.process_startup()  # where it is measured; the server is not, so its imports do not count
     signal.signal(signal.SIGINT, signal.default_int_handler)
     random.seed()
     if FAILPOINTS in sys.modules:  # it reads the environment when it is imported
