@@ -37,7 +37,7 @@ PAGE_SOURCES := $(shell find ui \( -name node_modules -o -name tests \) -prune -
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-annotate
 SUITE = $(PY) -m pytest -n $(WORKERS) --dist worksteal
-# Two fifths more work, so not for every run. Only a whole, passing one leaves .coverage: a part of the
+# More work, so not for every run. Only a whole, passing one leaves .coverage: a part of the
 # suite says nothing about the floor, which is `make check`'s to hold.
 MEASURED_SUITE = $(SUITE) --cov --cov-report= --cov-fail-under=0 \
 	|| { rm -f .coverage .coverage.*; exit 1; }

@@ -86,7 +86,7 @@ def _changed_into(request: Mapping[str, Any], files: Sequence[int]) -> list[str]
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    coverage.process_startup()  # where it is measured; the server is not, so its imports do not count
+    coverage.process_startup()  # if the environment asks for it
     signal.signal(signal.SIGINT, signal.default_int_handler)
     random.seed()
     if FAILPOINTS in sys.modules:  # it reads the environment when it is imported
