@@ -102,3 +102,35 @@ def test_program_is_measured_where_it_is_to_be(tmp_path: Path, python: str) -> N
     lines, first = inspect.getsourcelines(failpoint)
     body = range(first + 1, first + len(lines))
     assert {*body} & {*(measured.lines(inspect.getfile(failpoint)) or ())}
+
+
+def servers() -> set[int]:
+    """The processes that fork for this one."""
+    paths = Path(f"/proc/self/task/{os.getpid()}").glob("children")
+    children = [int(child) for path in paths for child in path.read_text().split()]
+    return {
+        child
+        for child in children
+        if b"tests.fork_server" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+    }
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it has no forks")
+def test_program_after_a_start_that_was_cut_off_is_its_own() -> None:
+    def give_up(*_: object) -> None:
+        raise InterruptedError("the test's time is over")
+
+    subprocess.run([PYTHON, "-c", ""], check=True)
+    (server,) = servers()
+    before = signal.signal(signal.SIGUSR1, give_up)
+    os.kill(server, signal.SIGSTOP)
+    interrupt = f"import os; os.kill({os.getpid()}, {int(signal.SIGUSR1)})"
+    try:
+        with subprocess.Popen([sys.executable, "-c", interrupt]):
+            with pytest.raises(InterruptedError, match="time is over"):
+                subprocess.run([PYTHON, "-c", "raise SystemExit(1)"], check=False)
+    finally:
+        os.kill(server, signal.SIGCONT)
+        signal.signal(signal.SIGUSR1, before)
+    done = subprocess.run([PYTHON, "-c", "raise SystemExit(2)"], timeout=seconds(60))
+    assert done.returncode == 2
