@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -133,6 +134,31 @@ async def test_damaged_file_lets_no_key_in_and_is_not_ready(damaged: tuple[Path,
         await user_of(path, key)
     with pytest.raises(AuthorizerUnavailable):
         await KeyAuthorizer(Settings(keys_file=path)).ping()
+
+
+def edit(path: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
+    """As an editor does: the file itself is written."""
+    document = json.loads(path.read_text())
+    change(document["keys"])
+    path.write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize("change", [{"secret_hash": "é" * 64}, {"key_id": "alice"}])
+async def test_entry_that_was_spoiled_by_hand_lets_no_key_in(
+    path: Path, change: dict[str, str]
+) -> None:
+    key = made("alice")
+    edit(path, lambda keys: keys[0].update(change))
+    with pytest.raises(AuthorizerUnavailable, match=rf"keys\.0\.{next(iter(change))}"):
+        await user_of(path, key)
+
+
+async def test_entry_copied_for_another_user_makes_no_user_of_another(path: Path) -> None:
+    key = made("alice")
+    edit(path, lambda keys: keys.append(keys[0] | {"name": "bob"}))
+    with pytest.raises(AuthorizerUnavailable, match="two keys have one id"):
+        await user_of(path, key)
+    assert teal("add", "carol").exit_code == 78, "and no entry of it is lost"
 
 
 def test_damaged_file_is_named_and_left_alone(damaged: tuple[Path, str]) -> None:
