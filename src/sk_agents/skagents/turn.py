@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sk_agents.engine.commands import Accepted, StartRun
@@ -112,7 +112,8 @@ class TurnRunner:
     ) -> Accepted:
         new = NewThread(caller.user_id, surface=SURFACE, agent=turn.agent)
         if turn.past:
-            await engine.catalog.restore(thread_id, new, past_events(thread_id, turn.past))
+            past = [_redacted(engine, turn.agent, message) for message in turn.past]
+            await engine.catalog.restore(thread_id, new, past_events(thread_id, past))
         return await engine.start(
             StartRun(
                 thread_id=thread_id,
@@ -132,6 +133,11 @@ class TurnRunner:
         self._removals.add(task)
         task.add_done_callback(self._removals.discard)
         await asyncio.shield(task)
+
+
+def _redacted(engine: Engine, agent: str, message: ConversationMessage) -> ConversationMessage:
+    said = engine.catalog.redacted(agent, UserInput(parts=message.parts))
+    return replace(message, parts=said.parts)
 
 
 async def _removed(engine: Engine, thread_id: str, user_id: str) -> None:
