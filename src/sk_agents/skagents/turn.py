@@ -28,6 +28,7 @@ from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.reading.watch import Item
 from sk_agents.exceptions import NotFound, TealError
 from sk_agents.http.caller import Caller
+from sk_agents.http.errors import run_failure_retry
 from sk_agents.ska_types import ExtraData, ExtraDataElement
 from sk_agents.skagents.conversation import ConversationMessage, past_events
 from sk_agents.skagents.models import InvokeFailure
@@ -208,7 +209,7 @@ class _TurnReader:
 def run_failure(code: str, message: str, run_id: str | None = None) -> InvokeFailure:
     """The failure of a run, with the status its code stands for."""
     status = STATUSES.get(code) or (502 if code.startswith(MODEL_CODES) else 500)
-    return InvokeFailure(code, message, status, run_id)
+    return InvokeFailure(code, message, status, run_id, run_failure_retry(code))
 
 
 def _needs_a_person(asked: ApprovalRequested) -> InvokeFailure:
