@@ -168,6 +168,18 @@ def test_damaged_file_is_named_and_left_alone(damaged: tuple[Path, str]) -> None
     assert path.read_text() == '{"keys": [{}]}'
 
 
+def test_server_without_a_file_of_keys_says_so_at_the_start(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    KeyAuthorizer(Settings(keys_file=path))
+    (told,) = caplog.records
+    assert "no access keys yet" in told.message and told.__dict__["file"] == str(path)
+    caplog.clear()
+    made("alice")
+    KeyAuthorizer(Settings(keys_file=path))
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("shared", ["file", "folder"])
 async def test_file_that_others_can_change_lets_no_key_in(path: Path, shared: str) -> None:
     key = made("alice")
