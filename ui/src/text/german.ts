@@ -54,6 +54,7 @@ export const german: Dictionary = {
   "Find a chat": "Chat suchen",
   "All chats": "Alle Chats",
   Archive: "Archiv",
+  "Move to the archive": "Archivieren",
   Bin: "Papierkorb",
   "No chats yet. What you say first becomes the title of a chat.":
     "Noch keine Chats. Was Sie zuerst sagen, wird zum Titel eines Chats.",
@@ -68,6 +69,7 @@ export const german: Dictionary = {
   Pinned: "Angeheftet",
   working: "arbeitet",
   "needs approval": "braucht eine Freigabe",
+  "asks you something": "fragt Sie etwas",
   failed: "fehlgeschlagen",
   "Go to: {passage}": "Gehe zu: {passage}",
   Today: "Heute",
@@ -260,6 +262,7 @@ export const german: Dictionary = {
   text: "Text",
   Table: "Tabelle",
   "Note {number}": "Anmerkung {number}",
+  Notes: "Anmerkungen",
   "[picture: {name}]": "[Bild: {name}]",
   Copied: "Kopiert",
   "Copy code": "Code kopieren",
