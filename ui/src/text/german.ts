@@ -200,6 +200,9 @@ export const german: Dictionary = {
   "User, meanwhile (not delivered):": "Person, währenddessen (nicht zugestellt):",
   Stop: "Anhalten",
   "This server has no agent yet": "Dieser Server hat noch keinen Agenten",
+  "A message takes 256 KB of text. Attach what is longer as a file of text.":
+    "Eine Nachricht fasst 256 KB Text. Hängen Sie Längeres als Textdatei an.",
+  "pasted.txt": "eingefügt.txt",
   "Write a message": "Nachricht schreiben",
   "Tell the agent more, or write the next message":
     "Dem Agenten mehr sagen oder die nächste Nachricht schreiben",
@@ -213,7 +216,8 @@ export const german: Dictionary = {
 
   // The conversation
   Conversation: "Unterhaltung",
-  "This chat does not exist.": "Diesen Chat gibt es nicht.",
+  "This chat does not exist. It may have been deleted, or be another person’s.":
+    "Diesen Chat gibt es nicht. Vielleicht wurde er gelöscht, oder er gehört einer anderen Person.",
   "Show earlier messages": "Frühere Nachrichten zeigen",
   Newest: "Zum Neuesten",
   "Message: {text}": "Nachricht: {text}",
