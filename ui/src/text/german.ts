@@ -23,8 +23,8 @@ export const german: Dictionary = {
   "You sign in at {place} and come back here.":
     "Sie melden sich bei {place} an und kommen hierher zurück.",
   "Use another account": "Ein anderes Konto verwenden",
-  "This server needs an access key with every request. `teal keys add` makes one.":
-    "Dieser Server braucht bei jeder Anfrage einen Zugangsschlüssel. `teal keys add` erzeugt einen.",
+  "This server needs an access key with every request. {command} makes one.":
+    "Dieser Server braucht bei jeder Anfrage einen Zugangsschlüssel. {command} erzeugt einen.",
   "This server needs a token with every request.":
     "Dieser Server braucht bei jeder Anfrage ein Token.",
   "It is kept until this tab is closed.": "Er wird behalten, bis dieser Tab geschlossen wird.",
