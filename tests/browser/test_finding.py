@@ -50,6 +50,22 @@ async def test_chat_is_pinned_and_archived(guest: Tab) -> None:
     guest.check()
 
 
+async def test_older_chats_that_were_asked_for_stay_listed(tab: Tab, server: Server) -> None:
+    for _ in range(60):
+        await server.post("/chats/import", archive(1))
+    await tab.page.reload()
+    listed = tab.page.locator(".chats a")
+    await tab.sees_count(listed, 50)
+    await tab.button("More").click()
+    await tab.sees_count(listed, 60)
+    await listed.last.click()
+    await tab.page.get_by_label("Chat menu").click()
+    await tab.page.locator(".menu").get_by_role("button", name="Move to the archive").click()
+    await tab.sees(".toast", "is in the archive.")
+    await tab.sees_count(listed, 59)
+    tab.check()
+
+
 async def test_calls_of_a_run_are_approved_at_once_and_compared_later(
     browser: Browser, guest: Tab, shared_server: Server
 ) -> None:

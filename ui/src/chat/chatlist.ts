@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 
 import * as server from "../api/endpoints";
-import type { Place } from "../api/endpoints";
+import type { ChatQuery, Place } from "../api/endpoints";
 import { errorText } from "../api/request";
 import type { ChatSummary } from "../api/schema";
 
@@ -23,6 +23,8 @@ const REFRESH_MS = 15_000;
 const TYPING_MS = 180;
 
 let next: string | null = null;
+/** As many chats as the user has asked for; a refresh lists no fewer. */
+let wanted = 0;
 let current = new AbortController();
 let typing = 0;
 
@@ -33,7 +35,7 @@ export async function refresh(): Promise<void> {
   try {
     const isPlain = asked.place === "list" && !asked.query && !asked.tag;
     const [page, pins] = await Promise.all([
-      server.chats(asked, mine.signal),
+      firstChats(asked, mine.signal),
       isPlain ? server.chats({ place: "list", pinned: true }, mine.signal) : { chats: [] },
     ]);
     chats.value = page.chats;
@@ -45,6 +47,23 @@ export async function refresh(): Promise<void> {
   } catch (error) {
     if (!mine.signal.aborted) problem.value = errorText(error);
   }
+}
+
+/** Page by page, until there are as many as are wanted. */
+async function firstChats(asked: ChatQuery, signal: AbortSignal) {
+  const found: ChatSummary[] = [];
+  let page = await server.chats(asked, signal);
+  found.push(...page.chats);
+  while (page.next !== null && found.length < wanted) {
+    page = await server.chats({ ...asked, cursor: page.next }, signal);
+    found.push(...page.chats);
+  }
+  return { chats: withoutRepeats(found), next: page.next };
+}
+
+/** A chat that has changed between two pages is on both of them. */
+function withoutRepeats(found: ChatSummary[]): ChatSummary[] {
+  return [...new Map(found.map((chat) => [chat.id, chat] as const)).values()];
 }
 
 export async function loadMore(): Promise<void> {
@@ -59,8 +78,8 @@ export async function loadMore(): Promise<void> {
     });
     // The list has changed in the meantime: this is not a part of it.
     if (asked !== current) return;
-    const known = new Set(chats.peek().map((chat) => chat.id));
-    chats.value = [...chats.peek(), ...page.chats.filter((chat) => !known.has(chat.id))];
+    chats.value = withoutRepeats([...chats.peek(), ...page.chats]);
+    wanted = chats.peek().length;
     next = page.next;
     hasMore.value = next !== null;
   } catch (error) {
@@ -70,6 +89,7 @@ export async function loadMore(): Promise<void> {
 
 export function search(text: string): void {
   query.value = text;
+  wanted = 0;
   window.clearTimeout(typing);
   typing = window.setTimeout(() => void refresh(), TYPING_MS);
 }
@@ -103,6 +123,7 @@ export function showPlace(which: Place): void {
 
 function show(which: Place): void {
   place.value = which;
+  wanted = 0;
   chats.value = [];
   pinned.value = [];
   isLoaded.value = false;
@@ -113,7 +134,6 @@ export function keepRefreshing(): void {
   void refresh();
   void loadTags();
   window.setInterval(() => {
-    // A refresh would remove the older chats that the user has loaded.
-    if (!document.hidden && chats.peek().length <= 50) void refresh();
+    if (!document.hidden) void refresh();
   }, REFRESH_MS);
 }
