@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from types import CodeType, FunctionType
 
@@ -17,17 +17,23 @@ class NotInAFunction(Exception):
     """The mutant changes what an import does, so the module has to be imported anew."""
 
 
-def replace_functions(file: str, original: str, mutated: str) -> None:
-    """Every function that differs gets the code of the mutant.
+def functions_there_are() -> list[FunctionType]:
+    # What is frozen is not found.
+    gc.unfreeze()
+    return [one for one in gc.get_objects() if type(one) is FunctionType]
+
+
+def replace_functions(
+    there: Sequence[FunctionType], file: str, original: str, mutated: str
+) -> None:
+    """Every one of these functions that differs gets the code of the mutant.
 
     Raises:
         NotInAFunction: nothing was changed.
     """
     before, after = (compile(source, file, "exec") for source in (original, mutated))
     changed = dict(_changed(before, after))
-    found = [
-        one for one in gc.get_objects() if type(one) is FunctionType and one.__code__ in changed
-    ]
+    found = [one for one in there if one.__code__.co_filename == file and one.__code__ in changed]
     if any(len(one.__closure__ or ()) != len(changed[one.__code__].co_freevars) for one in found):
         raise NotInAFunction
     outermost = {one for one in _functions_of(before) if one in changed}

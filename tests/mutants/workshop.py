@@ -8,6 +8,7 @@ functions then get; a mistake in what an import does takes a process that import
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import multiprocessing
@@ -29,7 +30,11 @@ from typing import Any, NoReturn, Self
 import coverage
 import pytest
 
-from tests.mutants.functions import NotInAFunction, replace_functions
+from tests.mutants.functions import (
+    NotInAFunction,
+    functions_there_are,
+    replace_functions,
+)
 from tests.mutants.operators import Mutant
 
 ROOT = Path(__file__).parent.parent.parent
@@ -337,6 +342,9 @@ class _Forking:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        self._functions = functions_there_are()
+        # Or each fork would copy what its first collection of garbage looks at.
+        gc.freeze()
         while True:
             try:
                 work: Work = self._requests.recv()
@@ -358,7 +366,7 @@ class _Forking:
         _empty_scratch()
         file, original, mutated, tests = work
         try:
-            replace_functions(file, original, mutated)
+            replace_functions(self._functions, file, original, mutated)
         except NotInAFunction:
             os._exit(HAS_TO_BE_IMPORTED)
         places = {test: at for at, test in enumerate(tests)}
