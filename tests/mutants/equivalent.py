@@ -169,6 +169,19 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "two limits of one place and one amount count alike",
     ),
     Equivalent(
+        "hitl.approval_manager",
+        'raise AssertionError("a thread is watched without end")',
+        "drop raise",
+        "for the type checker: a whole thread is watched without end",
+    ),
+    Equivalent(
+        "hitl.hitl_manager",
+        "if call is None or spec is None:",
+        "drop operand",
+        "of no call there is no tool either",
+        "(spec is None)",
+    ),
+    Equivalent(
         "hitl.hitl_manager",
         'id=str(getattr(tool_call, "id", None) or ""),',
         "drop operand",
