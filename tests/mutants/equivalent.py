@@ -111,6 +111,18 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(2)",
     ),
     Equivalent(
+        "engine.reading.live",
+        "if self.length - offset <= MOST_CHARACTERS:",
+        "swap arithmetic",
+        SHORTCUT,
+    ),
+    Equivalent(
+        "engine.reading.live",
+        "if self.length - offset <= MOST_CHARACTERS:",
+        "shift boundary",
+        SHORTCUT,
+    ),
+    Equivalent(
         "http.caller",
         "raise Unauthenticated from None",
         "drop raise",
