@@ -128,8 +128,8 @@ def test_output_of_a_call_is_shown_up_to_its_bound_and_not_beyond() -> None:
     assert (len(shown), shown[-4:]) == (MAX_OUTPUT, "x123")
     live.add_output("c1", "6")
     assert not live.is_ahead_of(seen)
-    live.add_output("c2", "of another call")
-    assert pieces(live, seen) == ["of another call"]
+    live.add_output("c2", "y" * (MAX_OUTPUT + 5))
+    assert pieces(live, seen) == ["y" * MAX_OUTPUT]
 
 
 def test_call_that_was_closed_shows_nothing_even_if_it_goes_on_printing() -> None:
