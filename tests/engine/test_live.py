@@ -154,6 +154,8 @@ def test_place_of_a_reader_elsewhere_is_the_start_of_the_chunk_it_has_in_part() 
     assert live.seen_by({ANSWER: 4}) == {ANSWER: (2, 4)}
     assert pieces(live, live.seen_by({ANSWER: 5})) == ["ef"]
     assert pieces(live, live.seen_by({})) == ["abcdef"]
+    letters = said("a", "b")
+    assert pieces(letters, letters.seen_by({})) == ["ab"]
 
 
 @pytest.mark.parametrize(

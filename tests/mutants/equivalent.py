@@ -123,6 +123,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         SHORTCUT,
     ),
     Equivalent(
+        "engine.reading.live",
+        "left, count, offset = lengths.get(key, 0), 0, 0",
+        "shift constant",
+        "a chunk without a character, given once more, changes no text",
+        "(-1)",
+    ),
+    Equivalent(
         "http.caller",
         "raise Unauthenticated from None",
         "drop raise",
