@@ -130,6 +130,12 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(-1)",
     ),
     Equivalent(
+        "engine.reading.live",
+        "self.next_seq = 0",
+        "shift constant",
+        "the log of a run that is driven has an event, and so a larger number",
+    ),
+    Equivalent(
         "http.caller",
         "raise Unauthenticated from None",
         "drop raise",
