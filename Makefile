@@ -92,7 +92,7 @@ check: $(EXTRAS) ## lint, format, types, documentation, house rules, coverage fl
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	@$(MAKE) --no-print-directory lint-page lint-deploy docs
-	$(PY) -m pytest -q tests/test_house.py
+	$(PY) -m pytest -q tests/test_house.py tests/mutants/test_tables.py
 	@$(MAKE) --no-print-directory .coverage
 	$(PY) -m coverage report
 

@@ -272,6 +272,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "persistence.file.log",
+        "if first == len(self.first_seqs) or self.first_seqs[first] > seq + 1:",
+        "swap arithmetic",
+        "the line before is read too, and nothing is taken from it",
+        "(seq - 1)",
+    ),
+    Equivalent(
+        "persistence.file.log",
         "if os.fstat(fd).st_size > known.size:",
         "shift boundary",
         "to cut a file at its end changes nothing",
