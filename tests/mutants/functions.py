@@ -31,7 +31,9 @@ def replace_functions(
     Raises:
         NotInAFunction: nothing was changed.
     """
-    before, after = (compile(source, file, "exec") for source in (original, mutated))
+    before, after = (
+        compile(source, file, "exec", dont_inherit=True) for source in (original, mutated)
+    )
     changed = dict(_changed(before, after))
     found = [one for one in there if one.__code__.co_filename == file and one.__code__ in changed]
     if any(len(one.__closure__ or ()) != len(changed[one.__code__].co_freevars) for one in found):
