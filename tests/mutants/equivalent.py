@@ -38,6 +38,20 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(owner is not None and active is not None)",
     ),
     Equivalent(
+        "engine.log.state",
+        "if self.calls and self.phase is RunStatus.RUNNING and not self.is_stopping:",
+        "drop operand",
+        "a run that has ended has a result for each call, and one that waits its turn has none",
+        "(self.calls and (not self.is_stopping))",
+    ),
+    Equivalent(
+        "engine.calls.decisions",
+        "with lend(known, own_header(known, asked[0][0])):",
+        "shift constant",
+        "the decisions of one request are of one caller",
+        "(-1)",
+    ),
+    Equivalent(
         "engine.run.lifecycle",
         "if run.status is RunStatus.WAITING and not known.state.queue:",
         "drop operand",
