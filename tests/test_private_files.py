@@ -122,17 +122,17 @@ def test_file_that_is_there_stays_as_it_is(tmp_path: Path, synced: list[tuple[st
 @pytest.mark.parametrize(
     ("environ", "folder"),
     [
-        ({"XDG_DATA_HOME": "/data", "HOME": "/home/ada"}, "/data"),
-        ({"XDG_DATA_HOME": "data", "HOME": "/home/ada"}, "/home/ada/.local/share"),
-        ({"HOME": "/home/ada"}, "/home/ada/.local/share"),
-        ({"HOME": ""}, "/home/eve/.local/share"),
-        ({}, "/home/eve/.local/share"),
+        ({"XDG_DATA_HOME": "/data", "HOME": "/srv/ada"}, "/data"),
+        ({"XDG_DATA_HOME": "data", "HOME": "/srv/ada"}, "/srv/ada/.local/share"),
+        ({"HOME": "/srv/ada"}, "/srv/ada/.local/share"),
+        ({"HOME": ""}, "/srv/eve/.local/share"),
+        ({}, "/srv/eve/.local/share"),
     ],
 )
 def test_data_folder_is_the_one_of_the_xdg_rules(
     environ: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", "/home/eve")
+    monkeypatch.setenv("HOME", "/srv/eve")
     assert data_folder(environ) == Path(folder)
 
 
