@@ -53,6 +53,20 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "engine.run.lifecycle",
+        "if call.waits and call.approval is not None:",
+        "drop operand",
+        "a call that waits has an approval; the other operand is for the type checker",
+        "(call.waits)",
+    ),
+    Equivalent(
+        "engine.calls.runner",
+        "while call.waits and call.approval is not None:",
+        "drop operand",
+        "a call that waits has an approval; the other operand is for the type checker",
+        "(call.waits)",
+    ),
+    Equivalent(
+        "engine.run.lifecycle",
         "if run.status is RunStatus.WAITING and not known.state.queue:",
         "drop operand",
         "a run at work has a live owner, and then the commit is refused; or none, and may be ended",
