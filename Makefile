@@ -99,7 +99,7 @@ types: $(EXTRAS)
 	$(PY) -m mypy
 
 house-rules: $(EXTRAS)
-	$(PY) -m pytest -q tests/test_house.py
+	$(PY) -m pytest -q tests/test_house.py tests/mutants/test_tables.py
 
 .coverage: $(SOURCES) pyproject.toml requirements.lock | $(EXTRAS)
 	@$(BUILD_PAGE)

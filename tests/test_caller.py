@@ -199,6 +199,10 @@ async def test_unusable_user_id_is_answered_401(answer: object) -> None:
     assert (await get(application(Own(lambda header: answer)))).status_code == 401
 
 
+async def test_longest_user_id_is_taken() -> None:
+    assert (await get(application(Own(lambda header: "a" * 256)))).json()[0] == "a" * 256
+
+
 async def test_blocking_authorizer_gives_503_and_leaves_the_loop_free() -> None:
     release = threading.Event()
     app = application(Own(lambda header: release.wait(seconds(30))), timeout=0.05)

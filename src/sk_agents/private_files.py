@@ -94,7 +94,7 @@ def close_to_others(path: Path) -> None:
             path.chmod(FILE_MODE)
             logger.info("a file was readable by other users", extra={"file": str(path)})
     except FileNotFoundError:
-        return
+        pass
     except PermissionError:
         logger.warning("a file is readable by other users", extra={"file": str(path)})
 

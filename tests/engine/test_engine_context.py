@@ -54,7 +54,7 @@ async def test_a_prompt_that_cannot_be_made_to_fit_fails_the_run_with_its_code(
         assert (await talk.ask("short")).phase is RunStatus.COMPLETED
 
 
-async def test_provider_that_counts_otherwise_gets_half_of_what_it_refused_at_most(
+async def test_provider_that_counts_otherwise_gets_about_half_of_what_it_refused(
     tmp_path: Path,
 ) -> None:
     script = [*(says(LONG) for _ in range(8)), ContextTooLong(), says("now it fits")]
@@ -62,7 +62,7 @@ async def test_provider_that_counts_otherwise_gets_half_of_what_it_refused_at_mo
         for number in range(9):
             await talk.ask(f"question {number}")
         refused, taken = talk.prompts[-2:]
-        assert len(str(taken)) < len(str(refused)) / 2
+        assert len(str(refused)) / 4 < len(str(taken)) < len(str(refused)) / 2
         assert taken[-1]["content"] == "question 8"
 
 

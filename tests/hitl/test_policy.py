@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import ToolSpec
-from sk_agents.hitl.policy import Verdict
+from sk_agents.hitl.policy import ApprovalPolicy, Verdict
+from sk_agents.hitl.rules import ABSENT, MAX_MATCHED, value_at
 from tests.hitl.specs import ARGUMENTS, READ, WRITE, call, policy, ruled, spec
 from tests.requirements import requirement
 
@@ -118,6 +119,7 @@ def test_where_nobody_can_be_asked_a_gated_call_is_denied_and_the_rest_runs(
         ({"path": {"starts_with": "/tmp/"}}, True),
         ({"amount": {"lt": 5}}, False),
         ({"amount": {"le": 5, "gt": 4.5}}, True),
+        ({"amount": {"le": 5, "gt": 5}}, False),
         ({"amount": {"ge": 6}}, False),
         ({"force": {"exists": False}}, True),
         ({"amount": {"exists": True}}, True),
@@ -227,3 +229,29 @@ def test_policy_answers_for_any_arguments_and_a_gated_tool_stays_gated(
 ) -> None:
     assert ruled(when, "deny").verdict(call(arguments=arguments), WRITE) in {"ask", "deny"}
     assert ruled(when, "ask").verdict(call(arguments=arguments), WRITE) == "ask"
+
+
+def test_policy_of_which_nothing_is_said_asks_before_a_tool_acts() -> None:
+    assert ApprovalPolicy().verdict(call(), WRITE) == "ask"
+
+
+@pytest.mark.parametrize("then", ["allow", "deny"])
+def test_rule_about_another_tool_decides_nothing(then: str) -> None:
+    asked = policy({"rules": [{"tool": "Mail-*", "then": then}]})
+    assert asked.explain(call(), WRITE) == Verdict("ask", "default")
+
+
+@pytest.mark.parametrize(("length", "by"), [(MAX_MATCHED, "rules[0]"), (MAX_MATCHED + 1, "doubt")])
+def test_text_is_matched_up_to_its_bound(length: int, by: str) -> None:
+    long = call(READ, {**ARGUMENTS, "path": "x" * length})
+    assert ruled({"path": {"matches": "x*"}}).explain(long, READ).by == by
+
+
+@pytest.mark.parametrize("step", ["-1", "00", "2", "city", "0x"])
+def test_only_an_index_that_the_list_has_leads_into_it(step: str) -> None:
+    assert value_at({"copies": ["a", "b"]}, ("copies", step)) is ABSENT
+
+
+def test_characters_of_a_text_are_no_places() -> None:
+    assert value_at({"path": "abc"}, ("path", "0")) is ABSENT
+    assert value_at({"path": ["abc"]}, ("path", "0")) == "abc"

@@ -95,6 +95,29 @@ def test_arguments_that_a_rule_cannot_read_do_not_get_round_its_approvers(
     assert found is not None and found.audience.groups == ("finance",)
 
 
+@pytest.mark.parametrize("second", [{}, {"approvers": {"groups": ["board"]}}])
+def test_of_two_rules_that_cannot_be_read_the_first_with_approvers_says_who_decides(
+    second: dict[str, Any],
+) -> None:
+    large = {"when": {"amount": {"gt": 1000}}}
+    found = review_of({"amount": "x"}, {**large, "approvers": FINANCE}, {**large, **second})
+    assert found is not None and found.audience.groups == ("finance",)
+
+
+@pytest.mark.parametrize(
+    "approvers",
+    [
+        {"roles": ["approver"]},
+        {"roles": ["approver"], "users": ["bob"]},
+        {"groups": ["finance"], "users": ["bob"]},
+        {"users": ["bob", "eve"]},
+    ],
+)
+def test_two_may_be_demanded_of_a_role_a_group_or_two_users(approvers: dict[str, Any]) -> None:
+    found = review_of({}, {"approvers": approvers, "quorum": 2})
+    assert found is not None and found.quorum == 2
+
+
 def test_rule_that_denies_wins_over_a_doubt() -> None:
     large = {"when": {"amount": {"gt": 1000}}, "approvers": FINANCE}
     policy = ApprovalPolicy(approvals(large, {"then": "deny"}))

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sk_agents.exceptions import ConfigurationError
-from sk_agents.hitl.rules import is_possible, read_approvals, refuse_strays
+from sk_agents.hitl.rules import MAX_VISITS, is_possible, read_approvals, refuse_strays
 from tests.hitl.specs import FILE, READ, WRITE, call, policy
 
 RULE: dict[str, Any] = {"tool": "Files-*", "then": "allow"}
@@ -227,9 +227,11 @@ def test_rule_that_allows_less_is_not_spoken_of(
         ({"type": "object", "properties": {"other": {}}}, False),
         ({"type": "object", "properties": {"to": {}}}, True),
         ({"type": "object", "properties": {"to": {"type": "string"}}}, False),
+        ({"type": "object", "additionalProperties": {"type": "string"}}, False),
         ({"type": "array", "items": {}}, False),
         ({"type": ["object", "null"]}, True),
         ({"$ref": "https://elsewhere.example/schema"}, True),
+        ({"$ref": 5}, True),
         ({"$ref": "#/$defs/to", "$defs": {"to": {"type": "string"}}}, False),
         ({"$ref": "x/$defs/to", "$defs": {"to": {"type": "string"}}}, True),
     ],
@@ -238,3 +240,11 @@ def test_place_is_impossible_only_where_the_schema_says_so(
     schema: dict[str, Any], possible: bool
 ) -> None:
     assert is_possible(schema, ("to", "city")) is possible
+
+
+@pytest.mark.parametrize(("choices", "possible"), [(MAX_VISITS, False), (MAX_VISITS + 1, True)])
+def test_schema_with_more_parts_than_are_looked_at_forbids_nothing(
+    choices: int, possible: bool
+) -> None:
+    schema = {"anyOf": [{"type": "string"} for _ in range(choices)]}
+    assert is_possible(schema, ("to",)) is possible

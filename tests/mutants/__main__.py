@@ -18,6 +18,7 @@ from tests.mutants.equivalent import is_equivalent
 from tests.mutants.modules import TESTS_OF
 from tests.mutants.operators import Mutant, mutants
 from tests.mutants.workshop import (
+    HAS_TO_BE_IMPORTED,
     NOT_FOUND,
     PASSED,
     ROOT,
@@ -102,7 +103,7 @@ def learn(workshops: Sequence[Workshop], modules: Sequence[str]) -> dict[str, Ba
                 at_work[workshop] = (workshop.learn(tests, group), group)
         wait_for([running for running, _ in at_work.values()], 1.0)
         for workshop, (running, group) in list(at_work.items()):
-            if running.process.is_alive() and running.seconds < LEARNING_SECONDS:
+            if running.is_at_work and running.seconds < LEARNING_SECONDS:
                 continue
             del at_work[workshop]
             code = running.end()
@@ -127,19 +128,29 @@ class Trial:
         self._tests, self._others = tests[:FIRST_TESTS], tests[FIRST_TESTS:]
         self._changed = workshop.changed(mutant)
         self._changed.__enter__()
+        self._is_collected = True
         self.running = self._run()
 
     def _run(self) -> Running:
         usual = sum(self._learned.seconds.get(test, 0.0) for test in self._tests)
         self._limit = min(PATIENCE_SECONDS + 4 * usual, MOST_SECONDS)
-        return self._workshop.run(self._tests)
+        if not self._is_collected:
+            return self._workshop.run(self._tests)
+        module = self._mutant.module
+        return self._workshop.run_collected(
+            TESTS_OF[module], self._mutant, source_of(module), self._tests
+        )
 
     def verdict(self) -> Verdict | None:
         """`None` while its tests are at work."""
         is_late = self.running.seconds > self._limit
-        if self.running.process.is_alive() and not is_late:
+        if self.running.is_at_work and not is_late:
             return None
         code = self.running.end()
+        if code == HAS_TO_BE_IMPORTED:
+            self._is_collected = False
+            self.running = self._run()
+            return None
         files = sorted({test.partition("::")[0] for test in self._tests})
         if code in NOT_FOUND and self._tests != files:
             # A mutant may change the names of cases: then their whole files are run.
@@ -159,7 +170,8 @@ class Trial:
 def try_all(
     workshops: Sequence[Workshop], some: Sequence[Mutant], learned: dict[str, Baseline]
 ) -> Iterator[Verdict]:
-    waiting = list(some)
+    # Those with the same tests one after the other: their tests are collected once.
+    waiting = sorted(some, key=lambda one: TESTS_OF[one.module])
     at_work: dict[Workshop, Trial] = {}
     killers: Counter[str] = Counter()
     while waiting or at_work:

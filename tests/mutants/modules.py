@@ -29,6 +29,7 @@ FILES = (
     "tests/stores/test_encryption.py",
     "tests/stores/test_file_broken.py",
     "tests/stores/test_file_counters.py",
+    "tests/stores/test_file_lines.py",
     "tests/stores/test_file_projection.py",
     "tests/stores/test_file_store.py",
     "tests/stores/test_file_store_contract.py",

@@ -1,11 +1,14 @@
 """A copy of the project, and processes forked from this one that run tests in it.
 
 Nothing here changes the project itself. This process must not import the package: its children do.
+One of them collects the tests of a module and is forked once more for each mutant, whose code the
+functions then get; a mistake in what an import does takes a process that imports and collects anew.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import multiprocessing
@@ -15,18 +18,23 @@ import shutil
 import signal
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import cache_from_source
-from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
 import coverage
 import pytest
 
+from tests.mutants.functions import (
+    NotInAFunction,
+    functions_there_are,
+    replace_functions,
+)
 from tests.mutants.operators import Mutant
 
 ROOT = Path(__file__).parent.parent.parent
@@ -43,8 +51,12 @@ LIBRARIES = "aiohttp apsw fastapi httpx hypothesis jsonschema mcp orjson prometh
 HANGING_SECONDS = 30
 FORK = multiprocessing.get_context("fork")
 
-# What pytest's exit codes mean here.
+# A module's file, its source and the mutant's, and the tests that are to be run.
+Work = tuple[str, str, str, list[str]]
+
+# What pytest's exit codes mean here, and one of our own.
 PASSED, NOT_FOUND = 0, (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED)
+HAS_TO_BE_IMPORTED = 77
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +95,7 @@ class Workshop:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._running: Running | None = None
+        self._collection: _Collection | None = None
         folder.mkdir()
         for name in COPIED:
             place = ROOT / name
@@ -111,7 +124,7 @@ class Workshop:
     def learn(self, tests: Sequence[str], modules: Sequence[str]) -> Running:
         """Run the tests on the unchanged package; `baseline` has what was learned."""
         files = {module: str(self.source(module)) for module in modules}
-        self._running = Running(self, _learn, list(tests), files)
+        self._running = Process(self, _learn, list(tests), files)
         return self._running
 
     def baseline(self) -> Baseline:
@@ -124,8 +137,28 @@ class Workshop:
 
     def run(self, tests: Sequence[str]) -> Running:
         """Run these tests until the first that fails."""
-        self._running = Running(self, _run, list(tests))
+        self._running = Process(self, _run, list(tests))
         return self._running
+
+    def run_collected(
+        self, collected: Sequence[str], mutant: Mutant, original: str, tests: Sequence[str]
+    ) -> Running:
+        """The same in a fork of a process that has collected them all.
+
+        It ends with `HAS_TO_BE_IMPORTED` if the mutant is not within a function.
+        """
+        if self._collection is None or self._collection.tests != collected:
+            self._end_collection()
+            self._collection = _Collection(self, collected)
+        file = str(self.source(mutant.module))
+        work = (file, original, mutant.applied(original), list(tests))
+        self._running = self._collection.run(self, work)
+        return self._running
+
+    def _end_collection(self) -> None:
+        if self._collection is not None:
+            self._collection.process.end()
+            self._collection = None
 
     def __enter__(self) -> Self:
         return self
@@ -134,18 +167,15 @@ class Workshop:
         """Whoever is interrupted leaves nothing running."""
         if self._running is not None:
             self._running.end()
+        self._end_collection()
 
 
-class Running:
-    """A forked process with all that it starts."""
+class Running(ABC):
+    """Tests at work in a process that leads a group of its own."""
 
-    def __init__(self, workshop: Workshop, work: Any, *arguments: Any) -> None:
+    def __init__(self, workshop: Workshop) -> None:
         self.started = time.monotonic()
         self.output = workshop.folder / "output.txt"
-        self.process: BaseProcess = FORK.Process(
-            target=_begin, args=(workshop.folder, self.output, work, *arguments)
-        )
-        self.process.start()
 
     @property
     def seconds(self) -> float:
@@ -157,19 +187,110 @@ class Running:
         found = re.findall(r"^FAILED (.+?)(?: - .*)?$", self.output.read_text(), re.MULTILINE)
         return found[-1] if found else None
 
+    @property
+    @abstractmethod
+    def is_at_work(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def sentinel(self) -> int | Connection:
+        """What to wait for: it is ready when something has happened."""
+
+    @abstractmethod
     def end(self) -> int | None:
         """End it and what it started; its exit code, `None` if it was still at work."""
-        code = self.process.exitcode
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid or 0, signal.SIGKILL)
-        self.process.kill()
-        self.process.join()
+
+
+class Process(Running):
+    """It imports all that it needs."""
+
+    def __init__(self, workshop: Workshop, work: Any, *arguments: Any) -> None:
+        super().__init__(workshop)
+        self._process = FORK.Process(
+            target=_begin, args=(workshop.folder, self.output, work, *arguments)
+        )
+        self._process.start()
+
+    @property
+    def is_at_work(self) -> bool:
+        return self._process.is_alive()
+
+    @property
+    def sentinel(self) -> int:
+        return self._process.sentinel
+
+    def end(self) -> int | None:
+        code = self._process.exitcode
+        _end_group(self._process.pid)
+        self._process.kill()
+        self._process.join()
         return code
 
 
+class Fork(Running):
+    """A fork of the process that has collected the tests; its time begins with its work."""
+
+    def __init__(self, workshop: Workshop, collecting: Process, pipe: Connection) -> None:
+        super().__init__(workshop)
+        self._collecting = collecting
+        self._pipe = pipe
+        self._pid: int | None = None
+        self._code: int | None = None
+
+    @property
+    def is_at_work(self) -> bool:
+        while self._code is None and self._pipe.poll():
+            self._hear()
+        return self._code is None
+
+    def _hear(self) -> None:
+        """The fork says its number, and the process that has collected says how it ended."""
+        try:
+            number = self._pipe.recv()
+        except EOFError:
+            sys.exit(f"the tests could not be collected:\n{self.output.read_text()}")
+        if self._pid is None:
+            self._pid, self.started = number, time.monotonic()
+        else:
+            self._code = number
+
+    @property
+    def sentinel(self) -> Connection:
+        return self._pipe
+
+    def end(self) -> int | None:
+        code = self._code
+        if self._pid is None:
+            self._collecting.end()
+            return code
+        _end_group(self._pid)
+        while self._code is None:
+            self._hear()
+        return code
+
+
+class _Collection:
+    """A process that has collected tests, and waits for mutants to run some of them with."""
+
+    def __init__(self, workshop: Workshop, tests: Sequence[str]) -> None:
+        self.tests = tests
+        self._pipe, theirs = FORK.Pipe()
+        self.process = Process(workshop, _collect, list(tests), theirs, self._pipe)
+        theirs.close()
+
+    def run(self, workshop: Workshop, work: Work) -> Fork:
+        self._pipe.send(work)
+        return Fork(workshop, self.process, self._pipe)
+
+
 def wait_for(running: Sequence[Running], seconds: float) -> None:
-    """Until one of them has ended, or the time is over."""
-    wait([one.process.sentinel for one in running], seconds)
+    """Until something has happened to one of them, or the time is over."""
+    wait([one.sentinel for one in running], seconds)
+
+
+def _end_group(pid: int | None) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid or 0, signal.SIGKILL)
 
 
 def _begin(folder: Path, output: Path, work: Any, *arguments: Any) -> NoReturn:
@@ -177,10 +298,8 @@ def _begin(folder: Path, output: Path, work: Any, *arguments: Any) -> NoReturn:
     with output.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    scratch = folder / "tmp"
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir()
     os.chdir(folder)
+    scratch = _empty_scratch()
     os.environ.update(
         PYTHONPATH=f"{folder / 'src'}{os.pathsep}{folder}",
         TMPDIR=str(scratch),
@@ -196,10 +315,63 @@ def _begin(folder: Path, output: Path, work: Any, *arguments: Any) -> NoReturn:
     os._exit(code)
 
 
-def _run(tests: list[str]) -> int:
+def _empty_scratch() -> Path:
+    scratch = Path("tmp").absolute()
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    return scratch
+
+
+def _run(tests: list[str], *plugins: object) -> int:
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    return int(pytest.main([*OPTIONS, "-x", f"--timeout={HANGING_SECONDS}", *tests]))
+    arguments = [*OPTIONS, "-x", f"--timeout={HANGING_SECONDS}", *tests]
+    return int(pytest.main(arguments, plugins=plugins))
+
+
+def _collect(tests: list[str], requests: Connection, others: Connection) -> int:
+    others.close()
+    return _run(tests, _Forking(requests))
+
+
+class _Forking:
+    """Instead of running the tests it has collected it is forked for each mutant."""
+
+    def __init__(self, requests: Connection) -> None:
+        self._requests = requests
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        self._functions = functions_there_are()
+        # Or each fork would copy what its first collection of garbage looks at.
+        gc.freeze()
+        while True:
+            try:
+                work: Work = self._requests.recv()
+            except EOFError:
+                return True
+            sys.stdout.flush()
+            pid = os.fork()
+            if not pid:
+                self._become(work, session)
+                return None
+            _, status = os.waitpid(pid, 0)
+            self._requests.send(os.waitstatus_to_exitcode(status))
+
+    def _become(self, work: Work, session: pytest.Session) -> None:
+        os.setsid()
+        self._requests.send(os.getpid())
+        os.ftruncate(1, 0)
+        os.lseek(1, 0, os.SEEK_SET)
+        _empty_scratch()
+        file, original, mutated, tests = work
+        try:
+            replace_functions(self._functions, file, original, mutated)
+        except NotInAFunction:
+            os._exit(HAS_TO_BE_IMPORTED)
+        places = {test: at for at, test in enumerate(tests)}
+        chosen = [one for one in session.items if one.nodeid in places]
+        session.items = sorted(chosen, key=lambda one: places[one.nodeid])
 
 
 def _learn(tests: list[str], files: dict[str, str]) -> int:
