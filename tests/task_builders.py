@@ -15,7 +15,7 @@ def item(
     return AgentTaskItem(
         task_id=task_id,
         role=role,
-        item=MultiModalItem(content_type="text", content=content),
+        item=MultiModalItem(content=content),
         request_id=request_id,
         updated=NOW,
     )

@@ -176,6 +176,21 @@ async def test_plain_method_coroutine_and_awaitable_all_work() -> None:
     assert answers == ["plain", "coroutine", "awaitable"]
 
 
+async def test_own_method_of_a_class_derived_from_ours_is_as_any_other() -> None:
+    class Failing(DummyAuthorizer):
+        def authorize_request(self, auth_header: str) -> str:
+            raise ValueError("canary")
+
+    class Immediate(DummyAuthorizer):
+        is_immediate = True
+
+        def authorize_request(self, auth_header: str) -> str:
+            return "ada"
+
+    assert (await get(application(Failing()))).status_code == 401
+    assert (await get(application(Immediate()))).json()[0] == "ada"
+
+
 @pytest.mark.parametrize(
     "answer",
     ["", " ", "\u3000 ", "\u200b\u2060", "a" * 257, "a\nb", "a\x00", "\ud800", None, 7, b"alice"],

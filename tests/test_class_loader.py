@@ -114,6 +114,22 @@ def test_module_that_fails_is_broken_not_missing(folder: Path, body: str, as_pat
         load(f"{name}.py" if as_path else name, source="TA_X")
 
 
+@pytest.mark.parametrize(
+    ("body", "hint"),
+    [
+        ("from semantic_kernel.contents import ChatHistory", "install semantic-kernel beside"),
+        ("from semantic_kernel import Kernel", "install semantic-kernel beside"),
+        ("from ska_utils import get_telemetry", "docs/migrating.md says which names"),
+        ("import sk_agents.skagents.kernel_builder", "docs/migrating.md says which names"),
+        ("import a_library_that_is_not_installed", "install the package it comes in"),
+    ],
+)
+def test_import_that_fails_is_reported_with_what_to_do(folder: Path, body: str, hint: str) -> None:
+    (folder / "imports.py").write_text(body)
+    with pytest.raises(ModuleBroken, match=hint):
+        load("imports.py")
+
+
 def test_repaired_file_loads_after_a_failure(folder: Path) -> None:
     path = folder / "late.py"
     path.write_text("1 / 0")

@@ -86,7 +86,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "appv3": FRONT | {"tealagents"},
     "wiring": {"agent_assembly", "config", "engine", "outbound", "telemetry"} | BACK_ROOMS | WORDS,
     "agent_assembly": {"config", "engine", "outbound"} | BACK_ROOMS | WORDS,
-    "plugin_catalog": {"tools.catalog"},
+    "plugin_catalog": {"config", "exceptions", "tools.catalog"},
     "extra_data_collector": {"ska_types"},
     # It names the modules that it loads when they are asked for.
     "stand_ins": set(),

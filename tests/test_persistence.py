@@ -22,6 +22,7 @@ from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.persistence.task_persistence_manager import TaskPersistenceManager
 from sk_agents.persistence.tasks.view import StoreTasks
+from sk_agents.ska_types import ContentType
 from sk_agents.testing.predictable import SettableClock
 from tests.patience import seconds
 from tests.requirements import requirement
@@ -62,7 +63,7 @@ def test_manager_lacking_one_of_the_four_methods_cannot_be_built(missing: str) -
 @requirement("S001-persistence-create", "S000-task-user-identity")
 async def test_created_task_is_loaded_as_it_was_given(manager: StoreTasks) -> None:
     picture = item("data:image/png;base64,", role="assistant")
-    picture.item.content_type = "image"
+    picture.item.content_type = ContentType.IMAGE
     made = task(
         items=[item("hello"), picture],
         status="Paused",

@@ -163,6 +163,18 @@ def create_app(
     return app
 
 
+def try_agent_routes(parts: ServerParts, agents: Sequence[AgentFile], settings: Settings) -> None:
+    """What only an agent's own API reads: types, tasks, instructions.
+
+    Raises:
+        ConfigurationError: serving this file would stop the start; names the file and the field.
+    """
+    app = TealApp()
+    app.state.parts = parts
+    for file in agents:
+        _add_agent_routes(app, file, settings)
+
+
 def _limits(settings: Settings, parts: ServerParts, *, is_one_user: bool) -> Limits:
     """With `is_one_user` all requests are one user's: a limit for one user would lock all out."""
     pending = None if is_one_user else settings.max_pending_approvals

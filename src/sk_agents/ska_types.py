@@ -49,7 +49,7 @@ class ContentType(StrEnum):
 class MultiModalItem(BaseModel):
     """A piece of a message: text, or an image as a data URI."""
 
-    content_type: Literal["text", "image"] = "text"
+    content_type: ContentType = ContentType.TEXT
     content: str
 
 
@@ -71,7 +71,7 @@ class HistoryMultiModalMessage(BaseModel):
     def _content_is_an_item(cls, data: Any) -> Any:
         if isinstance(data, dict) and "content" in data and data.get("items") is None:
             rest = {key: value for key, value in data.items() if key != "content"}
-            return {**rest, "items": [{"content_type": "text", "content": data["content"]}]}
+            return {**rest, "items": [{"content": data["content"]}]}
         return data
 
 
@@ -157,6 +157,15 @@ class AgentTask(BaseModel):
     expires_at: Moment | None = None
 
     _mark: _Mark = PrivateAttr(default=_Mark())
+
+    @property
+    def last_updated(self) -> datetime:
+        """`last_updated_at` as the public project calls it."""
+        return self.last_updated_at
+
+    @last_updated.setter
+    def last_updated(self, moment: datetime) -> None:
+        self.last_updated_at = moment
 
     @property
     def version(self) -> str | None:

@@ -245,6 +245,7 @@ def build_stores(settings: Settings) -> Stores:
         )
     own = TaskBridgeStore(
         PersistenceFactory(settings).get_persistence_manager(),
+        settle=settings.persistence_settle,
         build_another=lambda: PersistenceFactory(settings).get_persistence_manager(),
     )
     return Stores(

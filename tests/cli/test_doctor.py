@@ -109,6 +109,38 @@ def test_unusable_configuration_fails_with_its_place(
     assert named in found["configuration"]["detail"]
 
 
+SEQUENTIAL = """
+apiVersion: skagents/v1
+kind: Sequential
+service_name: Trip
+version: 0.1
+input_type: BaseInput
+spec:
+  agents: [{name: default, model: scripted/talk.yaml, system_prompt: You plan.}]
+  tasks: [{name: plan, task_no: 1, description: d, instructions: Plan it., agent: default}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("input_type: BaseInput", "input_type: BaseInputs", "input_type: 'BaseInputs'"),
+        ("agent: default}", "agent: other}", "spec.tasks[0].agent 'other'"),
+        ("Plan it.", '"{{ Plan"', "spec.tasks[0].instructions"),
+    ],
+)
+def test_what_only_the_api_of_an_agent_reads_is_checked_too(
+    tmp_path: Path, old: str, new: str, named: str
+) -> None:
+    config = write_agent(tmp_path)
+    config.write_text(SEQUENTIAL)
+    assert checks(tmp_path, str(config), *OFFLINE)[1]["configuration"]["state"] == "ok"
+    config.write_text(SEQUENTIAL.replace(old, new))
+    code, found = checks(tmp_path, str(config), *OFFLINE)
+    assert (code, found["configuration"]["state"]) == (1, "fail")
+    assert named in found["configuration"]["detail"]
+
+
 def test_missing_catalog_and_bad_setting_fail(tmp_path: Path) -> None:
     config = str(write_agent(tmp_path))
     code, found = checks(tmp_path, config, *OFFLINE, TA_PLUGIN_CATALOG_FILE="absent.json")

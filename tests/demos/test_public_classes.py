@@ -13,12 +13,26 @@ import httpx
 import pytest
 
 from sk_agents.app import create_app
+from sk_agents.authorization.authorizer_factory import AuthorizerFactory
 from sk_agents.config.agent_file import load_agent_files
 from sk_agents.config.foreign_variables import check_foreign_variables, foreign_variables
+from sk_agents.config.public_names import AppConfig
 from sk_agents.config.settings import load_settings
-from sk_agents.exceptions import ConfigurationError
+from sk_agents.exceptions import (
+    ConfigurationError,
+    PersistenceCreateError,
+    PersistenceDeleteError,
+    PersistenceUpdateError,
+    PluginCatalogDefinitionException,
+    PluginFileReadException,
+)
+from sk_agents.persistence.in_memory_persistence_manager import InMemoryPersistenceManager
+from sk_agents.persistence.persistence_factory import PersistenceFactory
+from sk_agents.plugin_catalog.local_plugin_catalog import FileBasedPluginCatalog
+from sk_agents.plugin_catalog.plugin_catalog_factory import PluginCatalogFactory
 from sk_agents.ska_types import ContentType, MultiModalItem
 from tests.demos.served import DEMOS, ROOT, environment, serving
+from tests.task_builders import item, task
 
 CLASSES = """
 from ska_utils import AppConfig, Config, strtobool
@@ -92,6 +106,11 @@ NAMES = {
     "sk_agents.plugin_catalog.models": "Plugin PluginTool PluginCatalogDefinition Governance",
     "sk_agents.extra_data_collector": "ExtraDataCollector ExtraData",
     "sk_agents.hitl.approval_manager": "ApprovalManager",
+    "sk_agents.plugin_catalog.plugin_catalog_factory": "PluginCatalogFactory",
+    "ska_utils": "AppConfig Config Singleton strtobool",
+    "ska_utils.app_config": "AppConfig Config",
+    "ska_utils.singleton": "Singleton",
+    "ska_utils.strtobool": "strtobool",
 }
 
 
@@ -109,10 +128,78 @@ def test_names_that_user_code_imports_are_there(module: str, names: str) -> None
     assert [name for name in names.split() if not hasattr(found, name)] == []
 
 
-def test_kind_of_an_item_may_be_named_by_the_enumeration() -> None:
-    item = MultiModalItem.model_validate({"content_type": ContentType.IMAGE, "content": "x"})
-    assert str(item.content_type) == ContentType.IMAGE
+def test_function_of_the_name_of_its_module_stays_one() -> None:
+    import_module("ska_utils.strtobool")
+    assert import_module("ska_utils").strtobool("yes") is True
+
+
+@pytest.mark.parametrize("kind", ["image", ContentType.IMAGE])
+def test_kind_of_an_item_is_a_member_of_the_enumeration(kind: str) -> None:
+    item = MultiModalItem.model_validate({"content_type": kind, "content": "x"})
+    assert item.content_type is ContentType.IMAGE
+    assert item.content_type.value == "image"
     assert json.loads(item.model_dump_json()) == {"content_type": "image", "content": "x"}
+    assert MultiModalItem(content="x").content_type is ContentType.TEXT
+
+
+def test_time_of_a_task_has_the_name_of_the_public_project_too() -> None:
+    made = task()
+    made.last_updated = made.created_at
+    assert made.last_updated == made.last_updated_at == made.created_at
+
+
+async def test_manager_in_memory_raises_what_the_contract_names() -> None:
+    manager = InMemoryPersistenceManager()
+    await manager.create(task("t", items=[item("hello", request_id="r")]))
+    with pytest.raises(PersistenceCreateError, match="'t' already exists"):
+        await manager.create(task("t"))
+    found = await manager.load_by_request_id("r")
+    assert found is not None and found.task_id == "t"
+    found.items.append(item("more", request_id="later"))
+    await manager.update(found)
+    assert await manager.load_by_request_id("later") == found
+    await manager.delete("t")
+    assert await manager.load_by_request_id("r") is None
+    with pytest.raises(PersistenceUpdateError, match="'t' does not exist"):
+        await manager.update(task("t"))
+    with pytest.raises(PersistenceDeleteError, match="'t' does not exist"):
+        await manager.delete("t")
+
+
+def test_factories_take_the_configuration_of_the_public_project(
+    classes: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    catalog = DEMOS / "11_hitl" / "catalog.json"
+    for name, value in {
+        "TA_API_KEY": "key",
+        "TA_PERSISTENCE_MODULE": classes,
+        "TA_PERSISTENCE_CLASS": "Tasks",
+        "TA_AUTHORIZER_MODULE": classes,
+        "TA_AUTHORIZER_CLASS": "Authorizer",
+        "TA_PLUGIN_CATALOG_FILE": str(catalog),
+    }.items():
+        monkeypatch.setenv(name, value)
+    manager = PersistenceFactory(AppConfig()).get_persistence_manager()
+    assert type(manager).__name__ == "Tasks"
+    assert vars(AuthorizerFactory(AppConfig()).get_authorizer())["key"] == "key"
+    tool = (
+        PluginCatalogFactory(AppConfig())
+        .get_catalog()
+        .get_tool("sensitive_plugin-delete_user_data")
+    )
+    assert tool.governance.requires_hitl is True
+
+
+def test_catalog_that_cannot_be_used_raises_what_the_contract_names(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.json"
+    known = {"TA_PLUGIN_CATALOG_FILE": str(path)}
+    with pytest.raises(PluginFileReadException, match="No such file"):
+        FileBasedPluginCatalog(known)
+    for text in ("{", '{"plugins": [{"plugin_id": 1}]}'):
+        path.write_text(text)
+        with pytest.raises(PluginCatalogDefinitionException, match=r"catalog\.json"):
+            FileBasedPluginCatalog(known)
 
 
 async def test_classes_that_take_app_config_serve(

@@ -79,6 +79,12 @@ class Shared(TaskPersistenceManager):
         KEPT.pop(task_id, None)
 
 
+class Slow(Shared):
+    async def load(self, task_id):
+        await asyncio.sleep(0.2)
+        return await super().load(task_id)
+
+
 class Locked(Shared):
     # Its look-up takes a lock which it holds already, as the public project's Redis example does.
     def __init__(self):
@@ -109,11 +115,12 @@ class Conditional(Shared):
 """
 TURNS = 2_000 if FULL else 200
 TASKS = 20
+SETTLE = min(seconds(0.2), 10)
 
 
 @asynccontextmanager
 async def servers(
-    folder: Path, kept_by: str, number: int = 2
+    folder: Path, kept_by: str, number: int = 2, *, settle: float = SETTLE
 ) -> AsyncIterator[list[httpx.AsyncClient]]:
     for name, text in (("config.yaml", AGENT), ("talk.yaml", SCRIPT), ("shared.py", CLASS)):
         (folder / name).write_text(text)
@@ -122,6 +129,7 @@ async def servers(
         store="memory:",
         persistence_module=str(folder / "shared.py"),
         persistence_class=kept_by,
+        persistence_settle=settle,
         script_pace=0,
     )
     async with AsyncExitStack() as stack:
@@ -180,6 +188,13 @@ async def test_turns_one_after_the_other_go_on_at_the_other_server(tmp_path: Pat
         task = (await pair[0].get(f"/Echo/1/tasks/{task_id}")).json()
         users = [one["item"]["content"] for one in task["items"] if one["role"] == "user"]
         assert users == ["0", "1", "2", "3", "4"]
+
+
+async def test_class_that_takes_longer_serves_with_a_longer_pause(tmp_path: Path) -> None:
+    async with asyncio.timeout(seconds(60)), servers(tmp_path, "Slow", 1, settle=2) as [client]:
+        task_id = (await client.post("/Echo/1", json=said("0"))).json()["task_id"]
+        reply = await client.post("/Echo/1", json=said("1", task_id))
+        assert reply.status_code == 200, reply.text
 
 
 async def test_look_up_that_would_never_return_is_found_out_at_start_and_not_used(

@@ -75,3 +75,27 @@ def test_what_is_returned_is_returned_again_for_itself() -> None:
     assert ArgumentSchema(schema).check(checked) == checked
     checked["a"].append(2)
     assert ArgumentSchema(schema).check({}) == {"a": [1]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "taken"),
+    [
+        ({"type": "integer"}, "12", 12),
+        ({"type": "number", "minimum": 0}, "1.5", 1.5),
+        ({"anyOf": [{"type": "number"}, {"type": "null"}]}, "-3", -3),
+        ({"type": "string"}, "12", "12"),
+        ({"type": ["string", "integer"]}, "12", "12"),
+    ],
+)
+def test_number_that_was_written_as_a_text_is_taken_where_no_text_fits(
+    kind: dict[str, Any], given: str, taken: object
+) -> None:
+    schema = ArgumentSchema({"properties": {"a": kind}})
+    assert schema.check({"a": given}) == {"a": taken}
+
+
+@pytest.mark.parametrize("given", ["1.5", "0x10", "12 ", "many", "1e999"])
+def test_text_that_is_not_the_number_asked_for_is_refused(given: str) -> None:
+    schema = ArgumentSchema({"properties": {"a": {"type": "integer"}}})
+    with pytest.raises(ToolError, match=r"nothing was run"):
+        schema.check({"a": given})

@@ -110,7 +110,7 @@ async def test_header_argument_that_is_no_header_text_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"limit": "3"}, "limit: '3' is not of type 'integer'"),
+        ({"limit": "three"}, "limit: 'three' is not of type 'integer'"),
         ({"limit": 0}, "limit: 0 is less than the minimum of 1"),
         ({"limit": True}, "limit: True is not of type 'integer'"),
         ({"tag": ["c"]}, "tag.0: 'c' is not one of"),

@@ -31,7 +31,8 @@ class RequestAuthorizer(ABC):
 
     # True for authorizers that check nothing; they serve loopback only.
     insecure: ClassVar[bool] = False
-    # True for authorizers that neither wait nor block: they need no timeout.
+    # True for authorizers that neither wait nor block: they need no timeout. It is said of the
+    # method of the same class, not of one that a derived class has in its place.
     is_immediate: ClassVar[bool] = False
 
     @abstractmethod

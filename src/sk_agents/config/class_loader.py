@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from sk_agents.config.public_names import AppConfig, app_config, install
+from sk_agents.config.public_names import AppConfig, app_config, import_hint, install
 from sk_agents.config.settings import Settings, load_settings
 from sk_agents.exceptions import ClassUnusable, LoadError, ModuleBroken, ModuleMissing
 from sk_agents.private_files import changeable_by_others
@@ -46,8 +46,10 @@ class ConfiguredFactory(ABC, Generic[T]):
         cls._instance = None
         cls._instance_lock = threading.Lock()
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings | AppConfig | None = None) -> None:
+        """With an `AppConfig`, as the public project's factories are given, and without anything:
+        from the environment as it is now."""
+        self._settings = settings if isinstance(settings, Settings) else load_settings()
         self._built: T | None = None
         self._lock = threading.Lock()
 
@@ -56,7 +58,7 @@ class ConfiguredFactory(ABC, Generic[T]):
         """The process's own factory, from the environment as it is at the first call."""
         with cls._instance_lock:
             if cls._instance is None:
-                cls._instance = cls(load_settings())
+                cls._instance = cls()
             instance: Self = cls._instance
             return instance
 
@@ -215,7 +217,9 @@ def _load_dotted(name: str, prefix: str) -> ModuleType:
 def _failure(module: str, error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     line = f" (line {frames[-1].lineno} of {frames[-1].filename})" if frames else ""
-    return f"module '{module}' fails with {type(error).__name__}: {error}{line}"
+    name = error.name if isinstance(error, ImportError) else None
+    hint = f"; {import_hint(name)}" if name else ""
+    return f"module '{module}' fails with {type(error).__name__}: {error}{line}{hint}"
 
 
 def _refuse_world_writable(path: Path, prefix: str) -> None:

@@ -6,9 +6,11 @@ variables. Our finder is the last one, so an installed package of the same name 
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -149,13 +151,24 @@ def _configs_module() -> dict[str, Any]:
     return {**variables, "configs": list(variables.values()), "__getattr__": other}
 
 
+_SKA_UTILS: Mapping[str, Mapping[str, Any]] = {
+    "ska_utils.app_config": {"AppConfig": AppConfig, "Config": Config},
+    "ska_utils.singleton": {"Singleton": Singleton},
+    "ska_utils.strtobool": {"strtobool": strtobool},
+}
+
+
+def _ska_utils_package() -> dict[str, Any]:
+    """Its modules come first: an import sets a module as an attribute of its package, and
+    `strtobool` names a module and the function in it."""
+    for name in _SKA_UTILS:
+        importlib.import_module(name)
+    return {name: value for names in _SKA_UTILS.values() for name, value in names.items()}
+
+
 _CONTENTS: Mapping[str, Callable[[], Mapping[str, Any]]] = {
-    "ska_utils": lambda: {
-        "AppConfig": AppConfig,
-        "Config": Config,
-        "Singleton": Singleton,
-        "strtobool": strtobool,
-    },
+    "ska_utils": _ska_utils_package,
+    **{name: partial(dict, names) for name, names in _SKA_UTILS.items()},
     "sk_agents.configs": _configs_module,
 }
 _lock = threading.Lock()
@@ -165,10 +178,30 @@ class _StandIn(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return ModuleSpec(fullname, self, origin=__file__) if fullname in _CONTENTS else None
+        if fullname not in _CONTENTS or not self._answers_for(fullname):
+            return None
+        is_package = fullname == "ska_utils"
+        return ModuleSpec(fullname, self, origin=__file__, is_package=is_package)
 
     def exec_module(self, module: ModuleType) -> None:
         vars(module).update(_CONTENTS[module.__name__]())
+
+    def _answers_for(self, fullname: str) -> bool:
+        """A module missing from an installed package must stay missing."""
+        package = sys.modules.get(fullname.rpartition(".")[0])
+        is_ours = getattr(package.__spec__, "loader", None) is self if package else True
+        return is_ours or not fullname.startswith("ska_utils.")
+
+
+def import_hint(module: str) -> str:
+    """What to do where a file of the operator's imports what is not there."""
+    match module.partition(".")[0]:
+        case "semantic_kernel":
+            return "install semantic-kernel beside the server; it is used where it is installed"
+        case "ska_utils" | "sk_agents":
+            return "docs/migrating.md says which names of the public project are there"
+        case _:
+            return "install the package it comes in beside the server"
 
 
 def install() -> None:

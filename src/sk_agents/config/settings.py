@@ -433,6 +433,14 @@ class Settings(BaseSettings):
         None, description="Dotted name or file path of a `TaskPersistenceManager`'s module."
     )
     persistence_class: str | None = Field(None, description="Its class.")
+    persistence_settle: float = Field(
+        0.2,
+        gt=0,
+        le=10,
+        description="How long a class with the four methods alone may take to load a task and to "
+        "write one, in seconds; a turn that goes on with a task begins later by as much. The "
+        "same for all servers that share the class.",
+    )
     retention: Retention = Field(
         None,
         description="How long conversations are kept in which nothing runs or waits, by status, "

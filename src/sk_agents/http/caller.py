@@ -105,6 +105,7 @@ class CallerCheck:
         self._loopback_only = authorizer.insecure and not allow_insecure
         self._threads = WorkerThreads(AUTHORIZER_SLOTS)
         self._is_async = inspect.iscoroutinefunction(authorizer.authorize_request)
+        self._is_immediate = authorizer.is_immediate and _is_of_its_class(authorizer)
 
     async def identify(
         self,
@@ -138,7 +139,7 @@ class CallerCheck:
         return EVERY_ROLE if self.authorizer.insecure else self._roles.roles_of(principal)
 
     async def _ask(self, header: str) -> object:
-        if self.authorizer.is_immediate:
+        if self._is_immediate:
             answer = self.authorizer.authorize_request(header)
             return await cast("Awaitable[object]", answer) if self._is_async else answer
         bound = asyncio.timeout(self._timeout)
@@ -308,6 +309,15 @@ def check_bind_address(host: str, authorizer: RequestAuthorizer, allow_insecure:
 def is_loopback(host: str) -> bool:
     address = _address(host)
     return host.lower() == "localhost" if address is None else address.is_loopback
+
+
+def _is_of_its_class(authorizer: RequestAuthorizer) -> bool:
+    """Whether what a class says of its method is about this one: a class derived from it may have
+    a method of its own, which may wait, block and fail."""
+    classes = type(authorizer).__mro__
+    says = next(one for one in classes if "is_immediate" in vars(one))
+    has = next(one for one in classes if "authorize_request" in vars(one))
+    return says is has
 
 
 @lru_cache(maxsize=64)

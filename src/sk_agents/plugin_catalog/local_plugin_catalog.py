@@ -13,7 +13,8 @@ class FileBasedPluginCatalog(PluginCatalog):
     """Reads the file that `TA_PLUGIN_CATALOG_FILE` names.
 
     Raises:
-        ConfigurationError: it cannot be used.
+        PluginFileReadException: it cannot be read.
+        PluginCatalogDefinitionException: it is not a catalog.
     """
 
     def __init__(self, app_config: Mapping[str, str | None]) -> None:

@@ -20,7 +20,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from sk_agents.config.class_loader import load_class
 from sk_agents.config.public_names import app_config
 from sk_agents.config.settings import Settings, variable
-from sk_agents.exceptions import ClassUnusable, ConfigurationError
+from sk_agents.exceptions import (
+    ClassUnusable,
+    ConfigurationError,
+    PluginCatalogDefinitionException,
+    PluginFileReadException,
+)
 from sk_agents.tools.operator_config import StrictModel, parsed_json, problems_of
 
 MAX_BYTES = 4 * 1024 * 1024
@@ -175,16 +180,17 @@ def load_catalog(path: Path) -> FileCatalog:
     """Read the file that `TA_PLUGIN_CATALOG_FILE` names.
 
     Raises:
-        ConfigurationError: missing, unreadable, not JSON, or a field that does not fit.
+        PluginFileReadException: missing or unreadable.
+        PluginCatalogDefinitionException: not JSON, or a field that does not fit.
     """
     try:
         document = _Document.model_validate_json(json.dumps(_read(path)))
     except ValidationError as error:
         reasons = (
-            str(_fault(path, f"{place.removeprefix('.') or 'document'}: {reason}"))
+            _placed(path, f"{place.removeprefix('.') or 'document'}: {reason}")
             for place, reason in problems_of(error)
         )
-        raise ConfigurationError("; ".join(reasons)) from None
+        raise PluginCatalogDefinitionException("; ".join(reasons)) from None
     ids: set[str] = set()
     for number, plugin in enumerate(document.plugins):
         for position, tool in enumerate(plugin.tools):
@@ -203,10 +209,15 @@ def _read(path: Path) -> Any:
             raise ValueError(f"larger than {MAX_BYTES} bytes")
         return parsed_json(data)
     except OSError as error:
-        raise _fault(path, error.strerror or "cannot be read") from None
+        reason = error.strerror or "cannot be read"
+        raise PluginFileReadException(_placed(path, reason)) from None
     except ValueError as error:
         raise _fault(path, str(error)) from None
 
 
-def _fault(path: Path, reason: str) -> ConfigurationError:
-    return ConfigurationError(f"TA_PLUGIN_CATALOG_FILE: {path}: {reason}")
+def _fault(path: Path, reason: str) -> PluginCatalogDefinitionException:
+    return PluginCatalogDefinitionException(_placed(path, reason))
+
+
+def _placed(path: Path, reason: str) -> str:
+    return f"TA_PLUGIN_CATALOG_FILE: {path}: {reason}"

@@ -15,7 +15,13 @@ from typing import Any
 
 from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.exceptions import InvalidInput, ToolError
-from sk_agents.tools.parameters import MOST_PROBLEMS, MOST_TEXT, advice, unknown_arguments
+from sk_agents.tools.parameters import (
+    MOST_PROBLEMS,
+    MOST_TEXT,
+    NUMBER,
+    advice,
+    unknown_arguments,
+)
 
 MOST_BYTES = 64 * 1024
 MOST_DEPTH = 64
@@ -58,6 +64,9 @@ class SchemaCheck:
         filled = {**deepcopy(self._defaults), **deepcopy(dict(arguments))}
         try:
             problems = self.problems(filled)
+            numbers = self._numbers(filled) if problems else {}
+            if numbers and not self.problems({**filled, **numbers}):
+                return {**filled, **numbers}
         except _UNCHECKABLE:
             raise ToolError("The arguments cannot be checked, nothing was run.") from None
         if problems:
@@ -65,6 +74,20 @@ class SchemaCheck:
             fields = self._schema["properties"]
             raise ToolError(advice(problems, {name: name in required for name in fields}))
         return filled
+
+    def _numbers(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """What was written as a text and is a number, where the text does not fit."""
+        refused = {
+            str(error.absolute_path[0])
+            for error in self._validator.iter_errors(arguments)
+            if len(error.absolute_path) == 1
+        }
+        texts = {name: text for name, text in arguments.items() if name in refused}
+        return {
+            name: json.loads(text)
+            for name, text in texts.items()
+            if isinstance(text, str) and NUMBER.fullmatch(text)
+        }
 
     def problems(self, arguments: Mapping[str, Any]) -> list[str]:
         """What is wrong with them, each with its place; may raise what is in _UNCHECKABLE."""

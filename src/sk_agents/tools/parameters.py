@@ -33,7 +33,7 @@ MOST_TEXT = 200
 _REQUIRED: Any = object()
 _as_json = json.JSONEncoder(allow_nan=False).encode
 # As JSON writes one, and no longer than an honest one is.
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,3})?")
+NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,3})?")
 
 
 class _SchemaWriter(GenerateJsonSchema):
@@ -65,7 +65,7 @@ class _Parameter:
         try:
             return self._strict(_as_json(given))
         except ValidationError:
-            if not isinstance(given, str) or not _NUMBER.fullmatch(given):
+            if not isinstance(given, str) or not NUMBER.fullmatch(given):
                 raise
             try:
                 return self._strict(given)

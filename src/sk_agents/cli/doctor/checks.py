@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from sk_agents import __version__
+from sk_agents.app import try_agent_routes
 from sk_agents.cli.doctor.findings import Finding, report
 from sk_agents.cli.doctor.remote_checks import (
     check_addresses,
@@ -93,6 +94,7 @@ async def _local_checks(
     try:
         settings, offer = await served_agents(config, settings)
         parts = build_parts(settings, offer.files)
+        try_agent_routes(parts, offer.files, settings)
     except ConfigurationError as error:
         yield _misconfigured(CONFIGURATION, error)
         return

@@ -20,6 +20,7 @@ from sk_agents.cli.doctor.findings import Finding, State, report
 from sk_agents.cli.options import Exit
 from sk_agents.config.agent_file import USUAL_PATH, load_agent_files
 from sk_agents.config.foreign_variables import foreign_variables
+from sk_agents.config.public_names import import_hint
 from sk_agents.config.public_paths import own_module
 from sk_agents.config.settings import CATALOG_PATH, PAIRS, PREFIX, Settings, variable
 from sk_agents.exceptions import ConfigurationError
@@ -102,12 +103,12 @@ def _imports() -> Iterator[Finding]:
             top = module.partition(".")[0]
             if top in THEIRS:
                 if (reason := _lacks(module, name)) is not None:
-                    yield Finding("imports", "fail", f"{path}:{line}: {reason}", _hint(top))
+                    yield Finding("imports", "fail", f"{path}:{line}: {reason}", import_hint(top))
             elif top not in here and not _is_installed(top):
                 missing.setdefault(top, path)
     for top, path in missing.items():
-        hint = "install the package it comes in beside the server"
-        yield Finding("imports", "warn", f"{path}: {top} is not installed here", hint)
+        detail = f"{path}: {top} is not installed here"
+        yield Finding("imports", "warn", detail, import_hint(top))
 
 
 def _python_files() -> Iterator[Path]:
@@ -141,12 +142,6 @@ def _lacks(module: str, name: str | None) -> str | None:
         except ImportError:
             return f"{module} has no {name}"
     return None
-
-
-def _hint(top: str) -> str:
-    if top == "semantic_kernel":
-        return "install semantic-kernel beside the server; it is used where it is installed"
-    return "docs/migrating.md says which names of the public project are there"
 
 
 def _is_installed(name: str) -> bool:

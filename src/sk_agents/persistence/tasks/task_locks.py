@@ -32,7 +32,8 @@ from sk_agents.ska_types import AgentTask
 
 logger = logging.getLogger(__name__)
 
-# The pause, in seconds: longer than a load and a write of any class in good health.
+# The pause, in seconds: longer than a load and a write of most classes in good health. It must be
+# the same for all servers, since each relies on what the others allow themselves.
 SETTLE = 0.2
 BEAT = 5.0
 STALE = 30.0
@@ -105,8 +106,16 @@ class TaskLocks:
             if there != held.token:
                 raise _held_elsewhere(thread_id) from None
         if not is_new and not self._tasks.is_conditional and self._settle:
-            if self._clock.monotonic() - begun >= self._settle:
-                logger.warning("a lock was written too late", extra={"thread_id": thread_id})
+            took = self._clock.monotonic() - begun
+            if took >= self._settle:
+                logger.warning(
+                    "a lock was written too late, so this task takes no turn for half a minute: "
+                    "the persistence class took %.2f s to load and write, and "
+                    "TA_PERSISTENCE_SETTLE gives it %g s",
+                    took,
+                    self._settle,
+                    extra={"thread_id": thread_id},
+                )
                 raise _held_elsewhere(thread_id)
             await asyncio.sleep(self._settle * 1.1)
             if await self._record(thread_id) != held.token:

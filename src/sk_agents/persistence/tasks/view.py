@@ -32,7 +32,13 @@ from sk_agents.engine.log.commits import Absent, Commit, Guard, Unchanged
 from sk_agents.engine.models import NewThread, Thread, ThreadStatus, UserInput
 from sk_agents.engine.ports import Store
 from sk_agents.persistence.task_persistence_manager import TaskPersistenceManager
-from sk_agents.ska_types import AgentTask, AgentTaskItem, MultiModalItem, TaskStatus
+from sk_agents.ska_types import (
+    AgentTask,
+    AgentTaskItem,
+    ContentType,
+    MultiModalItem,
+    TaskStatus,
+)
 
 SURFACE = "tealagents"
 # Where a task's own metadata and times lie among the thread's labels.
@@ -273,7 +279,7 @@ def imported_items(task: AgentTask, items: Iterable[AgentTaskItem]) -> tuple[Imp
     return tuple(
         ImportedItem(
             role=item.role,
-            content_type=item.item.content_type,
+            content_type="image" if item.item.content_type == ContentType.IMAGE else "text",
             content=item.item.content,
             run_id=item.request_id,
             at=item.updated,
@@ -290,5 +296,5 @@ def _item(
     run_id: str,
     at: datetime,
 ) -> AgentTaskItem:
-    piece = MultiModalItem(content_type=content_type, content=content)
+    piece = MultiModalItem(content_type=ContentType(content_type), content=content)
     return AgentTaskItem(task_id=task_id, role=role, item=piece, request_id=run_id, updated=at)

@@ -33,7 +33,7 @@ from sk_agents.exceptions import (
     TealError,
 )
 from sk_agents.http.caller import Caller
-from sk_agents.ska_types import BaseHandler
+from sk_agents.ska_types import BaseHandler, ContentType
 from sk_agents.tealagents.models import (
     Content,
     ResumeRequest,
@@ -385,6 +385,10 @@ def _name_request(error: TealError, ids: StateIds) -> None:
 
 def _input(message: UserMessage) -> UserInput:
     parts: Sequence[Part] = [
-        Part(kind=item.content_type, content=item.content) for item in message.items
+        Part(
+            kind="image" if item.content_type == ContentType.IMAGE else "text",
+            content=item.content,
+        )
+        for item in message.items
     ]
     return UserInput(parts=tuple(parts), context=message.user_context or {})

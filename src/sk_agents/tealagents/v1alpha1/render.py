@@ -35,6 +35,7 @@ from sk_agents.http.sse import frame
 from sk_agents.interactions import review_payload
 from sk_agents.ska_types import (
     AgentTaskItem,
+    ContentType,
     ExtraData,
     ExtraDataElement,
     MultiModalItem,
@@ -362,7 +363,7 @@ def _items(task_id: str, events: Iterable[Event]) -> Iterator[AgentTaskItem]:
             case RunStarted():
                 message = event.message or queued.get(event.run_id)
                 for part in message.parts if message is not None else ():
-                    kind: Literal["text", "image"] = "image" if part.kind == "image" else "text"
+                    kind = ContentType.IMAGE if part.kind == "image" else ContentType.TEXT
                     piece = MultiModalItem(content_type=kind, content=part.content)
                     yield item("user", piece, event.run_id, event.at)
             case Steered():
@@ -377,7 +378,9 @@ def _items(task_id: str, events: Iterable[Event]) -> Iterator[AgentTaskItem]:
                 )
             case Imported():
                 for old in event.items:
-                    piece = MultiModalItem(content_type=old.content_type, content=old.content)
+                    piece = MultiModalItem(
+                        content_type=ContentType(old.content_type), content=old.content
+                    )
                     yield item(old.role, piece, old.run_id, old.at)
 
 
