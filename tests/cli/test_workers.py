@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,7 +22,14 @@ from sk_agents.cli.doctor.remote_checks import check_server
 from sk_agents.cli.launch import worker_count
 from sk_agents.cli.listening import CannotListen, SharedAddress, listen
 from sk_agents.cli.options import Exit, ServerAccess
-from sk_agents.cli.supervisor import PAUSES, SERVED_SECONDS, WorkerSlot, named_json
+from sk_agents.cli.supervisor import (
+    PAUSES,
+    SERVED_SECONDS,
+    SILENT_LOOKS,
+    Worker,
+    WorkerSlot,
+    named_json,
+)
 from sk_agents.config.settings import Settings
 from sk_agents.engine.turns import TextDelta, TurnFinished
 from sk_agents.exceptions import ConfigurationError
@@ -249,6 +257,21 @@ def test_cores_are_those_that_the_control_groups_allow(
     membership.write_text("0::/a\n")
     assert list(available_cores.quotas(tmp_path, membership)) == list(cores)
     assert available_cores.available_cores() >= 1
+
+
+async def test_worker_is_stuck_that_has_said_nothing_for_several_looks() -> None:
+    """However long the supervisor was stopped between two of them."""
+    process = await asyncio.create_subprocess_exec("true")
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_unix_connection(sock=ours)
+    worker = Worker(1, process, reader, writer)
+    with theirs:
+        assert not any(worker.is_stuck() for _ in range(2 * SILENT_LOOKS))
+        worker.state, worker.unheard_looks = "ready", 0
+        assert not any(worker.is_stuck() for _ in range(SILENT_LOOKS))
+        assert worker.is_stuck()
+    writer.close()
+    await process.wait()
 
 
 def test_worker_that_ends_again_and_again_is_started_more_and_more_rarely() -> None:

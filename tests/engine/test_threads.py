@@ -4,13 +4,18 @@ import gc
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from sk_agents.engine.log.commits import Release
 from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import Thread
 from sk_agents.engine.run.conversation import Transcript
 from sk_agents.engine.threads.known import KnownThreads
+from sk_agents.persistence.memory.store import MemoryStore
+from sk_agents.testing.commits import append_owned, start_run
+from sk_agents.testing.predictable import SettableClock
 from sk_agents.testing.scripted_model import says
 from tests.engine.kit import THREAD, USER, Talk, talking
 from tests.requirements import requirement
@@ -78,6 +83,17 @@ async def test_a_thread_is_not_known_further_than_its_head(tmp_path: Path) -> No
         overtaken: Any = OvertakenStore(talk)
         known = await KnownThreads(overtaken).load(THREAD)
         assert known.state.next_seq == known.head.next_seq
+
+
+async def test_released_thread_is_known_as_free_also_when_the_wall_clock_was_set_back() -> None:
+    clock = SettableClock()
+    async with MemoryStore(clock=clock) as store:
+        threads = KnownThreads(store)
+        driven = (await store.commit(start_run(THREAD, owner="a"))).thread
+        assert (await threads.load(THREAD)).head.owner == "a"
+        clock.set_wall(clock.now() - timedelta(hours=1))
+        await store.commit(append_owned(driven, lease=Release()))
+        assert (await threads.load(THREAD)).head.owner is None
 
 
 async def test_tail_gives_what_follows_from_its_first_event_on(tmp_path: Path) -> None:

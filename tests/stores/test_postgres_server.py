@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, LiteralString
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -39,8 +40,9 @@ from sk_agents.persistence.encryption import EncryptingCodec, new_key, read_keys
 from sk_agents.persistence.postgres import connections, statements
 from sk_agents.persistence.postgres.arrays import Int8Array, TextArray, register
 from sk_agents.persistence.postgres.commit_writer import _columns
+from sk_agents.persistence.postgres.connections import PostgresReaders
 from sk_agents.persistence.postgres.store import PostgresStore
-from sk_agents.postgres_access import PostgresAccess
+from sk_agents.postgres_access import AsyncConnection, PostgresAccess
 from sk_agents.signals.postgres import PostgresMessages
 from sk_agents.testing.commits import USER, append, append_owned, create, start_run, thought
 from sk_agents.testing.scripted_model import says
@@ -127,6 +129,42 @@ async def test_ten_replicas_that_start_at_once_make_the_tables_once(schema: str)
     await stores[0].commit(start_run("t"))
     assert [(await store.thread("t")).thread_id for store in stores] == ["t"] * 10
     await asyncio.gather(*(store.__aexit__() for store in stores))
+
+
+class RefusedAccess(PostgresAccess):
+    """Counts how often the database gave no connection."""
+
+    refused = 0
+
+    async def connect(self) -> AsyncConnection:
+        try:
+            return await super().connect()
+        except StoreUnavailable:
+            self.refused += 1
+            raise
+
+
+async def test_reads_share_the_connections_that_a_full_database_has_given(postgres: str) -> None:
+    role = f"few_{uuid4().hex}"
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'few' CONNECTION LIMIT 1".encode())
+    access = RefusedAccess(f"postgresql://{role}:few@{postgres.rpartition('@')[2]}")
+    readers = PostgresReaders(access)
+    is_held, may_end = asyncio.Event(), asyncio.Event()
+
+    async def hold(_: AsyncConnection) -> None:
+        is_held.set()
+        await may_end.wait()
+
+    async with asyncio.timeout(BOUND), asyncio.TaskGroup() as group:
+        group.create_task(readers.run(hold))
+        await is_held.wait()
+        reads = [group.create_task(readers.fetch("SELECT 1")) for _ in range(3)]
+        for _ in iter(lambda: access.refused, len(reads)):
+            await asyncio.sleep(0)
+        may_end.set()
+    assert [read.result() for read in reads] == [[(1,)]] * 3
+    await readers.close()
 
 
 async def test_database_of_a_newer_version_is_refused_and_not_touched(schema: str) -> None:

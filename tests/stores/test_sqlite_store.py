@@ -11,7 +11,7 @@ import pytest
 
 from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Count
-from sk_agents.exceptions import Conflict, StateCorrupt, StoreUnavailable
+from sk_agents.exceptions import Conflict, StateCorrupt, StoreUnavailable, ThreadNotFound
 from sk_agents.persistence.codec import PlainCodec
 from sk_agents.persistence.encoding import ThreadCodec
 from sk_agents.persistence.sqlite.group_writer import MAX_GROUP
@@ -163,3 +163,17 @@ async def test_store_that_was_left_holds_none_of_its_files(tmp_path: Path) -> No
         store.renew("o", 60)
         assert held()
     assert held() == set()
+
+
+async def test_commit_to_a_thread_whose_row_another_process_gave_to_another_is_refused(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "teal.sqlite"
+    async with SqliteStore(path) as ours, SqliteStore(path) as theirs:
+        old = (await ours.commit(create("old"))).thread
+        await theirs.delete("old", next_seq=old.next_seq)
+        # The last row is gone, so this one gets its number.
+        new = (await theirs.commit(create("new"))).thread
+        with pytest.raises(ThreadNotFound):
+            await ours.commit(append(old, run_started("run-1", "hello")))
+        assert await ours.thread("new") == new

@@ -44,8 +44,11 @@ START_SECONDS = 120.0
 DRAIN_SECONDS = 25.0
 # How long it may take to end when it is to end at once.
 END_SECONDS = 3.0
-# A worker that says nothing for so long is stuck; another instance takes its runs over by then.
-SILENT_SECONDS = 60.0
+# How often the supervisor looks whether its workers have said something.
+LOOK_SECONDS = 10.0
+# A worker that has said nothing for so many looks is stuck; another instance takes its runs over by
+# then. Not by the clock: while the supervisor itself was stopped it has heard none of them.
+SILENT_LOOKS = 6
 # After a worker that had served for so long, the next one starts at once.
 SERVED_SECONDS = 60.0
 # Between two tries of a worker that ends again and again.
@@ -83,7 +86,7 @@ class Worker:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     started: float = field(default_factory=time.monotonic)
-    heard: float = field(default_factory=time.monotonic)
+    unheard_looks: int = 0
     state: State = "starting"
     is_ready: asyncio.Event = field(default_factory=asyncio.Event)
     line: str = ""
@@ -96,6 +99,11 @@ class Worker:
     def kill(self) -> None:
         with suppress(ProcessLookupError):
             self.process.kill()
+
+    def is_stuck(self) -> bool:
+        """To be asked at each look."""
+        self.unheard_looks += 1
+        return self.state == "ready" and self.unheard_looks > SILENT_LOOKS
 
     async def becomes_ready(self) -> bool:
         """False if it ends, or does not become ready in time."""
@@ -295,10 +303,9 @@ class Supervisor:
     async def _watch(self) -> None:
         """Kill what is stuck."""
         while True:
-            await asyncio.sleep(SILENT_SECONDS / 6)
+            await asyncio.sleep(LOOK_SECONDS)
             for worker in list(self._alive):
-                silent = time.monotonic() - worker.heard
-                if worker.state == "ready" and silent > SILENT_SECONDS:
+                if worker.is_stuck():
                     logger.error("a worker is stuck and is killed", extra=worker.facts)
                     worker.kill()
 
@@ -415,7 +422,7 @@ class Supervisor:
     async def _listen(self, worker: Worker) -> None:
         with suppress(OSError):
             async for line in worker.reader:
-                worker.heard = time.monotonic()
+                worker.unheard_looks = 0
                 self._take(worker, json.loads(line))
 
     def _take(self, worker: Worker, message: dict[str, Any]) -> None:

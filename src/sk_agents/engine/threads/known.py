@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from sk_agents.engine.events import EVENT_BYTES, Event, size_of
 from sk_agents.engine.log.commits import same_thread
@@ -199,6 +198,7 @@ class KnownThreads:
                 known.tail.clear()
 
 
-def _age(head: Thread) -> tuple[int, int, datetime]:
-    """To compare heads: reads may overtake each other, and a claim or release adds no event."""
-    return head.next_seq, head.epoch, head.updated_at
+def _age(head: Thread) -> tuple[int, int, bool]:
+    """To compare heads: reads may overtake each other, and a claim or release adds no event. A
+    claim begins an epoch and a release ends it; the wall clock may be set back."""
+    return head.next_seq, head.epoch, head.owner is None

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, LiteralString, TypeVar
@@ -65,6 +66,9 @@ class PostgresReaders:
     def __init__(self, access: PostgresAccess) -> None:
         self._access = access
         self._idle: list[AsyncConnection] = []
+        self._in_use = 0
+        # Reads that wait for a connection in use, as the database gives no further one.
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._free = asyncio.Semaphore(READERS)
         self._reads: set[asyncio.Task[Any]] = set()
         self._closed = False
@@ -106,8 +110,7 @@ class PostgresReaders:
             raise StoreUnavailable(f"{self._access}: all {READERS} connections are busy") from None
         try:
             while True:
-                was_idle = bool(self._idle)
-                connection = self._idle.pop() if was_idle else await open_connection(self._access)
+                connection, was_idle = await self._take()
                 try:
                     return await read(connection)
                 except psycopg.Error as error:
@@ -121,11 +124,52 @@ class PostgresReaders:
         finally:
             self._free.release()
 
+    async def _take(self) -> tuple[AsyncConnection, bool]:
+        """A connection, and whether it was idle. If the database gives no further one, then one of
+        those in use, in its turn: it may have room for no more of them."""
+        while not self._idle:
+            try:
+                connection = await open_connection(self._access)
+            except StoreUnavailable:
+                if self._idle:
+                    continue  # one came back while another was asked for
+                if not self._in_use:
+                    self._wake_next()  # it has nothing to wait for either
+                    raise
+                await self._one_back()
+            else:
+                self._in_use += 1
+                return connection, False
+        self._in_use += 1
+        return self._idle.pop(), True
+
+    async def _one_back(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            async with asyncio.timeout(BUSY_SECONDS):
+                await waiter
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"{self._access}: all connections are busy, and there is no further one"
+            ) from None
+
     async def _put_back(self, connection: AsyncConnection) -> None:
-        if is_lost(connection) or self._closed:
-            await connection.close()
-        else:
-            self._idle.append(connection)
+        self._in_use -= 1
+        try:
+            if is_lost(connection) or self._closed:
+                await connection.close()
+            else:
+                self._idle.append(connection)
+        finally:
+            self._wake_next()
+
+    def _wake_next(self) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
 
 
 class LeaseConnection:

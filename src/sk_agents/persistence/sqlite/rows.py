@@ -54,17 +54,10 @@ class StoredThread(NamedTuple):
         return StoredThread(self.no, head, self.written, _body(self.written, head))
 
 
-def thread(
-    db: apsw.Connection, codec: RecordCodec, thread_id: str, known: StoredThread | None = None
-) -> StoredThread | None:
-    """`known` is what this process has written or read before: if it is what the row still holds,
-    it is the answer, and nothing is decoded."""
+def thread(db: apsw.Connection, codec: RecordCodec, thread_id: str) -> StoredThread | None:
     for no, user_id, body, check in db.execute(
         "SELECT no, user_id, head, checksum FROM thread WHERE thread_id = ?", (thread_id,)
     ):
-        if known is not None and known.body == body and known.no == no:
-            if known.head.user_id == user_id and head_checksum(thread_id, body) == check:
-                return known
         head, written = codec.decode_head(thread_id, body, check)
         if head.user_id != user_id:
             raise StateCorrupt("A stored thread was given to another user.", thread_id=thread_id)
@@ -146,6 +139,25 @@ def update_head(db: Writer, stored: StoredThread) -> None:
         "UPDATE thread SET runnable = ?, head = ?, checksum = ? WHERE no = ?",
         (head.runnable, body, head_checksum(head.thread_id, body), no),
     )
+
+
+def replace_head_if_known(db: apsw.Cursor, known: StoredThread, stored: StoredThread) -> bool:
+    """Whether the row held what is known; if not, nothing was written."""
+    no, head, _, body = stored
+    db.execute(
+        "UPDATE thread SET runnable = ?, head = ?, checksum = ?"
+        " WHERE no = ? AND checksum = ? AND head = ? AND user_id = ?",
+        (
+            head.runnable,
+            body,
+            head_checksum(head.thread_id, body),
+            no,
+            head_checksum(head.thread_id, known.body),
+            known.body,
+            head.user_id,
+        ),
+    )
+    return db.connection.changes() == 1
 
 
 def insert_record(
