@@ -42,8 +42,10 @@ NextStep = tuple[steps.Case, steps.Step]
 
 
 class CallRunner:
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, changed: asyncio.Event) -> None:
         self._context = context
+        # Set whenever the driver has to look again: at the thread, or at a call that has ended.
+        self._changed = changed
         self.running: dict[str, asyncio.Task[None]] = {}
         self._harmless: set[str] = set()
         # What calls have come to and is not stored; the task that will store it; all such tasks.
@@ -172,13 +174,10 @@ class CallRunner:
             self._dispatch(call, spec, checked)
         return True
 
-    async def wait(self, changed: asyncio.Event) -> None:
+    async def wait(self) -> None:
         """Until a tool has its result or the thread has changed."""
-        waker = asyncio.ensure_future(changed.wait())
-        try:
-            await asyncio.wait([waker, *self.running.values()], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waker.cancel()
+        if not any(task.done() for task in self.running.values()):
+            await self._changed.wait()
         for call_id, task in list(self.running.items()):
             if task.done():
                 del self.running[call_id]
@@ -327,7 +326,11 @@ class CallRunner:
         if spec.effect is not Effect.AT_MOST_ONCE:
             self._harmless.add(wanted.id)
         task = asyncio.get_running_loop().create_task(self._run(call, wanted, spec, checked))
+        task.add_done_callback(self._wake_driver)
         self.running[wanted.id] = task
+
+    def _wake_driver(self, _ended: asyncio.Task[None]) -> None:
+        self._changed.set()
 
     async def _run(self, call: Call, wanted: ToolCall, spec: ToolSpec, checked: float) -> None:
         await self._check_lease(checked)
