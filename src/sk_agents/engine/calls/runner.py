@@ -78,9 +78,10 @@ class CallRunner:
 
     async def _free_starts(self, events: Sequence[Event]) -> list[tuple[ToolStarted, ToolSpec]]:
         """The starts of the proposed calls, if each may run without anyone being asked."""
-        calls = [Call(event) for event in events if isinstance(event, ToolProposed)]
-        if any(call.proposal.problem is not None for call in calls):
+        proposed = [event for event in events if isinstance(event, ToolProposed)]
+        if any(one.gated or one.problem is not None for one in proposed):
             return []
+        calls = list(map(Call, proposed))
         specs = {spec.name: spec for spec in self._context.agent.toolbox.specs()}
         if await self._sign_ins(calls):
             return []
@@ -90,7 +91,8 @@ class CallRunner:
             spec = specs.get(call.proposed.name)
             if spec is None:
                 return []
-            case = self._case(call, spec)
+            # What the policy said when it was proposed, which is now.
+            case = self._case(call, spec, verdict="allow")
             step = steps.next_step(case)
             if step != _FREE_START:
                 return []
@@ -234,12 +236,21 @@ class CallRunner:
             case = self._case(call, specs.get(name), sign_ins.get(name))
             yield case, steps.next_step(case)
 
-    def _case(self, call: Call, spec: ToolSpec | None, sign_in: str | None = None) -> steps.Case:
+    def _case(
+        self,
+        call: Call,
+        spec: ToolSpec | None,
+        sign_in: str | None = None,
+        verdict: str | None = None,
+    ) -> steps.Case:
+        """Without a `verdict` the policy is asked."""
         context = self._context
         agent, header = context.agent, context.header
-        verdict, lacks_authorization = "deny", False
-        if spec is not None:
-            verdict = agent.policy.verdict(_true_call(context, call), spec)
+        lacks_authorization = False
+        if spec is None:
+            verdict = "deny"
+        else:
+            verdict = verdict or agent.policy.verdict(_true_call(context, call), spec)
             # Where no person can be asked for it, the tool itself says so to the model.
             needs_header = spec.requires_authorization and agent.is_attended
             lacks_authorization = needs_header and header.value is None
