@@ -37,7 +37,7 @@ PAGE_SOURCES := $(shell find ui \( -name node_modules -o -name tests \) -prune -
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-annotate
 SUITE = $(PY) -m pytest -n $(WORKERS) --dist worksteal
-# Two fifths more work, so not for every run. Only a whole, passing one leaves .coverage: a part of the
+# More work, so not for every run. Only a whole, passing one leaves .coverage: a part of the
 # suite says nothing about the floor, which is `make check`'s to hold.
 MEASURED_SUITE = $(SUITE) --cov --cov-report= --cov-fail-under=0 \
 	|| { rm -f .coverage .coverage.*; exit 1; }
@@ -61,7 +61,7 @@ LACKS_MODEL = [ "$(LOCAL)" != 0 ] && [ ! $(LOCAL_MODEL) -nt $(READY) ] \
 	known = settings.load_settings(); offer = asyncio.run(wiring.default_offer(known)); \
 	sys.exit(bool(offer.remark and not known.service_config))' 2>/dev/null
 
-.PHONY: help setup serve page test check lint-page lint-deploy docs bench chaos mutants simulate lock release clean
+.PHONY: help setup serve page test check lint types house-rules lint-page lint-deploy docs bench chaos mutants simulate lock release clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -87,14 +87,19 @@ else
 	@$(PY) -m pytest $(ARGS)
 endif
 
-check: $(EXTRAS) ## lint, format, types, documentation, house rules, coverage floor
-	$(PY) -m ruff check .
-	$(PY) -m ruff format --check .
-	$(PY) -m mypy
-	@$(MAKE) --no-print-directory lint-page lint-deploy docs
-	$(PY) -m pytest -q tests/test_house.py
+check: lint types lint-page lint-deploy docs house-rules ## lint, format, types, documentation, house rules, coverage floor
 	@$(MAKE) --no-print-directory .coverage
 	$(PY) -m coverage report
+
+lint: $(EXTRAS)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+types: $(EXTRAS)
+	$(PY) -m mypy
+
+house-rules: $(EXTRAS)
+	$(PY) -m pytest -q tests/test_house.py
 
 .coverage: $(SOURCES) pyproject.toml requirements.lock | $(EXTRAS)
 	@$(BUILD_PAGE)

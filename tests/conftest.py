@@ -30,6 +30,9 @@ sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # as if it wer
 use_memory()
 use_forks()
 
+# Plugins of libraries, whose import takes half of the time of a pytest that a test starts.
+os.environ["PYTEST_ADDOPTS"] = "-p no:schemathesis -p no:valkey"
+
 # Modules and tests stay to the end: looking for garbage among them is a third of what collecting
 # the tests takes.
 gc.disable()

@@ -21,6 +21,8 @@ from collections.abc import Mapping, Sequence
 from io import TextIOWrapper
 from typing import Any, Literal, TextIO
 
+import coverage
+
 REQUEST_BYTES = 1 << 20
 FAILPOINTS = "sk_agents.engine.failpoints"
 # What takes long to import, by the program that needs it.
@@ -54,7 +56,12 @@ def serve(requests: socket.socket) -> list[str]:
         if between := os.fork():
             # Its child is adopted by the test's process once it has ended.
             os.waitpid(between, 0)
-            requests.send(os.read(told, 32))
+            answer = os.read(told, 32)
+            try:
+                requests.send(answer)
+            except BrokenPipeError:  # the test gave up, so nobody else would end the copy
+                os.kill(int(answer), signal.SIGKILL)
+                sys.exit()
             for file in (told, tell, *files):
                 os.close(file)
             continue
@@ -84,6 +91,7 @@ def _changed_into(request: Mapping[str, Any], files: Sequence[int]) -> list[str]
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    coverage.process_startup()  # if the environment asks for it
     signal.signal(signal.SIGINT, signal.default_int_handler)
     random.seed()
     if FAILPOINTS in sys.modules:  # it reads the environment when it is imported

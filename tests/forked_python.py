@@ -5,8 +5,9 @@ that begins with `PYTHON` instead of `sys.executable` is run by a copy of a proc
 that work (`tests/fork_server.py`). The copy is a process like any other: a child of the test's own,
 which can be killed.
 
-Where coverage is measured, as in CI, and on systems other than Linux, every start is a plain one.
-So is one with options, or with variables that are read at a program's start.
+Where coverage is measured the copies are as well, from the copying on: what is imported is measured
+in the tests' own processes. On systems other than Linux every start is a plain one. So is one with
+options, or with variables that are read at a program's start.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ _DEFAULTS = (None, (), 0, -1, False)
 # Variables that Python and its libraries read at a program's start.
 READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_")
 
-# Of those, what a copy does as it is told, or what makes no difference to it.
+# Variables by which a program is told to measure its coverage.
+MEASUREMENT = "COVERAGE_PROCESS_"
+
+# Of those read at a start, what a copy does as it is told, or what makes no difference to it.
 MET_BY_THE_FORK = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
 
 
@@ -111,6 +115,8 @@ class ForkServer:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())],
                 cwd=ROOT,
+                # Its copies begin their measurement, which one that has begun would keep them from.
+                env={k: v for k, v in os.environ.items() if not k.startswith(MEASUREMENT)},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )
@@ -129,6 +135,11 @@ class ForkServer:
                 answer = self._socket.recv(32)
             except ConnectionError:
                 return None
+            except BaseException:
+                # A test that ran out of time. An answer that still comes is not the next one's.
+                self._socket.close()
+                fork_server.cache_clear()
+                raise
             finally:
                 _adopt(False)
         return int(answer) if answer else None
@@ -146,6 +157,5 @@ def _adopt(wanted: bool) -> None:
 
 
 def use_forks() -> None:
-    is_measured = any(name.startswith("COV") for name in os.environ)
-    if sys.platform == "linux" and not is_measured:
+    if sys.platform == "linux":
         subprocess.Popen = ForkingPopen  # type: ignore[misc]  # asyncio and `run` take it from there

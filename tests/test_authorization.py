@@ -4,6 +4,7 @@ import inspect
 import threading
 from collections.abc import Awaitable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,13 @@ from sk_agents.authorization.authorizer_factory import AuthorizerFactory
 from sk_agents.authorization.dummy_authorizer import DummyAuthorizer
 from sk_agents.authorization.request_authorizer import Principal, RequestAuthorizer
 from sk_agents.config.settings import ALIASED_FIELDS, Settings, alias_variable, variable
-from sk_agents.exceptions import ClassUnusable, ModuleBroken, ModuleMissing, Unauthenticated
+from sk_agents.exceptions import (
+    ClassUnusable,
+    ConfigurationError,
+    ModuleBroken,
+    ModuleMissing,
+    Unauthenticated,
+)
 from sk_agents.testing.header_authorizer import HeaderAuthorizer
 from tests.patience import seconds
 from tests.requirements import requirement
@@ -176,3 +183,21 @@ def test_class_that_cannot_be_used_is_refused_naming_the_variable(name: str) -> 
 def test_class_of_another_base_is_refused_naming_the_variable() -> None:
     with pytest.raises(ClassUnusable, match="TA_AUTHORIZER_CLASS.*RequestAuthorizer"):
         factory("OrderedDict", "collections").get_authorizer()
+
+
+@pytest.mark.parametrize(
+    ("settings", "meant"),
+    [
+        ({"entra_tenant_id": "t", "entra_client_id": "c"}, "entra"),
+        ({"oidc_issuer": "https://id.example.com"}, "oidc"),
+        ({"keys_file": Path("keys.json")}, "keys"),
+        ({"roles": "{}"}, "entra, oidc or keys"),
+    ],
+)
+def test_settings_of_an_authorizer_that_none_was_chosen_for_stop_the_start(
+    settings: dict[str, Any], meant: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"every caller .* TA_AUTHORIZER={meant}"):
+        AuthorizerFactory(Settings(**settings)).get_authorizer()
+    chosen = Settings(**settings, authorizer="dummy")
+    assert type(AuthorizerFactory(chosen).get_authorizer()) is DummyAuthorizer

@@ -1,6 +1,7 @@
 """A forked program behaves as one that was started; see `tests/forked_python.py`."""
 
 import asyncio
+import inspect
 import os
 import signal
 import subprocess
@@ -9,8 +10,10 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
+from coverage import CoverageData
 
-from tests.forked_python import PYTHON, ForkingPopen
+from sk_agents.engine.failpoints import failpoint
+from tests.forked_python import MEASUREMENT, PYTHON, ForkingPopen
 from tests.patience import seconds
 
 # What the program that forks has imported, and a fresh one has not.
@@ -62,7 +65,6 @@ def test_variable_that_is_read_at_a_start_needs_one(given: dict[str, str], is_fo
         check=True,
         timeout=seconds(60),
     )
-    # Where coverage is measured, none is forked.
     assert done.stdout == f"{is_fork and subprocess.Popen is ForkingPopen}\n"
 
 
@@ -77,3 +79,58 @@ def test_failpoint_of_a_fork_is_the_one_that_its_variable_names() -> None:
             timeout=seconds(60),
         )
         assert done.returncode == ended
+
+
+@pytest.mark.parametrize("python", [sys.executable, PYTHON], ids=["started", "forked"])
+def test_program_is_measured_where_it_is_to_be(tmp_path: Path, python: str) -> None:
+    settings = tmp_path / "measuring.ini"
+    settings.write_text(
+        f"[run]\ndata_file = {tmp_path / 'measured'}\nparallel = true\nsource = sk_agents\n"
+    )
+    unmeasured = {k: v for k, v in os.environ.items() if not k.startswith("COVERAGE_")}
+    # The process that is copied has imported the function, and measured nothing.
+    subprocess.run([PYTHON, "-m", "sk_agents", "--version"], check=True, capture_output=True)
+    subprocess.run(
+        [python, "-c", "from sk_agents.engine.failpoints import failpoint; failpoint('any')"],
+        env={**unmeasured, f"{MEASUREMENT}START": str(settings)},
+        check=True,
+        timeout=seconds(60),
+    )
+    (file,) = tmp_path.glob("measured.*")
+    measured = CoverageData(str(file))
+    measured.read()
+    lines, first = inspect.getsourcelines(failpoint)
+    body = range(first + 1, first + len(lines))
+    assert {*body} & {*(measured.lines(inspect.getfile(failpoint)) or ())}
+
+
+def servers() -> set[int]:
+    """The processes that fork for this one."""
+    paths = Path(f"/proc/self/task/{os.getpid()}").glob("children")
+    children = [int(child) for path in paths for child in path.read_text().split()]
+    return {
+        child
+        for child in children
+        if b"tests.fork_server" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+    }
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it has no forks")
+def test_program_after_a_start_that_was_cut_off_is_its_own() -> None:
+    def give_up(*_: object) -> None:
+        raise InterruptedError("the test's time is over")
+
+    subprocess.run([PYTHON, "-c", ""], check=True)
+    (server,) = servers()
+    before = signal.signal(signal.SIGUSR1, give_up)
+    os.kill(server, signal.SIGSTOP)
+    interrupt = f"import os; os.kill({os.getpid()}, {int(signal.SIGUSR1)})"
+    try:
+        with subprocess.Popen([sys.executable, "-c", interrupt]):
+            with pytest.raises(InterruptedError, match="time is over"):
+                subprocess.run([PYTHON, "-c", "raise SystemExit(1)"], check=False)
+    finally:
+        os.kill(server, signal.SIGCONT)
+        signal.signal(signal.SIGUSR1, before)
+    done = subprocess.run([PYTHON, "-c", "raise SystemExit(2)"], timeout=seconds(60))
+    assert done.returncode == 2

@@ -1,6 +1,8 @@
 """Secrets are found in whole texts, and in streams wherever these are cut."""
 
+import json
 import random
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given, settings
@@ -145,3 +147,25 @@ def test_work_grows_with_the_text_and_not_with_its_square() -> None:
     chance = random.Random(3)
     text = "".join(chance.choice("ab- 4\n") for _ in range(20_000))
     assert joined([text[at : at + 7] for at in range(0, len(text), 7)]) == REDACTOR.text(text)
+
+
+@pytest.mark.parametrize("secret", ['pä"ss\\wörd-9', "two\nlines-9", "a+b/c=d&e-9"])
+def test_known_value_is_found_as_json_python_and_addresses_spell_it(secret: str) -> None:
+    redactor = Redactor.of([secret])
+    inner = json.dumps({"v": secret})
+    for text in (
+        json.dumps({"v": secret}),
+        json.dumps({"v": secret}, ensure_ascii=False),
+        json.dumps({"in": inner}),
+        repr({"v": secret}),
+        f"https://example.com/?v={quote(secret, safe='')}",
+        f"https://example.com/{quote(secret)}",
+    ):
+        hidden = redactor.text(text)
+        assert HIDDEN in hidden and "9" not in hidden
+        assert joined(list(text), redactor) == hidden
+
+
+@pytest.mark.parametrize("name", ["db_password", "PGPASSWORD", "SSH_PASSPHRASE", "DB_PASSWD"])
+def test_secret_under_another_usual_name_is_known(name: str) -> None:
+    assert "canary-value" in secret_values(Settings(), {name: "canary-value"})

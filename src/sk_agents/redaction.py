@@ -6,12 +6,13 @@ because a stream holds back what may be the beginning of one.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from pydantic import SecretStr
 
@@ -28,7 +29,8 @@ LONGEST_SECRET = 512
 MOST_OF_A_LINE = 1024
 
 _SECRET_VARIABLE = re.compile(
-    r"(?:.*_)?(?:API_?KEY|KEYS?|TOKEN|SECRET|PASSWORD|OTLP(?:_[A-Z]+)?_HEADERS)$|.+_PWD$"
+    r"(?i)(?:.*_)?(?:API_?KEY|KEYS?|TOKEN|SECRET|(?:PG)?PASSW(?:OR)?D|PASSPHRASE"
+    r"|OTLP(?:_[A-Z]+)?_HEADERS)$|.+_PWD$"
 )
 _PROXY_VARIABLE = re.compile(r"(?i)(?:https?|all)_proxy")
 # Between the user and the last @ of a proxy's URL.
@@ -105,8 +107,9 @@ class Redactor:
 
     @classmethod
     def of(cls, secrets: Iterable[str] = ()) -> Redactor:
+        spelled = {form for one in secrets if len(one) >= SHORTEST for form in _spellings(one)}
         # The longest first: one may be the beginning of another.
-        return cls(tuple(sorted({s for s in secrets if len(s) >= SHORTEST}, key=len, reverse=True)))
+        return cls(tuple(sorted(spelled, key=len, reverse=True)))
 
     def for_prose(
         self,
@@ -251,6 +254,16 @@ class RedactedStream:
                 if found.start() < end < found.end():
                     end = found.start()
         return end
+
+
+def _spellings(secret: str) -> set[str]:
+    """The secret as it is, and as it stands in JSON, in JSON within JSON, in what Python prints of
+    a value, and in an address: the same where it is made of nothing but letters and digits."""
+    found = {secret, repr(secret)[1:-1], quote(secret), quote(secret, safe="")}
+    for is_ascii in (True, False):
+        once = json.dumps(secret, ensure_ascii=is_ascii)[1:-1]
+        found |= {once, json.dumps(once, ensure_ascii=is_ascii)[1:-1]}
+    return found
 
 
 def _url_password(value: str) -> str | None:

@@ -449,12 +449,10 @@ class OutboundAddress:
     certificate: ClientCertificate | None = None
 
 
-def outbound_addresses(parts: ServerParts, settings: Settings) -> list[OutboundAddress]:
-    """Every address that the configuration names, each origin once for each purpose.
-
-    Raises:
-        ConfigurationError: the authorizer cannot be built.
-    """
+def outbound_addresses(
+    parts: ServerParts, authorizer: RequestAuthorizer | None
+) -> list[OutboundAddress]:
+    """Every address that the configuration names, each origin once for each purpose."""
     found = []
     for served in parts.agents.values():
         if isinstance(served.agent.model, StreamedChat):
@@ -465,8 +463,8 @@ def outbound_addresses(parts: ServerParts, settings: Settings) -> list[OutboundA
         found.append(OutboundAddress(f"mcp server {name}", url))
     for name, url in parts.clients.remote.addresses.items():
         found.append(OutboundAddress(f"remote plugin {name}", url))
-    authorizer = build_authorizer(settings)
-    found.extend(OutboundAddress("token issuer", url) for url in authorizer.addresses())
+    if authorizer is not None:
+        found.extend(OutboundAddress("token issuer", url) for url in authorizer.addresses())
     return list(dict.fromkeys(found))
 
 

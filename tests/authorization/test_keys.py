@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -135,11 +136,48 @@ async def test_damaged_file_lets_no_key_in_and_is_not_ready(damaged: tuple[Path,
         await KeyAuthorizer(Settings(keys_file=path)).ping()
 
 
+def edit(path: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
+    """As an editor does: the file itself is written."""
+    document = json.loads(path.read_text())
+    change(document["keys"])
+    path.write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize("change", [{"secret_hash": "é" * 64}, {"key_id": "alice"}])
+async def test_entry_that_was_spoiled_by_hand_lets_no_key_in(
+    path: Path, change: dict[str, str]
+) -> None:
+    key = made("alice")
+    edit(path, lambda keys: keys[0].update(change))
+    with pytest.raises(AuthorizerUnavailable, match=rf"keys\.0\.{next(iter(change))}"):
+        await user_of(path, key)
+
+
+async def test_entry_copied_for_another_user_makes_no_user_of_another(path: Path) -> None:
+    key = made("alice")
+    edit(path, lambda keys: keys.append(keys[0] | {"name": "bob"}))
+    with pytest.raises(AuthorizerUnavailable, match="two keys have one id"):
+        await user_of(path, key)
+    assert teal("add", "carol").exit_code == 78, "and no entry of it is lost"
+
+
 def test_damaged_file_is_named_and_left_alone(damaged: tuple[Path, str]) -> None:
     path, _ = damaged
     assert teal("list").exit_code == 78
     assert teal("add", "bob").exit_code == 78
     assert path.read_text() == '{"keys": [{}]}'
+
+
+def test_server_without_a_file_of_keys_says_so_at_the_start(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    KeyAuthorizer(Settings(keys_file=path))
+    (told,) = caplog.records
+    assert "no access keys yet" in told.message and told.__dict__["file"] == str(path)
+    caplog.clear()
+    made("alice")
+    KeyAuthorizer(Settings(keys_file=path))
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("shared", ["file", "folder"])

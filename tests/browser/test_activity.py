@@ -26,7 +26,7 @@ async def test_operator_sees_sessions_budgets_and_usage(browser: Browser, tmp_pa
         window = page.get_by_role("dialog", name="Activity")
         conversations = window.get_by_role("table", name="Conversations")
         await expect(conversations.get_by_role("row")).to_have_count(2, timeout=WAIT_MS)
-        await expect(conversations).to_contain_text("completed")
+        await expect(conversations).to_contain_text("done")
         await expect(window).not_to_contain_text("canary")
         await window.get_by_role("button", name="Look again").click()
         await window.get_by_role("button", name="Budgets").click()

@@ -26,8 +26,13 @@ async def test_operator_sees_entries_and_chooses_among_them(
         await page.get_by_role("button", name="Audit").click()
         window = page.get_by_role("dialog", name="Audit")
         await expect(window.get_by_role("cell", name="exporting")).to_be_visible(timeout=WAIT_MS)
+        # A narrow window scrolls them: each entry stays one line.
+        await page.set_viewport_size({"width": 390, "height": 800})
+        assert await window.locator("tbody tr").first.evaluate("row => row.offsetHeight") < 45
+        show = window.get_by_role("button", name="Show")
+        await expect(show).to_have_css("justify-content", "center")
         await window.get_by_label("User").fill("another")
-        await window.get_by_role("button", name="Show").click()
+        await show.click()
         await expect(window.get_by_text("Nothing happened.")).to_be_visible(timeout=WAIT_MS)
         await page.keyboard.press("Escape")
         await expect(window).to_be_hidden(timeout=WAIT_MS)

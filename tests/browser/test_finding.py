@@ -37,7 +37,7 @@ async def test_chat_is_pinned_and_archived(guest: Tab) -> None:
     await guest.button("Unpin").click()
     await expect(guest.page.get_by_label("Today").locator(entry)).to_be_visible(timeout=WAIT_MS)
     await menu.click()
-    await guest.page.locator(".menu").get_by_role("button", name="Archive").click()
+    await guest.page.locator(".menu").get_by_role("button", name="Move to the archive").click()
     await guest.sees(".toast", "is in the archive.")
     await guest.sees_count(entry, 0)
     await guest.page.locator(".sidebar-foot").get_by_label("Archive").click()

@@ -36,6 +36,16 @@ AT_ONCE = """async (where) => {
 }"""
 
 
+# A text in the clipboard, pasted into the message field.
+PASTE = """(text) => {
+  const data = new DataTransfer();
+  data.setData('text/plain', text);
+  const field = document.getElementById('composer');
+  const how = {clipboardData: data, bubbles: true, cancelable: true};
+  field.dispatchEvent(new ClipboardEvent('paste', how));
+}"""
+
+
 async def test_all_of_several_chosen_files_are_attached(guest: Tab, tmp_path: Path) -> None:
     paths = [tmp_path / f"{number}.png" for number in range(4)]
     for path in paths:
@@ -118,6 +128,69 @@ async def test_what_is_written_while_a_message_is_refused_is_kept(guest: Tab) ->
     await guest.sees("form [role=alert]", "Not today.")
 
 
+async def test_message_sent_in_haste_goes_after_the_one_before(guest: Tab) -> None:
+    taken = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await taken.wait()
+        await route.continue_()
+
+    await guest.page.route("**/interactions", hold)
+    await guest.say("What time is it?")
+    await guest.sees(".outgoing", "What time is it?")
+    await guest.say("What else is there?")
+    await guest.sees_count(guest.turn(), 0)
+    taken.set()
+    await guest.sees_count(".turn[data-status=COMPLETED]", 2)
+    await expect(guest.page.locator("#composer")).to_have_value("")
+    guest.check()
+
+
+async def test_control_and_enter_send_also_when_nothing_is_at_work(guest: Tab) -> None:
+    await guest.page.fill("#composer", "What time is it?")
+    await guest.page.press("#composer", "Control+Enter")
+    await guest.ended()
+    guest.check()
+
+
+async def test_text_beyond_a_message_is_pasted_as_a_file(guest: Tab) -> None:
+    await guest.page.evaluate(PASTE, "é" * 140_000)
+    await guest.sees(".attachments li", "pasted.txt")
+    await guest.page.fill("#composer", "x" * 262_145)
+    await guest.page.press("#composer", "Enter")
+    await guest.sees("form [role=alert]", "A message takes 256 KB of text.")
+    await guest.page.fill("#composer", "What is in it?")
+    await guest.page.press("#composer", "Enter")
+    await guest.ended()
+    await guest.sees_count("form [role=alert]", 0)
+    guest.check()
+
+
+async def test_empty_message_field_has_one_line_in_a_narrow_window(
+    browser: Browser, shared_server: Server
+) -> None:
+    page = await browser.new_page(viewport={"width": 390, "height": 800}, locale="de-DE")
+    tab = await Tab(page, shared_server.url).open()
+    field = page.locator("#composer")
+    before = await field.evaluate("field => field.offsetHeight")
+    await tab.say("Tell me a long story")
+    await tab.sees(".meanwhile", "Nach diesem Schritt anhalten")
+    await expect(field).to_have_value("")
+    assert await field.evaluate("field => field.offsetHeight") == before
+    line = await page.locator(".meanwhile").evaluate("part => part.offsetHeight")
+    assert line < 60
+    tab.check()
+
+
+async def test_chat_that_does_not_exist_leads_to_a_new_one(guest: Tab) -> None:
+    await guest.page.goto(f"{guest.url}/#/chat_of_nobody")
+    await guest.sees(".gone", "This chat does not exist.")
+    await guest.sees_count("#composer", 0)
+    await guest.page.locator(".gone").get_by_role("button", name="New chat").click()
+    await guest.sees(".welcome", "What would you like to do?")
+    guest.check(outage=True)
+
+
 async def test_file_dropped_beside_the_message_field_is_attached(guest: Tab) -> None:
     # Who prevents nothing lets the browser leave the page for the file.
     assert await guest.page.evaluate(DROP_ON, [".sidebar", "a.txt"]) == [True, True]
@@ -196,7 +269,8 @@ async def test_what_is_said_before_a_call_is_shown_as_said(
         entries = tab.page.get_by_role("dialog").locator(".asker")
         await tab.sees(entries.nth(0), "pay him")
         await tab.sees(entries.nth(1), "pay them")
-        await tab.sees(entries.nth(0), "asked by")
+        # The one user of a server without sign-in need not be named.
+        await tab.sees(entries.nth(0), "asked through banker")
         tab.check()
     finally:
         server.kill()

@@ -90,6 +90,18 @@ async def test_everything_wrong_with_a_token_is_named_and_the_token_is_not_shown
     assert findings[-1] == Finding("token", "ok", "accepted as alice")
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"), [("TA_AUTHORIZER", "oidc"), ("TA_OIDC_AUDIENCE", "teal")]
+)
+def test_authorizer_that_cannot_be_built_is_a_finding_and_the_rest_is_checked(
+    tmp_path: Path, variable: str, value: str
+) -> None:
+    arguments = ("doctor", str(write_agent(tmp_path)), "--store", "memory:", "--offline", "--json")
+    done = run(tmp_path, *arguments, TA_PORT="0", **{variable: value})
+    states = {check["check"]: check["state"] for check in json.loads(done.stdout)["checks"]}
+    assert (states["callers"], states["models"]) == ("fail", "ok")
+
+
 async def test_command_checks_issuer_and_models_of_a_server_that_wants_tokens(
     issuer: TestIssuer, tmp_path: Path
 ) -> None:

@@ -149,6 +149,22 @@ def test_unknown_agent_is_refused_in_a_line(served: Served) -> None:
     assert "no agent of this name" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["chats", "show", "chat_of_nobody"], "`teal chats list`"),
+        (["logs", f"int_{'0' * 32}"], "`teal chats show CHAT --json`"),
+        (["approvals", "approve", "approval_1f"], "`teal approvals list`"),
+    ],
+)
+def test_unknown_id_is_refused_with_the_command_that_names_known_ones(
+    served: Served, arguments: list[str], hint: str
+) -> None:
+    done = served.run(*arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert hint in done.stderr
+
+
 def test_chats_are_listed_searched_shown_renamed_and_deleted(served: Served) -> None:
     served.answer("chat", "kept", "-m", "a word like zyzzyva")
     found = json.loads(served.answer("chats", "search", "zyzzyva", "--json"))

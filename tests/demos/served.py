@@ -1,4 +1,4 @@
-"""Demos as people run them: `teal serve` in a process of its own."""
+"""Demos as people run them: `teal serve`, in a process of its own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.forked_python import PYTHON
 from tests.patience import seconds
 
 ROOT = Path(__file__).parent.parent.parent
@@ -73,5 +74,6 @@ def running(command: Sequence[str], folder: Path, values: dict[str, str]) -> Ite
 def serving(home: Path, *arguments: str, folder: Path = ROOT, **values: str) -> Iterator[str]:
     """A server on a free port with a store that goes with it, unless `values` name another."""
     known = environment(home, **{"TA_STORE": "memory:", **values})
-    with running(["teal", "serve", *arguments, "--port", "0"], folder, known) as address:
+    command = [PYTHON, "-m", "sk_agents", "serve", *arguments, "--port", "0"]
+    with running(command, folder, known) as address:
         yield address

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from sk_agents.engine.commands import StartRun
-from sk_agents.engine.events import Answered, ApprovalRequested, ToolFinished
+from sk_agents.engine.events import Answered, ApprovalDecided, ApprovalRequested, ToolFinished
 from sk_agents.engine.log.state import TITLE, fold
 from sk_agents.engine.models import Attachment, NewThread, Part, RunStatus, UserInput
 from sk_agents.engine.run.redacting import FILE_PIECE
-from sk_agents.engine.turns import ToolChunk, ToolContext, ToolResult
+from sk_agents.engine.turns import ReasoningState, ToolChunk, ToolContext, ToolResult
 from sk_agents.redaction import HIDDEN, Redactor
-from sk_agents.testing.scripted_model import calls, says
+from sk_agents.testing.scripted_model import ScriptedModel, Turn, calls, says
 from tests.engine.fake_tools import LOOK, SEND, FakeTools, tool
 from tests.engine.kit import USER, Talk, said, talking, waiting
 from tests.requirements import requirement
@@ -132,3 +132,29 @@ async def test_approval_without_secrets_says_nothing_of_it(tmp_path: Path) -> No
         await waiting(talk)
         (request,) = (e for e in await talk.log() if isinstance(e, ApprovalRequested))
         assert "redacted" not in request.shown
+
+
+@requirement("S004-10.2-redaction")
+async def test_reason_of_a_decision_is_redacted(tmp_path: Path) -> None:
+    script = [calls(("Mail-send", {"text": "x"})), says("then not")]
+    async with talking(tmp_path, script=script, redaction=REDACTION) as talk:
+        await talk.decide(await waiting(talk), approved=False, message=f"no, it is {CANARY}")
+        await talk.ended("r1")
+        assert CANARY not in await everything(talk)
+        (decided,) = (e for e in await talk.log() if isinstance(e, ApprovalDecided))
+        assert decided.message == f"no, it is {HIDDEN}"
+
+
+@requirement("S004-10.2-redaction")
+async def test_signed_thoughts_with_a_secret_are_not_kept(tmp_path: Path) -> None:
+    def asked(thought: str) -> Turn:
+        *pieces, end = calls(("Web-look", {"url": "x"}))
+        return [*pieces, ReasoningState({"blocks": [{"thinking": thought}]}), end]
+
+    script: list[Turn] = [asked(f"it is {CANARY}"), asked("it is fine"), says("done")]
+    model = ScriptedModel(script)
+    async with talking(tmp_path, model=model, redaction=REDACTION) as talk:
+        await talk.ask("go")
+        assert CANARY not in await everything(talk)
+        states = [one.reasoning_state for one in model.prompts[-1].messages if one.tool_calls]
+        assert states == [None, {"blocks": [{"thinking": "it is fine"}]}]

@@ -26,8 +26,9 @@ STORES = ["postgresql", "sqlite", "redis"] if FULL else ["postgresql"]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The servers outlast a test, and so must the event loop that speaks to them."""
     in_session = pytest.mark.asyncio(loop_scope="session")
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent) and pytest_asyncio.is_async_test(item):
+    here = Path(__file__).parent
+    for item in items:  # of the whole suite
+        if item.path.parent == here and pytest_asyncio.is_async_test(item):
             item.add_marker(in_session, append=False)
 
 

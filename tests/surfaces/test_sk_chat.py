@@ -246,3 +246,19 @@ async def test_health_and_description_of_one_file(tmp_path: Path) -> None:
         assert (docs.status_code, "Interface description" in docs.text) == (200, True)
         whole = (await server.client.get("/openapi.json")).json()
         assert P in whole["paths"]
+
+
+async def test_secrets_in_the_history_do_not_reach_the_model_of_an_agent_that_redacts(
+    tmp_path: Path,
+) -> None:
+    secret = "sk-proj-canaryAAAAAAAAAAAAAAAAAAAA"
+    history = [user(f"It is {secret}"), assistant(f"{secret}?"), user(f"Yes, {secret}")]
+    async with serving(tmp_path, CHAT + "    redact: true\n", [says("Hi!")]) as server:
+        reply = await server.client.post(P, json={"chat_history": history})
+        assert reply.status_code == 200
+        assert [text for _, text in server.prompt()] == [
+            "You help.",
+            "It is [redacted]",
+            "[redacted]?",
+            "Yes, [redacted]",
+        ]

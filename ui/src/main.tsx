@@ -15,6 +15,7 @@ import "./style/layout.css";
 import "./style/conversation.css";
 import "./style/call.css";
 import "./style/windows.css";
+import "./style/print.css";
 import { Page } from "./view/page";
 
 await applyPreferences();

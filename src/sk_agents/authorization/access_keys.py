@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.private_files import (
@@ -42,9 +42,9 @@ class AccessKey(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    key_id: str
+    key_id: str = Field(pattern=r"^[0-9a-f]{12}$")
     name: str = Field(min_length=1, max_length=256)
-    secret_hash: str
+    secret_hash: str = Field(pattern=r"^[0-9a-f]{64}$")
     made_at: AwareDatetime
     expires_at: AwareDatetime | None = None
     roles: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] = ()
@@ -53,11 +53,18 @@ class AccessKey(BaseModel):
         return self.expires_at is not None and self.expires_at <= now
 
 
+def _each_once(keys: list[AccessKey]) -> list[AccessKey]:
+    """A copied entry with another name would make one user of another."""
+    if len({key.key_id for key in keys}) < len(keys):
+        raise ValueError("two keys have one id")
+    return keys
+
+
 class _Document(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     format: int = Field(FORMAT, le=FORMAT)
-    keys: list[AccessKey] = []
+    keys: Annotated[list[AccessKey], AfterValidator(_each_once)] = []
 
 
 def default_keys_file(environ: Mapping[str, str]) -> Path:
@@ -157,8 +164,11 @@ class KeysFile:
         except OSError as error:
             raise ConfigurationError(f"{self.path}: {error.strerror or error}") from error
         except ValidationError as error:
-            where = ".".join(map(str, error.errors()[0]["loc"]))
-            raise ConfigurationError(f"{self.path}: not a file of keys at '{where}'") from None
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"])) or "the whole"
+            raise ConfigurationError(
+                f"{self.path}: not a file of keys at '{where}': {first['msg']}"
+            ) from None
         self._keys = {key.key_id: key for key in document.keys}
         self._stamp = stamp
 

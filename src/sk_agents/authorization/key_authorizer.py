@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -14,6 +15,8 @@ from sk_agents.config.settings import Settings
 from sk_agents.exceptions import AuthorizerUnavailable, ConfigurationError, Unauthenticated
 from sk_agents.wire.views import SignInView
 
+logger = logging.getLogger(__name__)
+
 
 class KeyAuthorizer(RequestAuthorizer):
     """The file is looked at for each request, so a new or revoked key counts at the next one."""
@@ -22,6 +25,12 @@ class KeyAuthorizer(RequestAuthorizer):
 
     def __init__(self, settings: Settings) -> None:
         self._file = KeysFile(settings.keys_file or default_keys_file(os.environ))
+        if not self._file.path.exists():
+            # It may be made later; a misspelt path would let nobody in, without a word.
+            logger.warning(
+                "there are no access keys yet: `teal keys add` makes one",
+                extra={"file": str(self._file.path)},
+            )
 
     async def authorize_request(self, auth_header: str) -> Principal:
         text = bearer_token(auth_header)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -104,6 +104,14 @@ def silence_client_log() -> None:
     logging.getLogger("sk_agents.client").addHandler(logging.NullHandler())
 
 
+# What a user may do about an id that the server does not know.
+NEXT_STEPS: Mapping[str, str] = {
+    "thread_not_found": "`teal chats list` shows your chats.",
+    "run_not_found": "The ids of a chat's runs are in `teal chats show CHAT --json`.",
+    "approval_not_found": "`teal approvals list` shows the calls that wait for you.",
+}
+
+
 def print_error(error: ClientError | ConfigurationError | ValueError, server: str) -> Exit:
     typer.echo(f"teal: {one_line(str(error))}", err=True)
     match error:
@@ -127,6 +135,9 @@ def print_error(error: ClientError | ConfigurationError | ValueError, server: st
         case TealServerError(status=401):
             hint = f"Sign in with `teal login {server}`, or set TEAL_KEY or TA_TOKEN."
             typer.echo(hint, err=True)
+            return Exit.FAILED
+        case TealServerError(code=code) if code in NEXT_STEPS:
+            typer.echo(NEXT_STEPS[code], err=True)
             return Exit.FAILED
         case ClientError() | ConfigurationError():
             return Exit.FAILED

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from time import time
 from typing import Any
 
 import orjson
@@ -55,6 +56,7 @@ STATUS_OF: Mapping[type[TealError], HTTPStatus] = {
     exceptions.StoreError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 DEFAULT_RETRY_AFTER = 1
+HOUR_SECONDS = 3600
 RUN_TIMEOUTS = frozenset({"llm_timeout", "run_timeout"})
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 # A long list of wrong items would make a longer list of errors.
@@ -246,6 +248,20 @@ def run_failure_status(code: str) -> HTTPStatus:
     if code == exceptions.BudgetExceeded.code:
         return HTTPStatus.TOO_MANY_REQUESTS
     return HTTPStatus.BAD_GATEWAY if code.startswith("llm_") else HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def run_failure_retry(code: str) -> int:
+    """After how many seconds it may be otherwise. Which budget it was is not known any more; none
+    counts from nothing before the next full hour (UTC)."""
+    if code == exceptions.BudgetExceeded.code:
+        return HOUR_SECONDS - int(time()) % HOUR_SECONDS
+    return DEFAULT_RETRY_AFTER
+
+
+def run_failure_headers(code: str) -> dict[str, str]:
+    """What goes with `run_failure_status`."""
+    is_limit = run_failure_status(code) == HTTPStatus.TOO_MANY_REQUESTS
+    return {"Retry-After": str(run_failure_retry(code))} if is_limit else {}
 
 
 def _headers(status: HTTPStatus, error: TealError) -> dict[str, str]:

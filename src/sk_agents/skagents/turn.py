@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sk_agents.engine.commands import Accepted, StartRun
@@ -28,6 +28,7 @@ from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.reading.watch import Item
 from sk_agents.exceptions import NotFound, TealError
 from sk_agents.http.caller import Caller
+from sk_agents.http.errors import run_failure_retry
 from sk_agents.ska_types import ExtraData, ExtraDataElement
 from sk_agents.skagents.conversation import ConversationMessage, past_events
 from sk_agents.skagents.models import InvokeFailure
@@ -112,7 +113,8 @@ class TurnRunner:
     ) -> Accepted:
         new = NewThread(caller.user_id, surface=SURFACE, agent=turn.agent)
         if turn.past:
-            await engine.catalog.restore(thread_id, new, past_events(thread_id, turn.past))
+            past = [_redacted(engine, turn.agent, message) for message in turn.past]
+            await engine.catalog.restore(thread_id, new, past_events(thread_id, past))
         return await engine.start(
             StartRun(
                 thread_id=thread_id,
@@ -132,6 +134,11 @@ class TurnRunner:
         self._removals.add(task)
         task.add_done_callback(self._removals.discard)
         await asyncio.shield(task)
+
+
+def _redacted(engine: Engine, agent: str, message: ConversationMessage) -> ConversationMessage:
+    said = engine.catalog.redacted(agent, UserInput(parts=message.parts))
+    return replace(message, parts=said.parts)
 
 
 async def _removed(engine: Engine, thread_id: str, user_id: str) -> None:
@@ -202,7 +209,7 @@ class _TurnReader:
 def run_failure(code: str, message: str, run_id: str | None = None) -> InvokeFailure:
     """The failure of a run, with the status its code stands for."""
     status = STATUSES.get(code) or (502 if code.startswith(MODEL_CODES) else 500)
-    return InvokeFailure(code, message, status, run_id)
+    return InvokeFailure(code, message, status, run_id, run_failure_retry(code))
 
 
 def _needs_a_person(asked: ApprovalRequested) -> InvokeFailure:

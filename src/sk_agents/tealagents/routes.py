@@ -24,7 +24,7 @@ from sk_agents.exceptions import InvalidInput, TealError
 from sk_agents.http.answers import send_json
 from sk_agents.http.body import body_of
 from sk_agents.http.caller import DECIDERS, RequestCaller, caller_of
-from sk_agents.http.errors import DETAIL_JSON, Problem, run_failure_status
+from sk_agents.http.errors import DETAIL_JSON, Problem, run_failure_headers, run_failure_status
 from sk_agents.http.health import Health, agent_health_operations
 from sk_agents.http.ids import MAX_KEY_LENGTH, canonical_uuid, correlation_id_of, idempotency_key
 from sk_agents.http.limits import HeldStream, limits_of, quota_of
@@ -501,7 +501,8 @@ def _failure(failure: RequestFailure) -> Problem:
     ids = failure.model_dump(include={"session_id", "task_id", "request_id"})
     members = {**ids, "status": "Failed", "run_correlation_id": failure.correlation_id}
     status = run_failure_status(failure.code)
-    return Problem(status, failure.code, failure.error, members=members)
+    headers = run_failure_headers(failure.code)
+    return Problem(status, failure.code, failure.error, headers=headers, members=members)
 
 
 def _engine(scope: Scope) -> Engine:

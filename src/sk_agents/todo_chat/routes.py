@@ -33,7 +33,7 @@ from sk_agents.engine.models import NewThread, Part, RunStatus, UserInput
 from sk_agents.engine.ports import Quota
 from sk_agents.exceptions import InvalidInput, StillRunning, ThreadBusy
 from sk_agents.http.caller import Caller, RequestCaller, acting_caller
-from sk_agents.http.errors import Problem, run_failure_status
+from sk_agents.http.errors import Problem, run_failure_headers, run_failure_status
 from sk_agents.http.ids import idempotency_key
 from sk_agents.http.limits import quota_of
 from sk_agents.http.operations import Operation
@@ -158,6 +158,7 @@ def _failed(session_id: str, run: Run) -> Problem:
         run_failure_status(code),
         code,
         failure.message if failure is not None else "The turn failed.",
+        headers=run_failure_headers(code),
         members={
             "session_id": session_id,
             "request_id": run.run_id,

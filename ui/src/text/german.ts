@@ -23,8 +23,8 @@ export const german: Dictionary = {
   "You sign in at {place} and come back here.":
     "Sie melden sich bei {place} an und kommen hierher zurück.",
   "Use another account": "Ein anderes Konto verwenden",
-  "This server needs an access key with every request. `teal keys add` makes one.":
-    "Dieser Server braucht bei jeder Anfrage einen Zugangsschlüssel. `teal keys add` erzeugt einen.",
+  "This server needs an access key with every request. {command} makes one.":
+    "Dieser Server braucht bei jeder Anfrage einen Zugangsschlüssel. {command} erzeugt einen.",
   "This server needs a token with every request.":
     "Dieser Server braucht bei jeder Anfrage ein Token.",
   "It is kept until this tab is closed.": "Er wird behalten, bis dieser Tab geschlossen wird.",
@@ -54,6 +54,7 @@ export const german: Dictionary = {
   "Find a chat": "Chat suchen",
   "All chats": "Alle Chats",
   Archive: "Archiv",
+  "Move to the archive": "Archivieren",
   Bin: "Papierkorb",
   "No chats yet. What you say first becomes the title of a chat.":
     "Noch keine Chats. Was Sie zuerst sagen, wird zum Titel eines Chats.",
@@ -68,6 +69,7 @@ export const german: Dictionary = {
   Pinned: "Angeheftet",
   working: "arbeitet",
   "needs approval": "braucht eine Freigabe",
+  "asks you something": "fragt Sie etwas",
   failed: "fehlgeschlagen",
   "Go to: {passage}": "Gehe zu: {passage}",
   Today: "Heute",
@@ -198,6 +200,9 @@ export const german: Dictionary = {
   "User, meanwhile (not delivered):": "Person, währenddessen (nicht zugestellt):",
   Stop: "Anhalten",
   "This server has no agent yet": "Dieser Server hat noch keinen Agenten",
+  "A message takes 256 KB of text. Attach what is longer as a file of text.":
+    "Eine Nachricht fasst 256 KB Text. Hängen Sie Längeres als Textdatei an.",
+  "pasted.txt": "eingefügt.txt",
   "Write a message": "Nachricht schreiben",
   "Tell the agent more, or write the next message":
     "Dem Agenten mehr sagen oder die nächste Nachricht schreiben",
@@ -211,7 +216,8 @@ export const german: Dictionary = {
 
   // The conversation
   Conversation: "Unterhaltung",
-  "This chat does not exist.": "Diesen Chat gibt es nicht.",
+  "This chat does not exist. It may have been deleted, or be another person’s.":
+    "Diesen Chat gibt es nicht. Vielleicht wurde er gelöscht, oder er gehört einer anderen Person.",
   "Show earlier messages": "Frühere Nachrichten zeigen",
   Newest: "Zum Neuesten",
   "Message: {text}": "Nachricht: {text}",
@@ -236,6 +242,7 @@ export const german: Dictionary = {
   "The agent is working.": "Der Agent arbeitet.",
   "The answer is {status}.": "Stand der Antwort: {status}.",
   running: "läuft",
+  waiting: "wartet",
   completed: "fertig",
   cancelled: "abgebrochen",
   stopped: "angehalten",
@@ -260,6 +267,7 @@ export const german: Dictionary = {
   text: "Text",
   Table: "Tabelle",
   "Note {number}": "Anmerkung {number}",
+  Notes: "Anmerkungen",
   "[picture: {name}]": "[Bild: {name}]",
   Copied: "Kopiert",
   "Copy code": "Code kopieren",
@@ -449,6 +457,7 @@ export const german: Dictionary = {
   "Copy link": "Link kopieren",
   "Link copied": "Link kopiert",
   "A chat of another person": "Ein Chat einer anderen Person",
+  "asked through {agent}, {when}": "gefragt über {agent}, {when}",
   "asked by {name} through {agent}, {when}": "gefragt von {name} über {agent}, {when}",
   "An agent waits for your decision": "Ein Agent wartet auf Ihre Entscheidung",
   "{agent} wants to call {tool}": "{agent} möchte {tool} aufrufen",

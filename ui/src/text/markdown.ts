@@ -44,6 +44,10 @@ const marked = new Marked({
       if (PICTURE.test(href)) return `<img src="${escaped(href)}" alt="${escaped(text)}">`;
       return `<a href="${escaped(href)}">${escaped(t("[picture: {name}]", { name: text || href }))}</a>`;
     },
+    listitem(item) {
+      const words = this.parser.parse(item.tokens);
+      return item.task ? `<li class="task">${words}</li>` : `<li>${words}</li>`;
+    },
     checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),
   },
 });
@@ -111,7 +115,7 @@ function blockOf(token: Token): Block {
 
 function noteBlock(notes: Tokens.Generic[]): Block {
   const items = notes.map((note) => `<li>${marked.parser(note.tokens ?? [])}</li>`);
-  const html = `<div class="footnotes" role="group" aria-label="Notes"><ol>${items.join("")}</ol></div>`;
+  const html = `<div class="footnotes" role="group" aria-label="${escaped(t("Notes"))}"><ol>${items.join("")}</ol></div>`;
   return { kind: "html", raw: notes.map((note) => note.raw).join(""), html };
 }
 

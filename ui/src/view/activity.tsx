@@ -35,7 +35,7 @@ export function ActivityButton() {
 
 function ActivityDialog({ part }: { part: Part }) {
   return (
-    <Dialog title={t("Activity")} class="wide" onClose={() => (shown.value = null)}>
+    <Dialog title={t("Activity")} class="widest" onClose={() => (shown.value = null)}>
       <div class="choices" role="group" aria-label={t("Part of the activity")}>
         {PARTS.map((name) => (
           <button
@@ -156,9 +156,18 @@ function Threads({ report }: { report: SessionReport }) {
 
 /** A run that no instance works at was left behind by one that is gone. */
 function statusText({ status, is_driven, queued }: SessionView): string {
-  const shown = status === "running" && !is_driven ? t("running, left behind") : status;
+  const shown = status === "running" && !is_driven ? t("running, left behind") : stateName(status);
   return queued ? `${shown}, ${t("{count} queued", { count: queued })}` : shown;
 }
+
+const stateName = (status: string): string =>
+  ({
+    running: t("running"),
+    waiting: t("waiting"),
+    completed: t("done"),
+    failed: t("failed"),
+    cancelled: t("stopped"),
+  })[status] ?? status;
 
 function partName(part: Part): string {
   switch (part) {

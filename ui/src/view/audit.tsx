@@ -59,7 +59,7 @@ function AuditDialog() {
     load();
   };
   return (
-    <Dialog title={t("Audit")} class="wide" onClose={() => (isOpen.value = false)}>
+    <Dialog title={t("Audit")} class="widest" onClose={() => (isOpen.value = false)}>
       <form class="audit-query" onSubmit={ask}>
         <label>
           {t("Of")}

@@ -5,8 +5,10 @@ import * as server from "../api/endpoints";
 import type { ChatSummary, PassageView } from "../api/schema";
 import * as chatList from "../chat/chatlist";
 import type { ChatSession } from "../chat/session";
+import * as inbox from "../inbox/inbox";
 import { addressOf, openChat } from "../page/openchat";
 import { t } from "../text/language";
+import { withoutMarks } from "../text/plain";
 import { ago, dateGroup, fullDate } from "../text/time";
 import { Avatar } from "./avatar";
 import { Icon } from "./icon";
@@ -15,6 +17,7 @@ const markOf = (status: string): string | undefined =>
   ({
     RUNNING: t("working"),
     WAITING_APPROVAL: t("needs approval"),
+    ASKS: t("asks you something"),
     FAILED: t("failed"),
   })[status];
 /** Of so many chats of a search the passages are shown; each is a question to the server. */
@@ -57,16 +60,25 @@ export function ChatEntries() {
   );
 }
 
-/** The open chat's own status is newer than the one in the list. */
-function liveStatus(session: ChatSession): string | null {
-  if (session.pendingCount.value > 0) return "WAITING_APPROVAL";
-  return session.activeId.value !== null ? "RUNNING" : null;
+/** What the chat does, or what it waits for.
+ *
+ * The open chat's own status is newer than the one in the list; a tool that asks a question runs on for the server.
+ */
+function statusOf(chat: ChatSummary, session: ChatSession): string {
+  const isOpen = session.id === chat.id;
+  const kinds = isOpen
+    ? session.pending.value.map(({ approval }) => approval?.kind)
+    : inbox.waiting.value.filter((entry) => entry.chat_id === chat.id).map(({ kind }) => kind);
+  if (kinds.length > 0 && kinds.every((kind) => kind === "question")) return "ASKS";
+  if (!isOpen) return chat.status;
+  if (kinds.length > 0) return "WAITING_APPROVAL";
+  return session.activeId.value !== null ? "RUNNING" : chat.status;
 }
 
 function Entry({ chat, children }: { chat: ChatSummary; children?: preact.ComponentChildren }) {
   const { session } = openChat.value;
   const isCurrent = session.id === chat.id;
-  const status = isCurrent ? (liveStatus(session) ?? chat.status) : chat.status;
+  const status = statusOf(chat, session);
   const mark = markOf(status);
   return (
     <li>
@@ -118,12 +130,12 @@ function Passages({ chat, query }: { chat: string; query: string }) {
           class="passage"
           href={addressOf(chat, passage.interaction_id)}
           aria-label={t("Go to: {passage}", {
-            passage: passage.before + passage.match + passage.after,
+            passage: withoutMarks(passage.before + passage.match + passage.after),
           })}
         >
-          {passage.before}
+          {withoutMarks(passage.before)}
           <mark>{passage.match}</mark>
-          {passage.after}
+          {withoutMarks(passage.after)}
         </a>
       ))}
     </>

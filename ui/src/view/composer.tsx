@@ -12,6 +12,8 @@ import { t } from "../text/language";
 import { Icon, IconButton } from "./icon";
 
 const MAX_HEIGHT = 240;
+/** In bytes; what is longer goes as a file. */
+const MAX_MESSAGE = 262_144;
 
 export function Composer({ openChat }: { openChat: OpenChat }) {
   const { session, sender } = openChat;
@@ -28,8 +30,8 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
   // Files go with a message of their own.
   const canSteer = isBusy && !isStopping && draft.items.length === 0;
   const hasAgent = agents.value.length > 0 || !areAgentsKnown.value;
-  // Somebody was faster than the list of agents: the message goes as soon as it is there.
-  const [isWaiting, setWaiting] = useState(false);
+  // The user was faster than the list of agents or the message before: this one goes as soon as it can.
+  const [waiting, setWaiting] = useState<"send" | "steer" | null>(null);
   useLayoutEffect(() => {
     // On a small screen the keyboard would cover the conversation.
     if (window.matchMedia("(min-width: 720px)").matches) field.current?.focus();
@@ -54,7 +56,7 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
     // A changed text is another message, so it must not have the key of the old one.
     const next = { ...latest.current, ...part, key: randomId() };
     latest.current = next;
-    setWaiting(false);
+    setWaiting(null);
     setDraft(next);
     keepDraft(session.id, next);
   };
@@ -64,15 +66,20 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
     if (items.length) change({ items: [...latest.current.items, ...items] });
   };
   const send = async (): Promise<void> => {
-    if (!draft.text.trim() || isSending || !hasAgent) return;
-    if (!areAgentsKnown.peek()) return setWaiting(true);
-    setWaiting(false);
+    if (!draft.text.trim() || !hasAgent) return;
+    if (isSending || !areAgentsKnown.peek()) return setWaiting("send");
+    setWaiting(null);
+    if (bytesOf(draft.text) > MAX_MESSAGE) return setProblem(tooLong());
+    setProblem("");
     const isNew = session.phase.peek() === "new";
     if ((await deliver(sender.send(draft, chosenAgent.peek()))) && isNew) showAddress(session);
   };
   const steer = async (): Promise<void> => {
+    if (!draft.text.trim()) return;
+    if (isSending) return setWaiting("steer");
     const run = session.activeId.peek();
-    if (!canSteer || !draft.text.trim() || isSending || run === null) return;
+    if (!canSteer || run === null || bytesOf(draft.text) > MAX_MESSAGE) return send();
+    setWaiting(null);
     await deliver(sender.steer(run, draft));
   };
   const deliver = async (sent: Promise<boolean>): Promise<boolean> => {
@@ -91,8 +98,9 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
   };
 
   useEffect(() => {
-    if (isWaiting && areAgentsKnown.value) void send();
-  }, [isWaiting, areAgentsKnown.value]);
+    if (waiting === null || isSending || !areAgentsKnown.value) return;
+    void (waiting === "steer" ? steer() : send());
+  }, [waiting, isSending, areAgentsKnown.value]);
 
   return (
     <form
@@ -113,14 +121,19 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
         <textarea
           id="composer"
           ref={field}
+          dir="auto"
           rows={1}
           value={draft.text}
           placeholder={placeholder(hasAgent, isBusy)}
           aria-label={t("Message to the agent")}
           onInput={(event) => change({ text: event.currentTarget.value })}
           onPaste={(event) => {
-            const files = event.clipboardData?.files;
-            if (files?.length) {
+            const files = [...(event.clipboardData?.files ?? [])];
+            const words = event.clipboardData?.getData("text/plain") ?? "";
+            if (bytesOf(draft.text + words) > MAX_MESSAGE) {
+              files.push(new File([words], t("pasted.txt"), { type: "text/plain" }));
+            }
+            if (files.length) {
               event.preventDefault();
               void attach(files);
             }
@@ -155,7 +168,7 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
         <button
           class="primary send"
           aria-label={isBusy ? t("Queue: send when the agent is done") : t("Send")}
-          disabled={!draft.text.trim() || isSending || !hasAgent}
+          disabled={!draft.text.trim() || !hasAgent}
         >
           <Icon name="send" />
         </button>
@@ -165,7 +178,7 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
           <button
             type="button"
             class="quiet steer"
-            disabled={!canSteer || !draft.text.trim() || isSending}
+            disabled={!canSteer || !draft.text.trim()}
             title={t("The agent gets it with its next step (Ctrl+Enter)")}
             onClick={() => void steer()}
           >
@@ -173,7 +186,7 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
           </button>
           <button
             class="quiet"
-            disabled={!draft.text.trim() || isSending || !hasAgent}
+            disabled={!draft.text.trim() || !hasAgent}
             title={t("It is sent when the agent is done (Enter)")}
           >
             {t("Queue")}
@@ -226,8 +239,14 @@ function placeholder(hasAgent: boolean, isBusy: boolean): string {
   return isBusy ? t("Tell the agent more, or write the next message") : t("Write a message");
 }
 
+const bytesOf = (text: string): number => new TextEncoder().encode(text).length;
+
+const tooLong = (): string =>
+  t("A message takes 256 KB of text. Attach what is longer as a file of text.");
+
 function grow(area: HTMLTextAreaElement | null): void {
   if (!area) return;
   area.style.height = "auto";
-  area.style.height = `${Math.min(area.scrollHeight, MAX_HEIGHT)}px`;
+  // Without a text the height would be that of its placeholder, which may have several lines.
+  if (area.value) area.style.height = `${Math.min(area.scrollHeight, MAX_HEIGHT)}px`;
 }

@@ -3,7 +3,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { errorText } from "../api/request";
 import { notice } from "../page/notice";
-import { sought, type OpenChat } from "../page/openchat";
+import { newChat, sought, type OpenChat } from "../page/openchat";
 import { placeOf } from "../page/seeking";
 import { t } from "../text/language";
 import { Icon } from "./icon";
@@ -55,7 +55,7 @@ export function Conversation({ openChat }: { openChat: OpenChat }) {
     <div class="conversation" ref={view} tabIndex={0} role="region" aria-label={t("Conversation")}>
       <div class="turns">
         {session.phase.value === "loading" && <p class="muted">{t("Loading…")}</p>}
-        {session.phase.value === "gone" && <p class="empty">{t("This chat does not exist.")}</p>}
+        {session.phase.value === "gone" && <Gone />}
         {session.phase.value === "failed" && (
           <p class="problem" role="alert">
             {session.problem.value}
@@ -96,6 +96,17 @@ export function Conversation({ openChat }: { openChat: OpenChat }) {
           <Icon name="down" /> {t("Newest")}
         </button>
       )}
+    </div>
+  );
+}
+
+function Gone() {
+  return (
+    <div class="empty gone">
+      <p>{t("This chat does not exist. It may have been deleted, or be another person’s.")}</p>
+      <button type="button" onClick={newChat}>
+        <Icon name="plus" /> {t("New chat")}
+      </button>
     </div>
   );
 }

@@ -1,5 +1,5 @@
 /** The chat's title and the menu of the chat. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 
 import * as server from "../api/endpoints";
 import { errorText } from "../api/request";
@@ -15,6 +15,7 @@ import { move, pin } from "../page/places";
 import { plural, t } from "../text/language";
 import { Avatar } from "./avatar";
 import { Icon, IconButton } from "./icon";
+import { Menu } from "./menu";
 
 export function Heading({ openChat }: { openChat: OpenChat }) {
   const { session } = openChat;
@@ -46,7 +47,7 @@ export function Heading({ openChat }: { openChat: OpenChat }) {
           {plural(waiting, "{count} waiting", "{count} waiting")}
         </button>
       )}
-      {isOpen && <Menu openChat={openChat} onRename={() => setNaming(true)} />}
+      {isOpen && <ChatMenu openChat={openChat} onRename={() => setNaming(true)} />}
     </header>
   );
 }
@@ -85,17 +86,8 @@ function TitleForm({ openChat, onDone }: { openChat: OpenChat; onDone: () => voi
   );
 }
 
-function Menu({ openChat, onRename }: { openChat: OpenChat; onRename: () => void }) {
-  const menu = useRef<HTMLDetailsElement>(null);
-  useEffect(() => {
-    const close = (event: Event): void => {
-      if (menu.current && !menu.current.contains(event.target as Node)) menu.current.open = false;
-    };
-    document.addEventListener("click", close);
-    return () => document.removeEventListener("click", close);
-  }, []);
+function ChatMenu({ openChat, onRename }: { openChat: OpenChat; onRename: () => void }) {
   const act = (what: () => Promise<void> | void) => (): void => {
-    if (menu.current) menu.current.open = false;
     Promise.resolve(what()).catch((error: unknown) => (notice.value = errorText(error)));
   };
   const { session } = openChat;
@@ -104,63 +96,50 @@ function Menu({ openChat, onRename }: { openChat: OpenChat; onRename: () => void
   const isPinned = session.isPinned.value;
   const title = session.title.value;
   return (
-    <details
-      class="menu"
-      ref={menu}
-      onKeyDown={(event) => {
-        if (event.key !== "Escape" || !menu.current?.open) return;
-        menu.current.open = false;
-        menu.current.querySelector("summary")?.focus();
-      }}
-    >
-      <summary aria-label={t("Chat menu")} title={t("Chat menu")} class="icon-button">
-        <Icon name="more" />
-      </summary>
-      <div class="menu-items">
-        <button type="button" onClick={act(onRename)}>
-          <Icon name="edit" /> {t("Rename")}
+    <Menu icon="more" label={t("Chat menu")}>
+      <button type="button" onClick={act(onRename)}>
+        <Icon name="edit" /> {t("Rename")}
+      </button>
+      <button type="button" onClick={act(() => pin(id, !isPinned))}>
+        <Icon name="pin" /> {isPinned ? t("Unpin") : t("Pin")}
+      </button>
+      <button type="button" onClick={act(() => void (isTagsOpen.value = true))}>
+        <Icon name="tag" /> {t("Tags…")}
+      </button>
+      <button type="button" onClick={act(() => void (isShareOpen.value = true))}>
+        <Icon name="share" /> {t("Share…")}
+      </button>
+      <hr />
+      <button
+        type="button"
+        onClick={act(() => downloadFile(`${id}.md`, "text/markdown", asMarkdown(session)))}
+      >
+        <Icon name="save" /> {t("Export as Markdown")}
+      </button>
+      <button
+        type="button"
+        onClick={act(async () => {
+          const document = await server.archive(id);
+          downloadFile(`${id}.json`, "application/json", JSON.stringify(document, null, 1));
+        })}
+      >
+        <Icon name="save" /> {t("Export as JSON")}
+      </button>
+      <hr />
+      {place === "list" ? (
+        <button type="button" onClick={act(() => move(id, title, "archive", place))}>
+          <Icon name="archive" /> {t("Move to the archive")}
         </button>
-        <button type="button" onClick={act(() => pin(id, !isPinned))}>
-          <Icon name="pin" /> {isPinned ? t("Unpin") : t("Pin")}
+      ) : (
+        <button type="button" onClick={act(() => move(id, title, "list", place))}>
+          <Icon name="left" /> {t("Move back to the list")}
         </button>
-        <button type="button" onClick={act(() => void (isTagsOpen.value = true))}>
-          <Icon name="tag" /> {t("Tags…")}
+      )}
+      {place !== "bin" && (
+        <button type="button" onClick={act(() => move(id, title, "bin", place))}>
+          <Icon name="trash" /> {t("Delete")}
         </button>
-        <button type="button" onClick={act(() => void (isShareOpen.value = true))}>
-          <Icon name="share" /> {t("Share…")}
-        </button>
-        <hr />
-        <button
-          type="button"
-          onClick={act(() => downloadFile(`${id}.md`, "text/markdown", asMarkdown(session)))}
-        >
-          <Icon name="save" /> {t("Export as Markdown")}
-        </button>
-        <button
-          type="button"
-          onClick={act(async () => {
-            const document = await server.archive(id);
-            downloadFile(`${id}.json`, "application/json", JSON.stringify(document, null, 1));
-          })}
-        >
-          <Icon name="save" /> {t("Export as JSON")}
-        </button>
-        <hr />
-        {place === "list" ? (
-          <button type="button" onClick={act(() => move(id, title, "archive", place))}>
-            <Icon name="archive" /> {t("Archive")}
-          </button>
-        ) : (
-          <button type="button" onClick={act(() => move(id, title, "list", place))}>
-            <Icon name="left" /> {t("Move back to the list")}
-          </button>
-        )}
-        {place !== "bin" && (
-          <button type="button" onClick={act(() => move(id, title, "bin", place))}>
-            <Icon name="trash" /> {t("Delete")}
-          </button>
-        )}
-      </div>
-    </details>
+      )}
+    </Menu>
   );
 }

@@ -1,6 +1,7 @@
 /** All calls that wait for a decision, the oldest first, and the standing approvals. */
 import { useState } from "preact/hooks";
 
+import { how } from "../account/account";
 import type { ApprovalView } from "../api/schema";
 import * as inbox from "../inbox/inbox";
 import { closeDialogs, isInboxOpen } from "../page/dialogs";
@@ -60,15 +61,7 @@ export function WaitingCall({ entry }: { entry: ApprovalView }) {
             t("A chat of another person")
           )}
           <span class="muted">
-            {phrase("asked by {name} through {agent}, {when}", {
-              name: <VisibleText text={entry.requested_by} />,
-              agent: entry.agent,
-              when: (
-                <time dateTime={entry.requested_at} title={fullDate(entry.requested_at)}>
-                  {ago(entry.requested_at)}
-                </time>
-              ),
-            })}
+            <Asker entry={entry} />
           </span>
         </p>
         <Approval
@@ -80,4 +73,17 @@ export function WaitingCall({ entry }: { entry: ApprovalView }) {
       </div>
     </article>
   );
+}
+
+/** A server that asks nobody to sign in has one user, whose name says nothing. */
+function Asker({ entry }: { entry: ApprovalView }) {
+  const { agent } = entry;
+  const when = (
+    <time dateTime={entry.requested_at} title={fullDate(entry.requested_at)}>
+      {ago(entry.requested_at)}
+    </time>
+  );
+  if (how.value?.method === "none") return phrase("asked through {agent}, {when}", { agent, when });
+  const name = <VisibleText text={entry.requested_by} />;
+  return phrase("asked by {name} through {agent}, {when}", { name, agent, when });
 }

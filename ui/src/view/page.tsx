@@ -31,7 +31,7 @@ function ChatPage() {
   const current = openChat.value;
   return (
     <>
-      {current.session.place.value !== "bin" && linkedShare.value === null && (
+      {hasComposer(current) && (
         <a class="skip" href="#composer" onClick={skip}>
           {t("To the message field")}
         </a>
@@ -62,6 +62,9 @@ function ChatPage() {
   );
 }
 
+const hasComposer = ({ session }: OpenChat): boolean =>
+  session.place.value !== "bin" && session.phase.value !== "gone" && linkedShare.value === null;
+
 function ChatMain({ openChat: current }: { openChat: OpenChat }) {
   return (
     <main key={current.session.id}>
@@ -71,7 +74,8 @@ function ChatMain({ openChat: current }: { openChat: OpenChat }) {
       {current.session.place.value === "bin" ? (
         <SetAside openChat={current} />
       ) : (
-        <Composer openChat={current} />
+        // Nothing is said to a chat that is not there.
+        current.session.phase.value !== "gone" && <Composer openChat={current} />
       )}
     </main>
   );

@@ -15,7 +15,7 @@ export function Queued({ chat, run }: { chat: string; run: Run }) {
       .catch((error: unknown) => (notice.value = errorText(error)));
   };
   return (
-    <p class="actions muted">
+    <p class="actions queued muted">
       {t("Waiting in the queue.")}
       <button type="button" class="quiet" onClick={() => take(true)}>
         {t("Edit it")}

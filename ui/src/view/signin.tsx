@@ -95,7 +95,9 @@ function Pasted() {
     >
       <p>
         {isKey
-          ? t("This server needs an access key with every request. `teal keys add` makes one.")
+          ? phrase("This server needs an access key with every request. {command} makes one.", {
+              command: <code>teal keys add</code>,
+            })
           : t("This server needs a token with every request.")}{" "}
         {t("It is kept until this tab is closed.")}
       </p>

@@ -1,5 +1,6 @@
 /** The model's thinking, closed until the user opens it. */
 import { t } from "../text/language";
+import { withoutMarks } from "../text/plain";
 import { Icon } from "./icon";
 import { Markdown } from "./markdown";
 
@@ -13,7 +14,7 @@ export function Thinking({ text, isLive }: { text: string; isLive?: boolean }) {
         <Icon name="thought" />
         <span>{isLive ? t("Thinking…") : t("Thought")}</span>
         <span class="glimpse" aria-hidden="true">
-          {excerpt.replace(/\s+/g, " ")}
+          {withoutMarks(excerpt)}
         </span>
       </summary>
       <Markdown text={text} />

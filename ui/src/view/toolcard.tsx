@@ -141,7 +141,7 @@ function phaseOf(run: Run, call: CallStep): CallStep["phase"] {
 export function stateText(run: Run, call: CallStep): string {
   switch (phaseOf(run, call)) {
     case "asked":
-      return t("needs approval");
+      return call.approval?.kind === "question" ? t("asks you something") : t("needs approval");
     case "decided":
       return t("approved");
     case "running":

@@ -9,12 +9,12 @@ import re
 import shutil
 import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
 from sk_agents import __version__
 from sk_agents.app import try_agent_routes
+from sk_agents.authorization.request_authorizer import RequestAuthorizer
 from sk_agents.cli.doctor.findings import Finding, report
 from sk_agents.cli.doctor.remote_checks import (
     check_addresses,
@@ -103,7 +103,7 @@ async def _local_checks(
     if settings.store_module is None:
         yield check_disk(store_url(settings))
     yield await check_port(settings.host, settings.port)
-    addresses = outbound_addresses(parts, settings)
+    addresses = outbound_addresses(parts, _authorizer(settings))
     network = parts.clients.models.network
     async for finding in check_addresses(addresses, network, is_tried=model_timeout is not None):
         yield finding
@@ -146,9 +146,17 @@ async def _issuer_checks(settings: Settings, *, is_tried: bool) -> AsyncIterator
         # PyJWT and aiohttp are slow to load, and most configurations do without.
         from sk_agents.cli.doctor.token_checks import check_issuers  # noqa: PLC0415
 
-        with suppress(ConfigurationError):  # it is a finding already
-            async for finding in check_issuers(build_authorizer(settings)):
+        if (authorizer := _authorizer(settings)) is not None:
+            async for finding in check_issuers(authorizer):
                 yield finding
+
+
+def _authorizer(settings: Settings) -> RequestAuthorizer | None:
+    """`None`: it cannot be built, which is a finding already."""
+    try:
+        return build_authorizer(settings)
+    except ConfigurationError:
+        return None
 
 
 async def _token_checks(settings: Settings, source: str) -> AsyncIterator[Finding]:

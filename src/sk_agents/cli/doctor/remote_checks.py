@@ -55,7 +55,7 @@ MODEL_EVENTS = Answer | AnswerDelta | Thinking | ThinkingDelta | ToolCall | Appr
 # The doctor's own server is on loopback, for a moment and for the doctor alone.
 OWN_SERVER = {
     "store": "memory:",
-    "authorizer": None,
+    "authorizer": "dummy",
     "authorizer_module": None,
     "authorizer_class": None,
     "persistence_module": None,

@@ -30,6 +30,7 @@ from sk_agents.engine.log.commits import Pending
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import ApprovalState, Entry, demands_of
 from sk_agents.engine.ports import Clock, Ids, Store
+from sk_agents.engine.run.redacting import redacted_decision
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.catalog import RACES, ThreadCatalog
 from sk_agents.engine.threads.known import KnownThread
@@ -115,10 +116,12 @@ async def _decide(
         # Its owner is about to withdraw them: nothing may be promised that never runs.
         raise ApprovalWithdrawn(approval_id=still_open[0][0].approval_id)
     agent = agent_of(known)
+    secrets = known.state.secrets.values()
     events = [
         event
         for command, run, call, _ in still_open
-        for event in decision_events(known, run, call, command, agent, services.ids)
+        for said in [redacted_decision(agent.redaction, secrets, command)]
+        for event in decision_events(known, run, call, said, agent, services.ids)
     ]
     if not events:
         return None

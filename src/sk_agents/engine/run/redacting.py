@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sk_agents.engine.commands import EditRun, StartRun
+from sk_agents.engine.commands import DecideApproval, EditRun, StartRun
 from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.engine.log.state import TITLE
 from sk_agents.engine.models import Attachment, NewThread, Part, UserInput
@@ -34,6 +34,17 @@ def redacted_edit(redaction: Redaction | None, command: EditRun) -> EditRun:
     if redaction is None or command.message is None:
         return command
     return replace(command, message=redacted_input(redaction, command.message))
+
+
+def redacted_decision(
+    redaction: Redaction | None, secrets: Collection[str], command: DecideApproval
+) -> DecideApproval:
+    """With why a person decides so, which the model reads of a no. `secrets` are those that the
+    thread keeps. An answer and edited arguments stay: they are what a tool gets."""
+    if redaction is None or command.message is None:
+        return command
+    stream = redaction.stream(secrets)
+    return replace(command, message=stream.feed(command.message) + stream.end())
 
 
 def redacted_input(redaction: Redaction, message: UserInput) -> UserInput:

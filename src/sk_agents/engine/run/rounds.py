@@ -292,7 +292,7 @@ class ModelRound:
                 case CallRequested():
                     reply.take_call(piece)
                 case ReasoningState():
-                    reply.state = piece.data
+                    reply.state = self._without_secrets(piece.data)
                 case TurnFinished():
                     for kind, stream in self._redacted.items():
                         self._say(reply, kind(stream.end()))
@@ -302,6 +302,11 @@ class ModelRound:
                     reply.model = printable(piece.model) if piece.model is not None else None
                     return True
         return False
+
+    def _without_secrets(self, state: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """It holds thoughts that a provider has signed: they are kept whole or not at all."""
+        redaction = self._context.agent.redaction
+        return state if redaction is None or redaction.value(state) == state else None
 
     def _say(self, reply: Reply, piece: TextDelta | ReasoningDelta) -> None:
         if piece.content:

@@ -33,10 +33,12 @@ from sk_agents.engine.models import (
     NewThread,
     Rating,
     Thread,
+    UserInput,
     approval_of,
 )
 from sk_agents.engine.ports import ThreadPage, ThreadQuery
 from sk_agents.engine.run import lifecycle
+from sk_agents.engine.run.redacting import redacted_input
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.known import KnownThread
 from sk_agents.exceptions import (
@@ -127,6 +129,11 @@ class ThreadCatalog:
         done = await self._made(thread_id, new, (ThreadChanged(metadata=dict(new.metadata)),))
         await self._services.learn(KnownThread(done.thread), done)
         return done.thread
+
+    def redacted(self, agent: str, message: UserInput) -> UserInput:
+        """A message to this agent, or of it, as it may be stored and sent."""
+        redaction = self._services.redaction(agent)
+        return message if redaction is None else redacted_input(redaction, message)
 
     async def restore(self, thread_id: str, new: NewThread, events: Sequence[Event]) -> Thread:
         """A thread with a past: events that keep the dates they come with.
