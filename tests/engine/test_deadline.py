@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sk_agents.engine.run.deadline import Deadline
+from sk_agents.engine.run.deadline import Deadline, ended_within
 from tests.patience import seconds
 
 
@@ -70,3 +70,17 @@ async def test_time_stands_still_while_it_is_paused() -> None:
             await asyncio.sleep(0)
             deadline.go_on()
             await forever()
+
+
+async def test_task_that_ends_is_waited_for_no_longer() -> None:
+    task = asyncio.get_running_loop().create_task(asyncio.sleep(0))
+    async with asyncio.timeout(seconds(5)):
+        await ended_within(task, 3600)
+    assert task.done()
+
+
+async def test_task_that_goes_on_is_waited_for_only_so_long() -> None:
+    task = asyncio.get_running_loop().create_task(forever())
+    await ended_within(task, 0)
+    assert not task.done()
+    task.cancel()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sk_agents.engine.events import ApprovalRequested, ToolFinished, ToolStarted
-from sk_agents.engine.models import Effect, RunStatus, Usage
+from sk_agents.engine.models import Effect, RunStatus, ToolCall, Usage
 from sk_agents.engine.turns import (
     TextDelta,
     ToolChunk,
@@ -17,7 +17,7 @@ from sk_agents.engine.turns import (
 )
 from sk_agents.exceptions import ToolError
 from sk_agents.testing.scripted_model import Turn, calls, says
-from tests.engine.fake_tools import LOOK, FakeTools, tool
+from tests.engine.fake_tools import LOOK, FakePolicy, FakeTools, tool
 from tests.engine.kit import kinds, raw, talking
 from tests.engine.openai_rules import problems
 from tests.requirements import requirement
@@ -65,6 +65,18 @@ async def test_calls_of_one_round_run_at_the_same_time(tmp_path: Path) -> None:
     ) as talk:
         assert (await talk.ask()).status is RunStatus.COMPLETED
         assert await talk.results("r1") == ["met"] * 3
+
+
+async def test_policy_is_asked_once_about_a_call_that_starts_at_once(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def note(call: ToolCall) -> None:
+        asked.append(call.arguments["text"])
+
+    script = [calls(("Files-look", {"text": "a"}), ("Files-look", {"text": "b"})), says("done")]
+    async with talking(tmp_path, script=script, policy=FakePolicy(note)) as talk:
+        assert (await talk.ask()).status is RunStatus.COMPLETED
+    assert asked == ["a", "b"]
 
 
 @requirement("S002-hitl-individual", "S002-hitl-before-execution", "S002-hitl-control")

@@ -14,7 +14,7 @@ Constructors open nothing: a resource is an async context manager, entered where
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import field
 from datetime import datetime
@@ -37,9 +37,8 @@ from sk_agents.engine.turns import (
     ModelStream,
     Preview,
     Prompt,
-    ToolChunk,
     ToolContext,
-    ToolResult,
+    ToolPieces,
     ToolSpec,
 )
 from sk_agents.engine.values import dataclass
@@ -385,9 +384,7 @@ class Toolbox(Protocol):
         """For an approval: what the call would change now, or why it would fail; `None` if its
         arguments show it. It is shown beside the arguments, never instead of them."""
 
-    def run(
-        self, call: ToolCall, context: ToolContext
-    ) -> AsyncGenerator[ToolChunk | ToolResult, None]:
+    def run(self, call: ToolCall, context: ToolContext) -> ToolPieces:
         """Run it. The last piece is the `ToolResult`. Closing it cancels what can be cancelled.
 
         Raises:

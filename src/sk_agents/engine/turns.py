@@ -156,6 +156,16 @@ class ToolResult:
     attachments: tuple[Attachment, ...] = ()
 
 
+class ToolPieces(Protocol):
+    """What a running tool gives out. Any asynchronous generator of it is one."""
+
+    def __aiter__(self) -> AsyncIterator[ToolChunk | ToolResult]: ...
+
+    def __anext__(self) -> Awaitable[ToolChunk | ToolResult]: ...
+
+    def aclose(self) -> Awaitable[None]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """What a running tool wants to know from the user."""

@@ -1,8 +1,8 @@
 """The one point at which every tool call is inspected before it runs.
 
 Each agent has a `HitlManager` as its `Policy`: the engine asks it about every call, when the call
-is proposed, before it starts and when a reviewer edits it. `check_for_intervention` asks the same
-question for code outside the engine.
+is proposed, before it starts unless that is at once, and when a reviewer edits it.
+`check_for_intervention` asks the same question for code outside the engine.
 """
 
 from __future__ import annotations

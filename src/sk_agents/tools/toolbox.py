@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import aclosing
 from copy import deepcopy
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from sk_agents.engine.models import ToolCall
-from sk_agents.engine.turns import Preview, ToolContext, ToolSpec
+from sk_agents.engine.turns import Preview, ToolChunk, ToolContext, ToolResult, ToolSpec
 from sk_agents.exceptions import ConfigurationError, ToolError
 from sk_agents.tools.base_tool import Tool, ToolStream, storable
 from sk_agents.tools.json_schema import check_answer
@@ -31,6 +30,27 @@ class ToolSource(Protocol):
     def refusal(self, name: str) -> str | None:
         """Why a tool that it knows is not among them, for the model; `None` if it knows none."""
         ...
+
+
+class StorablePieces:
+    """What a tool gives out, without what no store takes. It is no generator: the event loop would
+    register one and remove it again, for every call."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self, pieces: ToolStream) -> None:
+        self._pieces = pieces
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ToolChunk | ToolResult:
+        piece = await anext(self._pieces)
+        text = storable(piece.content)
+        return piece if text == piece.content else replace(piece, content=text)
+
+    async def aclose(self) -> None:
+        await self._pieces.aclose()
 
 
 class AgentToolbox:
@@ -105,13 +125,10 @@ class AgentToolbox:
     def check_answer(self, schema: Mapping[str, Any], answer: Any) -> None:
         check_answer(schema, answer)
 
-    async def run(self, call: ToolCall, context: ToolContext) -> ToolStream:
+    def run(self, call: ToolCall, context: ToolContext) -> StorablePieces:
         tool = self._tool(call.name)
         # A copy: what the tool does to it changes neither the record nor its digest.
-        async with aclosing(tool.run(deepcopy(call.arguments), context)) as pieces:
-            async for piece in pieces:
-                text = storable(piece.content)
-                yield piece if text == piece.content else replace(piece, content=text)
+        return StorablePieces(tool.run(deepcopy(call.arguments), context))
 
     def _tools(self) -> Mapping[str, Tool]:
         """Those there are now. The first of a name stays: a server cannot replace it."""

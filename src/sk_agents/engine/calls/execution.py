@@ -38,6 +38,7 @@ from sk_agents.engine.models import (
     ToolCall,
     Usage,
 )
+from sk_agents.engine.run.deadline import ended_within
 from sk_agents.engine.run.redacting import redacted_attachment
 from sk_agents.engine.run.run_context import RunContext
 from sk_agents.engine.run.vault import keeping, new_secrets, opened
@@ -92,7 +93,7 @@ async def execute(
     task = asyncio.get_running_loop().create_task(work)
     try:
         while not task.done() and (left := questions.time_left()) > 0:
-            await asyncio.wait({task}, timeout=left)
+            await ended_within(task, left)
         is_done = task.done()
     finally:
         await _give_up(task)

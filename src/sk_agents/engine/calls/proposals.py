@@ -105,7 +105,7 @@ def _proposal(
     def call_with(arguments: dict[str, Any]) -> ToolCall:
         return ToolCall(id=call_id, plugin_name=plugin, function_name=function, arguments=arguments)
 
-    call = call_with({})
+    call = None
     try:
         if problem is not None:
             raise ToolError(problem)
@@ -115,6 +115,7 @@ def _proposal(
         checked = dict(agent.toolbox.check(opened(agent.redaction, call, secrets)))
         call = call_with(closed(checked, call, secrets))
     except ToolError as error:
+        call = call or call_with({})
         problem = closed(str(error), call, secrets)
     true_call = opened(agent.redaction, call, secrets)
     return ToolProposed(

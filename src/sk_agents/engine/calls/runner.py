@@ -42,8 +42,10 @@ NextStep = tuple[steps.Case, steps.Step]
 
 
 class CallRunner:
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, changed: asyncio.Event) -> None:
         self._context = context
+        # Set whenever the driver has to look again: at the thread, or at a call that has ended.
+        self._changed = changed
         self.running: dict[str, asyncio.Task[None]] = {}
         self._harmless: set[str] = set()
         # What calls have come to and is not stored; the task that will store it; all such tasks.
@@ -76,9 +78,10 @@ class CallRunner:
 
     async def _free_starts(self, events: Sequence[Event]) -> list[tuple[ToolStarted, ToolSpec]]:
         """The starts of the proposed calls, if each may run without anyone being asked."""
-        calls = [Call(event) for event in events if isinstance(event, ToolProposed)]
-        if any(call.proposal.problem is not None for call in calls):
+        proposed = [event for event in events if isinstance(event, ToolProposed)]
+        if any(one.gated or one.problem is not None for one in proposed):
             return []
+        calls = list(map(Call, proposed))
         specs = {spec.name: spec for spec in self._context.agent.toolbox.specs()}
         if await self._sign_ins(calls):
             return []
@@ -88,7 +91,8 @@ class CallRunner:
             spec = specs.get(call.proposed.name)
             if spec is None:
                 return []
-            case = self._case(call, spec)
+            # What the policy said when it was proposed, which is now.
+            case = self._case(call, spec, verdict="allow")
             step = steps.next_step(case)
             if step != _FREE_START:
                 return []
@@ -172,13 +176,10 @@ class CallRunner:
             self._dispatch(call, spec, checked)
         return True
 
-    async def wait(self, changed: asyncio.Event) -> None:
+    async def wait(self) -> None:
         """Until a tool has its result or the thread has changed."""
-        waker = asyncio.ensure_future(changed.wait())
-        try:
-            await asyncio.wait([waker, *self.running.values()], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waker.cancel()
+        if not any(task.done() for task in self.running.values()):
+            await self._changed.wait()
         for call_id, task in list(self.running.items()):
             if task.done():
                 del self.running[call_id]
@@ -235,12 +236,21 @@ class CallRunner:
             case = self._case(call, specs.get(name), sign_ins.get(name))
             yield case, steps.next_step(case)
 
-    def _case(self, call: Call, spec: ToolSpec | None, sign_in: str | None = None) -> steps.Case:
+    def _case(
+        self,
+        call: Call,
+        spec: ToolSpec | None,
+        sign_in: str | None = None,
+        verdict: str | None = None,
+    ) -> steps.Case:
+        """Without a `verdict` the policy is asked."""
         context = self._context
         agent, header = context.agent, context.header
-        verdict, lacks_authorization = "deny", False
-        if spec is not None:
-            verdict = agent.policy.verdict(_true_call(context, call), spec)
+        lacks_authorization = False
+        if spec is None:
+            verdict = "deny"
+        else:
+            verdict = verdict or agent.policy.verdict(_true_call(context, call), spec)
             # Where no person can be asked for it, the tool itself says so to the model.
             needs_header = spec.requires_authorization and agent.is_attended
             lacks_authorization = needs_header and header.value is None
@@ -327,7 +337,11 @@ class CallRunner:
         if spec.effect is not Effect.AT_MOST_ONCE:
             self._harmless.add(wanted.id)
         task = asyncio.get_running_loop().create_task(self._run(call, wanted, spec, checked))
+        task.add_done_callback(self._wake_driver)
         self.running[wanted.id] = task
+
+    def _wake_driver(self, _ended: asyncio.Task[None]) -> None:
+        self._changed.set()
 
     async def _run(self, call: Call, wanted: ToolCall, spec: ToolSpec, checked: float) -> None:
         await self._check_lease(checked)

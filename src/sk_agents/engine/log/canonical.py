@@ -76,7 +76,13 @@ def _spelt(value: Any) -> str:
         case float():
             return _number(value)
         case dict() | Mapping():
-            members = [f"{encode_basestring(key)}:{_spelt(value[key])}" for key in _sorted(value)]
+            # Most values are texts; those a call of this function is not worth.
+            members = [
+                f"{encode_basestring(key)}:{encode_basestring(one)}"
+                if type(one := value[key]) is str
+                else f"{encode_basestring(key)}:{_spelt(one)}"
+                for key in _sorted(value)
+            ]
             return "{" + ",".join(members) + "}"
         case list() | tuple():
             return "[" + ",".join([_spelt(item) for item in value]) + "]"

@@ -110,8 +110,8 @@ class Run:
     """Its first and last event in the log; the latter once it has ended."""
     # The user's message as a part of prompts: one object, so that it is encoded once.
     user_message: Message | None = field(default=None, compare=False, repr=False)
-    # While it runs: the messages of rounds whose calls have results, the number of these calls and
-    # that of the user's messages among them. Each further round sends them again.
+    # The messages of rounds whose calls have results, the number of these calls and that of the
+    # user's messages among them. Each further round sends them again, and each later run.
     round_messages: list[Message] = field(default_factory=list, compare=False, repr=False)
     round_calls: int = field(default=0, compare=False, repr=False)
     round_steering: int = field(default=0, compare=False, repr=False)
@@ -324,7 +324,9 @@ class ThreadState:
         run.phase = checked_change(RUN_CHANGES, run.phase, event.status, "a run")
         run.usage = event.usage
         run.completed_at = event.at
-        run.round_messages, run.round_calls, run.round_steering = [], 0, 0
+        if any(message.reasoning_state is not None for message in run.round_messages):
+            # Only the prompts of the run itself have its thoughts.
+            run.round_messages, run.round_calls, run.round_steering = [], 0, 0
         run.last_seq = event.seq
 
 

@@ -189,7 +189,7 @@ def _user_message(run: Run, sent: UserInput) -> Message:
 
 
 def _rounds(run: Run) -> Iterator[Message]:
-    """Made once while the run goes on: the same objects in each round, counted once."""
+    """Made once while the run goes on: the same objects in each later prompt, counted once."""
     yield from run.round_messages
     new = list(_new_rounds(run))
     if run.phase is RunStatus.RUNNING and not run.open_calls:

@@ -238,7 +238,7 @@ class Driver:
             self.unless_stopped,
             self._must_stop,
         )
-        self._calls = CallRunner(self._context)
+        self._calls = CallRunner(self._context, self._changed)
         assert self._task is not None
         try:
             with Deadline(self._task, self._agent.limits.run_seconds) as self._deadline:
@@ -366,7 +366,7 @@ class Driver:
                 # Nothing new begins: what runs comes to its end.
                 if not self._is_at_work:
                     return True
-                await self._calls.wait(self._changed)
+                await self._calls.wait()
                 continue
             if await self._calls.advance():
                 continue
@@ -379,7 +379,7 @@ class Driver:
                 except SequenceConflict:
                     continue
                 return False
-            await self._calls.wait(self._changed)
+            await self._calls.wait()
         return True
 
     @property
