@@ -40,11 +40,7 @@ from tests.mutants.operators import Mutant
 ROOT = Path(__file__).parent.parent.parent
 COPIED = ("pyproject.toml", "src", "tests", "docs", "demos")
 NOT_COPIED = shutil.ignore_patterns("__pycache__", "ui_dist", ".*")
-PLUGINS = ("pytest_asyncio.plugin", "pytest_timeout", "_hypothesis_pytestplugin")
-OPTIONS = [
-    *("-q", "--assert=plain", "--tb=line", "-p", "no:cacheprovider", "--hypothesis-seed=0"),
-    *(part for plugin in PLUGINS for part in ("-p", plugin)),
-]
+OPTIONS = ["-q", "--assert=plain", "--tb=line", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
 # Loaded once for all children; most tests need most of them.
 LIBRARIES = "aiohttp apsw fastapi httpx hypothesis jsonschema mcp orjson prometheus_client uvicorn"
 # A mutant may well wait for what never comes.
@@ -303,7 +299,6 @@ def _begin(folder: Path, output: Path, work: Any, *arguments: Any) -> NoReturn:
     os.environ.update(
         PYTHONPATH=f"{folder / 'src'}{os.pathsep}{folder}",
         TMPDIR=str(scratch),
-        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
         HYPOTHESIS_STORAGE_DIRECTORY=str(scratch / "hypothesis"),
     )
     ours = {str(ROOT), str(ROOT / "src"), ""}
