@@ -120,6 +120,7 @@ class ForkServer:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )
+        self.pid = self._process.pid
         atexit.register(self.close)
 
     def close(self) -> None:

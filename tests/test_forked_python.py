@@ -13,7 +13,8 @@ import pytest
 from coverage import CoverageData
 
 from sk_agents.engine.failpoints import failpoint
-from tests.forked_python import MEASUREMENT, PYTHON, ForkingPopen
+from tests.forked_python import MEASUREMENT, PYTHON, ForkingPopen, fork_server
+from tests.missing import lacks
 from tests.patience import seconds
 
 # What the program that forks has imported, and a fresh one has not.
@@ -104,24 +105,14 @@ def test_program_is_measured_where_it_is_to_be(tmp_path: Path, python: str) -> N
     assert {*body} & {*(measured.lines(inspect.getfile(failpoint)) or ())}
 
 
-def servers() -> set[int]:
-    """The processes that fork for this one."""
-    paths = Path(f"/proc/self/task/{os.getpid()}").glob("children")
-    children = [int(child) for path in paths for child in path.read_text().split()]
-    return {
-        child
-        for child in children
-        if b"tests.fork_server" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-    }
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="it has no forks")
 def test_program_after_a_start_that_was_cut_off_is_its_own() -> None:
     def give_up(*_: object) -> None:
         raise InterruptedError("the test's time is over")
 
+    if sys.platform != "linux":
+        lacks("linux", "programs are forked on Linux alone")
     subprocess.run([PYTHON, "-c", ""], check=True)
-    (server,) = servers()
+    server = fork_server(os.getpid()).pid
     before = signal.signal(signal.SIGUSR1, give_up)
     os.kill(server, signal.SIGSTOP)
     interrupt = f"import os; os.kill({os.getpid()}, {int(signal.SIGUSR1)})"
