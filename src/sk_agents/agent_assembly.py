@@ -35,7 +35,7 @@ from sk_agents.llm.streamed_chat import RequestOptions
 from sk_agents.llm.tokens import context_window
 from sk_agents.outbound.certificates import ClientCertificate
 from sk_agents.redaction import Redactor, secret_values
-from sk_agents.spending.budgets import TOKENS, Limit, limits_of, strictest
+from sk_agents.spending.limits import TOKENS, Limit, limits_of, strictest
 from sk_agents.tools.agents_sdk.loading import filled_block, load_team
 from sk_agents.tools.agents_sdk.member import Member
 from sk_agents.tools.agents_sdk.team import Team

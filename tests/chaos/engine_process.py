@@ -39,7 +39,8 @@ from sk_agents.llm.openai_chat import OpenAIChat
 from sk_agents.llm.streamed_chat import Endpoint
 from sk_agents.persistence.liveness import new_owner
 from sk_agents.signals.local import LocalSignals
-from sk_agents.spending.budgets import AgentBudget, StoreBudget, limits_of
+from sk_agents.spending.budgets import AgentBudget, StoreBudget
+from sk_agents.spending.limits import limits_of
 from sk_agents.spending.usage import UsageLedger
 from sk_agents.tools.mcp.servers import McpServers
 from tests.chaos.broken_builds import ACK_BEFORE_COMMIT, break_engine, store_for

@@ -16,12 +16,13 @@ from sk_agents.engine.ports import Budget, Clock, Reservation, Spender, Store
 from sk_agents.engine.turns import TextDelta, ToolContext, ToolResult
 from sk_agents.exceptions import BudgetExceeded, ModelError, ModelInterrupted, StoreBusy
 from sk_agents.spending.allowances import Allowance
-from sk_agents.spending.budgets import AgentBudget, Limit, Scope, StoreBudget, limits_of, strictest
+from sk_agents.spending.budgets import AgentBudget, StoreBudget
+from sk_agents.spending.limits import Limit, Scope, limits_of, strictest
 from sk_agents.spending.usage import UsageLedger
 from sk_agents.testing.predictable import SettableClock
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.fake_tools import FakeTools, tool
-from tests.engine.kit import BOUND, is_asked_anew, talking
+from tests.engine.kit import BOUND, Talk, is_asked_anew, talking
 
 MakeBudget = Callable[[Store, Clock], Budget]
 TEN = Usage(prompt_tokens=6, completion_tokens=4)
@@ -49,8 +50,9 @@ def options(**more: Any) -> dict[str, Any]:
     return {"max_tokens": 100, "clock": SettableClock(), **more}
 
 
-async def spent(store: Store) -> dict[str, int]:
-    return {key.split("\t")[1]: total for key, total in (await store.sums("budget\t")).items()}
+async def spent(talk: Talk) -> dict[str, int]:
+    sums = await talk.store.sums("budget\t")
+    return {key.split("\t")[1]: total for key, total in sums.items()}
 
 
 async def test_turn_is_charged_what_the_model_has_counted(tmp_path: Path) -> None:
@@ -61,7 +63,7 @@ async def test_turn_is_charged_what_the_model_has_counted(tmp_path: Path) -> Non
         run = await talk.ask()
         assert run.status is RunStatus.COMPLETED
         cost = round(2 * (6 * 100 + 4 * 1000) * 1000)  # billionths of a dollar
-        assert await spent(talk.store) == {"run": 20, "user": 20, "agent": cost, "day": 20}
+        assert await spent(talk) == {"user": 20, "agent": cost, "day": 20}
 
 
 async def test_tool_that_asks_a_model_is_held_to_the_budget_and_charged(tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ async def test_tool_that_asks_a_model_is_held_to_the_budget_and_charged(tmp_path
         first, second = await talk.results("r1")
         assert first == "thought"
         assert second is not None and "budget is" in second
-        assert await spent(talk.store) == {"run": 40, "user": 40}
+        assert await spent(talk) == {"user": 40}
         assert run.usage.total_tokens == 40
 
 
@@ -101,7 +103,7 @@ async def test_turn_that_does_not_fit_ends_before_the_model_is_called(tmp_path: 
         assert "The budget is too small: one call of this model may take" in run.failure.message
         assert "more than all of the 50 tokens of this turn" in run.failure.message
         assert t.prompts == []
-        assert await spent(t.store) == {}
+        assert await spent(t) == {}
 
 
 async def test_turn_that_uses_up_its_budget_keeps_what_it_did(tmp_path: Path) -> None:
@@ -140,14 +142,14 @@ async def test_reply_that_is_repeated_is_charged_once(tmp_path: Path) -> None:
     script = [[TextDelta("half"), ModelInterrupted()], says("whole", usage=TEN)]
     async with talking(tmp_path, script=script, budget=budget(day="900 tokens"), **options()) as t:
         assert (await t.ask()).status is RunStatus.COMPLETED
-        assert await spent(t.store) == {"day": 10}
+        assert await spent(t) == {"day": 10}
 
 
 async def test_model_that_did_not_answer_costs_nothing(tmp_path: Path) -> None:
     script = [ModelError("away")]
     async with talking(tmp_path, script=script, budget=budget(day="900 tokens"), **options()) as t:
         assert (await t.ask()).status is RunStatus.FAILED
-        assert await spent(t.store) == {"day": 0}
+        assert await spent(t) == {"day": 0}
 
 
 async def test_reply_that_is_cancelled_costs_about_what_arrived(tmp_path: Path) -> None:
@@ -159,7 +161,7 @@ async def test_reply_that_is_cancelled_costs_about_what_arrived(tmp_path: Path) 
             async for batch in t.engine.watch(accepted.thread_id, run_id=accepted.run_id):
                 if any("xxx" in str(item) for item in batch):
                     await t.cancel(accepted.run_id)
-        total = (await spent(t.store))["day"]
+        total = (await spent(t))["day"]
         assert 100 < total < 150
 
 

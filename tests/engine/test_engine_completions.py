@@ -85,7 +85,8 @@ async def test_nothing_is_sent_without_a_yes(tmp_path: Path, decision: dict[str,
 
 async def test_what_the_model_used_is_charged_to_the_run(tmp_path: Path) -> None:
     script = [LOOK, says("O sea!", usage=TEN), says("O!", usage=TEN), says("done", usage=TEN)]
-    given = {"budget": budget(run="1000 tokens"), "price": Price(1e6, 1e6, "USD"), **options()}
+    both = budget(run="1000 tokens", day="1000 tokens")
+    given = {"budget": both, "price": Price(1e6, 1e6, "USD"), **options()}
     async with talking(tmp_path, script=script, tools=pondering(times=2), **given) as talk:
         first = await asked(talk)
         await talk.decide(first.approval_id, answer=SEND)
@@ -93,7 +94,7 @@ async def test_what_the_model_used_is_charged_to_the_run(tmp_path: Path) -> None
         (second,) = await talk.approvals("r1")
         await talk.decide(second, answer=SEND)
         run = await talk.ended("r1")
-        assert await spent(talk.store) == {"run": 40}
+        assert await spent(talk) == {"day": 40}
         assert run.usage.total_tokens == 40
         assert run.usage.cost is not None and run.usage.cost.amount == 40.0
         log = await talk.log()
@@ -169,7 +170,7 @@ async def test_run_that_is_cancelled_stops_the_model_and_pays_for_what_came(
 ) -> None:
     gate = asyncio.Event()
     script = [LOOK, [TextDelta("x" * 400), gate, *says("never")]]
-    given = options(budget=budget(run="1000 tokens"))
+    given = options(budget=budget(day="1000 tokens"))
     async with talking(tmp_path, script=script, tools=pondering(), **given) as talk:
         await talk.decide((await asked(talk)).approval_id, answer=SEND)
         async with asyncio.timeout(BOUND):
@@ -177,7 +178,7 @@ async def test_run_that_is_cancelled_stops_the_model_and_pays_for_what_came(
                 await asyncio.sleep(0)
         await talk.cancel("r1")
         assert (await talk.ended("r1")).status is RunStatus.CANCELLED
-        assert 100 < (await spent(talk.store))["run"] < 200
+        assert 100 < (await spent(talk))["day"] < 200
 
 
 async def test_yes_after_the_owner_was_lost_asks_what_became_of_the_call_not_the_model(

@@ -10,7 +10,7 @@ from sk_agents.engine.ports import Count
 from sk_agents.exceptions import LimitExceeded
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.spending.allowances import BLOCKS, Allowance
-from sk_agents.spending.budgets import HOUR_SECONDS, RUN_SECONDS, Limit, strictest
+from sk_agents.spending.limits import HOUR_SECONDS, Limit, strictest
 from sk_agents.spending.usage import DAY_SECONDS
 from sk_agents.testing import SettableClock
 
@@ -73,6 +73,5 @@ def test_what_a_user_spends_on_one_agent_is_counted_apart() -> None:
 
 
 def test_counter_outlives_the_time_that_it_counts() -> None:
-    assert Limit("run", "tokens", 1).ttl == RUN_SECONDS
     assert Limit("hour", "tokens", 1).ttl == 2 * HOUR_SECONDS
     assert Limit("day", "tokens", 1).ttl == 2 * DAY_SECONDS

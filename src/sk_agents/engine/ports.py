@@ -569,12 +569,13 @@ class Quota(Protocol):
 @dataclass(frozen=True, slots=True)
 class Spender:
     """Which run spends; `agent` is the name under which the engine was given it. `model` is the
-    one that is asked, if it is not the agent's own."""
+    one that is asked, if it is not the agent's own. `used` is what the run's log says so far."""
 
     user_id: str
     agent: str
     run_id: str
     model: str | None = None
+    used: Usage = Usage()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,123 +1,40 @@
 """Budgets of money and tokens: reserved before a model is called, settled after.
 
-All instances count together in the store, in one step for all budgets of a call, so that no two
-calls can take the same rest. A call that uses more than was reserved for it is charged in full:
-what a budget allows is passed by at most one call of each run that was under way.
+All instances count together in the store, so that no two calls can take the same rest; what an
+instance has counted there and not spent is its `Advance`. A call that uses more than was reserved
+for it is charged in full: what a budget allows is passed by at most one call of each run that was
+under way. The budget of one run is counted by the instance that drives it, from the run's log on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
-from typing import Literal
+from datetime import UTC, datetime
+from typing import Any, TypeVar
 
-from sk_agents.config.amounts import Amounts
 from sk_agents.engine.models import Usage
 from sk_agents.engine.ports import Clock, Count, Reservation, Spender, Store
 from sk_agents.exceptions import BudgetExceeded, CounterFull, TealError
+from sk_agents.spending.advances import Advance
 from sk_agents.spending.allowances import Allowance
-from sk_agents.spending.usage import DAY_SECONDS, NANO, UsageLedger, nano
+from sk_agents.spending.limits import HOUR_SECONDS, OF_USERS, Limit
+from sk_agents.spending.usage import UsageLedger
 from sk_agents.wire.views import BudgetReport, BudgetRow
 
 logger = logging.getLogger(__name__)
 
-Scope = Literal["run", "user", "agent", "day", "hour"]
-TOKENS = "tokens"
-HOUR_SECONDS = 3600.0
-# A run may wait for a person; a budget of one run is remembered for so long after its first call.
-RUN_SECONDS = 30 * DAY_SECONDS
+T = TypeVar("T")
+
 SETTLE_SECONDS = 10.0
 SEEN_SECONDS = 10.0
-MAX_SEEN = 10_000
-_OF_USERS = ("user", "hour")
-_WHOSE: Mapping[Scope, str] = {
-    "run": "of this turn",
-    "user": "you have for a day",
-    "agent": "this agent has for a day",
-    "day": "of this server for a day",
-    "hour": "you have for an hour",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """`unit` is `tokens` or a currency, `most` counts tokens or billionths of money.
-
-    `is_own`: it is in the agent's own file, and counts what is spent on that agent alone.
-    """
-
-    scope: Scope
-    unit: str
-    most: int
-    is_own: bool = False
-
-    @property
-    def place(self) -> tuple[Scope, str, bool]:
-        """Limits of one place count the same."""
-        return self.scope, self.unit, self.is_own and self.scope == "user"
-
-    def key(self, spender: Spender, agent: str, now: datetime) -> str:
-        when = "" if self.scope == "run" else now.strftime("%Y-%m-%d")
-        if self.scope == "hour":
-            when = now.strftime("%Y-%m-%dT%H")
-        whose: Sequence[str] = {
-            "run": [spender.run_id],
-            "user": [spender.user_id, *([agent] if self.is_own else [])],
-            "agent": [agent],
-            "day": [],
-            "hour": [spender.user_id],
-        }[self.scope]
-        return "\t".join(("budget", self.scope, when, self.unit, *whose))
-
-    @property
-    def ttl(self) -> float:
-        if self.scope == "run":
-            return RUN_SECONDS
-        return 2 * (HOUR_SECONDS if self.scope == "hour" else DAY_SECONDS)
-
-    def amount(self, usage: Usage) -> int:
-        if self.unit == TOKENS:
-            return usage.total_tokens
-        is_priced = usage.cost is not None and usage.cost.currency == self.unit
-        return nano(usage.cost) if is_priced else 0
-
-    def resets_at(self, now: datetime) -> datetime:
-        """When it counts from nothing again. A run has but one budget; it is told the next day."""
-        if self.scope == "hour":
-            return now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
-        return datetime.combine(now.date() + timedelta(days=1), time(), UTC)
-
-    def in_units(self, amount: int) -> float:
-        return amount if self.unit == TOKENS else amount / NANO
-
-    def shown(self, amount: int) -> str:
-        if self.unit == TOKENS:
-            return f"{amount} tokens"
-        return f"{amount / NANO:.4f}".rstrip("0").rstrip(".") + f" {self.unit}"
-
-
-def limits_of(scope: Scope, amounts: Amounts | None, *, is_own: bool = False) -> list[Limit]:
-    if amounts is None:
-        return []
-    limits = []
-    if amounts.cost is not None and amounts.currency is not None:
-        limits.append(Limit(scope, amounts.currency, round(amounts.cost * NANO), is_own))
-    if amounts.tokens is not None:
-        limits.append(Limit(scope, TOKENS, amounts.tokens, is_own))
-    return limits
-
-
-def strictest(limits: Sequence[Limit]) -> tuple[Limit, ...]:
-    """One limit a place: two that count the same must not count twice."""
-    found: dict[tuple[Scope, str, bool], Limit] = {}
-    for limit in limits:
-        known = found.setdefault(limit.place, limit)
-        if limit.most < known.most:
-            found[limit.place] = limit
-    return tuple(found.values())
+MAX_RUNS = 10_000
+# Of users and agents, and of what is known of their budgets.
+MAX_SPENDERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +48,32 @@ class AgentBudget:
     soft: float | None = None
 
 
+# A limit with its advance, which that of a run has not.
+_Counted = tuple[Limit, Advance | None]
+
+
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What was reserved: the limits with their keys and amounts."""
+    """What was reserved: of each limit, how much."""
 
-    limits: tuple[tuple[Limit, str, int], ...]
+    limits: Sequence[_Counted]
+    amounts: Sequence[int]
+
+
+class RunTotals:
+    """What runs have used: at least what their logs say, and what is under way here."""
+
+    def __init__(self) -> None:
+        self._totals: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    def of(self, spender: Spender, limit: Limit) -> int:
+        counted = self._totals.get((spender.run_id, limit.unit), 0)
+        return max(counted, limit.amount(spender.used))
+
+    def add(self, spender: Spender, limit: Limit, amount: int) -> None:
+        self._totals[spender.run_id, limit.unit] = max(0, self.of(spender, limit) + amount)
+        if len(self._totals) > MAX_RUNS:
+            self._totals.popitem(last=False)
 
 
 def _whose(key: str) -> tuple[str, ...]:
@@ -146,7 +84,7 @@ def _whose(key: str) -> tuple[str, ...]:
 def _row(limit: Limit, key: str, spent: int, now: datetime) -> BudgetRow:
     assert limit.scope != "run"
     named = _whose(key)
-    is_of_user = limit.scope in _OF_USERS
+    is_of_user = limit.scope in OF_USERS
     return BudgetRow(
         scope=limit.scope,
         user_id=(named[0] or None) if is_of_user else None,
@@ -175,52 +113,65 @@ class StoreBudget:
         self._agents = agents
         self._ledger = ledger
         self._calls = calls
-        self._settling: set[asyncio.Task[str | None]] = set()
-        # What this instance has last seen of each budget: how much was spent, and when.
-        self._seen: dict[str, tuple[int, float]] = {}
+        self._runs = RunTotals()
+        # By their counter and what it may reach.
+        self._advances: dict[tuple[str, int], Advance] = {}
+        # By user and agent, in this hour.
+        self._limits: dict[tuple[str, str], tuple[_Counted, ...]] = {}
+        self._hour = -1
+        self._counting: set[asyncio.Task[Any]] = set()
 
     async def admit(self, spender: Spender) -> None:
         agent = self._agent(spender)
-        if not agent.limits:
+        asked = [
+            advance
+            for limit, advance in self._limits_of(spender, agent)
+            if advance is not None and not self._has_much_left(advance)
+        ]
+        if not asked:
             return
-        limits = self._keys(spender, agent, [one for one in agent.limits if one.scope != "run"])
-        if all(self._has_much_left(limit, key) for limit, key in limits):
-            return
-        sums = await self._store.count([Count(key, 0, limit.ttl) for limit, key in limits])
-        self._remember([key for _, key in limits], sums)
-        for (limit, _), spent in zip(limits, sums, strict=True):
-            if spent >= limit.most:
-                raise self._exceeded(limit, spent)
+        sums = await self._store.count([advance.count(0) for advance in asked])
+        self._learn(asked, sums)
+        for advance, spent in zip(asked, sums, strict=True):
+            if spent >= advance.limit.most and advance.left <= 0:
+                raise self._exceeded(advance.limit, spent)
 
     async def reserve(self, spender: Spender, estimate: Usage) -> Reservation:
         agent = self._agent(spender)
-        if not agent.limits:
+        limits = self._limits_of(spender, agent)
+        if not limits:
             return Reservation(spender)
-        held = tuple(
-            (limit, key, limit.amount(estimate))
-            for limit, key in self._keys(spender, agent, agent.limits)
-        )
-        additions = [Count(key, amount, limit.ttl, limit.most) for limit, key, amount in held]
-        try:
-            sums = await self._store.count(additions)
-        except CounterFull as full:
-            limit, _, amount = next(one for one in held if one[1] == full.key)
-            raise self._exceeded(limit, full.sum, amount) from None
-        self._remember([key for _, key, _ in held], sums)
-        return Reservation(spender, _Held(held))
+        amounts = [limit.amount(estimate) for limit, _ in limits]
+        for (limit, advance), amount in zip(limits, amounts, strict=True):
+            if advance is None and (spent := self._runs.of(spender, limit)) + amount > limit.most:
+                raise self._exceeded(limit, spent, amount)
+        held = _Held(limits, amounts)
+        missing = self._lend(spender, held)
+        if missing:
+            try:
+                await self._to_its_end(self._fetch(missing, agent.soft or 1.0))
+            except BaseException as error:
+                self._take_back(spender, held, [0] * len(amounts))
+                if isinstance(error, CounterFull):
+                    raise self._refusal(held, error) from None
+                raise
+        return Reservation(spender, held)
 
     async def settle(self, reservation: Reservation, usage: Usage) -> str | None:
         spender = reservation.spender
+        agent = self._agent(spender)
         if usage.total_tokens:
-            agent = self._agent(spender)
             self._ledger.add(spender.user_id, agent.label, spender.model or agent.model, usage)
-        if not isinstance(reservation.held, _Held):
+        held = reservation.held
+        if not isinstance(held, _Held):
             return None
-        # To its end, whatever becomes of the caller: else the reservation stays.
-        task = asyncio.get_running_loop().create_task(self._settle(reservation, usage))
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
-        return await asyncio.shield(task)
+        changes = self._take_back(
+            spender, held, [limit.amount(usage) for limit, _ in held.limits], agent.soft or 1.0
+        )
+        if changes:
+            # To its end, whatever becomes of the caller: else it stays reserved.
+            await self._to_its_end(self._tell(changes, spender))
+        return self._question(spender, held.limits, agent.soft) if agent.soft else None
 
     async def admit_calls(self, spender: Spender, wanted: int) -> int:
         return wanted if self._calls is None else await self._calls.take(spender.user_id, wanted)
@@ -241,7 +192,7 @@ class StoreBudget:
             for limit in agent.limits:
                 if limit.scope == "run":
                     of_run.add(limit.shown(limit.most))
-                elif user_id is None or limit.scope in _OF_USERS:
+                elif user_id is None or limit.scope in OF_USERS:
                     for key, spent in (await self._spent(limit, agent.label, user_id, now)).items():
                         rows[key] = _row(limit, key, spent, now)
         return BudgetReport(
@@ -253,61 +204,168 @@ class StoreBudget:
     ) -> Mapping[str, int]:
         """By the counter's key: one; or one a user who has spent, and one of no user for others."""
         key = limit.key(Spender(user_id or "", agent, ""), agent, now)
-        if user_id is None and limit.scope in _OF_USERS:
+        if user_id is None and limit.scope in OF_USERS:
             whose = (agent,) if limit.is_own and limit.scope == "user" else ()
             sums = await self._store.sums("\t".join(key.split("\t")[:4]) + "\t")
             of_some = {found: spent for found, spent in sums.items() if _whose(found)[1:] == whose}
             return {key: 0, **of_some}
         return {key: (await self._store.count([Count(key, 0, limit.ttl)]))[0]}
 
-    async def _settle(self, reservation: Reservation, usage: Usage) -> str | None:
-        assert isinstance(reservation.held, _Held)
-        held = reservation.held.limits
-        changes = [
-            Count(key, limit.amount(usage) - amount, limit.ttl) for limit, key, amount in held
-        ]
+    def _lend(self, spender: Spender, held: _Held) -> list[tuple[Advance, int]]:
+        """What is missing of each advance."""
+        missing = []
+        for (limit, advance), amount in zip(held.limits, held.amounts, strict=True):
+            if advance is None:
+                self._runs.add(spender, limit, amount)
+            elif lacks := advance.lend(amount):
+                missing.append((advance, lacks))
+        return missing
+
+    def _take_back(
+        self, spender: Spender, held: _Held, used: Sequence[int], soft: float | None = None
+    ) -> list[tuple[Advance, int]]:
+        """What the store has to be told: how much more was spent, or less than 0. Without a `soft`
+        everything is kept."""
+        changes = []
+        for (limit, advance), amount, spent in zip(held.limits, held.amounts, used, strict=True):
+            if advance is None:
+                self._runs.add(spender, limit, spent - amount)
+                continue
+            advance.take_back(max(0, amount - spent))
+            surplus = advance.surplus(soft) if soft is not None else 0
+            advance.left -= surplus
+            if change := max(0, spent - amount) - surplus:
+                changes.append((advance, change))
+        return changes
+
+    async def _fetch(self, missing: Sequence[tuple[Advance, int]], soft: float) -> None:
+        """Have the store count what is missing, with a reserve for later calls if that fits.
+
+        Raises:
+            CounterFull: it does not fit; nothing was counted.
+        """
+        wanted = [(advance, lacks + advance.reserve(lacks, soft)) for advance, lacks in missing]
+        for (advance, lacks), (_, amount) in zip(missing, wanted, strict=True):
+            advance.coming += amount - lacks
+        try:
+            if wanted != missing:
+                with suppress(CounterFull):
+                    return await self._count(wanted)
+            await self._count(missing)
+        finally:
+            for advance, amount in wanted:
+                advance.coming -= amount
+
+    async def _count(self, wanted: Sequence[tuple[Advance, int]]) -> None:
+        try:
+            sums = await self._store.count(
+                [advance.count(amount, is_bounded=True) for advance, amount in wanted]
+            )
+        except CounterFull as full:
+            self._learn([one for one, _ in wanted if one.key == full.key], [full.sum])
+            raise
+        for advance, amount in wanted:
+            advance.left += amount
+        self._learn([advance for advance, _ in wanted], sums)
+
+    async def _tell(self, changes: Sequence[tuple[Advance, int]], spender: Spender) -> None:
         try:
             async with asyncio.timeout(SETTLE_SECONDS):
-                sums = await self._store.count(changes)
+                sums = await self._store.count(
+                    [advance.count(amount) for advance, amount in changes]
+                )
         except (TealError, TimeoutError) as error:
+            # It may have been counted all the same: what is not known counts as spent.
+            for advance, amount in changes:
+                advance.left -= max(0, amount)
             logger.warning(
                 "a reservation was not settled, and is held until its budget's time is over",
-                extra={"run_id": reservation.spender.run_id, "error": type(error).__name__},
+                extra={"run_id": spender.run_id, "error": type(error).__name__},
             )
-            return None
-        self._remember([key for _, key, _ in held], sums)
-        soft = self._agent(reservation.spender).soft
-        for (limit, _, _), spent in zip(held, sums, strict=True):
-            if soft is not None and spent >= soft * limit.most:
+            return
+        self._learn([advance for advance, _ in changes], sums)
+
+    async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """Whatever becomes of the caller, who is told how it ends."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._counting.add(task)
+        task.add_done_callback(self._counted)
+        return await asyncio.shield(task)
+
+    def _counted(self, task: asyncio.Task[Any]) -> None:
+        self._counting.discard(task)
+        # The caller has the error, if it still waits.
+        task.cancelled() or task.exception()
+
+    def _question(self, spender: Spender, limits: Sequence[_Counted], soft: float) -> str | None:
+        for limit, advance in limits:
+            spent = self._runs.of(spender, limit) if advance is None else advance.seen or 0
+            if spent >= soft * limit.most:
                 return (
                     f"{limit.shown(spent)} of the {limit.shown(limit.most)} "
-                    f"{_WHOSE[limit.scope]} are spent. May this turn go on?"
+                    f"{limit.whose} are spent. May this turn go on?"
                 )
         return None
 
-    def _remember(self, keys: Sequence[str], sums: Sequence[int]) -> None:
+    def _learn(self, advances: Sequence[Advance], sums: Sequence[int]) -> None:
         now = self._clock.monotonic()
-        self._seen.update(zip(keys, ((spent, now) for spent in sums), strict=True))
-        while len(self._seen) > MAX_SEEN:
-            del self._seen[next(iter(self._seen))]
+        for advance, total in zip(advances, sums, strict=True):
+            advance.seen, advance.seen_at = total, now
 
-    def _has_much_left(self, limit: Limit, key: str) -> bool:
+    def _has_much_left(self, advance: Advance) -> bool:
         """Less than half of it was spent a moment ago, so that the store need not be asked before
-        a run begins. Before each call of the model it is."""
-        spent, at = self._seen.get(key, (limit.most, 0.0))
-        return 2 * spent < limit.most and self._clock.monotonic() - at < SEEN_SECONDS
+        a run begins. Before each call of the model it is, unless enough is set aside here."""
+        if advance.seen is None or 2 * advance.seen >= advance.limit.most:
+            return False
+        return self._clock.monotonic() - advance.seen_at < SEEN_SECONDS
 
     def _agent(self, spender: Spender) -> AgentBudget:
         return self._agents.get(spender.agent) or AgentBudget(spender.agent, "")
 
-    def _keys(
-        self, spender: Spender, agent: AgentBudget, limits: Sequence[Limit]
-    ) -> list[tuple[Limit, str]]:
+    def _limits_of(self, spender: Spender, agent: AgentBudget) -> tuple[_Counted, ...]:
+        """The agent's limits, with what is set aside of them for this user and this time."""
+        if not agent.limits:
+            return ()
         now = self._clock.now()
-        return [(limit, limit.key(spender, agent.label, now)) for limit in limits]
+        hour = int(now.timestamp() // HOUR_SECONDS)
+        if hour != self._hour or len(self._limits) > MAX_SPENDERS:
+            self._hour = hour
+            self._forget()
+        limits = self._limits.get((spender.user_id, agent.label))
+        if limits is None:
+            limits = tuple(
+                [(limit, self._advance(limit, spender, agent, now)) for limit in agent.limits]
+            )
+            self._limits[spender.user_id, agent.label] = limits
+        return limits
+
+    def _advance(
+        self, limit: Limit, spender: Spender, agent: AgentBudget, now: datetime
+    ) -> Advance | None:
+        if limit.scope == "run":
+            return None
+        key = limit.key(spender, agent.label, now)
+        return self._advances.setdefault((key, limit.most), Advance(limit, key))
+
+    def _forget(self) -> None:
+        """All but what is set aside, and what calls under way have."""
+        self._limits.clear()
+        self._advances = {
+            place: advance
+            for place, advance in self._advances.items()
+            if advance.lent or advance.left or advance.coming
+        }
+
+    def _refusal(self, held: _Held, full: CounterFull) -> BudgetExceeded:
+        limit, amount = next(
+            (limit, amount)
+            for (limit, advance), amount in zip(held.limits, held.amounts, strict=True)
+            if advance is not None and advance.key == full.key
+        )
+        return self._exceeded(limit, full.sum, amount)
 
     def _exceeded(self, limit: Limit, spent: int, wanted: int = 0) -> BudgetExceeded:
-        most, whose = limit.shown(limit.most), _WHOSE[limit.scope]
+        most, whose = limit.shown(limit.most), limit.whose
         text = f"The budget is used up: {limit.shown(spent)} of the {most} {whose} are spent"
         if wanted > limit.most:
             text = (

@@ -64,7 +64,7 @@ class RunContext:
     def spender(self) -> Spender:
         head = self.known.head
         agent = self.run.agent or head.agent or self.agent.name
-        return Spender(head.user_id, agent, self.run_id)
+        return Spender(head.user_id, agent, self.run_id, used=self.run.usage)
 
     @property
     def run_id(self) -> str:
