@@ -520,6 +520,7 @@ async def open_engines(
     await stack.enter_async_context(parts.clients.mcp)
     # Left after the engines, whose runs settle what they have used, and before the store.
     await stack.enter_async_context(parts.spending.ledger)
+    await stack.enter_async_context(parts.spending.budget)
     audit = await _open_audit(stack, parts, tables or {})
     copies = await _open_copies(stack, parts)
     if stores.tasks is stores.main:

@@ -16,6 +16,7 @@ from sk_agents.spending.budgets import AgentBudget, StoreBudget
 from sk_agents.spending.limits import Limit
 from sk_agents.spending.usage import UsageLedger
 from sk_agents.testing import SettableClock
+from tests.patience import seconds
 
 CLOCK = SettableClock()
 ANN = Spender("ann", "a", "r1")
@@ -27,16 +28,20 @@ TENTH = Usage(prompt_tokens=10)
 
 
 class AskedStore(MemoryStore):
-    """Counts how often it is asked; `before` is called first each time."""
+    """Counts how often it is asked; `before` is called first each time, `after` at its end."""
 
     asked = 0
     before: Callable[[], object] | None = None
+    after: Callable[[], object] | None = None
 
     async def count(self, additions: Sequence[Count]) -> Sequence[int]:
         self.asked += 1
         if self.before is not None:
             self.before()
-        return await super().count(additions)
+        sums = await super().count(additions)
+        if self.after is not None:
+            self.after()
+        return sums
 
 
 def instance(store: MemoryStore, *limits: Limit, soft: float | None = None) -> StoreBudget:
@@ -64,17 +69,41 @@ async def test_most_of_many_calls_ask_no_store() -> None:
     for _ in range(100):
         await call(budget)
     assert store.asked - begun < 10
-    for reservation in under_way:
-        await budget.settle(reservation, USED)
+    async with budget:
+        for reservation in under_way:
+            await budget.settle(reservation, USED)
     assert await counted(store) == 2 * 103 * USED.total_tokens
 
 
-async def test_nothing_is_set_aside_where_nothing_is_under_way() -> None:
-    store = MemoryStore(clock=CLOCK)
+async def test_what_is_left_for_a_next_call_is_given_back_soon() -> None:
+    store = AskedStore(clock=CLOCK)
     budget = instance(store, per_user(MOST))
-    for number in range(1, 20):
+    for number in range(1, 4):
         await call(budget)
+        given_back = asyncio.Event()
+        store.after = given_back.set
+        async with asyncio.timeout(seconds(5)):
+            await given_back.wait()
+        store.after = None
         assert await counted(store) == number * USED.total_tokens
+
+
+async def test_what_is_left_is_given_back_at_the_end() -> None:
+    store = MemoryStore(clock=CLOCK)
+    async with instance(store, per_user(MOST)) as budget:
+        await call(budget)
+        assert await counted(store) > USED.total_tokens
+    assert await counted(store) == USED.total_tokens
+
+
+async def test_of_a_small_budget_nothing_is_set_aside() -> None:
+    store = MemoryStore(clock=CLOCK)
+    budget = instance(store, per_user((SHARE - 1) * ESTIMATE.total_tokens))
+    begun = [await budget.reserve(ANN, ESTIMATE) for _ in range(3)]
+    for done, reservation in enumerate(begun, 1):
+        await budget.settle(reservation, USED)
+        spent = done * USED.total_tokens + (3 - done) * ESTIMATE.total_tokens
+        assert await counted(store) == spent
 
 
 async def test_no_more_than_a_small_share_is_set_aside() -> None:
@@ -85,7 +114,6 @@ async def test_no_more_than_a_small_share_is_set_aside() -> None:
         await budget.settle(reservation, USED)
         spent = done * USED.total_tokens + (64 - done) * ESTIMATE.total_tokens
         assert 0 <= await counted(store) - spent <= MOST // SHARE
-    assert await counted(store) == 64 * USED.total_tokens
 
 
 async def test_many_calls_at_once_set_no_more_aside_than_one() -> None:
@@ -95,7 +123,8 @@ async def test_many_calls_at_once_set_no_more_aside_than_one() -> None:
     begun = await asyncio.gather(*(budget.reserve(ANN, ESTIMATE) for _ in range(64)))
     under_way = 64 * ESTIMATE.total_tokens
     assert await counted(store) <= under_way + USED.total_tokens + MOST // SHARE
-    await asyncio.gather(*(budget.settle(one, USED) for one in begun))
+    async with budget:
+        await asyncio.gather(*(budget.settle(one, USED) for one in begun))
     assert await counted(store) == 65 * USED.total_tokens
 
 
@@ -160,8 +189,9 @@ async def test_calls_that_use_more_than_was_held_leave_nothing_set_aside() -> No
     store = MemoryStore(clock=CLOCK)
     budget = instance(store, per_user(MOST))
     begun = [await budget.reserve(ANN, USED) for _ in range(8)]
-    for reservation in begun:
-        await budget.settle(reservation, ESTIMATE)
+    async with budget:
+        for reservation in begun:
+            await budget.settle(reservation, ESTIMATE)
     assert await counted(store) == 8 * ESTIMATE.total_tokens
 
 

@@ -6,7 +6,7 @@ Wire words (task, chat, interaction, request) are unknown here; each surface re-
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import field, replace
+from dataclasses import field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
@@ -322,6 +322,8 @@ class Usage:
 
 def _sum(one: Usage, other: Usage) -> Cost | None:
     """Known only if the cost of every token is, in one currency."""
+    if one.total_tokens == 0 and one.cost is None:
+        return other.cost
     costs = [usage.cost for usage in (one, other) if usage.total_tokens or usage.cost]
     known = [cost for cost in costs if cost is not None]
     if len(known) < len(costs) or len({cost.currency for cost in known}) > 1:
@@ -344,7 +346,9 @@ class Price:
             return usage
         amount = self.prompt * usage.prompt_tokens + self.completion * usage.completion_tokens
         cost = Cost(amount=round(amount / MILLION, COST_DIGITS), currency=self.currency)
-        return replace(usage, cost=cost)
+        return Usage(
+            prompt_tokens=usage.prompt_tokens, completion_tokens=usage.completion_tokens, cost=cost
+        )
 
 
 class ToolCall(StoredModel):

@@ -1,10 +1,10 @@
 """What an instance has counted of a budget and not spent yet, so that most calls ask no store.
 
 A call that needs more than is left here asks the store, as if there were no advance. What calls
-give back stays here for the next ones while others are under way and less than half of the budget
-is spent: a small share of it. So the end of a budget is counted to the last call, and where nothing
-is under way the store has counted what was spent and nothing else. Nothing is given out here that
-the store has not counted.
+give back stays here for the next ones for a moment, while less than half of the budget is spent: a
+small share of it, if that is enough for a call. So the end of a budget, and a small one, is counted
+to the last call, and where nothing is under way the store has counted what was spent and nothing
+else. Nothing is given out here that the store has not counted.
 """
 
 from __future__ import annotations
@@ -36,36 +36,53 @@ class Advance:
     seen: int | None = None
     seen_at: float = 0.0
 
+    @property
+    def is_in_use(self) -> bool:
+        return bool(self.lent or self.left or self.coming)
+
     def lend(self, amount: int) -> int:
         """Give a call so much; what the store has to be asked for, since it is not left."""
         self.lent += 1
         self.left -= amount
-        missing = max(0, -self.left)
-        if self.lent > 1:
-            # The rest is what others wait for.
-            missing = min(amount, missing)
+        if self.left >= 0:
+            return 0
+        # Others wait for the rest.
+        missing = -self.left if self.lent == 1 else min(amount, -self.left)
         self.coming += missing
         return missing
 
-    def take_back(self, unspent: int) -> None:
-        """A call has ended and has not spent so much of what it was lent."""
+    def take_back(self, amount: int, spent: int, soft: float) -> int:
+        """A call that was lent so much has spent so much. What the store has to be told: how much
+        more was spent than it has counted, or below 0 what it gets back."""
         self.lent -= 1
-        self.left += unspent
+        if spent > amount:
+            return spent - amount - self._surplus(amount, soft)
+        self.left += amount - spent
+        return -self._surplus(amount, soft)
 
     def reserve(self, missing: int, soft: float) -> int:
-        """What to ask the store for beyond what is missing now."""
+        """What to ask the store for beyond what is missing now; that is coming, too."""
         room = self._most_kept(soft) - self.left - self.coming
-        return max(0, min(CALLS * missing, room)) if self.lent > 1 else 0
+        reserve = min(CALLS * missing, room) if room >= missing and self.lent > 1 else 0
+        self.coming += reserve
+        return reserve
 
-    def surplus(self, soft: float) -> int:
-        """What the store is to have back."""
-        kept = self._most_kept(soft) if self.lent else 0
-        return max(0, self.left - kept)
+    def leave(self) -> int:
+        """All that is left: the store is to have it back."""
+        left, self.left = self.left, 0
+        return left
+
+    def _surplus(self, amount: int, soft: float) -> int:
+        most = self._most_kept(soft)
+        surplus = max(0, self.left - (most if most >= amount else 0))
+        self.left -= surplus
+        return surplus
 
     def _most_kept(self, soft: float) -> int:
         """Nothing from half of what may be spent without a question on."""
-        is_ample = self.seen is not None and 2 * self.seen < soft * self.limit.most
-        return self.limit.most // SHARE if is_ample else 0
+        if self.seen is None or 2 * self.seen >= soft * self.limit.most:
+            return 0
+        return self.limit.most // SHARE
 
     def count(self, amount: int, *, is_bounded: bool = False) -> Count:
         most = self.limit.most if is_bounded else None

@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from sk_agents.engine.models import Usage
 from sk_agents.engine.ports import Clock, Count, Reservation, Spender, Store
@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 SETTLE_SECONDS = 10.0
 SEEN_SECONDS = 10.0
+# How long something is left for a next call.
+LINGER_SECONDS = 0.25
 MAX_RUNS = 10_000
 # Of users and agents, and of what is known of their budgets.
 MAX_SPENDERS = 10_000
@@ -98,7 +100,10 @@ def _row(limit: Limit, key: str, spent: int, now: datetime) -> BudgetRow:
 
 
 class StoreBudget:
-    """The engine's port `Budget`, over one store that all instances share."""
+    """The engine's port `Budget`, over one store that all instances share.
+
+    `async with` it: entered after the store and left before it.
+    """
 
     def __init__(
         self,
@@ -120,6 +125,18 @@ class StoreBudget:
         self._limits: dict[tuple[str, str], tuple[_Counted, ...]] = {}
         self._hour = -1
         self._counting: set[asyncio.Task[Any]] = set()
+        # Advances of which no call is under way, until what is left of them is given back.
+        self._idle: set[Advance] = set()
+        self._returning: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        if self._returning is not None:
+            self._returning.cancel()
+        self._return_idle()
+        await asyncio.gather(*self._counting, return_exceptions=True)
 
     async def admit(self, spender: Spender) -> None:
         agent = self._agent(spender)
@@ -151,7 +168,7 @@ class StoreBudget:
             try:
                 await self._to_its_end(self._fetch(missing, agent.soft or 1.0))
             except BaseException as error:
-                self._take_back(spender, held, [0] * len(amounts))
+                self._tell_later(self._take_back(spender, held, Usage()))
                 if isinstance(error, CounterFull):
                     raise self._refusal(held, error) from None
                 raise
@@ -165,12 +182,10 @@ class StoreBudget:
         held = reservation.held
         if not isinstance(held, _Held):
             return None
-        changes = self._take_back(
-            spender, held, [limit.amount(usage) for limit, _ in held.limits], agent.soft or 1.0
-        )
+        changes = self._take_back(spender, held, usage)
         if changes:
             # To its end, whatever becomes of the caller: else it stays reserved.
-            await self._to_its_end(self._tell(changes, spender))
+            await self._to_its_end(self._tell(changes))
         return self._question(spender, held.limits, agent.soft) if agent.soft else None
 
     async def admit_calls(self, spender: Spender, wanted: int) -> int:
@@ -221,22 +236,32 @@ class StoreBudget:
                 missing.append((advance, lacks))
         return missing
 
-    def _take_back(
-        self, spender: Spender, held: _Held, used: Sequence[int], soft: float | None = None
-    ) -> list[tuple[Advance, int]]:
-        """What the store has to be told: how much more was spent, or less than 0. Without a `soft`
-        everything is kept."""
+    def _take_back(self, spender: Spender, held: _Held, usage: Usage) -> list[tuple[Advance, int]]:
+        """What the store has to be told about."""
+        soft = self._agent(spender).soft or 1.0
         changes = []
-        for (limit, advance), amount, spent in zip(held.limits, held.amounts, used, strict=True):
+        for (limit, advance), amount in zip(held.limits, held.amounts, strict=True):
+            spent = limit.amount(usage)
             if advance is None:
                 self._runs.add(spender, limit, spent - amount)
                 continue
-            advance.take_back(max(0, amount - spent))
-            surplus = advance.surplus(soft) if soft is not None else 0
-            advance.left -= surplus
-            if change := max(0, spent - amount) - surplus:
+            if change := advance.take_back(amount, spent, soft):
                 changes.append((advance, change))
+            if not advance.lent and advance.left > 0:
+                self._idle.add(advance)
+        if self._idle and self._returning is None:
+            loop = asyncio.get_running_loop()
+            self._returning = loop.call_later(LINGER_SECONDS, self._return_idle)
         return changes
+
+    def _return_idle(self) -> None:
+        self._returning, idle = None, self._idle
+        self._idle = set()
+        self._tell_later([(one, -one.leave()) for one in idle if not one.lent and one.left > 0])
+
+    def _tell_later(self, changes: Sequence[tuple[Advance, int]]) -> None:
+        if changes:
+            self._keep(asyncio.get_running_loop().create_task(self._tell(changes)))
 
     async def _fetch(self, missing: Sequence[tuple[Advance, int]], soft: float) -> None:
         """Have the store count what is missing, with a reserve for later calls if that fits.
@@ -245,8 +270,6 @@ class StoreBudget:
             CounterFull: it does not fit; nothing was counted.
         """
         wanted = [(advance, lacks + advance.reserve(lacks, soft)) for advance, lacks in missing]
-        for (advance, lacks), (_, amount) in zip(missing, wanted, strict=True):
-            advance.coming += amount - lacks
         try:
             if wanted != missing:
                 with suppress(CounterFull):
@@ -268,7 +291,7 @@ class StoreBudget:
             advance.left += amount
         self._learn([advance for advance, _ in wanted], sums)
 
-    async def _tell(self, changes: Sequence[tuple[Advance, int]], spender: Spender) -> None:
+    async def _tell(self, changes: Sequence[tuple[Advance, int]]) -> None:
         try:
             async with asyncio.timeout(SETTLE_SECONDS):
                 sums = await self._store.count(
@@ -280,7 +303,7 @@ class StoreBudget:
                 advance.left -= max(0, amount)
             logger.warning(
                 "a reservation was not settled, and is held until its budget's time is over",
-                extra={"run_id": spender.run_id, "error": type(error).__name__},
+                extra={"error": type(error).__name__},
             )
             return
         self._learn([advance for advance, _ in changes], sums)
@@ -288,9 +311,12 @@ class StoreBudget:
     async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Whatever becomes of the caller, who is told how it ends."""
         task = asyncio.get_running_loop().create_task(work)
+        self._keep(task)
+        return await asyncio.shield(task)
+
+    def _keep(self, task: asyncio.Task[Any]) -> None:
         self._counting.add(task)
         task.add_done_callback(self._counted)
-        return await asyncio.shield(task)
 
     def _counted(self, task: asyncio.Task[Any]) -> None:
         self._counting.discard(task)
@@ -351,9 +377,7 @@ class StoreBudget:
         """All but what is set aside, and what calls under way have."""
         self._limits.clear()
         self._advances = {
-            place: advance
-            for place, advance in self._advances.items()
-            if advance.lent or advance.left or advance.coming
+            place: advance for place, advance in self._advances.items() if advance.is_in_use
         }
 
     def _refusal(self, held: _Held, full: CounterFull) -> BudgetExceeded:
