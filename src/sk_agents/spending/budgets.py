@@ -22,7 +22,7 @@ from sk_agents.engine.ports import Clock, Count, Reservation, Spender, Store
 from sk_agents.exceptions import BudgetExceeded, CounterFull, TealError
 from sk_agents.spending.advances import Advance
 from sk_agents.spending.allowances import Allowance
-from sk_agents.spending.limits import HOUR_SECONDS, OF_USERS, Limit
+from sk_agents.spending.limits import HOUR_SECONDS, OF_USERS, Limit, amounts
 from sk_agents.spending.usage import UsageLedger
 from sk_agents.wire.views import BudgetReport, BudgetRow
 
@@ -158,11 +158,10 @@ class StoreBudget:
         limits = self._limits_of(spender, agent)
         if not limits:
             return Reservation(spender)
-        amounts = [limit.amount(estimate) for limit, _ in limits]
-        for (limit, advance), amount in zip(limits, amounts, strict=True):
+        held = _Held(limits, amounts(agent.limits, estimate))
+        for (limit, advance), amount in zip(limits, held.amounts, strict=True):
             if advance is None and (spent := self._runs.of(spender, limit)) + amount > limit.most:
                 raise self._exceeded(limit, spent, amount)
-        held = _Held(limits, amounts)
         missing = self._lend(spender, held)
         if missing:
             try:
@@ -240,8 +239,8 @@ class StoreBudget:
         """What the store has to be told about."""
         soft = self._agent(spender).soft or 1.0
         changes = []
-        for (limit, advance), amount in zip(held.limits, held.amounts, strict=True):
-            spent = limit.amount(usage)
+        used = amounts([limit for limit, _ in held.limits], usage)
+        for (limit, advance), amount, spent in zip(held.limits, held.amounts, used, strict=True):
             if advance is None:
                 self._runs.add(spender, limit, spent - amount)
                 continue
