@@ -186,7 +186,10 @@ class Services:
         """Send it until its outcome is known, or the sender gives up."""
         try:
             failpoint("committing")
-            done = await self._sent(commit)
+            try:
+                done = await self.store.commit(commit)
+            except CommitOutcomeUnknown:
+                done = await self._sent_again(commit)
             self.copies.stored(done.thread, done.events)
             if not self._is_readable_as_a_whole:
                 # Before the tool that these events start.
@@ -200,8 +203,8 @@ class Services:
                 self._may_have_claimed(commit.thread_id)
             raise
 
-    async def _sent(self, commit: Commit) -> Committed:
-        for _ in range(RESENDS):
+    async def _sent_again(self, commit: Commit) -> Committed:
+        for _ in range(RESENDS - 1):
             try:
                 return await self.store.commit(commit)
             except CommitOutcomeUnknown:

@@ -246,14 +246,11 @@ def _first_segment(path: str) -> str:
 
 
 def _completed(headers: Sequence[Header], correlation: Header) -> list[Header]:
-    completed, names = list(headers), {name.lower() for name, _ in headers}
+    names = {name.lower() for name, _ in headers}
     if correlation[0] in names:
-        completed = [pair for pair in completed if pair[0].lower() != correlation[0]]
-    completed.append(correlation)
-    for pair in DEFAULT_HEADERS:
-        if pair[0] not in names:
-            completed.append(pair)
-    return completed
+        headers = [pair for pair in headers if pair[0].lower() != correlation[0]]
+    defaults = [pair for pair in DEFAULT_HEADERS if pair[0] not in names]
+    return [*headers, correlation, *defaults]
 
 
 def _note(seen: ServedRequest, message: Message) -> None:

@@ -85,7 +85,8 @@ def _spelt(value: Any) -> str:
             ]
             return "{" + ",".join(members) + "}"
         case list() | tuple():
-            return "[" + ",".join([_spelt(item) for item in value]) + "]"
+            items = [encode_basestring(i) if type(i) is str else _spelt(i) for i in value]
+            return "[" + ",".join(items) + "]"
         case _:
             raise InvalidInput(f"{type(value).__name__} is not a JSON value")
 

@@ -105,12 +105,10 @@ class Driver:
 
     def notice(self, events: Sequence[Event]) -> None:
         """The known thread has taken in these events, or that it was claimed or deleted."""
-        # What a driver withdraws by itself does not count.
-        if any(
-            isinstance(one, Steered) or (isinstance(one, ApprovalDecided) and one.by in MOVERS)
-            for one in events
-        ):
-            self.moved_at = self._services.clock.monotonic()
+        for one in events:
+            # What a driver withdraws by itself does not count.
+            if isinstance(one, Steered) or (isinstance(one, ApprovalDecided) and one.by in MOVERS):
+                self.moved_at = self._services.clock.monotonic()
         self._look_again()
 
     async def commit(
@@ -142,32 +140,28 @@ class Driver:
     async def _send(self, commit: Commit) -> Committed:
         """Send it until the store takes it: what a model has said and a tool has done is not to be
         lost because a disk is full for a while. Another owner's claim ends that, and draining."""
-        done = await self._try_to_send(commit)
-        if isinstance(done, Committed):
-            return done
-        extra = {"thread_id": self.thread_id, "error": type(done).__name__}
+        try:
+            return await self._services.send(commit)
+        except STORE_TROUBLE as error:
+            self._raise_unless_passing(error)
+            extra = {"thread_id": self.thread_id, "error": type(error).__name__}
         logger.warning("the store does not take a run's commit: trying again", extra=extra)
         with self._held_up():
             for pause in chain(PAUSES, repeat(PAUSES[-1])):
                 await asyncio.sleep(pause)
-                done = await self._try_to_send(commit)
-                if isinstance(done, Committed):
-                    return done
+                try:
+                    return await self._services.send(commit)
+                except STORE_TROUBLE as error:
+                    self._raise_unless_passing(error)
                 if pause == PAUSES[-1]:
                     self._services.stuck.add(self.thread_id)
                     self._services.signals.notify(self.thread_id, local=True)
         raise AssertionError("the pauses have no end")
 
-    async def _try_to_send(self, commit: Commit) -> Committed | Exception:
-        """The error if the store does not take it now."""
-        try:
-            return await self._services.send(commit)
-        except (StoreBroken, SchemaTooNew):
-            raise
-        except STORE_TROUBLE as error:
-            if self._draining:
-                raise
-            return error
+    def _raise_unless_passing(self, error: Exception) -> None:
+        """Whether it is worth waiting until the store takes the commit."""
+        if self._draining or isinstance(error, StoreBroken | SchemaTooNew):
+            raise error
 
     @contextmanager
     def _held_up(self) -> Iterator[None]:
