@@ -149,7 +149,7 @@ def measure(
             with our_server(f"{url}/burst", place, **BUDGETED) as server:
                 counted = row(server.address, server.pid, OURS, conversations, turns)
             lines.append(f"  budgets {_cells('ours', counted)}")
-            budgeted.append((rows["burst"][-1][1], counted))
+            budgeted.append((rows["burst"][-1][0], counted))
         with limit_server(f"{url}/burst", Path(folder) / "bare") as (address, pid):
             lines.append(
                 f"  bare   {_cells('limit', row(address, pid, BARE, conversations, turns))}"
@@ -160,7 +160,10 @@ def measure(
         lines,
         [
             *_ratios(rows),
-            _budget_ratio(budgeted),
+            Ratio(
+                "turns/s with budgets, ours / limit", _median(budgeted, "turns_per_second"), 0.65
+            ),
+            Ratio("CPU with budgets, ours / limit", _median(budgeted, "cpu"), 1.55, at_least=False),
             Ratio("KB resident a held stream", held, 60, at_least=False),
         ]
         + [Ratio("seconds to start, two agents", statistics.median(starts), 0.7, at_least=False)]
@@ -169,22 +172,20 @@ def measure(
 
 
 def _ratios(rows: dict[str, list[tuple[Row, Row]]]) -> list[Ratio]:
-    def median(pace: str, field: str) -> float:
-        pairs = [(getattr(limit, field), getattr(ours, field)) for limit, ours in rows[pace]]
-        return float(statistics.median(ours / limit for limit, ours in pairs))
-
+    burst, paced = rows["burst"], rows["paced"]
     return [
-        Ratio("turns/s, ours / limit", median("burst", "turns_per_second"), 0.65),
-        Ratio("CPU a turn, ours / limit", median("burst", "cpu"), 1.55, at_least=False),
-        Ratio("first token, one conversation", median("burst", "alone"), 1.5, at_least=False),
-        Ratio("first token, all of them", median("burst", "first"), 1.5, at_least=False),
-        Ratio("CPU a turn, 10 ms a token", median("paced", "cpu"), 1.5, at_least=False),
+        Ratio("turns/s, ours / limit", _median(burst, "turns_per_second"), 0.65),
+        Ratio("CPU a turn, ours / limit", _median(burst, "cpu"), 1.55, at_least=False),
+        Ratio("first token, one conversation", _median(burst, "alone"), 1.5, at_least=False),
+        Ratio("first token, all of them", _median(burst, "first"), 1.5, at_least=False),
+        Ratio("CPU a turn, 10 ms a token", _median(paced, "cpu"), 1.5, at_least=False),
     ]
 
 
-def _budget_ratio(pairs: Sequence[tuple[Row, Row]]) -> Ratio:
-    value = statistics.median(counted.cpu / plain.cpu for plain, counted in pairs)
-    return Ratio("CPU a turn, with budgets / without", float(value), 1.35, at_least=False)
+def _median(pairs: Sequence[tuple[Row, Row]], field: str) -> float:
+    """Of ours to the limit's."""
+    ratios = [getattr(ours, field) / getattr(limit, field) for limit, ours in pairs]
+    return float(statistics.median(ratios))
 
 
 def _held_kilobytes(model_url: str, folder: Path, streams: int) -> float:

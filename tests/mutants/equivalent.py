@@ -198,25 +198,19 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(-1)",
     ),
     Equivalent(
-        "spending.budgets",
-        "spent, at = self._seen.get(key, (limit.most, 0.0))",
-        "shift constant",
-        "what is spent as a whole is never less than half of it, whenever that was seen",
-    ),
-    Equivalent(
-        "spending.budgets",
+        "spending.limits",
         "if amounts.cost is not None and amounts.currency is not None:",
         "swap and/or",
         "an amount of money has both, any other neither",
     ),
     Equivalent(
-        "spending.budgets",
+        "spending.limits",
         "if amounts.cost is not None and amounts.currency is not None:",
         "drop operand",
         "an amount of money has both, any other neither",
     ),
     Equivalent(
-        "spending.budgets",
+        "spending.limits",
         "if limit.most < known.most:",
         "shift boundary",
         "two limits of one place and one amount count alike",

@@ -118,6 +118,8 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "engine.threads.retention": ENGINE,
     "persistence.encryption": KEYS,
     "spending.budgets": SPENDING,
+    "spending.advances": SPENDING,
+    "spending.limits": SPENDING,
     "spending.allowances": SPENDING,
     "authorization.access_keys": ("tests/authorization/test_keys.py",),
     "authorization.roles": ("tests/authorization/test_roles.py",),
