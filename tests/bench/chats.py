@@ -163,7 +163,7 @@ def measure(
             Ratio(
                 "turns/s with budgets, ours / limit", _median(budgeted, "turns_per_second"), 0.65
             ),
-            Ratio("CPU with budgets, ours / limit", _median(budgeted, "cpu"), 1.55, at_least=False),
+            Ratio("CPU a turn with budgets", _median(budgeted, "cpu"), 1.55, at_least=False),
             Ratio("KB resident a held stream", held, 60, at_least=False),
         ]
         + [Ratio("seconds to start, two agents", statistics.median(starts), 0.7, at_least=False)]
