@@ -195,16 +195,36 @@ async def test_calls_that_use_more_than_was_held_leave_nothing_set_aside() -> No
     assert await counted(store) == 8 * ESTIMATE.total_tokens
 
 
-async def test_caller_that_leaves_while_the_store_is_asked_holds_nothing() -> None:
-    store = AskedStore(clock=CLOCK)
-    budget = instance(store, per_user(1_000))
-    reserving = asyncio.ensure_future(budget.reserve(ANN, ESTIMATE))
-    store.before = reserving.cancel
-    with pytest.raises(asyncio.CancelledError):
-        await reserving
-    store.before = None
-    await call(budget)
-    assert await counted(store) == USED.total_tokens
+class GatedStore(MemoryStore):
+    """Answers once its gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__(clock=CLOCK)
+        self.asked = asyncio.Event()
+        self.gate = asyncio.Event()
+
+    async def count(self, additions: Sequence[Count]) -> Sequence[int]:
+        self.asked.set()
+        await self.gate.wait()
+        return await super().count(additions)
+
+
+@pytest.mark.parametrize("answers_first", [True, False])
+async def test_caller_that_leaves_while_the_store_is_asked_holds_nothing(
+    answers_first: bool,
+) -> None:
+    store = GatedStore()
+    async with instance(store, per_user(1_000)) as budget:
+        reserving = asyncio.ensure_future(budget.reserve(ANN, ESTIMATE))
+        await store.asked.wait()
+        if answers_first:
+            store.gate.set()
+        reserving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reserving
+        store.gate.set()
+        await asyncio.sleep(0)
+    assert await counted(store) == 0
 
 
 async def test_run_goes_on_at_another_instance_with_what_its_log_says() -> None:

@@ -246,12 +246,17 @@ class StoreBudget:
                 continue
             if change := advance.take_back(amount, spent, soft):
                 changes.append((advance, change))
-            if not advance.lent and advance.left > 0:
-                self._idle.add(advance)
-        if self._idle and self._returning is None:
+            self._return_soon(advance)
+        return changes
+
+    def _return_soon(self, advance: Advance) -> None:
+        """What is left of it, unless a call needs it before."""
+        if advance.lent or advance.left <= 0:
+            return
+        self._idle.add(advance)
+        if self._returning is None:
             loop = asyncio.get_running_loop()
             self._returning = loop.call_later(LINGER_SECONDS, self._return_idle)
-        return changes
 
     def _return_idle(self) -> None:
         self._returning, idle = None, self._idle
@@ -277,6 +282,8 @@ class StoreBudget:
         finally:
             for advance, amount in wanted:
                 advance.coming -= amount
+                # The call may have been given up by now.
+                self._return_soon(advance)
 
     async def _count(self, wanted: Sequence[tuple[Advance, int]]) -> None:
         try:
