@@ -5,6 +5,7 @@ A reader only reads. It can come and go, be slow, or read a run that another ins
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,9 @@ POLL_SECONDS = 1.0
 PAGE = 500
 # How often a reader that waits asks other instances for the text that follows what it has read.
 ASKS = 2
+# What wakes a reader has mostly more to do at once, such as starting a tool, whose task starts
+# another. That comes first: the reader shows what is new while the tool or the model works.
+STEPS_ASIDE = 2
 # A reader holds no more of a log than this at a time, and one event: many may be stuck at once.
 PAGE_BYTES = 64 * 1024
 
@@ -254,6 +258,8 @@ class Watch:
         if has_all and not was_live:
             self._ask_for_live_text()
         self._must_look = has_all and not await _was_signalled(changes, self._position)
+        for _ in range(STEPS_ASIDE):
+            await asyncio.sleep(0)
         return True
 
     def _ask_for_live_text(self) -> None:
