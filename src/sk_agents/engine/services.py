@@ -242,7 +242,19 @@ class Services:
         return head
 
     async def learn(self, known: KnownThread, done: Committed) -> None:
-        """Take over what a commit did, and what others did just before it."""
+        """Take over what a commit did, and what others did just before it, and tell who waits."""
+        await self._take_over(known, done)
+        self.signals.notify(known.head.thread_id)
+
+    async def learn_as_driver(self, known: KnownThread, done: Committed) -> None:
+        """The same for a commit that its driver mostly follows up at once, such as by starting a
+        tool, whose task starts another. Readers come two steps of the event loop later, while that
+        works."""
+        await self._take_over(known, done)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self.signals.notify, known.head.thread_id)
+
+    async def _take_over(self, known: KnownThread, done: Committed) -> None:
         first_seq = done.thread.next_seq - len(done.events)
         if first_seq > known.state.next_seq:
             try:
@@ -258,7 +270,6 @@ class Services:
         if live is not None:
             live.stored(done.events)
         self.threads.keep(known)
-        self.signals.notify(known.head.thread_id)
 
     def look_at(self, error: BaseException) -> None:
         """To be called with every error of the store: it may be its last."""

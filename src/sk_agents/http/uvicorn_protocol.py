@@ -125,13 +125,13 @@ class Exchange(RequestResponseCycle):
         # Written together with what follows it, if that comes at once: where small packets are
         # delayed, two writes cost a client 40 ms.
         self._head = b""
-        cast(dict[str, Any], self.scope)["extensions"] = {LIVE_WRITES: self}
+        cast("dict[str, Any]", self.scope)["extensions"] = {LIVE_WRITES: self}
 
     async def run_asgi(self, app: ASGI3Application) -> None:
         await super().run_asgi(app)
         # The scope refers to us: without this both, and all that was found out about the request,
         # would live until the garbage collector comes.
-        cast(dict[str, Any], self.scope)["extensions"].clear()
+        cast("dict[str, Any]", self.scope)["extensions"].clear()
         if self.transport.is_closing():
             self._on_closing()
 
@@ -177,11 +177,11 @@ class Exchange(RequestResponseCycle):
         if self.disconnected:
             return
         if not self.response_started:
-            self._begin(cast(dict[str, Any], message))
+            self._begin(cast("dict[str, Any]", message))
         elif self.response_complete:
             raise RuntimeError("the response has been sent already")
         else:
-            self._go_on(cast(dict[str, Any], message))
+            self._go_on(cast("dict[str, Any]", message))
 
     def _begin(self, message: dict[str, Any]) -> None:
         if message["type"] != "http.response.start":

@@ -407,7 +407,7 @@ class PlainChunks:
         if not events[start].startswith(self._before):
             return "", 0
         run = events[start:]
-        texts = self._together(run) if self._are_alike else None
+        texts = self._together(run) if self._are_alike and len(run) > 1 else None
         if texts is None:
             texts = self._one_by_one(run)
         try:
@@ -444,7 +444,7 @@ class PlainChunks:
 
 def _decoded(texts: Sequence[bytes]) -> str:
     """What these insides of JSON strings say, if that is what they are."""
-    joined = b"".join(texts)
+    joined = texts[0] if len(texts) == 1 else b"".join(texts)
     if BACKSLASH in joined or QUOTE in joined:
         return "".join([orjson.loads(b'"%s"' % text) for text in texts])
     return joined.decode()

@@ -383,7 +383,8 @@ class SseReader:
             complete = self._completed(read)
         else:
             complete, _, rest = read.rpartition(b"\n\n")
-            self._keep(rest)
+            if rest:
+                self._keep(rest)
         return _data_of(complete) if complete else []
 
     def end(self) -> list[bytes]:

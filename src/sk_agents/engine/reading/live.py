@@ -10,7 +10,7 @@ attaches late gets the text so far.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Literal
 
@@ -117,9 +117,10 @@ class LiveRun:
                 return True
         return False
 
-    def deltas_since(self, seen: dict[StreamKey, tuple[int, int]]) -> Iterator[LiveDelta]:
+    def deltas_since(self, seen: dict[StreamKey, tuple[int, int]]) -> list[LiveDelta]:
         """What is new to a reader that has `seen` so many chunks and characters of each stream;
         `seen` is moved on."""
+        deltas = []
         for key, stream in self._streams.items():
             count, offset = seen.get(key, _NOTHING)
             if count < len(stream.chunks):
@@ -127,7 +128,10 @@ class LiveRun:
                 end = stream.end_of_piece(count, offset)
                 content = "".join(stream.chunks[count:end])
                 seen[key] = (end, offset + len(content))
-                yield LiveDelta(kind, self.run_id, content, offset, number, attempt, call_id)
+                deltas.append(
+                    LiveDelta(kind, self.run_id, content, offset, number, attempt, call_id)
+                )
+        return deltas
 
     def lengths(self) -> dict[StreamKey, int]:
         """The open streams, and how many characters each has so far."""

@@ -5,9 +5,8 @@ A reader only reads. It can come and go, be slow, or read a run that another ins
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Protocol, Self
@@ -31,9 +30,6 @@ POLL_SECONDS = 1.0
 PAGE = 500
 # How often a reader that waits asks other instances for the text that follows what it has read.
 ASKS = 2
-# What wakes a reader has mostly more to do at once, such as starting a tool, whose task starts
-# another. That comes first: the reader shows what is new while the tool or the model works.
-STEPS_ASIDE = 2
 # A reader holds no more of a log than this at a time, and one event: many may be stuck at once.
 PAGE_BYTES = 64 * 1024
 
@@ -93,7 +89,7 @@ class _Position:
         is_wanted = self.run_id is None or self.run_id == mirror.run_id
         return mirror if is_wanted and mirror.next_seq == self.last + 1 else None
 
-    def new_deltas(self, live: LiveRun) -> Iterator[LiveDelta]:
+    def new_deltas(self, live: LiveRun) -> list[LiveDelta]:
         if live is not self.seen_live:
             self.seen_live, self.seen = live, {}
         return live.deltas_since(self.seen)
@@ -107,7 +103,7 @@ class _Position:
         outlet = self.outlet
         if outlet is None or not outlet.is_open:
             self.services.signals.notify(self.thread_id, local=True)
-        elif deltas := [*self.new_deltas(live)]:
+        elif deltas := self.new_deltas(live):
             try:
                 outlet.take(deltas)
             except Exception:  # called by the run, which must outlive its readers
@@ -258,8 +254,6 @@ class Watch:
         if has_all and not was_live:
             self._ask_for_live_text()
         self._must_look = has_all and not await _was_signalled(changes, self._position)
-        for _ in range(STEPS_ASIDE):
-            await asyncio.sleep(0)
         return True
 
     def _ask_for_live_text(self) -> None:

@@ -129,7 +129,7 @@ class Driver:
             guard = Owned(self._services.owner, self.epoch, seen, exact=as_of is not None)
             try:
                 commit = self._services.new_commit(self.known, guard, events, lease)
-                await self._services.learn(self.known, await self._send(commit))
+                await self._services.learn_as_driver(self.known, await self._send(commit))
             except SequenceConflict:
                 await self._services.threads.load(self.thread_id)
                 raise
