@@ -251,8 +251,8 @@ class Services:
         tool, whose task starts another. Readers come two steps of the event loop later, while that
         works."""
         await self._take_over(known, done)
-        loop = asyncio.get_running_loop()
-        loop.call_soon(loop.call_soon, self.signals.notify, known.head.thread_id)
+        loop, thread_id = asyncio.get_running_loop(), known.head.thread_id
+        loop.call_soon(lambda: loop.call_soon(self.signals.notify, thread_id))
 
     async def _take_over(self, known: KnownThread, done: Committed) -> None:
         first_seq = done.thread.next_seq - len(done.events)
