@@ -17,7 +17,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Generic, TypeVar
 
@@ -34,6 +34,7 @@ from sk_agents.engine.log.commits import (
 )
 from sk_agents.engine.models import Entry, Thread
 from sk_agents.engine.ports import StoredRecord
+from sk_agents.engine.values import dataclass
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     InvalidInput,
@@ -203,9 +204,10 @@ class Chain(Generic[Mark]):
 
     def seal(self) -> None:
         """Turn what is to be written into bytes."""
-        written = self.codec_of(self.thread)
-        self.encoded = written.encode_head(self.thread)
-        self.checksum = head_checksum(self.thread.thread_id, self.encoded)
+        thread = self.thread
+        written = self.codec_of(thread)
+        self.encoded = written.encode_head(thread)
+        self.checksum = head_checksum(thread.thread_id, self.encoded)
         self.records = [
             (first_seq, commit_id, written.seal_record(first_seq, commit_id, body))
             for first_seq, commit_id, body in self.records
@@ -214,7 +216,7 @@ class Chain(Generic[Mark]):
     def next_known(self, no: int) -> KnownHead[Mark]:
         """The head once this chain is written."""
         recent = self.known.recent if self.known is not None else ()
-        recent += tuple((first_seq, commit_id) for first_seq, commit_id, _ in self.records)
+        recent += tuple([(first_seq, commit_id) for first_seq, commit_id, _ in self.records])
         thread = unshared(self.thread)
         written = self.codec_of(thread)
         return KnownHead(self.new_mark, thread, written, recent=recent[-MAX_RECENT:], no=no)
