@@ -68,7 +68,7 @@ def bare(path: Path, commits: int, name: str) -> float:
     for number in range(commits):
         db.execute("BEGIN IMMEDIATE")
         rows.insert_record(db, stored, 2 + number, f"{number:032x}", body)
-        rows.update_head(db, stored)
+        rows.update_head(db, stored, stored)
         db.execute("COMMIT")
     rate = commits / (time.perf_counter() - start)
     db.close()

@@ -16,7 +16,14 @@ from sk_agents.persistence.codec import PlainCodec
 from sk_agents.persistence.encoding import ThreadCodec
 from sk_agents.persistence.sqlite.group_writer import MAX_GROUP
 from sk_agents.persistence.sqlite.store import SqliteStore
-from sk_agents.testing.commits import append, create, run_started, start_run
+from sk_agents.testing.commits import (
+    append,
+    append_owned,
+    create,
+    run_started,
+    start_run,
+    thought,
+)
 from sk_agents.testing.store_contract import Damage, MakeStore, PortableCases, SharedStoreContract
 from tests.patience import seconds
 from tests.requirements import requirement
@@ -177,3 +184,18 @@ async def test_commit_to_a_thread_whose_row_another_process_gave_to_another_is_r
         with pytest.raises(ThreadNotFound):
             await ours.commit(append(old, run_started("run-1", "hello")))
         assert await ours.thread("new") == new
+
+
+async def test_step_of_a_run_writes_the_pages_of_its_head_and_its_record_alone(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "teal.sqlite"
+    async with SqliteStore(path) as store:
+        thread = (await store.commit(start_run("t", owner="o"))).thread
+        with closing(apsw.Connection(str(path))) as other:
+            # What is in the WAL is in the database, too: the next commit begins it again.
+            other.execute("PRAGMA wal_checkpoint")
+            await store.commit(append_owned(thread, thought()))
+            ((_, frames, _),) = other.execute("PRAGMA wal_checkpoint")
+    # Head, record, and the index of the records' places.
+    assert frames == 3

@@ -133,22 +133,29 @@ def _body(written: ThreadCodec, head: Thread) -> bytes:
     return bytes(memoryview(written.encode_head(head)))
 
 
-def update_head(db: Writer, stored: StoredThread) -> None:
+def update_head(db: Writer, before: StoredThread, stored: StoredThread) -> None:
+    """Write what becomes of the row that holds what was `before`."""
     no, head, _, body = stored
     db.execute(
-        "UPDATE thread SET runnable = ?, head = ?, checksum = ? WHERE no = ?",
-        (head.runnable, body, head_checksum(head.thread_id, body), no),
+        f"UPDATE thread SET {_runnable(before, stored)}head = ?, checksum = ? WHERE no = ?",
+        (body, head_checksum(head.thread_id, body), no),
     )
+
+
+def _runnable(before: StoredThread, stored: StoredThread) -> str:
+    """Set only if it changes: the row would be taken out of its index and put back, which writes a
+    page more."""
+    is_runnable = stored.head.runnable
+    return "" if is_runnable == before.head.runnable else f"runnable = {is_runnable:d}, "
 
 
 def replace_head_if_known(db: apsw.Cursor, known: StoredThread, stored: StoredThread) -> bool:
     """Whether the row held what is known; if not, nothing was written."""
     no, head, _, body = stored
     db.execute(
-        "UPDATE thread SET runnable = ?, head = ?, checksum = ?"
+        f"UPDATE thread SET {_runnable(known, stored)}head = ?, checksum = ?"
         " WHERE no = ? AND checksum = ? AND head = ? AND user_id = ?",
         (
-            head.runnable,
             body,
             head_checksum(head.thread_id, body),
             no,

@@ -94,7 +94,7 @@ class HeadCache:
         """Whether the row held what is known; if not, nothing was written."""
         if stored.head.thread_id not in self._current:
             return rows.replace_head_if_known(db, known, stored)
-        rows.update_head(db, stored)
+        rows.update_head(db, known, stored)
         return True
 
     def put(self, stored: StoredThread) -> None:
@@ -210,10 +210,10 @@ class SqliteStore:
         def work(db: apsw.Connection) -> Thread:
             stored = rows.known_thread(db, self._codec, thread_id)
             leased = self._is_leased(db, stored.head)
-            stored = stored.advanced(claimed(stored.head, owner, leased=leased, now=now))
-            rows.update_head(db, stored)
-            self._heads.put(stored)
-            return stored.head
+            taken = stored.advanced(claimed(stored.head, owner, leased=leased, now=now))
+            rows.update_head(db, stored, taken)
+            self._heads.put(taken)
+            return taken.head
 
         return await self._write(work)
 
@@ -349,8 +349,8 @@ class SqliteStore:
             new = self._codec.for_new(admission.thread)
             stored = rows.insert_head(db, new, admission.thread)
         else:
-            stored = stored.advanced(admission.thread)
-            rows.update_head(self._cursor, stored)
+            held, stored = stored, stored.advanced(admission.thread)
+            rows.update_head(self._cursor, held, stored)
         return self._committed(commit, stored, admission, body)
 
     def _commit_to_known(
