@@ -5,6 +5,7 @@ Starting, editing and repeating run all the time: plain ASGI endpoints that read
 
 from __future__ import annotations
 
+import asyncio
 import binascii
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -301,6 +302,8 @@ def _edit(
 
 async def _stream(chat: ChatRequest, accepted: Accepted) -> EventStream:
     """The run from its beginning; for a repeated request too, however far it has come."""
+    # The driver's first step asks the model: while it thinks, the stream begins.
+    await asyncio.sleep(0)
     after = accepted.after
     if accepted.repeated:
         known = await chat.engine.thread(chat.thread_id, chat.caller.user_id)

@@ -177,16 +177,12 @@ class Engine:
         self._drivers.check_agent(command.agent or (command.new.agent if command.new else None))
         for _ in range(RACES):
             try:
-                accepted = await self._start(command)
+                return await self._start(command)
             except lifecycle.LOST_RACES:
                 await self._loaded(command.thread_id)
             except LeaseHeld:
                 await self._loaded(command.thread_id)
                 await asyncio.sleep(0)
-            else:
-                # The driver's first step asks the model: while it thinks, the caller goes on.
-                await asyncio.sleep(0)
-                return accepted
         raise ThreadBusy(thread_id=command.thread_id)
 
     async def edit(self, command: EditRun) -> Accepted:

@@ -64,7 +64,7 @@ class _Position:
     def known(self) -> KnownThread | None:
         """What is known here of the thread that is read, not of one that has its id by now."""
         known = self.services.threads.known(self.thread_id)
-        return known if known is not None and known.incarnation == self.incarnation else None
+        return known if known and known.head.incarnation == self.incarnation else None
 
     def live(self) -> LiveRun | None:
         """The open round, for a reader that has read exactly what its driver knows to be stored.
