@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from sk_agents.config.settings import Settings
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.tools.mcp.servers import McpServers
-from sk_agents.tools.openapi.tool import RemoteClients
+from sk_agents.tools.openapi.clients import RemoteClients
 
 PLUGINS = """
 from sk_agents.ska_types import BasePlugin
@@ -52,9 +54,48 @@ def write_agent(folder: Path, **agent: Any) -> Path:
     return path
 
 
+# Of this an agent with a model and without tools needs nothing: libraries, and those of our own
+# modules that serve what only some agents have.
+NEEDLESS = (
+    "aiohttp",
+    "ctypes",
+    "jsonschema",
+    "mcp",
+    "sk_agents.appv1",
+    "sk_agents.llm.anthropic_messages",
+    "sk_agents.llm.kernel_chat",
+    "sk_agents.llm.local",
+    "sk_agents.persistence.encryption",
+    "sk_agents.tools.agents_sdk",
+    "sk_agents.tools.builtin.workspace",
+    "sk_agents.tools.mcp.connection",
+    "sk_agents.tools.openapi.tool",
+)
+
+
+SERVED = """
+import sys
+from pathlib import Path
+from sk_agents.app import create_app
+from sk_agents.cli import serve
+from sk_agents.config.agent_file import load_agent_files
+from sk_agents.config.settings import Settings
+
+create_app(Settings(store="memory:"), load_agent_files([Path(sys.argv[1])]))
+print([name for name in sys.argv[2:] if name in sys.modules])
+"""
+
+
 def built(*paths: Path, **settings: Any) -> dict[str, ServedAgent]:
     clients = Clients(ModelClients(), RemoteClients(), McpServers())
     return build_agents(load_agent_files(paths), Settings(**settings), clients)
+
+
+def test_a_server_loads_nothing_that_its_agents_do_not_need(tmp_path: Path) -> None:
+    agent = write_agent(tmp_path / "plain", model="openai/m", base_url="http://127.0.0.1:9")
+    command = [sys.executable, "-c", SERVED, str(agent), *NEEDLESS]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
 
 
 def test_an_agent_gets_its_tools_rules_limits_and_window(tmp_path: Path) -> None:

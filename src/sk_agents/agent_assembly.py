@@ -27,7 +27,6 @@ from sk_agents.exceptions import ConfigurationError
 from sk_agents.hitl.hitl_manager import HitlManager
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.hitl.rules import Approvals, read_approvals, refuse_strays
-from sk_agents.llm.custom_factory import custom_models
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.providers import ModelSpec, build_model
 from sk_agents.llm.scripted import ScriptPlayer
@@ -36,14 +35,10 @@ from sk_agents.llm.tokens import context_window
 from sk_agents.outbound.certificates import ClientCertificate
 from sk_agents.redaction import Redactor, secret_values
 from sk_agents.spending.limits import TOKENS, Limit, limits_of, strictest
-from sk_agents.tools.agents_sdk.loading import filled_block, load_team
-from sk_agents.tools.agents_sdk.member import Member
-from sk_agents.tools.agents_sdk.team import Team
 from sk_agents.tools.base_tool import Tool
 from sk_agents.tools.catalog import configured_catalog
 from sk_agents.tools.mcp.servers import McpServers, McpSource
-from sk_agents.tools.openapi.services import load_remote_tools
-from sk_agents.tools.openapi.tool import RemoteClients
+from sk_agents.tools.openapi.clients import RemoteClients
 from sk_agents.tools.operator_config import filled_headers, filled_value
 from sk_agents.tools.plugins import load_plugin_tools
 from sk_agents.tools.semantic_kernel_stub import install_kernel_stub
@@ -51,6 +46,9 @@ from sk_agents.tools.toolbox import AgentToolbox
 from sk_agents.worker_threads import WorkerThreads
 
 if TYPE_CHECKING:
+    from sk_agents.llm.custom_factory import CustomModels
+    from sk_agents.tools.agents_sdk.member import Member
+    from sk_agents.tools.agents_sdk.team import Team
     from sk_agents.tools.builtin.loader import BuiltinTools
 
 logger = logging.getLogger(__name__)
@@ -101,7 +99,7 @@ def build_agents(
     builder = _AgentBuilder(settings, clients, [file.path for file in files])
     agents: dict[str, ServedAgent] = {}
     for agent_file in files:
-        specs = read_agent_specs(agent_file, partial(filled_block, agent_file.path))
+        specs = read_agent_specs(agent_file, partial(_filled_block, agent_file.path))
         for field, spec in specs.items():
             agents[_name(agent_file, spec, agents)] = builder.build(agent_file, field, spec)
     return agents
@@ -122,12 +120,41 @@ def agent_address(file: AgentFile, name: str | None = None) -> str:
     return "/".join((file.api_version, file.name, file.version, *((name,) if name else ())))
 
 
+def _filled_block(path: Path, field: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Raises ConfigurationError: as the module does that fills it."""
+    if given.get("openai_agent") is None:
+        return given
+    # A dozen modules, which servers without such agents save.
+    from sk_agents.tools.agents_sdk.loading import filled_block  # noqa: PLC0415
+
+    return filled_block(path, field, given)
+
+
+def _load_team(file: AgentFile, field: str, spec: AgentSpec) -> Team | None:
+    """Raises ConfigurationError: as the module does that loads it."""
+    if spec.openai_agent is None:
+        return None
+    from sk_agents.tools.agents_sdk.loading import load_team  # noqa: PLC0415  # as above
+
+    return load_team(spec.openai_agent, spec.openai_context, path=file.path, field=field)
+
+
+def _custom_models(settings: Settings, environ: Mapping[str, str]) -> CustomModels | None:
+    """Raises ConfigurationError: as the module does that loads them."""
+    if settings.custom_chat_completion_factory_module is None:
+        return None
+    # With it comes what speaks to the models of Semantic Kernel.
+    from sk_agents.llm.custom_factory import custom_models  # noqa: PLC0415
+
+    return custom_models(settings, environ)
+
+
 class _AgentBuilder:
     def __init__(self, settings: Settings, clients: Clients, paths: Sequence[Path]) -> None:
         self._settings = settings
         self._clients = clients
         self._catalog = configured_catalog(settings)
-        self._custom = custom_models(settings, environment(paths))
+        self._custom = _custom_models(settings, environment(paths))
         self._threads = WorkerThreads(most_abandoned=MOST_ABANDONED_CALLS)
         self._builtin: BuiltinTools | None = None
         self._secrets = Redactor.of(secret_values(settings, environment(paths)))
@@ -139,7 +166,7 @@ class _AgentBuilder:
             # No user can be asked there, and a server's tools were not chosen one by one.
             raise ConfigurationError(f"{file.path}: {field}.mcp_servers needs tealagents/v1alpha1")
         mcp = self._mcp_source(file, field, spec)
-        team = load_team(spec.openai_agent, spec.openai_context, path=file.path, field=field)
+        team = _load_team(file, field, spec)
         toolbox = self._toolbox(file, field, spec, mcp, team)
         refuse_strays(
             approvals,
@@ -321,12 +348,16 @@ class _AgentBuilder:
         plugins = load_plugin_tools(
             spec.plugins, settings=self._settings, agent_file=file.path, threads=self._threads
         )
-        remote = load_remote_tools(
-            spec.remote_plugins,
-            settings=self._settings,
-            agent_file=file.path,
-            clients=self._clients.remote,
-        )
+        remote: Sequence[Tool] = []
+        if spec.remote_plugins or self._settings.remote_plugin_path is not None:
+            from sk_agents.tools.openapi.services import load_remote_tools  # noqa: PLC0415
+
+            remote = load_remote_tools(
+                spec.remote_plugins,
+                settings=self._settings,
+                agent_file=file.path,
+                clients=self._clients.remote,
+            )
         builtin: Sequence[Tool] = []
         if spec.builtin is not None:
             builtin = self._builtin_room().load(

@@ -58,7 +58,7 @@ from sk_agents.tools.mcp.servers import McpServers
 from sk_agents.tools.mcp.sign_ins import SURFACE as SIGN_INS
 from sk_agents.tools.mcp.sign_ins import SignInRecords
 from sk_agents.tools.mcp.signing_in import McpSignIns
-from sk_agents.tools.openapi.tool import RemoteClients
+from sk_agents.tools.openapi.clients import RemoteClients
 from sk_agents.wire.views import AuditReport, Checkpoint
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from sk_agents.config.settings import Settings
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.tools.mcp.servers import McpServers
-from sk_agents.tools.openapi.tool import RemoteClients
+from sk_agents.tools.openapi.clients import RemoteClients
 
 # Not installed where the tests themselves run.
 agents: Any = importlib.import_module("agents")

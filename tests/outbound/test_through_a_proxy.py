@@ -24,8 +24,8 @@ from sk_agents.outbound.certificates import ClientCertificate
 from sk_agents.outbound.network import Network, read_network
 from sk_agents.tools.builtin.loader import WebLimits
 from sk_agents.tools.builtin.web import WebTools
+from sk_agents.tools.openapi.clients import RemoteClients
 from sk_agents.tools.openapi.services import load_remote_tools
-from sk_agents.tools.openapi.tool import RemoteClients
 from sk_agents.tools.toolbox import AgentToolbox
 from tests.llm.loopback import text_of
 from tests.missing import lacks

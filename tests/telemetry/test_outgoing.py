@@ -9,9 +9,9 @@ from aiohttp import web
 
 from sk_agents.llm.http_client import Timeouts, request_target
 from sk_agents.llm.model_clients import ModelClients
+from sk_agents.tools.openapi.clients import RemoteClients
 from sk_agents.tools.openapi.http import RequestBounds
 from sk_agents.tools.openapi.operations import ServiceRequest
-from sk_agents.tools.openapi.tool import RemoteClients
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 BOUNDS = RequestBounds(seconds=5.0, max_bytes=1000)

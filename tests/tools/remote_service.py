@@ -12,8 +12,8 @@ import yaml
 from aiohttp import web
 
 from sk_agents.config.settings import Settings
+from sk_agents.tools.openapi.clients import RemoteClients
 from sk_agents.tools.openapi.services import load_remote_tools
-from sk_agents.tools.openapi.tool import RemoteClients
 from sk_agents.tools.toolbox import AgentToolbox
 
 PETS: dict[str, Any] = {

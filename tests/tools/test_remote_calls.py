@@ -11,7 +11,7 @@ import pytest
 
 from sk_agents.engine.models import Effect
 from sk_agents.exceptions import ToolError
-from sk_agents.tools.openapi.tool import RemoteClients
+from sk_agents.tools.openapi.clients import RemoteClients
 from sk_agents.tools.toolbox import AgentToolbox
 from tests.patience import seconds
 from tests.tools.calls import CONTEXT, call, result

@@ -7,7 +7,7 @@ from typing import Any, Self, cast
 from sk_agents.engine.models import RunStatus
 from sk_agents.hitl.policy import ApprovalPolicy
 from sk_agents.testing.scripted_model import calls, says
-from sk_agents.tools.openapi.tool import RemoteClients
+from sk_agents.tools.openapi.clients import RemoteClients
 from tests.engine.kit import is_asked_anew, talking
 from tests.patience import seconds
 from tests.tools.remote_service import Service, catalog, load

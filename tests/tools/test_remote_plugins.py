@@ -14,8 +14,8 @@ import yaml
 from sk_agents.config.settings import Settings
 from sk_agents.engine.turns import ToolSpec
 from sk_agents.exceptions import ConfigurationError, ToolError
+from sk_agents.tools.openapi.clients import RemoteClients
 from sk_agents.tools.openapi.services import load_remote_tools
-from sk_agents.tools.openapi.tool import RemoteClients
 from tests.patience import seconds
 from tests.tools.calls import call, result
 from tests.tools.remote_service import PETS, Service, catalog, load, written_catalog

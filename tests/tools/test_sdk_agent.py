@@ -19,7 +19,7 @@ from sk_agents.llm.model_clients import ModelClients
 from sk_agents.tools.agents_sdk.loading import NEEDED, filled_block, load_team
 from sk_agents.tools.declarations import tool
 from sk_agents.tools.mcp.servers import McpServers
-from sk_agents.tools.openapi.tool import RemoteClients
+from sk_agents.tools.openapi.clients import RemoteClients
 from sk_agents.tools.toolbox import AgentToolbox
 from tests.tools import sdk_shapes
 from tests.tools.calls import call, result

@@ -35,7 +35,7 @@ from sk_agents.testing.scripted_model import Turn, calls, says
 from sk_agents.tools.agents_sdk.team import Team
 from sk_agents.tools.declarations import tool
 from sk_agents.tools.mcp.servers import McpServers
-from sk_agents.tools.openapi.tool import RemoteClients
+from sk_agents.tools.openapi.clients import RemoteClients
 from tests.engine.kit import THREAD, USER, Setup, Talk
 from tests.requirements import requirement
 from tests.tools import sdk_shapes

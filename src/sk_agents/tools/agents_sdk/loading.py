@@ -38,9 +38,7 @@ def filled_block(path: Path, field: str, given: Mapping[str, Any]) -> Mapping[st
     return {**words, **_servers(team, given)}
 
 
-def load_team(
-    reference: str | None, context: str | None = None, *, path: Path, field: str
-) -> Team | None:
+def load_team(reference: str, context: str | None = None, *, path: Path, field: str) -> Team:
     """The agent that `openai_agent` names, with those it hands over to and has as tools.
 
     `context` names the function that makes what their functions get as `context.context`.
@@ -48,8 +46,6 @@ def load_team(
     Raises:
         ConfigurationError: there is no such agent, or one of its tools cannot be used.
     """
-    if reference is None:
-        return None
     make: Any = None
     if context is not None:
         place = f"{path}: {field}.openai_context: "

@@ -51,7 +51,6 @@ LONGEST_PAUSE = 30.0
 GOOD_SECONDS = 10.0
 MOST_REASON = 300
 # A program may take longer to start than any call to it.
-CONNECT_SECONDS = 30.0
 # One that fetches the server first takes as long as the network does.
 DOWNLOAD_SECONDS = 300.0
 # Changes of the list that come faster than this are one change.
@@ -80,7 +79,7 @@ class McpConnection:
         pins: Pins,
         network: Network,
         *,
-        connect_seconds: float = CONNECT_SECONDS,
+        connect_seconds: float,
         auth: httpx2.Auth | None = None,
         offered: OfferedTools | None = None,
     ) -> None:

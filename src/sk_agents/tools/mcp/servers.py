@@ -1,4 +1,7 @@
-"""MCP servers of a process: one connection each, whichever agents use them."""
+"""MCP servers of a process: one connection each, whichever agents use them.
+
+A process without such servers imports nothing that they need.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,31 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeGuard
 
 from sk_agents.config.settings import environment
 from sk_agents.exceptions import InvalidInput
 from sk_agents.outbound.network import Network
 from sk_agents.tools.base_tool import Tool
-from sk_agents.tools.builtin.workspace import Workspaces
-from sk_agents.tools.mcp.accounts import McpAccounts
-from sk_agents.tools.mcp.config import ServerSpec, read_mcp_servers
-from sk_agents.tools.mcp.connection import CONNECT_SECONDS, McpConnection
 from sk_agents.tools.mcp.pins import Pins, Withheld
 from sk_agents.tools.mcp.sign_ins import SignInRecords
 
-Connection = McpConnection | McpAccounts
+if TYPE_CHECKING:
+    from sk_agents.tools.builtin.workspace import Workspaces
+    from sk_agents.tools.mcp.accounts import McpAccounts
+    from sk_agents.tools.mcp.config import ServerSpec
+    from sk_agents.tools.mcp.connection import McpConnection
 
+Connection: TypeAlias = "McpConnection | McpAccounts"
+
+CONNECT_SECONDS = 30.0
 # How long start-up waits for servers to come up; those that need longer come later.
 START_SECONDS = 10.0
+
+
+def has_accounts(one: Connection) -> TypeGuard[McpAccounts]:
+    """Whether users sign in there, each for themselves."""
+    return one.spec.server.signs_in
 
 
 class McpSource:
@@ -53,7 +64,7 @@ class McpSource:
 
 
 class McpServers:
-    """Entered once per process. Nothing is connected before, and nothing imported for no server."""
+    """Entered once per process. Nothing is connected before."""
 
     def __init__(
         self,
@@ -86,17 +97,24 @@ class McpServers:
         Raises:
             ConfigurationError: an entry cannot be used: file and field.
         """
+        if not entries:
+            return McpSource(())
+        from sk_agents.tools.mcp.config import read_mcp_servers  # noqa: PLC0415
+
         specs = read_mcp_servers(
             entries,
             path=agent_file,
             field_name=field,
-            environ=environment([agent_file]) if entries else {},
+            environ=environment([agent_file]),
             workspaces=workspaces,
             keeps_tokens=self.records is not None,
         )
         return McpSource([self._connection(spec) for spec in specs])
 
     def _connection(self, spec: ServerSpec) -> Connection:
+        from sk_agents.tools.mcp.accounts import McpAccounts  # noqa: PLC0415
+        from sk_agents.tools.mcp.connection import McpConnection  # noqa: PLC0415
+
         if spec.key not in self._connections:
             made: Connection
             if spec.server.signs_in:
@@ -118,7 +136,7 @@ class McpServers:
     def accounts(self, identity: str) -> McpAccounts | None:
         """The server of this identity, if users sign in there."""
         for one in self._connections.values():
-            if isinstance(one, McpAccounts) and one.spec.identity == identity:
+            if has_accounts(one) and one.spec.identity == identity:
                 return one
         return None
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sk_agents.exceptions import InvalidInput
-from sk_agents.tools.mcp.accounts import McpAccounts
-from sk_agents.tools.mcp.servers import McpServers, McpSource
+from sk_agents.tools.mcp.servers import McpServers, McpSource, has_accounts
 from sk_agents.wire.views import McpSignIn
+
+if TYPE_CHECKING:
+    from sk_agents.tools.mcp.accounts import McpAccounts
 
 OVER = "This sign-in is over: begin it again."
 
@@ -35,7 +38,7 @@ class McpSignIns:
         return [
             McpSignIn(server=one.spec.server.name, signed_in=await one.oauth.is_signed_in(user_id))
             for one in self._sources[agent].connections
-            if isinstance(one, McpAccounts)
+            if has_accounts(one)
         ]
 
     async def begin(self, agent: str, user_id: str, server: str, base_url: str) -> str:
@@ -94,7 +97,7 @@ class McpSignIns:
     def _accounts(self, agent: str, server: str) -> McpAccounts:
         source = self._sources.get(agent)
         found = source.connection(server) if source is not None else None
-        if not isinstance(found, McpAccounts):
+        if found is None or not has_accounts(found):
             raise InvalidInput("Users do not sign in at a server of this name.")
         return found
 

@@ -20,6 +20,7 @@ from sk_agents.config.settings import Settings, environment
 from sk_agents.config.strict_yaml import read_yaml
 from sk_agents.exceptions import ConfigurationError, ToolError
 from sk_agents.outbound.network import Network
+from sk_agents.tools.openapi.clients import RemoteClients
 from sk_agents.tools.openapi.document import (
     MAX_BYTES,
     OpenApiDocument,
@@ -27,7 +28,7 @@ from sk_agents.tools.openapi.document import (
     read_document,
 )
 from sk_agents.tools.openapi.operations import operations_of
-from sk_agents.tools.openapi.tool import RemoteClients, RemotePlugin, RemoteTool, origin_of
+from sk_agents.tools.openapi.tool import RemotePlugin, RemoteTool, origin_of
 from sk_agents.tools.operator_config import StrictModel, filled_headers, problems_of
 
 VARIABLE = "TA_REMOTE_PLUGIN_PATH"

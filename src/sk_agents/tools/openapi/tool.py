@@ -1,10 +1,10 @@
-"""An operation of a remote service as a tool, and the connections that all of them share."""
+"""An operation of a remote service as a tool."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import Field, StrictBool, field_validator
@@ -13,76 +13,22 @@ from sk_agents.engine.log.canonical import digest
 from sk_agents.engine.models import Effect
 from sk_agents.engine.turns import ToolContext, ToolResult
 from sk_agents.exceptions import ConfigurationError, ToolError
-from sk_agents.outbound.network import Network
 from sk_agents.tools.attachments import ToolFile, result_of
 from sk_agents.tools.base_tool import Tool, ToolStream, tool_spec
 from sk_agents.tools.json_schema import SchemaCheck, UnusableSchema
-from sk_agents.tools.openapi.operations import ServiceOperation, ServiceRequest, request_of
+from sk_agents.tools.openapi.clients import RemoteClients
+from sk_agents.tools.openapi.operations import ServiceOperation, request_of
 from sk_agents.tools.operator_config import HEADER_NAME, StrictModel
 from sk_agents.tools.parameters import MOST_TEXT
 
 if TYPE_CHECKING:
-    from sk_agents.tools.openapi.http import RemoteHttp, RequestBounds, ServiceAnswer
-
-T = TypeVar("T")
+    from sk_agents.tools.openapi.http import ServiceAnswer
 
 READING = {"GET", "HEAD"}
 # How much longer than the request the tool may take, so that it is the request that gives up.
 MARGIN_SECONDS = 5.0
 MOST_EXPLANATION = 500
 _TEXTS = ("text/", "application/json", "application/xml", "application/yaml")
-
-
-class RemoteClients:
-    """Entered once per process; nothing is connected before the first call."""
-
-    def __init__(
-        self, *, trace: Callable[[], str | None] | None = None, network: Network | None = None
-    ) -> None:
-        """`trace` gives the `traceparent` of the call that is being made."""
-        self._trace = trace
-        self.network = network or Network()
-        self._http: RemoteHttp | None = None
-        self._is_open = False
-        self._known: dict[Hashable, Any] = {}
-        self.addresses: dict[str, str] = {}
-        """By the plugin's name: where its requests go."""
-
-    async def __aenter__(self) -> Self:
-        self._is_open = True
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        self._is_open = False
-        http, self._http = self._http, None
-        if http is not None:
-            await http.close()
-
-    async def send(
-        self, request: ServiceRequest, headers: Mapping[str, str], bounds: RequestBounds
-    ) -> ServiceAnswer:
-        """As `RemoteHttp.send`.
-
-        Raises:
-            ToolError: as there, or this is not open.
-        """
-        if not self._is_open:
-            raise ToolError("The server is shutting down.")
-        if self._http is None:
-            # aiohttp takes a fifth of a second to import, which servers without remote tools save.
-            from sk_agents.tools.openapi.http import RemoteHttp  # noqa: PLC0415
-
-            self._http = RemoteHttp(self.network)
-        if self._trace is not None and (trace := self._trace()) is not None:
-            headers = {**headers, "traceparent": trace}
-        return await self._http.send(request, headers, bounds)
-
-    def once(self, key: Hashable, read: Callable[[], T]) -> T:
-        """What `read` gave the first caller that asked for this key."""
-        if key not in self._known:
-            self._known[key] = read()
-        known: T = self._known[key]
-        return known
 
 
 class RemotePlugin(StrictModel):
