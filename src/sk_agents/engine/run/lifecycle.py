@@ -177,7 +177,7 @@ async def begin_edit(services: Services, known: KnownThread, command: EditRun) -
     redaction = _redaction(services, agent, known)
     command = redacted_edit(redaction, command)
     guard = Quiet(known.state.next_seq)
-    await _check_quota(services, command, command.agent or known.head.agent)
+    await _check_quota(services, command, agent)
     beginning = _beginning(services, command, redaction)
     for name in ("agent", "on_disconnect", "response_schema"):
         beginning[name] = beginning[name] or getattr(edited, name)
