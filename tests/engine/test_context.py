@@ -334,6 +334,15 @@ def test_output_is_never_cut_below_what_says_something() -> None:
     assert all(2_000 <= len(message.content) <= 2_200 for message in cut)
 
 
+def test_file_as_long_as_what_is_kept_of_a_longer_one_stays_whole() -> None:
+    files = tuple(Part(kind="file", content=text) for text in ("a" * 8_000, "b" * 4_000))
+    context = ContextWindow(window=2_200, reserve=0)
+    (cut,) = cut_to_fit([Message(role="user", parts=files)], context)
+    longer, exact = cut.parts
+    assert "4000 characters are left out" in longer.content
+    assert exact.content == files[1].content
+
+
 def test_messages_that_just_fit_are_not_cut() -> None:
     messages = [output(1, 9_000)]
     assert cut_to_fit(messages, ContextWindow(window=tokens(messages), reserve=0)) is messages

@@ -259,6 +259,29 @@ async def test_header_is_asked_for_again_once_its_instance_is_gone(tmp_path: Pat
         assert await a.results("r1") == ["held", f"{NEWER} pays x"]
 
 
+async def test_instance_that_closes_leaves_a_run_to_others_although_it_holds_the_header(
+    tmp_path: Path,
+) -> None:
+    gate = asyncio.Event()
+
+    async def hold(arguments: dict[str, Any], context: ToolContext) -> str:
+        await gate.wait()
+        return "held"
+
+    tools = FakeTools(personal(), tool("Files-look", hold))
+    script = [calls(("Files-look", {}), ("Bank-pay", {"text": "x"})), says("ok")]
+    shared = setup(script=script, tools=tools, lease_ttl=1e5)
+    async with talking(tmp_path, shared) as a, talking(tmp_path, shared, owner="b") as b:
+        await a.say()
+        state = await a.until(lambda state: bool(state.run("r1").pending_approvals))
+        await b.decide(asked(state).request.approval_id, authorization=MINE)
+        b.engine.drain()
+        gate.set()
+        await a.parked()
+        await b.engine.parts.follower.look()
+        assert (await b.store.thread("t")).owner is None
+
+
 class Cut:
     """Is cut off at first, answers when it is called again."""
 

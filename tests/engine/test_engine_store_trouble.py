@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,15 @@ class FailingStore(SqliteStore):
         self.left: int | None = 0
         self.refused = asyncio.Event()
         self.refusals = 0
+        # By the event loop's clock.
+        self.refused_at: list[float] = []
         self.is_broken = False
 
     async def commit(self, commit: Commit) -> Committed:
         if any(isinstance(event, self._kind) for event in commit.events) and self.left != 0:
             self.left = None if self.left is None else self.left - 1
             self.refusals += 1
+            self.refused_at.append(asyncio.get_running_loop().time())
             self.refused.set()
             raise self.error
         return await super().commit(commit)
@@ -111,6 +115,24 @@ async def test_reader_of_a_run_that_cannot_be_stored_is_told_and_can_resume(tmp_
         run = await resumed(talk)
         assert run == "it is done"
         assert len(talk.prompts) == 1
+
+
+async def test_tries_at_a_store_grow_no_rarer_than_the_last_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause = 0.05
+    monkeypatch.setattr(driver, "PAUSES", (0.0, 0.001, pause))
+    async with failing(tmp_path) as (talk, store):
+        store.left = 6
+        accepted = await talk.say()
+        with pytest.raises(StoreUnavailable):
+            await talk.items(accepted)
+        # Readers are told once it has lasted so long.
+        assert store.refusals > 3
+        assert await resumed(talk) == "it is done"
+        waited = [later - before for before, later in pairwise(store.refused_at)]
+        assert len(waited) == 5
+        assert all(seconds > 0.9 * pause for seconds in waited[2:])
 
 
 async def resumed(talk: Talk) -> str:

@@ -2,17 +2,20 @@
 
 import asyncio
 import threading
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
 from sk_agents.engine.agent import RunLimits
-from sk_agents.engine.events import LateResult, ModelRestarted, RunStarted
-from sk_agents.engine.log.commits import Commit, Committed, Release
-from sk_agents.engine.models import Effect, RunStatus, Thread
+from sk_agents.engine.commands import SteerRun
+from sk_agents.engine.events import LateResult, ModelRestarted, RunStarted, ToolStarted
+from sk_agents.engine.log.commits import Commit, Committed, Park, Release
+from sk_agents.engine.models import Effect, RunStatus, Thread, ThreadStatus
 from sk_agents.engine.run import drivers
 from sk_agents.engine.run.lease_keeper import LeaseKeeper
-from sk_agents.engine.turns import TextDelta, ToolContext
+from sk_agents.engine.turns import ModelPiece, Prompt, TextDelta, ToolContext
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     LimitExceeded,
@@ -21,7 +24,7 @@ from sk_agents.exceptions import (
     ThreadNotFound,
 )
 from sk_agents.persistence.memory.store import MemoryStore
-from sk_agents.testing import SettableClock
+from sk_agents.testing import ScriptedModel, SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import FakePolicy, FakeTools, tool
 from tests.engine.kit import SEND_X, THREAD, USER, Setup, talking
@@ -137,6 +140,37 @@ async def test_result_of_a_tool_whose_run_was_taken_over_is_shown_to_who_decides
         assert (await b.ended("r1")).status is RunStatus.COMPLETED
         assert await b.results("r1") == ["through"]
         assert len(setup.tools.started) == 1
+
+
+class ClosingModel(ScriptedModel):
+    """Says that its stream was closed."""
+
+    def __init__(self, script: Sequence[Turn]) -> None:
+        super().__init__(script)
+        self.was_closed = asyncio.Event()
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece], None]:
+        async with aclosing(super().stream(prompt)) as pieces:
+            try:
+                async for some in pieces:
+                    yield some
+            finally:
+                self.was_closed.set()
+
+
+async def test_model_is_asked_no_more_for_a_run_that_another_instance_has_claimed() -> None:
+    """The claim alone says so: the new owner has written nothing yet."""
+    clock, model = SettableClock(), ClosingModel([[TextDelta("Once"), asyncio.Event()]])
+    store = TroubledStore(clock)
+    async with talking(store, model=model, clock=clock, lease_ttl=LEASE) as talk:
+        await talk.say()
+        before = await talk.log()
+        clock.advance(2 * LEASE)
+        await store.claim(THREAD, "b")
+        async with asyncio.timeout(seconds(10)):
+            await model.was_closed.wait()
+        assert await talk.log() == before
+        assert (await store.thread(THREAD)).owner == "b"
 
 
 async def test_instance_closes_in_time_though_a_tool_does_not_end(
@@ -339,6 +373,54 @@ async def test_thread_made_again_is_driven_although_the_driver_of_the_deleted_on
         await talk.say()
         assert (await talk.ended("r2")).status is RunStatus.COMPLETED
         store.may_answer.set()
+
+
+async def test_run_waits_for_its_user_although_the_chat_is_named_while_it_is_parked() -> None:
+    store = TroubledStore()
+    async with talking(store, script=SEND_X, lease_ttl=0.5) as talk:
+
+        async def rename() -> None:
+            await talk.engine.catalog.label(THREAD, USER, {"title": "Mail"})
+
+        store.before_such = (lambda commit: isinstance(commit.lease, Park), rename)
+        await talk.ask()
+        await talk.parked()
+        assert store.before_such is None
+        head = await store.thread(THREAD)
+        assert (head.status, head.metadata) == (ThreadStatus.WAITING, {"title": "Mail"})
+        await talk.decide(*await talk.approvals("r1"))
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        assert talk.tools.started == [("Mail-send", {"text": "x"})]
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_what_is_said_while_calls_are_stored_is_heard_before_their_tools_start(
+    is_cancelled: bool,
+) -> None:
+    store = TroubledStore()
+    script = [calls(("Files-look", {"text": "x"})), says("done")]
+    async with talking(store, script=script, lease_ttl=0.5) as talk:
+
+        async def interfere() -> None:
+            if is_cancelled:
+                await talk.cancel("r1")
+            else:
+                await talk.engine.steer(SteerRun(THREAD, USER, "r1", "quickly"))
+
+        def starts_a_tool(commit: Commit) -> bool:
+            return any(isinstance(event, ToolStarted) for event in commit.events)
+
+        store.before_such = (starts_a_tool, interfere)
+        await talk.say()
+        run = await talk.ended("r1")
+        assert store.before_such is None
+        assert len(run.calls) == 1
+        if is_cancelled:
+            assert (run.status, talk.tools.started) == (RunStatus.CANCELLED, [])
+        else:
+            assert run.status is RunStatus.COMPLETED
+            assert talk.tools.started == [("Files-look", {"text": "x"})]
+            assert talk.prompts[1][-1]["content"] == "quickly"
 
 
 class LateDeletion(MemoryStore):
