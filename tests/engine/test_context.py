@@ -22,7 +22,7 @@ from sk_agents.engine.events import (
     ToolStarted,
 )
 from sk_agents.engine.log.state import ThreadState, fold
-from sk_agents.engine.models import Message, Part, RunStatus, ToolCall, UserInput
+from sk_agents.engine.models import Attachment, Message, Part, RunStatus, ToolCall, UserInput
 from sk_agents.engine.run.context_window import ContextWindow, cut_to_fit, summary, tokens
 from sk_agents.engine.run.context_window import compaction as compaction_of
 from sk_agents.engine.run.conversation import (
@@ -188,6 +188,12 @@ def test_no_more_turns_are_left_out_than_fill_half_of_the_budget(turns: int, ove
 
 LONG_MESSAGES = {
     "text": Part(content="x" * 12_000),
+    "file of many pages": Part(
+        kind="file",
+        content="a few words",
+        original=Attachment(media_type="application/pdf", uri="data:application/pdf;base64,"),
+        pages=4,
+    ),
     "text of four bytes a letter": Part(content="\U0001f600" * 2_100),
 }
 
@@ -281,6 +287,16 @@ def test_summary_quotes_a_short_message_whole_and_the_start_of_a_longer_one(
     text = summary(None, conversation(1, size=size).branch())
     asked = "question 1 " + "q" * min(size, 229)
     assert text.splitlines()[0] == f"- User: {asked}" + ("" if kept else " ...")
+
+
+def test_summary_names_the_files_that_are_not_shown_any_more() -> None:
+    files = [Part(kind="file", content="x", name=name) for name in ("plan.txt", None)]
+    state = asking(conversation(1), Part(content="look"), *files)
+    lines = summary(None, [state.run("now")]).splitlines()
+    assert lines[0] == (
+        "- User: look (with the file plan.txt, which is not shown any more) "
+        "(with the file file, which is not shown any more)"
+    )
 
 
 def test_summary_says_how_a_run_without_an_answer_ended() -> None:
