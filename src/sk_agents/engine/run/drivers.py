@@ -85,6 +85,11 @@ class Drivers:
         driver = self._drivers.get(thread_id)
         return driver is not None and not driver.is_outdated
 
+    def settled(self, thread_id: str) -> None:
+        """Its lease is given up, or nothing can be done about it."""
+        self.abandoned.discard(thread_id)
+        self.failed.discard(thread_id)
+
     def check_agent(self, name: str | None) -> None:
         if (name or self.default_agent) not in self._agents:
             raise InvalidInput(f"There is no agent named {name}.")

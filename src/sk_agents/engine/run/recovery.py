@@ -36,6 +36,7 @@ from sk_agents.exceptions import (
     StateCorrupt,
     StoreError,
     StoreFull,
+    ThreadNotFound,
 )
 
 logger = logging.getLogger(__name__)
@@ -111,7 +112,7 @@ class Sweeper(BackgroundTask):
             case StateCorrupt():
                 logger.error("damaged thread left alone", extra={"thread_id": thread_id})
                 self._damaged.add(thread_id)
-                self._drivers.abandoned.discard(thread_id)
+                self._drivers.settled(thread_id)
             case StoreError() | StoreFull():
                 raise error
             case _:
@@ -211,7 +212,12 @@ class Sweeper(BackgroundTask):
 
     async def _resolve_lease(self, thread_id: str) -> None:
         """A lease that may be ours without a driver: drive, end the run, or give it up."""
-        head = await self._services.store.thread(thread_id)
+        try:
+            head = await self._services.store.thread(thread_id)
+        except ThreadNotFound:
+            # It was deleted, and its lease with it.
+            self._drivers.settled(thread_id)
+            return
         abandoned = thread_id in self._drivers.abandoned
         if head.owner == self._services.owner and not self._drivers.is_driven(thread_id):
             known = await self._services.threads.load(thread_id)
@@ -223,5 +229,4 @@ class Sweeper(BackgroundTask):
                 guard = Owned(self._services.owner, head.epoch, known.state.next_seq)
                 await self._services.commit(known, guard, lease=Release())
         if abandoned:
-            self._drivers.abandoned.discard(thread_id)
-            self._drivers.failed.discard(thread_id)
+            self._drivers.settled(thread_id)
