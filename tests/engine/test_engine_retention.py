@@ -1,18 +1,22 @@
 """A server removes old threads by itself: one instance at a time, if the time can be trusted."""
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
 from sk_agents.engine.engine import Engine
-from sk_agents.engine.models import ThreadStatus
+from sk_agents.engine.models import NewThread, ThreadStatus
 from sk_agents.engine.threads import retention
 from sk_agents.engine.threads.retention import Pruned, RetentionRules
-from sk_agents.exceptions import ThreadNotFound
+from sk_agents.exceptions import StoreBroken, StoreUnavailable, TealError, ThreadNotFound
+from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import says
 from tests.engine.kit import THREAD, USER, Setup, talking
+from tests.patience import seconds
 
 DAY = 86400.0
 RULES = RetentionRules({ThreadStatus.COMPLETED: 90 * DAY})
@@ -89,6 +93,84 @@ async def test_pass_that_takes_too_long_goes_on_next_time(
         clock.advance(retention.PASS_EVERY_SECONDS + 1)
         done = await sweep(talk.engine)
         assert done is not None and done.removed == {"completed": 2}
+
+
+async def test_thread_is_gone_so_long_after_it_was_to_expire(tmp_path: Path) -> None:
+    clock = SettableClock()
+    rules = RetentionRules(expired=7 * DAY)
+    soon = clock.now() + timedelta(days=1)
+    async with talking(tmp_path, clock=clock, retention=rules) as talk:
+        await talk.engine.catalog.make("expiring", NewThread(USER, agent="a", expires_at=soon))
+        await talk.engine.catalog.make("lasting", NewThread(USER, agent="a"))
+        removed = []
+        for days in (7, 1):
+            clock.advance(days * DAY)
+            done = await sweep(talk.engine)
+            assert done is not None
+            removed.append(dict(done.removed))
+        assert removed == [{}, {"expired": 1}]
+        assert (await talk.engine.thread("lasting", USER)).head.expires_at is None
+
+
+async def test_thread_in_which_something_is_said_meanwhile_is_not_removed() -> None:
+    clock = SettableClock()
+
+    class GoesOn(MemoryStore):
+        async def delete(self, thread_id: str, **fields: Any) -> None:
+            await talk.engine.catalog.label(THREAD, USER, {"title": "kept"})
+            await super().delete(thread_id, **fields)
+
+    async with talking(
+        GoesOn(clock=clock), clock=clock, script=[says("a")], retention=RULES
+    ) as talk:
+        await talk.ask()
+        await talk.parked()
+        clock.advance(91 * DAY)
+        done = await sweep(talk.engine)
+        assert done is not None
+        assert (done.due, done.removed) == ({"completed": 1}, {})
+        assert (await talk.store.thread(THREAD)).metadata == {"title": "kept"}
+
+
+async def test_server_looks_by_itself_and_again_after_the_store_was_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retention, "PASS_EVERY_SECONDS", 0.01)
+    clock, removed = SettableClock(), asyncio.Event()
+
+    class Away(MemoryStore):
+        errors: ClassVar[list[TealError]] = [StoreUnavailable()]
+
+        async def count(self, *arguments: Any) -> Any:
+            if self.errors:
+                raise self.errors.pop()
+            return await super().count(*arguments)
+
+        async def delete(self, thread_id: str, **fields: Any) -> None:
+            await super().delete(thread_id, **fields)
+            removed.set()
+
+    store = Away(clock=clock)
+    async with talking(store, clock=clock, script=[says("a")], retention=RULES) as talk:
+        await talk.ask()
+        clock.advance(91 * DAY)
+        async with asyncio.timeout(seconds(10)):
+            await removed.wait()
+        assert store.errors == []
+
+
+async def test_server_that_finds_its_store_broken_while_it_looks_for_old_threads_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retention, "PASS_EVERY_SECONDS", 0.01)
+
+    class Broken(MemoryStore):
+        async def count(self, *arguments: Any) -> Any:
+            raise StoreBroken
+
+    async with talking(Broken(), retention=RULES) as talk:
+        async with asyncio.timeout(seconds(10)):
+            await talk.engine.broken()
 
 
 async def test_nothing_is_removed_unless_rules_are_given(tmp_path: Path) -> None:
