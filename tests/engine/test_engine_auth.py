@@ -26,7 +26,7 @@ from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.fake_tools import FakeTool, FakeTools, Work, tool
 from tests.engine.kit import Setup, Talk, is_asked_anew, talking
-from tests.engine.test_engine_troubles import Gate
+from tests.engine.test_engine_troubles import Gate, idle
 from tests.engine.troubled_store import TroubledStore
 from tests.patience import seconds
 
@@ -280,9 +280,13 @@ async def lent_elsewhere(at: Path | TroubledStore) -> AsyncIterator[tuple[Talk, 
 
 async def test_run_that_is_given_back_goes_on_where_its_header_is(tmp_path: Path) -> None:
     async with lent_elsewhere(tmp_path) as (a, b, gate):
+        # Its owner learns of the decision, and finishes what it has begun.
+        await a.engine.parts.follower.look()
+        await idle()
         gate.open.set()
         await b.ended("r1")
         assert await b.results("r1") == ["through", f"{MINE} pays x"]
+        assert [name for name, _ in a.tools.started] == ["Files-look", "Bank-pay"]
         assert [e.kind for e in await a.log() if isinstance(e, ApprovalRequested)] == ["auth"]
         assert b.engine.parts.drivers.kept_headers == []
 

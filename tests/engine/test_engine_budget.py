@@ -14,7 +14,14 @@ from sk_agents.engine.events import ApprovalRequested, ToolProposed
 from sk_agents.engine.models import Price, RunStatus, Usage
 from sk_agents.engine.ports import Budget, Clock, Reservation, Spender, Store
 from sk_agents.engine.turns import TextDelta, ToolContext, ToolResult
-from sk_agents.exceptions import BudgetExceeded, ModelError, ModelInterrupted, StoreBusy
+from sk_agents.exceptions import (
+    BudgetExceeded,
+    ModelError,
+    ModelInterrupted,
+    StoreBroken,
+    StoreBusy,
+)
+from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.spending.allowances import Allowance
 from sk_agents.spending.budgets import AgentBudget, StoreBudget
 from sk_agents.spending.limits import Limit, Scope, limits_of, strictest
@@ -256,6 +263,25 @@ async def test_store_that_is_busy_for_a_while_fails_no_turn(tmp_path: Path) -> N
     async with talking(tmp_path, script=[says("done", usage=TEN)], budget=make, **options()) as t:
         assert (await t.ask()).status is RunStatus.COMPLETED
         assert refusals == []
+
+
+async def test_turn_does_not_wait_for_a_store_that_is_broken(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class BrokenBudget(StoreBudget):
+        async def reserve(self, spender: Spender, estimate: Usage) -> Reservation:
+            raise StoreBroken
+
+    def make(store: Store, clock: Clock) -> Budget:
+        return BrokenBudget(store, clock, {}, UsageLedger(store, clock, 90))
+
+    async with talking(MemoryStore(), budget=make, lease_ttl=1e5) as talk:
+        await talk.say()
+        async with asyncio.timeout(BOUND):
+            while talk.engine.parts.drivers.active:  # noqa: ASYNC110  # an end is no event here
+                await asyncio.sleep(0)
+    dropped = [one for one in caplog.records if one.message == "run dropped"]
+    assert [getattr(one, "error", "") for one in dropped] == ["StoreBroken"]
 
 
 @pytest.mark.parametrize(

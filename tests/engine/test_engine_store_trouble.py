@@ -187,6 +187,21 @@ async def test_engine_closes_while_its_store_takes_nothing_and_the_run_goes_on_l
         assert (run.status, run.failure) == (RunStatus.COMPLETED, None)
 
 
+async def test_store_that_breaks_is_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with failing(tmp_path, lease_ttl=0.05) as (talk, store):
+        store.error, store.left, store.is_broken = StoreBroken, None, True
+        await talk.say()
+        async with asyncio.timeout(seconds(5)):
+            await talk.engine.broken()
+            with pytest.raises(ShuttingDown):
+                await talk.ended("r1")
+            await store.refused.wait()
+    critical = [one.message for one in caplog.records if one.levelname == "CRITICAL"]
+    assert len(critical) == 1
+
+
 @pytest.mark.parametrize("by_renewal", [False, True], ids=["commit", "renewal"])
 async def test_broken_store_leaves_its_runs_and_readers_to_other_instances(
     tmp_path: Path, by_renewal: bool

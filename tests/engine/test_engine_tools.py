@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sk_agents.engine.events import ApprovalRequested, ToolFinished, ToolStarted
+from sk_agents.engine.log.commits import Commit
 from sk_agents.engine.models import Effect, RunStatus, ToolCall, Usage
 from sk_agents.engine.turns import (
     TextDelta,
@@ -20,6 +21,8 @@ from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import LOOK, FakePolicy, FakeTools, tool
 from tests.engine.kit import kinds, raw, talking
 from tests.engine.openai_rules import problems
+from tests.engine.test_engine_troubles import idle
+from tests.engine.troubled_store import TroubledStore
 from tests.requirements import requirement
 
 
@@ -65,6 +68,34 @@ async def test_calls_of_one_round_run_at_the_same_time(tmp_path: Path) -> None:
     ) as talk:
         assert (await talk.ask()).status is RunStatus.COMPLETED
         assert await talk.results("r1") == ["met"] * 3
+
+
+async def test_results_that_come_while_others_are_stored_share_the_next_commit() -> None:
+    store = TroubledStore()
+    gates = {number: asyncio.Event() for number in "1234"}
+
+    async def hold(arguments: dict[str, Any], context: ToolContext) -> str:
+        await gates[arguments["text"]].wait()
+        return "held"
+
+    def finishes(commit: Commit) -> bool:
+        return any(isinstance(event, ToolFinished) for event in commit.events)
+
+    async def end_the_others() -> None:
+        for number in "234":
+            gates[number].set()
+            await idle()
+
+    script = [calls(*(("Files-look", {"text": number}) for number in "1234")), says("done")]
+    tools = FakeTools(tool("Files-look", hold))
+    async with talking(store, script=script, tools=tools) as talk:
+        store.before_such = (finishes, end_the_others)
+        await talk.say()
+        gates["1"].set()
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        assert await talk.results("r1") == ["held"] * 4
+        stored = [len(commit.events) for commit in store.commits if finishes(commit)]
+        assert stored == [1, 3]
 
 
 async def test_policy_is_asked_once_about_a_call_that_starts_at_once(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from sk_agents.engine.events import LateResult, ModelRestarted, RunStarted, Tool
 from sk_agents.engine.log.commits import Commit, Committed, Park, Release
 from sk_agents.engine.models import Effect, RunStatus, Thread, ThreadStatus
 from sk_agents.engine.run import drivers
-from sk_agents.engine.run.lease_keeper import LeaseKeeper
+from sk_agents.engine.run.lease_keeper import STALL, LeaseKeeper
 from sk_agents.engine.turns import ModelPiece, Prompt, TextDelta, ToolContext
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
@@ -232,6 +232,59 @@ async def test_lease_is_fresh_for_two_thirds_of_its_time_and_again_once_it_is_re
         assert lease.is_fresh
 
 
+class CountingClock(SettableClock):
+    """Says how often other threads than the one that made it have looked at it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+        self.looks = threading.Semaphore(0)
+
+    def monotonic(self) -> float:
+        if threading.get_ident() != self._thread:
+            self.looks.release()
+        return super().monotonic()
+
+
+class RenewingStore(MemoryStore):
+    """Counts how often leases are renewed."""
+
+    renewals = 0
+
+    def renew(self, owner: str, ttl: float) -> None:
+        self.renewals += 1
+        super().renew(owner, ttl)
+
+
+async def test_leases_are_left_to_run_out_once_the_loop_has_stood_still_for_too_long() -> None:
+    clock = CountingClock()
+    store = RenewingStore(clock=clock)
+    async with LeaseKeeper(store, clock, "a", ttl=0.06):
+        # From here on nothing is awaited: the loop stands still, and a second thread renews.
+        clock.advance(STALL)
+        for _ in range(4):
+            assert clock.looks.acquire(timeout=seconds(10))
+        renewals = store.renewals
+        assert renewals > 1
+        clock.advance(1)
+        # One look may have been on its way.
+        for _ in range(6):
+            assert clock.looks.acquire(timeout=seconds(10))
+        assert store.renewals <= renewals + 1
+
+
+async def test_leases_are_not_renewed_any_more_once_they_are_to_run_out() -> None:
+    clock = SettableClock()
+    store = RenewingStore(clock=clock)
+    async with LeaseKeeper(store, clock, "a", ttl=900.0) as lease:
+        assert lease.is_fresh
+        lease.stop_renewing()
+        renewals = store.renewals
+        assert not lease.is_fresh
+        assert not await lease.freshen()
+        assert store.renewals == renewals
+
+
 async def test_lease_that_was_fresh_at_a_moment_is_trusted_for_a_third_of_its_time() -> None:
     clock = SettableClock()
     async with LeaseKeeper(MemoryStore(clock=clock), clock, "a", ttl=900.0) as lease:
@@ -274,6 +327,16 @@ async def test_quota_is_asked_about_each_run_and_whether_it_makes_a_thread() -> 
         await talk.say("3", quota=quota, on_busy="enqueue")
         await talk.edit("r1", "1!", quota=quota, on_busy="interrupt")
     assert quota.asked == [(USER, True), (USER, False), (USER, False), (USER, False)]
+
+
+async def test_title_is_given_to_a_thread_that_has_none() -> None:
+    store = MemoryStore()
+    async with talking(store, script=[says("x")] * 3) as talk:
+        titles = []
+        for title in (None, "first", "second"):
+            await talk.ask(title=title)
+            titles.append((await store.thread(THREAD)).metadata.get("title"))
+        assert titles == [None, "first", "first"]
 
 
 async def test_run_that_is_not_admitted_leaves_nothing() -> None:
