@@ -1,6 +1,7 @@
 """A server removes old threads by itself: one instance at a time, if the time can be trusted."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
@@ -8,18 +9,63 @@ from typing import Any, ClassVar
 import pytest
 
 from sk_agents.engine.engine import Engine
-from sk_agents.engine.models import NewThread, ThreadStatus
+from sk_agents.engine.models import SERVER_LOG, NewThread, Thread, ThreadStatus
 from sk_agents.engine.threads import retention
 from sk_agents.engine.threads.retention import Pruned, RetentionRules
 from sk_agents.exceptions import StoreBroken, StoreUnavailable, TealError, ThreadNotFound
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import says
+from tests.engine.builders import START
+from tests.engine.heads import HELD
 from tests.engine.kit import THREAD, USER, Setup, talking
 from tests.patience import seconds
 
 DAY = 86400.0
 RULES = RetentionRules({ThreadStatus.COMPLETED: 90 * DAY})
+
+
+EXPIRING = RetentionRules({ThreadStatus.COMPLETED: 10 * DAY}, expired=3 * DAY)
+
+
+def rested(**fields: Any) -> Thread:
+    """A thread in which nothing is left to do since `START`."""
+    at_rest = {"status": ThreadStatus.COMPLETED, "runnable": False, "owner": None}
+    at_rest |= {"active_run": None, "queued": 0, "updated_at": START}
+    return HELD._replace(**at_rest | fields)
+
+
+@pytest.mark.parametrize(
+    ("thread", "days", "reason"),
+    [
+        ({}, 10, "completed"),
+        ({}, 9.99, None),
+        ({"status": ThreadStatus.FAILED}, 99, None),
+        ({"expires_at": START}, 3, "expired"),
+        ({"expires_at": START}, 2.99, None),
+        ({"expires_at": START + timedelta(days=90)}, 20, "completed"),
+        ({"status": ThreadStatus.IDLE, "expires_at": START}, 3, "expired"),
+        ({"runnable": True}, 99, None),
+        ({"queued": 1}, 99, None),
+        ({"active_run": "r1"}, 99, None),
+        ({"status": ThreadStatus.WAITING, "expires_at": START}, 99, None),
+        ({"status": ThreadStatus.RUNNING, "expires_at": START}, 99, None),
+        ({"thread_id": f"{SERVER_LOG}-1"}, 99, None),
+        ({"surface": "sign-ins"}, 99, None),
+    ],
+)
+def test_thread_goes_by_its_status_and_age_or_by_its_own_time_and_only_at_rest(
+    thread: dict[str, Any], days: float, reason: str | None
+) -> None:
+    rules = replace(EXPIRING, spared=frozenset({"sign-ins"}))
+    assert rules.reason(rested(**thread), START + timedelta(days=days)) == reason
+
+
+def test_thread_that_expires_goes_by_its_age_where_its_time_is_not_asked_about() -> None:
+    rules = RetentionRules({ThreadStatus.COMPLETED: 10 * DAY})
+    thread = rested(expires_at=START)
+    assert rules.reason(thread, START + timedelta(days=9)) is None
+    assert rules.reason(thread, START + timedelta(days=10)) == "completed"
 
 
 async def sweep(engine: Engine) -> Pruned | None:
