@@ -2,23 +2,25 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from sk_agents.engine.events import ThreadChanged
-from sk_agents.engine.log.commits import Absent, Pending, Unchanged
+from sk_agents.engine.log.commits import Absent, Claim, Commit, Committed, Pending, Unchanged
 from sk_agents.engine.models import NewThread, RunStatus
-from sk_agents.engine.turns import TextDelta
-from sk_agents.exceptions import StoreBroken, StoreUnavailable, TealError
+from sk_agents.engine.turns import Question, TextDelta, ToolContext
+from sk_agents.exceptions import StoreBroken, StoreUnavailable, TealError, ThreadNotFound
 from sk_agents.testing import SettableClock
 from sk_agents.testing.commits import new_commit
-from sk_agents.testing.scripted_model import Turn, says
+from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine import builders as b
-from tests.engine.kit import SEND_X, THREAD, Setup, talking, waiting
+from tests.engine.fake_tools import FakeTools, tool
+from tests.engine.kit import SEND_X, THREAD, USER, Setup, talking, waiting
 from tests.engine.test_engine_orphans import leave
 from tests.engine.test_engine_troubles import ClosingModel
-from tests.engine.troubled_store import TroubledStore
+from tests.engine.troubled_store import Hook, TroubledStore
 from tests.patience import seconds
 
 # No sweep and no renewal comes by itself within a test.
@@ -61,6 +63,67 @@ async def test_run_whose_thread_was_deleted_elsewhere_leaves_nothing_to_settle(
         # Its id can be used again.
         run = await talk.ask()
         assert run.answer is not None and run.answer.content == "new"
+
+
+async def test_tool_that_asks_in_a_thread_that_was_deleted_elsewhere_is_ended() -> None:
+    clock, reached, go_on = SettableClock(), asyncio.Event(), asyncio.Event()
+    store = TroubledStore(clock)
+
+    async def asks_on(arguments: dict[str, Any], context: ToolContext) -> str:
+        assert context.ask is not None
+        reached.set()
+        await go_on.wait()
+        with suppress(Exception):
+            await context.ask(Question("Which one?"))
+        await asyncio.Event().wait()
+        return "never"
+
+    setup = Setup(
+        [calls(("Files-look", {}))],
+        FakeTools(tool("Files-look", asks_on)),
+        clock=clock,
+        lease_ttl=LEASE,
+    )
+    async with talking(store, setup) as talk:
+        await talk.say()
+        await reached.wait()
+        clock.advance(2 * LEASE)
+        await delete(store)
+        go_on.set()
+        await until_no_driver(talk)
+
+
+class DeletedAtOnce(TroubledStore):
+    """The thread is deleted as soon as its next run has begun, and then `look` is called."""
+
+    look: Hook | None = None
+
+    async def commit(self, commit: Commit) -> Committed:
+        done = await super().commit(commit)
+        look, self.look = self.look, None
+        if look is not None and isinstance(commit.lease, Claim):
+            await self.retire(commit.lease.owner)
+            await delete(self)
+            await look()
+        return done
+
+
+async def test_run_is_not_driven_if_its_thread_was_deleted_at_once() -> None:
+    store = DeletedAtOnce()
+    async with talking(store, script=[says("one"), says("two")], lease_ttl=LEASE) as talk:
+        await talk.ask()
+        await talk.parked()
+
+        async def look() -> None:
+            with pytest.raises(ThreadNotFound):
+                await talk.engine.thread(THREAD, USER)
+
+        store.look = look
+        accepted = await talk.say()
+        await until_no_driver(talk)
+        with pytest.raises(ThreadNotFound):
+            await talk.items(accepted)
+        assert len(talk.prompts) == 1
 
 
 async def test_model_is_asked_no_more_for_a_thread_that_was_made_again_elsewhere() -> None:

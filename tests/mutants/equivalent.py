@@ -80,6 +80,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "engine.run.context_window",
+        "if 2 * (transcript.tokens + overhead) <= context.budget and _is_short(active, context):",
+        "shift constant",
+        SHORTCUT,
+        "(3)",
+    ),
+    Equivalent(
+        "engine.run.context_window",
         "return 2 * size < context.budget - SHORTEST",
         "shift constant",
         SHORTCUT,
@@ -99,6 +106,24 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "drop operand",
         "the others take their step right after, in a commit of their own",
         "(isinstance(one[1], steps.Finish))",
+    ),
+    Equivalent(
+        "engine.calls.runner",
+        "self.hands_over = False",
+        "drop statement",
+        "each `advance` sets it, and it is read after one",
+    ),
+    Equivalent(
+        "engine.run.driver",
+        'raise AssertionError("the pauses have no end")',
+        "drop raise",
+        "for the type checker: the pauses have no end",
+    ),
+    Equivalent(
+        "engine.services",
+        'raise AssertionError("the pauses have no end")',
+        "drop raise",
+        "for the type checker: the pauses have no end",
     ),
     Equivalent(
         "engine.run.drivers",

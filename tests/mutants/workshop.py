@@ -79,9 +79,7 @@ class Baseline:
 
     def _executing(self, module: str, first_line: int, last_line: int) -> set[str]:
         lines = self.lines.get(module, {})
-        return {
-            test for line in range(first_line, last_line + 1) for test in lines.get(line, ())
-        }
+        return {test for line in range(first_line, last_line + 1) for test in lines.get(line, ())}
 
 
 def load_libraries() -> None:
