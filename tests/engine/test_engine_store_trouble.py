@@ -14,6 +14,7 @@ from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.events import Answered, Failed, LogEvent, ToolFinished
 from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.engine.models import RunStatus
+from sk_agents.engine.ports import Signals
 from sk_agents.engine.run import driver
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
@@ -71,10 +72,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def failing(
-    at: Path, kind: type[LogEvent] = Answered, **fields: Any
+    at: Path,
+    kind: type[LogEvent] = Answered,
+    *,
+    signals: Signals | None = None,
+    **fields: Any,
 ) -> AsyncIterator[tuple[Talk, FailingStore]]:
     fields.setdefault("script", [says("it is done")])
-    async with FailingStore(at, kind) as store, talking(store, **fields) as talk:
+    async with FailingStore(at, kind) as store, talking(store, signals=signals, **fields) as talk:
         yield talk, store
 
 
