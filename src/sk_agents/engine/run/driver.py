@@ -90,10 +90,6 @@ class Driver:
 
     def poke(self) -> None:
         """The thread has changed, or we are to stop: look again."""
-        self.moved_at = self._services.clock.monotonic()
-        self._look_again()
-
-    def _look_again(self) -> None:
         self._changed.set()
         if self._interruptible and self._task is not None and self._must_stop():
             self._interruptible = False
@@ -109,7 +105,7 @@ class Driver:
             # What a driver withdraws by itself does not count.
             if isinstance(one, Steered) or (isinstance(one, ApprovalDecided) and one.by in MOVERS):
                 self.moved_at = self._services.clock.monotonic()
-        self._look_again()
+        self.poke()
 
     async def commit(
         self, *events: Event, lease: Release | Park | None = None, as_of: int | None = None
