@@ -13,7 +13,7 @@ from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.events import ApprovalRequested, ToolProposed
 from sk_agents.engine.models import Price, RunStatus, Usage
 from sk_agents.engine.ports import Budget, Clock, Reservation, Spender, Store
-from sk_agents.engine.turns import TextDelta, ToolContext, ToolResult
+from sk_agents.engine.turns import CallRequested, TextDelta, ToolContext, ToolResult
 from sk_agents.exceptions import (
     BudgetExceeded,
     ModelError,
@@ -150,6 +150,18 @@ async def test_reply_that_is_repeated_is_charged_once(tmp_path: Path) -> None:
     async with talking(tmp_path, script=script, budget=budget(day="900 tokens"), **options()) as t:
         assert (await t.ask()).status is RunStatus.COMPLETED
         assert await spent(t) == {"day": 10}
+
+
+async def test_reply_that_breaks_off_in_its_calls_costs_about_what_arrived(tmp_path: Path) -> None:
+    def half(size: int) -> list[Any]:
+        return [TextDelta("x" * 40), CallRequested("1", "Files-look", "y" * size)]
+
+    script = [[*half(360), ModelInterrupted()], [*half(360), ModelInterrupted()]]
+    async with talking(tmp_path, script=script, budget=budget(day="900 tokens"), **options()) as t:
+        assert (await t.ask()).status is RunStatus.FAILED
+        total = (await spent(t))["day"]
+        # The last try, with its prompt of about 20 tokens, and a quarter of the 400 bytes.
+        assert 110 < total < 150
 
 
 async def test_model_that_did_not_answer_costs_nothing(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.log.commits import Absent, Claim, Unchanged
 from sk_agents.engine.models import Effect, NewThread, RunStatus
+from sk_agents.engine.run import recovery
 from sk_agents.exceptions import StoreUnavailable
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing import SettableClock
@@ -188,6 +189,24 @@ async def test_damaged_thread_keeps_no_other_from_being_recovered_and_is_not_rea
         await talk.sweep()
         assert store.read.count("damaged") == reads > 0
         assert (await store.thread("damaged")).owner == "gone-1"
+
+
+async def test_damaged_threads_do_not_fill_the_place_of_an_orphan_that_can_be_recovered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many there are, a sweep looks beyond those it knows."""
+    monkeypatch.setattr(recovery, "BATCH", 2)
+    clock = SettableClock()
+    store = TroubledStore(clock)
+    async with talking(store, script=[says("fine")], clock=clock, lease_ttl=1e6) as talk:
+        for number in range(4):
+            await leave(store, b.started(), thread=f"damaged-{number}")
+            store.damaged.add(f"damaged-{number}")
+            clock.advance(1)
+        await leave(store, b.started())
+        for _ in range(4):
+            await talk.sweep()
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
 
 
 async def test_sweeps_go_on_after_the_store_was_away() -> None:

@@ -53,6 +53,33 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "engine.run.lifecycle",
+        "return Accepted(known.head.thread_id, run_id, after=0, repeated=True)",
+        "shift constant",
+        "no event has the number 0",
+        "(-1)",
+    ),
+    *(
+        Equivalent(
+            "engine.run.lifecycle",
+            line,
+            "shift constant",
+            "what stands before a run's first event is not given to its readers",
+            "(2)",
+        )
+        for line in (
+            "return Accepted(known.head.thread_id, command.run_id, after=guard.next_seq - 1)",
+            "thread_id, after = known.head.thread_id, guard.next_seq - 1",
+        )
+    ),
+    Equivalent(
+        "engine.run.driver",
+        "if run.calls and self._is_rejected:",
+        "drop operand",
+        SHORTCUT,
+        "(self._is_rejected)",
+    ),
+    Equivalent(
+        "engine.run.lifecycle",
         "if call.waits and call.approval is not None:",
         "drop operand",
         "a call that waits has an approval; the other operand is for the type checker",
