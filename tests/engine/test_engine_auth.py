@@ -11,6 +11,7 @@ import pytest
 
 from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.calls.call import Approval
+from sk_agents.engine.commands import SteerRun
 from sk_agents.engine.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -26,6 +27,7 @@ from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.fake_tools import FakeTool, FakeTools, Work, tool
 from tests.engine.kit import Setup, Talk, is_asked_anew, talking
+from tests.engine.late_news import LateNews
 from tests.engine.test_engine_troubles import Gate, idle
 from tests.engine.troubled_store import TroubledStore
 from tests.patience import seconds
@@ -232,6 +234,46 @@ async def test_header_given_to_another_instance_is_asked_for_once(
         assert await b.results("r1") == ["held", f"{MINE} pays x"]
         questions = [e for e in await b.log() if isinstance(e, ApprovalRequested)]
         assert len(questions) == 1
+
+
+@pytest.mark.parametrize("is_at_work", [True, False])
+async def test_header_is_there_when_the_decision_is_seen_before_its_sender_hears_of_it(
+    tmp_path: Path, is_at_work: bool
+) -> None:
+    """By a driver at work, or one that another request begins."""
+    gate = Gate()
+    tools = FakeTools(personal(), tool("Files-look", gate))
+    work = [("Files-look", {})] if is_at_work else []
+    script = [calls(*work, ("Bank-pay", {"text": "x"})), says("ok"), says("ok")]
+    shared = setup(script=script, tools=tools, lease_ttl=1e5)
+    async with (
+        LateNews(tmp_path / "late.sqlite", ApprovalDecided) as store,
+        talking(store, shared) as talk,
+    ):
+        await talk.say()
+        state = await talk.until(lambda state: bool(state.run("r1").pending_approvals))
+        if not is_at_work:
+            await talk.parked()
+        approval_id = asked(state).request.approval_id
+        deciding = asyncio.ensure_future(talk.decide(approval_id, authorization=MINE))
+        async with asyncio.timeout(seconds(5)):
+            await store.is_stored.wait()
+        if is_at_work:
+            await talk.engine.parts.follower.look()
+        else:
+            await talk.engine.steer(SteerRun("t", "ada", "r1", "quickly"))
+        await talk.until(lambda state: f"{MINE} pays x" in results_of(state))
+        store.may_tell.set()
+        gate.open.set()
+        assert await deciding
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        questions = [e for e in await talk.log() if isinstance(e, ApprovalRequested)]
+        assert len(questions) == 1
+
+
+def results_of(state: ThreadState) -> list[str]:
+    calls = state.run("r1").calls.values()
+    return [call.finished.result for call in calls if call.finished is not None]
 
 
 async def test_header_is_asked_for_again_once_its_instance_is_gone(tmp_path: Path) -> None:
