@@ -119,7 +119,11 @@ async def test_tool_is_not_started_under_a_lease_that_may_have_run_out() -> None
         assert talk.tools.started == [("Mail-send", {})]
 
 
-async def test_result_of_a_tool_whose_run_was_taken_over_is_shown_to_who_decides() -> None:
+@pytest.mark.parametrize("is_noticed", [True, False])
+async def test_result_of_a_tool_whose_run_was_taken_over_is_shown_to_who_decides(
+    is_noticed: bool,
+) -> None:
+    """Also if its owner learns of that before the tool has ended."""
     clock, gate = SettableClock(), Gate()
     store = TroubledStore(clock)
     setup = sending(gate, says("done"), clock=clock, lease_ttl=LEASE)
@@ -131,6 +135,9 @@ async def test_result_of_a_tool_whose_run_was_taken_over_is_shown_to_who_decides
         assert await b.engine.parts.services.lease.freshen()
         await b.sweep()
         await b.until(lambda state: bool(state.run("r1").pending_approvals))
+        if is_noticed:
+            await a.engine.parts.follower.look()
+            await idle()
         gate.open.set()
         await b.until(lambda state: any(c.late_result for c in state.run("r1").calls.values()))
         late = [event for event in await b.log() if isinstance(event, LateResult)]
@@ -140,6 +147,27 @@ async def test_result_of_a_tool_whose_run_was_taken_over_is_shown_to_who_decides
         assert (await b.ended("r1")).status is RunStatus.COMPLETED
         assert await b.results("r1") == ["through"]
         assert len(setup.tools.started) == 1
+
+
+async def test_harmless_tool_of_a_run_that_was_taken_over_is_ended_and_started_there() -> None:
+    clock, gate = SettableClock(), Gate()
+    store = TroubledStore(clock)
+    tools = FakeTools(tool("Files-look", gate))
+    script = [calls(("Files-look", {})), says("done")]
+    setup = Setup(script, tools, clock=clock, lease_ttl=LEASE)
+    async with talking(store, setup) as a, talking(store, setup, owner="b") as b:
+        await a.say()
+        await gate.wait()
+        clock.advance(2 * LEASE)
+        assert await b.engine.parts.services.lease.freshen()
+        await b.sweep()
+        await a.engine.parts.follower.look()
+        await idle()
+        assert gate.was_cancelled
+        assert a.engine.parts.drivers.active == []
+        gate.open.set()
+        assert (await b.ended("r1")).status is RunStatus.COMPLETED
+        assert len(tools.started) == 2
 
 
 class ClosingModel(ScriptedModel):
