@@ -165,6 +165,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "only runs that are active come here; the other operand is for the type checker",
     ),
     Equivalent(
+        "engine.run.conversation",
+        "if isinstance(at, int) and -len(self.now) <= at < 0:",
+        "shift boundary",
+        SHORTCUT,
+        "-len(self.now) < at < 0",
+    ),
+    Equivalent(
         "engine.run.rounds",
         "if size > agent.context_window.budget and isinstance(messages, Conversation):",
         "shift boundary",

@@ -16,7 +16,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from typing import TypeVar
 
@@ -66,7 +65,6 @@ class Sweeper(BackgroundTask):
 
     async def sweep(self) -> None:
         """Look once at everything."""
-        self._drivers.left.clear()
         store = self._services.store
         await self._each(self._resolve_lease, self._undriven_leases())
         if self._drivers.draining:
@@ -88,12 +86,7 @@ class Sweeper(BackgroundTask):
             except STORE_TROUBLE as error:
                 self._services.look_at(error)
                 logger.warning("sweep failed", extra={"error": type(error).__name__})
-                self._drivers.left.clear()
-            pause = self._interval * random.uniform(0.5, 1.5)
-            with suppress(TimeoutError):
-                # Not `wait_for`: until Python 3.12 it may swallow the cancellation that ends us.
-                async with asyncio.timeout(pause):
-                    await self._drivers.left.wait()
+            await asyncio.sleep(self._interval * random.uniform(0.5, 1.5))
 
     async def _each(self, work: Callable[[T], Awaitable[None]], items: Sequence[T]) -> None:
         """One thread's trouble must not keep the others waiting."""
