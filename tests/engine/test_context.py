@@ -186,6 +186,16 @@ def test_no_more_turns_are_left_out_than_fill_half_of_the_budget(turns: int, ove
     assert kept <= SMALL.budget / 2 < kept + sizes[left_out - 1]
 
 
+def test_turns_that_fill_just_half_of_the_budget_are_kept() -> None:
+    state = asking(conversation(25), Part(content="and now?"))
+    *past, now = [tokens(run_messages(run)) for run in state.branch()]
+    for kept in (3, 4):
+        overhead = SMALL.budget // 2 - now - sum(past[-kept:])
+        event = compaction(state, SMALL, overhead=overhead)
+        assert event is not None
+        assert int(event.through_run[4:]) == len(past) - kept
+
+
 LONG_MESSAGES = {
     "text": Part(content="x" * 12_000),
     "file of many pages": Part(

@@ -209,6 +209,20 @@ async def test_header_reaches_a_run_that_is_at_work(tmp_path: Path) -> None:
         assert await talk.results("r1") == ["held", f"{MINE} pays x"]
 
 
+async def test_header_is_not_kept_for_another_time_where_the_run_is_driven(tmp_path: Path) -> None:
+    gate = Gate()
+    tools = FakeTools(personal(), tool("Files-look", gate))
+    script = [calls(("Files-look", {}), ("Bank-pay", {"text": "x"})), says("ok")]
+    async with talking(tmp_path, setup(script=script, tools=tools)) as talk:
+        await talk.say()
+        state = await talk.until(lambda state: bool(state.run("r1").pending_approvals))
+        await gate.wait()
+        await talk.decide(asked(state).request.approval_id, authorization=MINE)
+        assert talk.engine.parts.drivers.kept_headers == []
+        gate.open.set()
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+
+
 @pytest.mark.parametrize("decides_at_rest", [False, True], ids=["while a tool runs", "at rest"])
 async def test_header_given_to_another_instance_is_asked_for_once(
     tmp_path: Path, decides_at_rest: bool

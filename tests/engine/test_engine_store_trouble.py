@@ -167,6 +167,17 @@ async def test_time_without_a_store_does_not_count_as_the_run_s(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("quick")
+async def test_time_counts_again_once_the_store_is_back(tmp_path: Path) -> None:
+    script = [calls(("Files-look", {})), [asyncio.Event()]]
+    limits = RunLimits(run_seconds=0.5)
+    async with failing(tmp_path, ToolFinished, script=script, limits=limits) as (talk, store):
+        store.left = 3
+        run = await talk.ended((await talk.say()).run_id)
+        assert run.failure is not None
+        assert (run.failure.code, len(talk.prompts)) == ("run_timeout", 2)
+
+
+@pytest.mark.usefixtures("quick")
 async def test_failure_that_the_store_does_not_take_at_first_is_stored_later(
     tmp_path: Path,
 ) -> None:
