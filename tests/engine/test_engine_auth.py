@@ -257,7 +257,7 @@ async def test_header_is_there_when_the_decision_is_seen_before_its_sender_hears
     """By a driver at work, or one that another request begins."""
     gate = Gate()
     tools = FakeTools(personal(), tool("Files-look", gate))
-    work = [("Files-look", {})] if is_at_work else []
+    work: list[tuple[str, dict[str, Any]]] = [("Files-look", {})] if is_at_work else []
     script = [calls(*work, ("Bank-pay", {"text": "x"})), says("ok"), says("ok")]
     shared = setup(script=script, tools=tools, lease_ttl=1e5)
     async with (

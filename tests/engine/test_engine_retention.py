@@ -30,7 +30,7 @@ EXPIRING = RetentionRules({ThreadStatus.COMPLETED: 10 * DAY}, expired=3 * DAY)
 
 def rested(**fields: Any) -> Thread:
     """A thread in which nothing is left to do since `START`."""
-    at_rest = {"status": ThreadStatus.COMPLETED, "runnable": False, "owner": None}
+    at_rest: dict[str, Any] = {"status": ThreadStatus.COMPLETED, "runnable": False, "owner": None}
     at_rest |= {"active_run": None, "queued": 0, "updated_at": START}
     return HELD._replace(**at_rest | fields)
 
