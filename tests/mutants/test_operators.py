@@ -102,7 +102,7 @@ def test_mistake_in_a_coroutine_that_was_cancelled_meets_the_tests_of_all_its_li
     """What goes on after a cancellation is executed, and not reported as a line."""
     found = {(one.operator, one.line): one for one in mutants("m", CANCELLED)}
     lines = {2: [""], 3: ["stops"], 7: ["calls"]}
-    baseline = Baseline({}, [], {"m": lines})
+    baseline = Baseline({"calls": 1.0, "stops": 2.0}, [], {"m": lines})
     assert baseline.tests_of(found["drop statement", 4], Counter()) == ["calls", "stops"]
     assert baseline.tests_of(found["negate", 3], Counter()) == ["stops"]
     assert found["drop statement", 7].coroutine is None
