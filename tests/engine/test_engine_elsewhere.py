@@ -56,6 +56,14 @@ class Told:
         self.looks: asyncio.Queue[object] = asyncio.Queue()
         self.troubles: list[TealError] = []
 
+    async def nothing(self) -> None:
+        """From now on each attempt fails, and none is under way."""
+        self.troubles = [StoreBusy() for _ in range(100_000)]
+        failed = len(self.troubles) - 10
+        async with asyncio.timeout(seconds(10)):
+            while len(self.troubles) > failed:  # noqa: ASYNC110  # a trouble sets no event
+                await asyncio.sleep(SOON)
+
     def fail(self) -> None:
         if self.troubles:
             raise self.troubles.pop()
@@ -205,11 +213,14 @@ async def test_who_left_before_more_was_said_does_not_end_what_goes_on(
         await at.a.say(on_disconnect="cancel")
         async with reading(at.b):
             await at.marked()
+            # Nobody looks for readers before more is said.
+            await at.told.nothing()
         at.clock.advance(1)
         talk = at.b if is_said_there else at.a
         await talk.engine.steer(SteerRun(THREAD, USER, "r1", "go on"))
         assert await at.phase() is RunStatus.RUNNING
         at.clock.advance(LONG)
+        at.told.troubles = []
         await at.looked()
         assert await at.phase() is RunStatus.RUNNING
         gate.set()
