@@ -84,7 +84,6 @@ PRIVATE = re.compile(
 REACH_INSIDE: dict[str, str] = {
     "chaos/broken_builds.py": "breaks the build on purpose",
     "complexity/work.py": "counts the steps of asyncio's loop",
-    "engine/test_engine_orphans.py": "an event of asyncio does not say who waits for it",
     "simulation/disk.py": "a constructor of its own class",
     "simulation/history.py": "a task of asyncio that a crash ends is not to complain",
     "simulation/virtual_loop.py": "an event loop runs asyncio's handles",

@@ -17,7 +17,7 @@ from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.log.state import Run, ThreadState, fold
 from sk_agents.engine.models import NewThread, Part, Price, RunStatus, UserInput
-from sk_agents.engine.ports import Budget, Clock, Model, Peers, Redaction, Signals, Store
+from sk_agents.engine.ports import Budget, Clock, Director, Model, Peers, Redaction, Signals, Store
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.run.context_window import ContextWindow
 from sk_agents.engine.threads.retention import RetentionRules
@@ -64,6 +64,7 @@ class Setup:
     is_attended: bool = True
     redaction: Redaction | None = None
     retention: RetentionRules | None = None
+    director: Director | None = None
 
 
 class Talk:
@@ -261,6 +262,7 @@ def engine_of(
         max_tokens=setup.max_tokens,
         is_attended=setup.is_attended,
         redaction=setup.redaction,
+        director=setup.director,
     )
     return Engine(
         store,

@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 
 from sk_agents.engine.calls.call import Call
-from sk_agents.engine.events import Event, LateResult, ToolStarted
+from sk_agents.engine.events import Event, LateResult, ToolStarted, VoteWithdrawn
 from sk_agents.engine.log.state import Run, fold
-from sk_agents.engine.models import ApprovalState, CallState, RunStatus, ThreadStatus
+from sk_agents.engine.models import ApprovalState, CallState, Review, RunStatus, ThreadStatus
 from sk_agents.exceptions import StateCorrupt
 from tests.engine.builders import (
+    FINANCE,
     Choice,
     Outcome,
     asked,
@@ -23,6 +24,7 @@ from tests.engine.builders import (
     started,
     tool_started,
     turn,
+    voted,
 )
 from tests.engine.histories import legal_logs
 from tests.requirements import requirement
@@ -177,6 +179,23 @@ def test_late_result_after_the_end_of_its_run_is_kept() -> None:
 
 
 GATED: list[Event] = [started(), proposed(), asked()]
+REVIEWED = asked().model_copy(update={"review": Review(audience=FINANCE)})
+VOTED: list[Event] = [started(), proposed(), REVIEWED, voted()]
+TAKEN_BACK = VoteWithdrawn(run_id="r1", approval_id="a1", call_id="c1", voter="bob")
+
+
+def test_approval_misses_the_votes_of_others_and_none_of_a_requester_who_decides_alone() -> None:
+    def missing(*events: Event) -> int:
+        approval = call_after(*events).approval
+        assert approval is not None
+        return approval.missing
+
+    assert missing(*GATED) == 0
+    assert missing(*VOTED[:-1]) == 1
+    assert missing(*VOTED) == 0
+    assert missing(*VOTED, TAKEN_BACK) == 1
+
+
 IMPOSSIBLE: dict[str, list[Event]] = {
     "a call of an unknown id": [started(), tool_started()],
     "a result of an unknown call": [started(), finished()],
@@ -208,6 +227,14 @@ IMPOSSIBLE: dict[str, list[Event]] = {
     "a result while its approval is open": [*GATED, finished(outcome="sealed")],
     "a second result": [started(), proposed(), finished(), finished()],
     "a start after the result": [started(), proposed(), finished(), tool_started()],
+    "a vote on what the requester decides alone": [*GATED, voted()],
+    "a vote after the decision": [
+        *VOTED,
+        decided("approved").model_copy(update={"audience": FINANCE}),
+        voted("eve"),
+    ],
+    "a vote taken back that was never cast": [*VOTED[:-1], TAKEN_BACK],
+    "a vote taken back twice": [*VOTED, TAKEN_BACK, TAKEN_BACK],
     "an unknown outcome of a call not started": [started(), proposed(), outcome_unknown()],
 }
 

@@ -22,7 +22,7 @@ from sk_agents.engine.events import (
     ToolStarted,
 )
 from sk_agents.engine.log.state import ThreadState, fold
-from sk_agents.engine.models import Message, Part, RunStatus, ToolCall, UserInput
+from sk_agents.engine.models import Attachment, Message, Part, RunStatus, ToolCall, UserInput
 from sk_agents.engine.run.context_window import ContextWindow, cut_to_fit, summary, tokens
 from sk_agents.engine.run.context_window import compaction as compaction_of
 from sk_agents.engine.run.conversation import (
@@ -186,8 +186,24 @@ def test_no_more_turns_are_left_out_than_fill_half_of_the_budget(turns: int, ove
     assert kept <= SMALL.budget / 2 < kept + sizes[left_out - 1]
 
 
+def test_turns_that_fill_just_half_of_the_budget_are_kept() -> None:
+    state = asking(conversation(25), Part(content="and now?"))
+    *past, now = [tokens(run_messages(run)) for run in state.branch()]
+    for kept in (3, 4):
+        overhead = SMALL.budget // 2 - now - sum(past[-kept:])
+        event = compaction(state, SMALL, overhead=overhead)
+        assert event is not None
+        assert int(event.through_run[4:]) == len(past) - kept
+
+
 LONG_MESSAGES = {
     "text": Part(content="x" * 12_000),
+    "file of many pages": Part(
+        kind="file",
+        content="a few words",
+        original=Attachment(media_type="application/pdf", uri="data:application/pdf;base64,"),
+        pages=4,
+    ),
     "text of four bytes a letter": Part(content="\U0001f600" * 2_100),
 }
 
@@ -283,6 +299,16 @@ def test_summary_quotes_a_short_message_whole_and_the_start_of_a_longer_one(
     assert text.splitlines()[0] == f"- User: {asked}" + ("" if kept else " ...")
 
 
+def test_summary_names_the_files_that_are_not_shown_any_more() -> None:
+    files = [Part(kind="file", content="x", name=name) for name in ("plan.txt", None)]
+    state = asking(conversation(1), Part(content="look"), *files)
+    lines = summary(None, [state.run("now")]).splitlines()
+    assert lines[0] == (
+        "- User: look (with the file plan.txt, which is not shown any more) "
+        "(with the file file, which is not shown any more)"
+    )
+
+
 def test_summary_says_how_a_run_without_an_answer_ended() -> None:
     said = UserInput(parts=(Part(content="never\n mind"),))
     events: list[Event] = [
@@ -332,6 +358,15 @@ def test_output_is_never_cut_below_what_says_something() -> None:
         [output(number, 9_000) for number in range(9)], ContextWindow(window=9, reserve=0)
     )
     assert all(2_000 <= len(message.content) <= 2_200 for message in cut)
+
+
+def test_file_as_long_as_what_is_kept_of_a_longer_one_stays_whole() -> None:
+    files = tuple(Part(kind="file", content=text) for text in ("a" * 8_000, "b" * 4_000))
+    context = ContextWindow(window=2_200, reserve=0)
+    (cut,) = cut_to_fit([Message(role="user", parts=files)], context)
+    longer, exact = cut.parts
+    assert "4000 characters are left out" in longer.content
+    assert exact.content == files[1].content
 
 
 def test_messages_that_just_fit_are_not_cut() -> None:

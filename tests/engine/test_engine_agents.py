@@ -2,19 +2,20 @@
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from sk_agents.engine.agent import Agent
-from sk_agents.engine.commands import StartRun
-from sk_agents.engine.defaults import SystemClock
+from sk_agents.engine.commands import EditRun, StartRun, SteerRun
+from sk_agents.engine.defaults import NoBudget, SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import RunEnded
 from sk_agents.engine.models import NewThread, RunStatus
-from sk_agents.exceptions import InvalidInput
+from sk_agents.engine.ports import Budget, Spender
+from sk_agents.exceptions import BudgetExceeded, InvalidInput
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import ScriptedModel, SequentialIds
@@ -26,7 +27,11 @@ from tests.patience import seconds
 
 @asynccontextmanager
 async def serving(
-    store: MemoryStore, *names: str, owner: str = "me", gate: asyncio.Event | None = None
+    store: MemoryStore,
+    *names: str,
+    owner: str = "me",
+    gate: asyncio.Event | None = None,
+    budget: Budget | None = None,
 ) -> AsyncIterator[Engine]:
     """An engine whose agents say their names, however often they are asked, behind a gate."""
     agents = {
@@ -47,6 +52,7 @@ async def serving(
         ids=SequentialIds(zlib.crc32(owner.encode()) << 24),
         owner=owner,
         lease_ttl=0.5,
+        budget=budget,
     )
     async with engine:
         yield engine
@@ -106,3 +112,64 @@ async def test_queued_run_of_an_agent_that_is_missing_here_is_driven_where_it_is
                 pass
         ends = [e for e in await store.events_after("t", 0) if isinstance(e, RunEnded)]
         assert [end.status for end in ends] == [RunStatus.COMPLETED] * 2
+
+
+class OneUsedUp(NoBudget):
+    """No turn of this agent is admitted any more."""
+
+    agent: str | None = None
+
+    async def admit(self, spender: Spender) -> None:
+        if spender.agent == self.agent:
+            raise BudgetExceeded
+
+
+async def make(engine: Engine, of_thread: str, of_run: str | None) -> None:
+    new = NewThread("ada", agent=of_thread)
+    await engine.start(StartRun("new", "ada", "r2", said("2"), new=new, agent=of_run))
+
+
+async def begin(engine: Engine, of_thread: str, of_run: str | None) -> None:
+    await answer(engine, "r2", thread_agent=of_thread, agent=of_run)
+
+
+async def enqueue(engine: Engine, of_thread: str, of_run: str | None) -> None:
+    await engine.start(StartRun("t", "ada", "r2", said("2"), agent=of_run, on_busy="enqueue"))
+
+
+async def edit(engine: Engine, of_thread: str, of_run: str | None) -> None:
+    await engine.edit(EditRun("t", "ada", "r2", agent=of_run, edited_run="r1"))
+
+
+async def repeat(engine: Engine, of_thread: str, of_run: str | None) -> None:
+    """By the agent that was asked first."""
+    await engine.edit(EditRun("t", "ada", "r2", edited_run="r1"))
+
+
+async def steer(engine: Engine, of_thread: str, of_run: str | None) -> None:
+    await engine.steer(SteerRun("t", "ada", "r1", "and this"))
+
+
+@pytest.mark.parametrize("of_run", [None, "other"])
+@pytest.mark.parametrize("say", [make, begin, enqueue, edit, repeat, steer])
+async def test_turn_is_refused_when_the_budget_of_its_own_agent_is_used_up(
+    say: Callable[[Engine, str, str | None], Awaitable[None]], of_run: str | None
+) -> None:
+    """The thread is one of `first`, and the run may be another agent's."""
+    answers, idle = (of_run, "first") if of_run is not None else ("first", "other")
+    store, budget, gate = MemoryStore(), OneUsedUp(), asyncio.Event()
+    is_busy = say in (enqueue, steer)
+    if not is_busy:
+        gate.set()
+    earlier = of_run if say in (repeat, steer) else None
+    async with serving(store, "first", "other", gate=gate, budget=budget) as engine:
+        new = NewThread("ada", agent="first")
+        await engine.start(StartRun("t", "ada", "r1", said("1"), new=new, agent=earlier))
+        if not is_busy:
+            await engine.result("t", "r1")
+        budget.agent = answers
+        with pytest.raises(BudgetExceeded):
+            await say(engine, "first", of_run)
+        budget.agent = idle
+        await say(engine, "first", of_run)
+        gate.set()

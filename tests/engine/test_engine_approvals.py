@@ -67,6 +67,15 @@ async def test_edit_that_breaks_the_schema_is_refused_and_stays_pending(tmp_path
         assert (await talk.ended("r1")).status is RunStatus.COMPLETED
 
 
+async def test_edit_of_a_call_whose_tool_is_gone_is_refused(tmp_path: Path) -> None:
+    async with talking(tmp_path, script=SEND_X) as talk:
+        approval_id = await waiting(talk)
+        del talk.tools.tools["Mail-send"]
+        with pytest.raises(InvalidInput, match="no tool named Mail-send any more"):
+            await talk.decide(approval_id, edited_arguments={"text": "y"})
+        assert await talk.approvals("r1") == [approval_id]
+
+
 async def test_edit_that_policy_denies_is_forbidden_and_stays_pending(tmp_path: Path) -> None:
     def rule(call: ToolCall) -> Verdict | None:
         return "deny" if call.arguments.get("text") == "evil" else None
@@ -353,3 +362,11 @@ def test_lifetime_is_measured_by_the_clock_of_the_host(
     )
     clock.advance(uptime - clock.monotonic())
     assert has_passed(Approval(request), clock) is expires
+
+
+def test_older_approval_that_does_not_say_when_it_was_asked_goes_by_the_wall_clock() -> None:
+    clock = SettableClock()
+    request = ApprovalRequested(approval_id="a", call_id="c", digest="d", shown={}, at=clock.now())
+    expiring = request.model_copy(update={"expires_at": clock.now() + timedelta(hours=1)})
+    assert has_passed(Approval(expiring), clock)
+    assert has_passed(Approval(request.model_copy(update={"asked_uptime": 9e6})), clock)

@@ -1,6 +1,8 @@
 """Tools that act in their caller's name: without the caller's own header they wait for it."""
 
 import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 
 from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.calls.call import Approval
+from sk_agents.engine.commands import SteerRun
 from sk_agents.engine.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -19,11 +22,14 @@ from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import ApprovalState, CallState, Effect, RunStatus
 from sk_agents.engine.run.recovery import HEADER_SECONDS
 from sk_agents.engine.turns import ToolContext
-from sk_agents.exceptions import ApprovalMismatch, ApprovalNotFound, InvalidInput
+from sk_agents.exceptions import ApprovalMismatch, ApprovalNotFound, InvalidInput, LeaseHeld
 from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.fake_tools import FakeTool, FakeTools, Work, tool
 from tests.engine.kit import Setup, Talk, is_asked_anew, talking
+from tests.engine.late_news import LateNews
+from tests.engine.test_engine_troubles import Gate, idle
+from tests.engine.troubled_store import TroubledStore
 from tests.patience import seconds
 
 MINE = "Bearer ada"
@@ -203,6 +209,20 @@ async def test_header_reaches_a_run_that_is_at_work(tmp_path: Path) -> None:
         assert await talk.results("r1") == ["held", f"{MINE} pays x"]
 
 
+async def test_header_is_not_kept_for_another_time_where_the_run_is_driven(tmp_path: Path) -> None:
+    gate = Gate()
+    tools = FakeTools(personal(), tool("Files-look", gate))
+    script = [calls(("Files-look", {}), ("Bank-pay", {"text": "x"})), says("ok")]
+    async with talking(tmp_path, setup(script=script, tools=tools)) as talk:
+        await talk.say()
+        state = await talk.until(lambda state: bool(state.run("r1").pending_approvals))
+        await gate.wait()
+        await talk.decide(asked(state).request.approval_id, authorization=MINE)
+        assert talk.engine.parts.drivers.kept_headers == []
+        gate.open.set()
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+
+
 @pytest.mark.parametrize("decides_at_rest", [False, True], ids=["while a tool runs", "at rest"])
 async def test_header_given_to_another_instance_is_asked_for_once(
     tmp_path: Path, decides_at_rest: bool
@@ -228,6 +248,46 @@ async def test_header_given_to_another_instance_is_asked_for_once(
         assert await b.results("r1") == ["held", f"{MINE} pays x"]
         questions = [e for e in await b.log() if isinstance(e, ApprovalRequested)]
         assert len(questions) == 1
+
+
+@pytest.mark.parametrize("is_at_work", [True, False])
+async def test_header_is_there_when_the_decision_is_seen_before_its_sender_hears_of_it(
+    tmp_path: Path, is_at_work: bool
+) -> None:
+    """By a driver at work, or one that another request begins."""
+    gate = Gate()
+    tools = FakeTools(personal(), tool("Files-look", gate))
+    work: list[tuple[str, dict[str, Any]]] = [("Files-look", {})] if is_at_work else []
+    script = [calls(*work, ("Bank-pay", {"text": "x"})), says("ok"), says("ok")]
+    shared = setup(script=script, tools=tools, lease_ttl=1e5)
+    async with (
+        LateNews(tmp_path / "late.sqlite", ApprovalDecided) as store,
+        talking(store, shared) as talk,
+    ):
+        await talk.say()
+        state = await talk.until(lambda state: bool(state.run("r1").pending_approvals))
+        if not is_at_work:
+            await talk.parked()
+        approval_id = asked(state).request.approval_id
+        deciding = asyncio.ensure_future(talk.decide(approval_id, authorization=MINE))
+        async with asyncio.timeout(seconds(5)):
+            await store.is_stored.wait()
+        if is_at_work:
+            await talk.engine.parts.follower.look()
+        else:
+            await talk.engine.steer(SteerRun("t", "ada", "r1", "quickly"))
+        await talk.until(lambda state: f"{MINE} pays x" in results_of(state))
+        store.may_tell.set()
+        gate.open.set()
+        assert await deciding
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        questions = [e for e in await talk.log() if isinstance(e, ApprovalRequested)]
+        assert len(questions) == 1
+
+
+def results_of(state: ThreadState) -> list[str]:
+    calls = state.run("r1").calls.values()
+    return [call.finished.result for call in calls if call.finished is not None]
 
 
 async def test_header_is_asked_for_again_once_its_instance_is_gone(tmp_path: Path) -> None:
@@ -257,6 +317,103 @@ async def test_header_is_asked_for_again_once_its_instance_is_gone(tmp_path: Pat
         await a.decide(asked(state).request.approval_id, authorization=NEWER)
         await a.ended("r1")
         assert await a.results("r1") == ["held", f"{NEWER} pays x"]
+
+
+@asynccontextmanager
+async def lent_elsewhere(at: Path | TroubledStore) -> AsyncIterator[tuple[Talk, Talk, Gate]]:
+    """`a` drives a run whose user has lent `b` a header; a tool is at work. Nothing sweeps."""
+    gate = Gate()
+    tools = FakeTools(personal(), tool("Files-look", gate))
+    script = [calls(("Files-look", {}), ("Bank-pay", {"text": "x"})), says("ok")]
+    shared = setup(script=script, tools=tools, lease_ttl=1e5)
+    async with talking(at, shared) as a, talking(at, shared, owner="b") as b:
+        await a.say()
+        state = await a.until(lambda state: bool(state.run("r1").pending_approvals))
+        await gate.wait()
+        await b.decide(asked(state).request.approval_id, authorization=MINE)
+        yield a, b, gate
+
+
+async def test_run_that_is_given_back_goes_on_where_its_header_is(tmp_path: Path) -> None:
+    async with lent_elsewhere(tmp_path) as (a, b, gate):
+        # Its owner learns of the decision, and finishes what it has begun.
+        await a.engine.parts.follower.look()
+        await idle()
+        gate.open.set()
+        await b.ended("r1")
+        assert await b.results("r1") == ["through", f"{MINE} pays x"]
+        assert [name for name, _ in a.tools.started] == ["Files-look", "Bank-pay"]
+        assert [e.kind for e in await a.log() if isinstance(e, ApprovalRequested)] == ["auth"]
+        assert b.engine.parts.drivers.kept_headers == []
+
+
+@pytest.mark.parametrize("end", ["cancelled", "deleted"])
+async def test_header_is_not_kept_for_a_call_that_does_not_need_it_any_more(
+    tmp_path: Path, end: str
+) -> None:
+    async with lent_elsewhere(tmp_path) as (a, b, _):
+        assert b.engine.parts.drivers.kept_headers == ["t"]
+        await b.engine.parts.follower.look()
+        assert b.engine.parts.drivers.kept_headers == ["t"]
+        if end == "cancelled":
+            await a.cancel("r1")
+            await a.ended("r1")
+        else:
+            await a.engine.delete("t", "ada")
+        await b.engine.parts.follower.look()
+        assert b.engine.parts.drivers.kept_headers == []
+
+
+async def test_instance_with_the_header_tries_again_if_another_was_faster() -> None:
+    store = TroubledStore()
+    async with lent_elsewhere(store) as (_, b, gate):
+        store.before_claim = [LeaseHeld()]
+        gate.open.set()
+        await b.ended("r1")
+        assert store.before_claim == []
+        assert await b.results("r1") == ["through", f"{MINE} pays x"]
+
+
+async def test_instance_that_closes_leaves_a_run_to_others_although_it_holds_the_header(
+    tmp_path: Path,
+) -> None:
+    async with lent_elsewhere(tmp_path) as (a, b, gate):
+        b.engine.drain()
+        gate.open.set()
+        await a.parked()
+        await b.engine.parts.follower.look()
+        assert (await b.store.thread("t")).owner is None
+
+
+class SigningIn(FakeTools):
+    """One of whose tools wants its user to sign in first."""
+
+    signed_in = False
+
+    async def sign_ins(self, names: Collection[str], user_id: str) -> Mapping[str, str]:
+        wanted = {"Files-look"} & {*names} if not self.signed_in else set()
+        return dict.fromkeys(wanted, f"https://sign.in/{user_id}")
+
+
+async def test_call_waits_until_its_user_has_signed_in_and_needs_no_header(tmp_path: Path) -> None:
+    tools = SigningIn(tool("Files-look"))
+    script = [calls(("Files-look", {"text": "x"})), says("ok")]
+    async with talking(tmp_path, setup(script=script, tools=tools)) as talk:
+        (approval,) = (await talk.ask()).pending_approvals
+        assert (approval.request.kind, tools.started) == ("auth", [])
+        assert approval.request.shown["sign_in"] == "https://sign.in/ada"
+        tools.signed_in = True
+        await talk.decide(approval.request.approval_id)
+        await talk.ended("r1")
+        assert await talk.results("r1") == ["echo x"]
+
+
+async def test_nobody_is_asked_to_sign_in_where_no_person_is(tmp_path: Path) -> None:
+    tools = SigningIn(tool("Files-look"))
+    script = [calls(("Files-look", {"text": "x"})), says("ok")]
+    async with talking(tmp_path, setup(script=script, tools=tools, is_attended=False)) as talk:
+        assert (await talk.ask()).status is RunStatus.COMPLETED
+        assert await talk.results("r1") == ["echo x"]
 
 
 class Cut:

@@ -13,8 +13,15 @@ from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.events import ApprovalRequested, ToolProposed
 from sk_agents.engine.models import Price, RunStatus, Usage
 from sk_agents.engine.ports import Budget, Clock, Reservation, Spender, Store
-from sk_agents.engine.turns import TextDelta, ToolContext, ToolResult
-from sk_agents.exceptions import BudgetExceeded, ModelError, ModelInterrupted, StoreBusy
+from sk_agents.engine.turns import CallRequested, TextDelta, ToolContext, ToolResult
+from sk_agents.exceptions import (
+    BudgetExceeded,
+    ModelError,
+    ModelInterrupted,
+    StoreBroken,
+    StoreBusy,
+)
+from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.spending.allowances import Allowance
 from sk_agents.spending.budgets import AgentBudget, StoreBudget
 from sk_agents.spending.limits import Limit, Scope, limits_of, strictest
@@ -145,6 +152,18 @@ async def test_reply_that_is_repeated_is_charged_once(tmp_path: Path) -> None:
         assert await spent(t) == {"day": 10}
 
 
+async def test_reply_that_breaks_off_in_its_calls_costs_about_what_arrived(tmp_path: Path) -> None:
+    def half(size: int) -> list[Any]:
+        return [TextDelta("x" * 40), CallRequested("1", "Files-look", "y" * size)]
+
+    script = [[*half(360), ModelInterrupted()], [*half(360), ModelInterrupted()]]
+    async with talking(tmp_path, script=script, budget=budget(day="900 tokens"), **options()) as t:
+        assert (await t.ask()).status is RunStatus.FAILED
+        total = (await spent(t))["day"]
+        # The last try, with its prompt of about 20 tokens, and a quarter of the 400 bytes.
+        assert 110 < total < 150
+
+
 async def test_model_that_did_not_answer_costs_nothing(tmp_path: Path) -> None:
     script = [ModelError("away")]
     async with talking(tmp_path, script=script, budget=budget(day="900 tokens"), **options()) as t:
@@ -256,6 +275,25 @@ async def test_store_that_is_busy_for_a_while_fails_no_turn(tmp_path: Path) -> N
     async with talking(tmp_path, script=[says("done", usage=TEN)], budget=make, **options()) as t:
         assert (await t.ask()).status is RunStatus.COMPLETED
         assert refusals == []
+
+
+async def test_turn_does_not_wait_for_a_store_that_is_broken(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class BrokenBudget(StoreBudget):
+        async def reserve(self, spender: Spender, estimate: Usage) -> Reservation:
+            raise StoreBroken
+
+    def make(store: Store, clock: Clock) -> Budget:
+        return BrokenBudget(store, clock, {}, UsageLedger(store, clock, 90))
+
+    async with talking(MemoryStore(), budget=make, lease_ttl=1e5) as talk:
+        await talk.say()
+        async with asyncio.timeout(BOUND):
+            while talk.engine.parts.drivers.active:  # noqa: ASYNC110  # an end is no event here
+                await asyncio.sleep(0)
+    dropped = [one for one in caplog.records if one.message == "run dropped"]
+    assert [getattr(one, "error", "") for one in dropped] == ["StoreBroken"]
 
 
 @pytest.mark.parametrize(

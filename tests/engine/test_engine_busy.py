@@ -194,6 +194,26 @@ async def test_request_repeated_with_its_key_is_the_same_run(tmp_path: Path) -> 
         assert len([event for event in log if isinstance(event, RunStarted)]) == 1
 
 
+async def test_reader_of_a_run_gets_all_of_it_however_it_was_begun(tmp_path: Path) -> None:
+    gate, turn = gated("two")
+    script = [says("one"), turn, says("three"), says("four")]
+    async with talking(tmp_path, script=script) as talk:
+        key = {"idempotency_key": "k", "request_digest": "d"}
+        accepted = [await talk.say("1", **key)]
+        await talk.result(accepted[0])
+        accepted.append(await talk.say("1", **key))
+        accepted.append(await talk.say("2"))
+        accepted.append(await talk.say("3", on_busy="enqueue"))
+        gate.set()
+        await talk.result(accepted[-1])
+        accepted.append(await talk.edit("r1", "4"))
+        await talk.result(accepted[-1])
+        log = await talk.log()
+        for one in accepted:
+            whole = [event for event in log if event.run_id == one.run_id]
+            assert await talk.items(one) == whole
+
+
 @pytest.mark.parametrize("is_new", [True, False])
 async def test_eight_duplicates_at_once_are_one_run(tmp_path: Path, is_new: bool) -> None:
     async with talking(tmp_path, script=[says("0"), says("1")]) as talk:

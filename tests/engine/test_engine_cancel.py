@@ -24,6 +24,7 @@ from sk_agents.exceptions import (
     ApprovalWithdrawn,
     RunNotFound,
 )
+from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import SEND, FakePolicy, FakeTool, FakeTools, tool
 from tests.engine.kit import SEND_X, Talk, endings, talking
@@ -180,6 +181,17 @@ async def test_cancel_of_an_ended_or_unknown_run_says_so(tmp_path: Path) -> None
         with pytest.raises(RunNotFound):
             await talk.cancel("r9")
         assert await talk.log() == before
+
+
+async def test_run_that_is_cancelled_before_its_first_step_ends_at_once() -> None:
+    # With such leases no sweep would find it within the test.
+    async with talking(MemoryStore(), script=[says("one"), says("never")], lease_ttl=1e5) as talk:
+        await talk.ask()
+        await talk.parked()
+        await talk.edit("r1", "something else")
+        await talk.cancel("r2")
+        assert (await talk.ended("r2")).status is RunStatus.CANCELLED
+        assert len(talk.prompts) == 1
 
 
 async def test_repeated_cancel_is_answered_and_changes_nothing(tmp_path: Path) -> None:

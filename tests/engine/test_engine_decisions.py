@@ -2,6 +2,8 @@
 
 import asyncio
 from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +13,23 @@ import pytest
 from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.commands import DecideApproval
 from sk_agents.engine.events import ApprovalDecided, ToolStarted
-from sk_agents.engine.models import RunStatus
+from sk_agents.engine.models import Entry, EntryKind, RunStatus
+from sk_agents.engine.threads.catalog import RACES
 from sk_agents.exceptions import (
     ApprovalAlreadyDecided,
     ApprovalExpired,
     ApprovalMismatch,
     ApprovalNotFound,
+    Conflict,
     InvalidInput,
+    SequenceConflict,
     TealError,
 )
+from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
-from tests.engine.kit import USER, Talk, talking
+from tests.engine.kit import THREAD, USER, Talk, talking
+from tests.engine.troubled_store import TroubledStore
 from tests.patience import seconds
 
 THREE: list[Turn] = [
@@ -160,6 +167,67 @@ async def test_overlapping_commands_are_each_done_whole_or_not_at_all(tmp_path: 
         assert {event.idempotency_key for event in events} == {str(winner)}
         assert await decide(talk, *both(winner)) is False
         assert len(await decided(talk)) == 2
+
+
+async def test_decision_that_meets_a_change_each_time_is_given_up() -> None:
+    store = TroubledStore()
+    async with talking(store, script=THREE) as talk:
+        x, y, _ = await asked(talk)
+        await talk.parked()
+        store.before_commit = [SequenceConflict() for _ in range(RACES)]
+        with pytest.raises(Conflict) as refused:
+            await decide(talk, deciding(x), deciding(y))
+        assert (type(refused.value), refused.value.thread_id) == (Conflict, THREAD)
+        assert store.before_commit == []
+        # One change less is met.
+        store.before_commit = [SequenceConflict() for _ in range(RACES - 1)]
+        assert await decide(talk, deciding(x), deciding(y))
+        assert [event.approval_id for event in await decided(talk)] == [x, y]
+
+
+class WrongIndex(MemoryStore):
+    """What it finds of an approval is not what the log says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wrong: dict[str, Any] = {}
+
+    async def find(self, kind: EntryKind, key: str) -> Entry | None:
+        entry = await super().find(kind, key)
+        return replace(entry, **self.wrong) if entry is not None else None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"due_at": datetime(2100, 1, 1, tzinfo=UTC)}, ApprovalMismatch),
+        ({"due_at": None}, ApprovalMismatch),
+        ({"user_id": "eve"}, ApprovalNotFound),
+        ({"run_id": "r9"}, ApprovalNotFound),
+        ({"key": "approval_9"}, ApprovalNotFound),
+        ({"key": "approval_9", "open": False}, ApprovalNotFound),
+    ],
+)
+async def test_decision_is_refused_where_index_and_log_disagree(
+    wrong: dict[str, Any], error: type[TealError]
+) -> None:
+    store = WrongIndex()
+    async with talking(store, script=THREE) as talk:
+        x, *_ = await asked(talk)
+        store.wrong = wrong
+        with pytest.raises(error):
+            await decide(talk, deciding(x, user_id=wrong.get("user_id", USER)))
+        assert (await decided(talk), talk.tools.started) == ([], [])
+        store.wrong = {}
+        assert await decide(talk, deciding(x))
+
+
+async def test_no_counts_also_where_the_index_says_another_time() -> None:
+    store = WrongIndex()
+    async with talking(store, script=THREE) as talk:
+        x, *_ = await asked(talk)
+        store.wrong = {"due_at": None}
+        assert await decide(talk, deciding(x, approved=False))
 
 
 async def test_decisions_made_while_another_call_of_the_run_ends_are_not_lost(

@@ -118,6 +118,22 @@ async def test_edit_of_what_is_not_there_or_not_over_is_not_found(tmp_path: Path
             await talk.engine.thread(THREAD, "bob")
 
 
+async def test_edit_keeps_what_was_asked_for_at_first_unless_it_says_otherwise(
+    tmp_path: Path,
+) -> None:
+    schema, other = {"type": "object"}, {"type": "array"}
+    async with talking(tmp_path, script=[says("{}")] * 4) as talk:
+        await talk.ask("1", agent="a", on_disconnect="cancel", response_schema=schema)
+        same = await talk.result(await talk.edit("r1"))
+        assert (same.agent, same.on_disconnect, same.response_schema) == ("a", "cancel", schema)
+        accepted = await talk.edit("r1", on_disconnect="continue", response_schema=other)
+        changed = await talk.result(accepted)
+        assert (changed.agent, changed.on_disconnect) == ("a", "continue")
+        assert changed.response_schema == other
+        plain = await talk.ask("2")
+        assert (plain.agent, plain.on_disconnect, plain.response_schema) == (None, None, None)
+
+
 async def test_edit_repeated_with_its_key_is_the_same_run(tmp_path: Path) -> None:
     async with talking(tmp_path, script=[says("a"), says("b")]) as talk:
         await talk.ask("1")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sk_agents.engine.commands import SteerRun
 from sk_agents.engine.events import CancelRequested
 from sk_agents.engine.models import RunStatus, Thread
 from sk_agents.engine.ports import Clock
@@ -54,6 +55,14 @@ class Told:
         self.marks: asyncio.Queue[object] = asyncio.Queue()
         self.looks: asyncio.Queue[object] = asyncio.Queue()
         self.troubles: list[TealError] = []
+
+    async def nothing(self) -> None:
+        """From now on each attempt fails, and none is under way."""
+        self.troubles = [StoreBusy() for _ in range(100_000)]
+        failed = len(self.troubles) - 10
+        async with asyncio.timeout(seconds(10)):
+            while len(self.troubles) > failed:  # noqa: ASYNC110  # a trouble sets no event
+                await asyncio.sleep(SOON)
 
     def fail(self) -> None:
         if self.troubles:
@@ -191,6 +200,29 @@ async def test_who_left_before_a_decision_does_not_end_what_it_continues(tmp_pat
         await at.marked(1)
         at.clock.advance(LONG)
         await at.looked()
+        gate.set()
+        assert (await at.a.ended("r1")).phase is RunStatus.COMPLETED
+
+
+@pytest.mark.parametrize("is_said_there", [True, False])
+async def test_who_left_before_more_was_said_does_not_end_what_goes_on(
+    tmp_path: Path, is_said_there: bool
+) -> None:
+    gate, turn = held()
+    async with two(tmp_path, turn, says("and so on")) as at:
+        await at.a.say(on_disconnect="cancel")
+        async with reading(at.b):
+            await at.marked()
+            # Nobody looks for readers before more is said.
+            await at.told.nothing()
+        at.clock.advance(1)
+        talk = at.b if is_said_there else at.a
+        await talk.engine.steer(SteerRun(THREAD, USER, "r1", "go on"))
+        assert await at.phase() is RunStatus.RUNNING
+        at.clock.advance(LONG)
+        at.told.troubles = []
+        await at.looked()
+        assert await at.phase() is RunStatus.RUNNING
         gate.set()
         assert (await at.a.ended("r1")).phase is RunStatus.COMPLETED
 

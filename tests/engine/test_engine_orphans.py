@@ -16,6 +16,7 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.log.commits import Absent, Claim, Unchanged
 from sk_agents.engine.models import Effect, NewThread, RunStatus
+from sk_agents.engine.run import recovery
 from sk_agents.exceptions import StoreUnavailable
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing import SettableClock
@@ -152,10 +153,11 @@ async def test_run_that_is_lost_too_often_after_a_cancel_is_cancelled() -> None:
 
 async def test_queued_message_whose_turn_it_was_is_started_after_the_last_run() -> None:
     store = MemoryStore()
-    await leave(store, *b.turn(), b.queued("r2"))
-    async with talking(store, script=[says("two")]) as talk:
-        run = await talk.ended("r2")
-        assert (run.status, run.parent_run) == (RunStatus.COMPLETED, "r1")
+    await leave(store, *b.turn(), b.queued("r2"), b.queued("r3"))
+    async with talking(store, script=[says("two"), says("three")]) as talk:
+        for number in (2, 3):
+            run = await talk.ended(f"r{number}")
+            assert (run.status, run.parent_run) == (RunStatus.COMPLETED, f"r{number - 1}")
         assert restarts(await talk.log()) == []
 
 
@@ -188,6 +190,24 @@ async def test_damaged_thread_keeps_no_other_from_being_recovered_and_is_not_rea
         await talk.sweep()
         assert store.read.count("damaged") == reads > 0
         assert (await store.thread("damaged")).owner == "gone-1"
+
+
+async def test_damaged_threads_do_not_fill_the_place_of_an_orphan_that_can_be_recovered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many there are, a sweep looks beyond those it knows."""
+    monkeypatch.setattr(recovery, "BATCH", 2)
+    clock = SettableClock()
+    store = TroubledStore(clock)
+    async with talking(store, script=[says("fine")], clock=clock, lease_ttl=1e6) as talk:
+        for number in range(4):
+            await leave(store, b.started(), thread=f"damaged-{number}")
+            store.damaged.add(f"damaged-{number}")
+            clock.advance(1)
+        await leave(store, b.started())
+        for _ in range(4):
+            await talk.sweep()
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
 
 
 async def test_sweeps_go_on_after_the_store_was_away() -> None:
@@ -364,20 +384,3 @@ async def test_instance_that_closes_ends_a_cancelled_run_and_leaves_the_next_to_
         assert len(talk.prompts) == 1
     async with talking(store, setup, owner="b") as there:
         assert (await there.ended("r2")).status is RunStatus.COMPLETED
-
-
-async def test_sweeper_that_is_woken_while_it_is_ended_ends() -> None:
-    async with talking(MemoryStore()) as talk:
-        parts = talk.engine.parts
-        await until_waited_for(parts.drivers.left)
-        parts.drivers.left.set()
-        async with asyncio.timeout(seconds(5)):
-            await parts.sweeper.__aexit__()
-
-
-async def until_waited_for(event: asyncio.Event) -> None:
-    for _ in range(1000):
-        if event._waiters:
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("nobody waits for it")

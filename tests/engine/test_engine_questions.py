@@ -14,6 +14,7 @@ from sk_agents.engine.events import (
     ToolOutcomeUnknown,
     ToolStarted,
 )
+from sk_agents.engine.log.commits import Commit
 from sk_agents.engine.models import CallState, Effect, RunStatus
 from sk_agents.engine.turns import Question, ToolContext
 from sk_agents.exceptions import (
@@ -25,6 +26,7 @@ from sk_agents.testing.scripted_model import calls, says
 from tests.engine.fake_tools import LOOK, FakeTools, tool
 from tests.engine.kit import SEND_X, Talk, is_asked_anew, talking, waiting
 from tests.engine.late_news import LateNews
+from tests.engine.troubled_store import TroubledStore
 
 
 async def of_unknown_outcome(talk: Talk) -> str:
@@ -200,6 +202,31 @@ async def test_question_of_a_tool_that_broke_off_is_withdrawn(tmp_path: Path) ->
         assert await talk.results("r1") == ["answered"]
         decided = [event for event in await talk.log() if isinstance(event, ApprovalDecided)]
         assert [event.outcome for event in decided] == ["withdrawn"]
+
+
+async def test_question_that_is_answered_while_it_is_withdrawn_is_no_trouble() -> None:
+    async def work(arguments: dict[str, Any], context: ToolContext) -> str:
+        assert context.ask is not None
+        asking = asyncio.ensure_future(context.ask(Question("Which one?")))
+        await talk.until(lambda state: bool(state.run("r1").pending_approvals))
+        asking.cancel()
+        return "never mind"
+
+    def withdraws(commit: Commit) -> bool:
+        return any(isinstance(event, ApprovalDecided) for event in commit.events)
+
+    async def answer() -> None:
+        assert await talk.decide(*await talk.approvals("r1"), answer="this one")
+
+    store = TroubledStore()
+    box = FakeTools(tool("Files-look", work))
+    async with talking(store, script=LOOK_X, tools=box, lease_ttl=1e5) as talk:
+        store.before_such = (withdraws, answer)
+        await talk.say()
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        assert await talk.results("r1") == ["never mind"]
+        decided = [event for event in await talk.log() if isinstance(event, ApprovalDecided)]
+        assert [event.outcome for event in decided] == ["approved"]
 
 
 FORM = {

@@ -17,6 +17,7 @@ from sk_agents.engine.log.state import fold
 from sk_agents.engine.models import Message, RunStatus
 from sk_agents.engine.run.context_window import ContextWindow, cut_to_fit
 from sk_agents.engine.run.conversation import thread_messages
+from sk_agents.engine.run.rounds import Reply
 from sk_agents.engine.turns import (
     CallRequested,
     ModelPiece,
@@ -133,6 +134,39 @@ async def test_large_arguments_are_an_error_result_and_not_stored(tmp_path: Path
         (proposal,) = [e for e in await talk.log() if isinstance(e, ToolProposed)]
         assert proposal.arguments == {}
         assert "larger than 65536 bytes" in talk.prompts[1][-1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "fits", "is_too_much"),
+    [
+        (ReplyLimits(text_bytes=8), [TextDelta("text"), ReasoningDelta("éé")], TextDelta("x")),
+        (ReplyLimits(text_bytes=8), [ReasoningDelta("reasoned")], ReasoningDelta("x")),
+        (ReplyLimits(calls=2), [CallRequested("1", "a", "{}")] * 2, CallRequested("1", "a", "")),
+        (
+            ReplyLimits(argument_bytes=8),
+            [CallRequested("1", "a", "text"), CallRequested("2", "a", "éé")],
+            CallRequested("3", "a", "x"),
+        ),
+    ],
+    ids=["text and reasoning", "reasoning", "calls", "arguments"],
+)
+def test_reply_may_be_as_large_as_its_limit_and_not_larger(
+    limits: ReplyLimits,
+    fits: list[TextDelta | ReasoningDelta | CallRequested],
+    is_too_much: TextDelta | ReasoningDelta | CallRequested,
+) -> None:
+    reply = Reply("r1", 1, limits=limits)
+
+    def take(piece: TextDelta | ReasoningDelta | CallRequested) -> None:
+        if isinstance(piece, CallRequested):
+            reply.take_call(piece)
+        else:
+            reply.take(piece)
+
+    for piece in fits:
+        take(piece)
+    with pytest.raises(ReplyTooLarge, match="larger than 8|more than 2"):
+        take(is_too_much)
 
 
 def test_client_holds_no_more_of_a_reply_than_it_may_have() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sk_agents.engine.calls import reviews
 from sk_agents.engine.commands import WithdrawVote
 from sk_agents.engine.events import (
     ApprovalDecided,
@@ -20,15 +21,18 @@ from sk_agents.engine.events import (
 )
 from sk_agents.engine.log.state import fold
 from sk_agents.engine.models import Audience, Effect, Review, RunStatus, ToolCall
+from sk_agents.engine.threads.catalog import RACES
 from sk_agents.engine.turns import ToolContext, ToolSpec
 from sk_agents.exceptions import (
     ApprovalAlreadyDecided,
     ApprovalExpired,
     ApprovalNotFound,
     ApprovalWithdrawn,
+    Conflict,
     Forbidden,
     InvalidInput,
     NotApprover,
+    SequenceConflict,
     StateCorrupt,
     TealError,
     ToolInterrupted,
@@ -38,6 +42,7 @@ from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.fake_tools import FakePolicy, FakeTools, tool
 from tests.engine.kit import BOUND, SEND_X, USER, Setup, Talk, is_asked_anew, talking, waiting
+from tests.engine.troubled_store import TroubledStore
 
 FINANCE = frozenset({"group:finance"})
 TWO = Review(audience=Audience(groups=("finance",)), quorum=2, not_requester=True)
@@ -135,6 +140,24 @@ async def test_withdrawn_vote_does_not_count(tmp_path: Path) -> None:
         assert [event.voter for event in withdrawn] == ["bob"]
         with pytest.raises(ApprovalAlreadyDecided):
             await talk.engine.withdraw_vote(WithdrawVote(approval_id, "bob", memberships=FINANCE))
+
+
+@pytest.mark.parametrize("changes", [1, RACES])
+async def test_vote_is_withdrawn_although_the_chat_changes_meanwhile(changes: int) -> None:
+    store = TroubledStore()
+    async with talking(store, **reviewed()) as talk:
+        approval_id = await waiting(talk)
+        await talk.parked()
+        await vote(talk, approval_id, "bob")
+        store.before_commit = [SequenceConflict() for _ in range(changes)]
+        back = talk.engine.withdraw_vote(WithdrawVote(approval_id, "bob", memberships=FINANCE))
+        if changes < RACES:
+            await back
+        else:
+            with pytest.raises(Conflict) as refused:
+                await back
+            assert type(refused.value) is Conflict
+        assert await missing(talk) == (2 if changes < RACES else 1)
 
 
 async def test_requester_may_not_vote_on_their_own_call(tmp_path: Path) -> None:
@@ -355,6 +378,50 @@ async def test_requester_cannot_edit_a_call_into_one_that_others_decide_about(
         with pytest.raises(Forbidden, match="Other people decide"):
             await talk.decide(approval_id, edited_arguments={"text": "large"})
         assert await talk.approvals("r1") == [approval_id]
+
+
+WHY = Review(reason_required=True)
+
+
+class LargeOnesNeedAReason(FakePolicy):
+    def review(self, call: ToolCall, spec: ToolSpec) -> Review | None:
+        return WHY if call.arguments.get("text") == "large" else None
+
+
+async def test_call_that_needs_a_reason_is_decided_with_one_and_not_for_good(
+    tmp_path: Path,
+) -> None:
+    async with talking(tmp_path, **reviewed(WHY)) as talk:
+        approval_id = await waiting(talk)
+        for approved in (True, False):
+            for message in (None, "", " \n"):
+                with pytest.raises(InvalidInput, match="wants a reason") as refused:
+                    await talk.decide(approval_id, approved=approved, message=message)
+                (error,) = refused.value.members["errors"]
+                assert error["loc"] == ["body", "message"]
+        with pytest.raises(InvalidInput, match="each time"):
+            await talk.decide(approval_id, message="it is due", remember="thread")
+        assert await talk.approvals("r1") == [approval_id]
+        await talk.decide(approval_id, message="it is due")
+        await talk.ended("r1")
+        assert len(talk.tools.started) == 1
+
+
+async def test_call_cannot_be_edited_into_one_that_needs_a_reason(tmp_path: Path) -> None:
+    async with talking(tmp_path, script=SEND_X, policy=LargeOnesNeedAReason()) as talk:
+        approval_id = await waiting(talk)
+        with pytest.raises(Forbidden, match="Another rule"):
+            await talk.decide(approval_id, edited_arguments={"text": "large"})
+        assert await talk.approvals("r1") == [approval_id]
+
+
+async def test_review_is_nothing_to_people_whom_it_does_not_concern(tmp_path: Path) -> None:
+    async with talking(tmp_path, **reviewed()) as talk:
+        await waiting(talk)
+        (call,) = fold(await talk.log()).run("r1").calls.values()
+        assert call.approval is not None
+        with pytest.raises(ApprovalNotFound):
+            reviews.right_to_vote(call.approval, USER, "mallory", frozenset({"group:sales"}))
 
 
 async def test_standing_approval_does_not_stand_for_others(tmp_path: Path) -> None:

@@ -181,6 +181,37 @@ async def test_same_request_again_leaves_one_message(tmp_path: Path) -> None:
         assert kinds(await talk.log()).count("Steered") == 1
 
 
+async def test_key_of_another_request_is_refused(tmp_path: Path) -> None:
+    async with at_a_tool(tmp_path, says("ok")) as (talk, gate, _):
+        await talk.say("next", on_busy="enqueue", idempotency_key="run", request_digest="d")
+        await steer(talk, idempotency_key="said", request_digest="d")
+        for text, key, digest in (("x", "run", "d"), ("x", "said", "e")):
+            with pytest.raises(InvalidInput, match="another request"):
+                await steer(talk, text, idempotency_key=key, request_digest=digest)
+        with pytest.raises(InvalidInput, match="another request"):
+            await talk.say("more", on_busy="enqueue", idempotency_key="said", request_digest="d")
+        gate.open.set()
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+
+
+async def test_prompt_of_another_instance_has_what_was_said_in_the_same_places(
+    tmp_path: Path,
+) -> None:
+    """Before the calls of its round, also where the run is folded from its log anew."""
+    look = calls(("Files-more", {}))
+    async with at_a_tool(tmp_path, look, look, says("ok")) as (talk, gate, _):
+        await steer(talk, "in Spain")
+        gate.open.set()
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        before = texts(talk.prompts[-1])
+        assert [text for role, text in before if role == "user"] == ["hello", "in Spain"]
+        assert before[-1][0] == "tool"
+    async with talking(tmp_path, script=[says("again")], owner="b") as there:
+        await there.ask("thanks", run_id="r2")
+        assert texts(there.prompts[0])[:-2] == before
+        assert texts(there.prompts[0])[-2:] == [("assistant", "ok"), ("user", "thanks")]
+
+
 async def test_run_that_ended_queued_or_stops_takes_no_message(tmp_path: Path) -> None:
     async with at_a_tool(tmp_path, says("ok")) as (talk, gate, _):
         await talk.say("next", on_busy="enqueue")

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.events import Answered, Failed, LogEvent, ToolFinished
 from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.engine.models import RunStatus
+from sk_agents.engine.ports import Signals
 from sk_agents.engine.run import driver
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
@@ -44,12 +46,15 @@ class FailingStore(SqliteStore):
         self.left: int | None = 0
         self.refused = asyncio.Event()
         self.refusals = 0
+        # By the event loop's clock.
+        self.refused_at: list[float] = []
         self.is_broken = False
 
     async def commit(self, commit: Commit) -> Committed:
         if any(isinstance(event, self._kind) for event in commit.events) and self.left != 0:
             self.left = None if self.left is None else self.left - 1
             self.refusals += 1
+            self.refused_at.append(asyncio.get_running_loop().time())
             self.refused.set()
             raise self.error
         return await super().commit(commit)
@@ -67,10 +72,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def failing(
-    at: Path, kind: type[LogEvent] = Answered, **fields: Any
+    at: Path,
+    kind: type[LogEvent] = Answered,
+    *,
+    signals: Signals | None = None,
+    **fields: Any,
 ) -> AsyncIterator[tuple[Talk, FailingStore]]:
     fields.setdefault("script", [says("it is done")])
-    async with FailingStore(at, kind) as store, talking(store, **fields) as talk:
+    async with FailingStore(at, kind) as store, talking(store, signals=signals, **fields) as talk:
         yield talk, store
 
 
@@ -113,6 +122,24 @@ async def test_reader_of_a_run_that_cannot_be_stored_is_told_and_can_resume(tmp_
         assert len(talk.prompts) == 1
 
 
+async def test_tries_at_a_store_grow_no_rarer_than_the_last_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause = 0.05
+    monkeypatch.setattr(driver, "PAUSES", (0.0, 0.001, pause))
+    async with failing(tmp_path) as (talk, store):
+        store.left = 6
+        accepted = await talk.say()
+        with pytest.raises(StoreUnavailable):
+            await talk.items(accepted)
+        # Readers are told once it has lasted so long.
+        assert store.refusals > 3
+        assert await resumed(talk) == "it is done"
+        waited = [later - before for before, later in pairwise(store.refused_at)]
+        assert len(waited) == 5
+        assert all(seconds > 0.9 * pause for seconds in waited[2:])
+
+
 async def resumed(talk: Talk) -> str:
     """The answer, for a reader who comes back each time it is sent away."""
     async with asyncio.timeout(seconds(5)):
@@ -140,6 +167,17 @@ async def test_time_without_a_store_does_not_count_as_the_run_s(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("quick")
+async def test_time_counts_again_once_the_store_is_back(tmp_path: Path) -> None:
+    script = [calls(("Files-look", {})), [asyncio.Event()]]
+    limits = RunLimits(run_seconds=0.5)
+    async with failing(tmp_path, ToolFinished, script=script, limits=limits) as (talk, store):
+        store.left = 3
+        run = await talk.ended((await talk.say()).run_id)
+        assert run.failure is not None
+        assert (run.failure.code, len(talk.prompts)) == ("run_timeout", 2)
+
+
+@pytest.mark.usefixtures("quick")
 async def test_failure_that_the_store_does_not_take_at_first_is_stored_later(
     tmp_path: Path,
 ) -> None:
@@ -163,6 +201,21 @@ async def test_engine_closes_while_its_store_takes_nothing_and_the_run_goes_on_l
     async with talking(tmp_path, script=[says("done at last")], owner="b") as talk:
         run = await talk.ended("r1")
         assert (run.status, run.failure) == (RunStatus.COMPLETED, None)
+
+
+async def test_store_that_breaks_is_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with failing(tmp_path, lease_ttl=0.05) as (talk, store):
+        store.error, store.left, store.is_broken = StoreBroken, None, True
+        await talk.say()
+        async with asyncio.timeout(seconds(5)):
+            await talk.engine.broken()
+            with pytest.raises(ShuttingDown):
+                await talk.ended("r1")
+            await store.refused.wait()
+    critical = [one.message for one in caplog.records if one.levelname == "CRITICAL"]
+    assert len(critical) == 1
 
 
 @pytest.mark.parametrize("by_renewal", [False, True], ids=["commit", "renewal"])

@@ -19,10 +19,13 @@ from sk_agents.engine.events import (
 from sk_agents.engine.models import RunStatus
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.turns import ReasoningDelta, TextDelta, ToolChunk, ToolContext, ToolResult
-from sk_agents.exceptions import ModelInterrupted, RunNotFound
+from sk_agents.exceptions import ModelInterrupted, RunNotFound, ShuttingDown
+from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing.scripted_model import Step, Turn, calls, says
 from tests.engine.fake_tools import FakeTools, tool
-from tests.engine.kit import THREAD, Talk, kinds, talking
+from tests.engine.kit import BOUND, THREAD, Setup, Talk, kinds, talking
+from tests.engine.test_engine_troubles import idle
+from tests.engine.troubled_store import TroubledStore
 from tests.patience import seconds
 from tests.requirements import requirement
 
@@ -204,6 +207,54 @@ async def test_reading_from_any_event_on_gives_the_rest_of_the_log(
             while len(reader.items) < len(log) - after:
                 await reader.step()
             assert reader.items == log[after:]
+
+
+async def test_result_is_waited_for_as_long_as_is_said_and_no_longer(tmp_path: Path) -> None:
+    gates, turn = gated("Hello")
+    async with talking(tmp_path, script=[turn]) as talk:
+        accepted = await talk.say()
+        for moment in (0.0, 0.01):
+            with pytest.raises(TimeoutError):
+                await talk.engine.result(accepted.thread_id, accepted.run_id, seconds=moment)
+        gates[0].set()
+        run = await talk.engine.result(accepted.thread_id, accepted.run_id, seconds=BOUND)
+        assert run.status is RunStatus.COMPLETED
+        # It has come: there is nothing to wait for.
+        again = await talk.engine.result(accepted.thread_id, accepted.run_id, seconds=0.0)
+        assert again.status is RunStatus.COMPLETED
+
+
+async def test_result_of_a_run_that_is_driven_here_comes_without_asking_the_store() -> None:
+    store = TroubledStore()
+    gates, turn = gated("Hel", "lo")
+    async with talking(store, script=[turn], lease_ttl=1e5) as talk:
+        accepted = await talk.say()
+        waiting = asyncio.ensure_future(talk.result(accepted))
+        await idle()
+        asked = len(store.looked) + len(store.read)
+        for gate in gates:
+            gate.set()
+            await idle()
+        assert (await waiting).status is RunStatus.COMPLETED
+        assert len(store.looked) + len(store.read) == asked
+
+
+async def test_result_of_an_unknown_run_or_at_a_closing_instance_is_refused() -> None:
+    _, turn = gated("Hello")
+    store = MemoryStore()
+    setup = Setup([turn])
+    async with talking(store, setup) as talk, talking(store, setup, owner="b") as other:
+        accepted = await talk.say()
+        with pytest.raises(RunNotFound):
+            await talk.engine.result(accepted.thread_id, "r9")
+        for engine in (talk.engine, other.engine):
+            waiting = asyncio.ensure_future(engine.result(accepted.thread_id, accepted.run_id))
+            await idle()
+            assert not waiting.done()
+            engine.drain()
+            async with asyncio.timeout(BOUND):
+                with pytest.raises(ShuttingDown):
+                    await waiting
 
 
 async def test_reading_a_run_that_does_not_exist_is_refused(tmp_path: Path) -> None:

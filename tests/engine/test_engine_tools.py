@@ -7,19 +7,26 @@ from typing import Any
 
 import pytest
 
+from sk_agents.engine.agent import RunLimits
+from sk_agents.engine.calls import runner
 from sk_agents.engine.events import ApprovalRequested, ToolFinished, ToolStarted
-from sk_agents.engine.models import Effect, RunStatus, ToolCall, Usage
+from sk_agents.engine.log.commits import Commit
+from sk_agents.engine.models import Effect, Review, RunStatus, ToolCall, Usage
 from sk_agents.engine.turns import (
     TextDelta,
     ToolChunk,
     ToolContext,
     ToolResult,
+    ToolSpec,
 )
 from sk_agents.exceptions import ToolError
+from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing.scripted_model import Turn, calls, says
-from tests.engine.fake_tools import LOOK, FakePolicy, FakeTools, tool
-from tests.engine.kit import kinds, raw, talking
+from tests.engine.fake_tools import LOOK, FakePolicy, FakeTools, Verdict, tool
+from tests.engine.kit import Setup, kinds, raw, talking
 from tests.engine.openai_rules import problems
+from tests.engine.test_engine_troubles import idle
+from tests.engine.troubled_store import TroubledStore
 from tests.requirements import requirement
 
 
@@ -65,6 +72,94 @@ async def test_calls_of_one_round_run_at_the_same_time(tmp_path: Path) -> None:
     ) as talk:
         assert (await talk.ask()).status is RunStatus.COMPLETED
         assert await talk.results("r1") == ["met"] * 3
+
+
+async def test_results_that_come_while_others_are_stored_share_the_next_commit() -> None:
+    store = TroubledStore()
+    gates = {number: asyncio.Event() for number in "1234"}
+
+    async def hold(arguments: dict[str, Any], context: ToolContext) -> str:
+        await gates[arguments["text"]].wait()
+        return "held"
+
+    def finishes(commit: Commit) -> bool:
+        return any(isinstance(event, ToolFinished) for event in commit.events)
+
+    async def end_the_others() -> None:
+        for number in "234":
+            gates[number].set()
+            await idle()
+
+    script = [calls(*(("Files-look", {"text": number}) for number in "1234")), says("done")]
+    tools = FakeTools(tool("Files-look", hold))
+    async with talking(store, script=script, tools=tools) as talk:
+        store.before_such = (finishes, end_the_others)
+        await talk.say()
+        gates["1"].set()
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        assert await talk.results("r1") == ["held"] * 4
+        stored = [len(commit.events) for commit in store.commits if finishes(commit)]
+        assert stored == [1, 3]
+
+
+MANY = 30
+
+
+class Steps:
+    """Counts the steps of the event loop, and notes in which of them a policy was asked."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.noted: list[int] = []
+
+    async def count(self) -> None:
+        while True:
+            self.now += 1
+            await asyncio.sleep(0)
+
+
+class NotingPolicy(FakePolicy):
+    def __init__(self, steps: Steps, verdict: Verdict) -> None:
+        super().__init__(lambda call: verdict)
+        self._steps = steps
+
+    def verdict(self, call: ToolCall, spec: ToolSpec) -> Verdict:
+        self._steps.noted.append(self._steps.now)
+        return super().verdict(call, spec)
+
+    def review(self, call: ToolCall, spec: ToolSpec) -> Review | None:
+        self._steps.noted.append(self._steps.now)
+        return None
+
+
+@pytest.mark.parametrize("verdict", ["allow", "ask"])
+async def test_round_of_many_calls_lets_others_in_between_any_two_of_them(
+    monkeypatch: pytest.MonkeyPatch, verdict: Verdict
+) -> None:
+    """As if each of them took as long as all of them may."""
+    monkeypatch.setattr(runner, "SLICE_SECONDS", 0.0)
+    steps, starts = Steps(), []
+
+    def look(arguments: dict[str, Any], context: ToolContext) -> str:
+        starts.append(steps.now)
+        return "seen"
+
+    script = [calls(*[("Files-look", {"text": str(n)}) for n in range(MANY)]), says("done")]
+    limits = RunLimits(calls_per_round=MANY)
+    setup = Setup(script, FakeTools(tool("Files-look", look)), NotingPolicy(steps, verdict), limits)
+    async with talking(MemoryStore(), setup) as talk:
+        counting = asyncio.ensure_future(steps.count())
+        started = asyncio.ensure_future(talk.ask())
+        if verdict == "allow":
+            assert (await started).status is RunStatus.COMPLETED
+            # While each was proposed, and then while each start was made.
+            assert len(set(steps.noted)) == MANY
+            assert starts[0] - steps.noted[-1] >= MANY
+        else:
+            assert (await started).status is RunStatus.WAITING
+            # While each was proposed, while its next step was sought, and while it was taken.
+            assert len(set(steps.noted)) >= 3 * MANY
+        counting.cancel()
 
 
 async def test_policy_is_asked_once_about_a_call_that_starts_at_once(tmp_path: Path) -> None:

@@ -2,17 +2,20 @@
 
 import asyncio
 import threading
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
 from sk_agents.engine.agent import RunLimits
-from sk_agents.engine.events import LateResult, ModelRestarted, RunStarted
-from sk_agents.engine.log.commits import Commit, Committed, Release
-from sk_agents.engine.models import Effect, RunStatus, Thread
+from sk_agents.engine.commands import SteerRun
+from sk_agents.engine.events import LateResult, ModelRestarted, RunStarted, ToolStarted
+from sk_agents.engine.log.commits import Commit, Committed, Park, Release
+from sk_agents.engine.models import Effect, RunStatus, Thread, ThreadStatus
 from sk_agents.engine.run import drivers
-from sk_agents.engine.run.lease_keeper import LeaseKeeper
-from sk_agents.engine.turns import TextDelta, ToolContext
+from sk_agents.engine.run.lease_keeper import STALL, LeaseKeeper
+from sk_agents.engine.turns import ModelPiece, Prompt, TextDelta, ToolContext
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     LimitExceeded,
@@ -21,7 +24,7 @@ from sk_agents.exceptions import (
     ThreadNotFound,
 )
 from sk_agents.persistence.memory.store import MemoryStore
-from sk_agents.testing import SettableClock
+from sk_agents.testing import ScriptedModel, SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import FakePolicy, FakeTools, tool
 from tests.engine.kit import SEND_X, THREAD, USER, Setup, talking
@@ -116,7 +119,11 @@ async def test_tool_is_not_started_under_a_lease_that_may_have_run_out() -> None
         assert talk.tools.started == [("Mail-send", {})]
 
 
-async def test_result_of_a_tool_whose_run_was_taken_over_is_shown_to_who_decides() -> None:
+@pytest.mark.parametrize("is_noticed", [True, False])
+async def test_result_of_a_tool_whose_run_was_taken_over_is_shown_to_who_decides(
+    is_noticed: bool,
+) -> None:
+    """Also if its owner learns of that before the tool has ended."""
     clock, gate = SettableClock(), Gate()
     store = TroubledStore(clock)
     setup = sending(gate, says("done"), clock=clock, lease_ttl=LEASE)
@@ -128,6 +135,9 @@ async def test_result_of_a_tool_whose_run_was_taken_over_is_shown_to_who_decides
         assert await b.engine.parts.services.lease.freshen()
         await b.sweep()
         await b.until(lambda state: bool(state.run("r1").pending_approvals))
+        if is_noticed:
+            await a.engine.parts.follower.look()
+            await idle()
         gate.open.set()
         await b.until(lambda state: any(c.late_result for c in state.run("r1").calls.values()))
         late = [event for event in await b.log() if isinstance(event, LateResult)]
@@ -137,6 +147,58 @@ async def test_result_of_a_tool_whose_run_was_taken_over_is_shown_to_who_decides
         assert (await b.ended("r1")).status is RunStatus.COMPLETED
         assert await b.results("r1") == ["through"]
         assert len(setup.tools.started) == 1
+
+
+async def test_harmless_tool_of_a_run_that_was_taken_over_is_ended_and_started_there() -> None:
+    clock, gate = SettableClock(), Gate()
+    store = TroubledStore(clock)
+    tools = FakeTools(tool("Files-look", gate))
+    script = [calls(("Files-look", {})), says("done")]
+    setup = Setup(script, tools, clock=clock, lease_ttl=LEASE)
+    async with talking(store, setup) as a, talking(store, setup, owner="b") as b:
+        await a.say()
+        await gate.wait()
+        clock.advance(2 * LEASE)
+        assert await b.engine.parts.services.lease.freshen()
+        await b.sweep()
+        await a.engine.parts.follower.look()
+        await idle()
+        assert gate.was_cancelled
+        assert a.engine.parts.drivers.active == []
+        gate.open.set()
+        assert (await b.ended("r1")).status is RunStatus.COMPLETED
+        assert len(tools.started) == 2
+
+
+class ClosingModel(ScriptedModel):
+    """Says that its stream was closed."""
+
+    def __init__(self, script: Sequence[Turn]) -> None:
+        super().__init__(script)
+        self.was_closed = asyncio.Event()
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece], None]:
+        async with aclosing(super().stream(prompt)) as pieces:
+            try:
+                async for some in pieces:
+                    yield some
+            finally:
+                self.was_closed.set()
+
+
+async def test_model_is_asked_no_more_for_a_run_that_another_instance_has_claimed() -> None:
+    """The claim alone says so: the new owner has written nothing yet."""
+    clock, model = SettableClock(), ClosingModel([[TextDelta("Once"), asyncio.Event()]])
+    store = TroubledStore(clock)
+    async with talking(store, model=model, clock=clock, lease_ttl=LEASE) as talk:
+        await talk.say()
+        before = await talk.log()
+        clock.advance(2 * LEASE)
+        await store.claim(THREAD, "b")
+        async with asyncio.timeout(seconds(10)):
+            await model.was_closed.wait()
+        assert await talk.log() == before
+        assert (await store.thread(THREAD)).owner == "b"
 
 
 async def test_instance_closes_in_time_though_a_tool_does_not_end(
@@ -198,6 +260,59 @@ async def test_lease_is_fresh_for_two_thirds_of_its_time_and_again_once_it_is_re
         assert lease.is_fresh
 
 
+class CountingClock(SettableClock):
+    """Says how often other threads than the one that made it have looked at it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+        self.looks = threading.Semaphore(0)
+
+    def monotonic(self) -> float:
+        if threading.get_ident() != self._thread:
+            self.looks.release()
+        return super().monotonic()
+
+
+class RenewingStore(MemoryStore):
+    """Counts how often leases are renewed."""
+
+    renewals = 0
+
+    def renew(self, owner: str, ttl: float) -> None:
+        self.renewals += 1
+        super().renew(owner, ttl)
+
+
+async def test_leases_are_left_to_run_out_once_the_loop_has_stood_still_for_too_long() -> None:
+    clock = CountingClock()
+    store = RenewingStore(clock=clock)
+    async with LeaseKeeper(store, clock, "a", ttl=0.06):
+        # From here on nothing is awaited: the loop stands still, and a second thread renews.
+        clock.advance(STALL)
+        for _ in range(4):
+            assert clock.looks.acquire(timeout=seconds(10))
+        renewals = store.renewals
+        assert renewals > 1
+        clock.advance(1)
+        # One look may have been on its way.
+        for _ in range(6):
+            assert clock.looks.acquire(timeout=seconds(10))
+        assert store.renewals <= renewals + 1
+
+
+async def test_leases_are_not_renewed_any_more_once_they_are_to_run_out() -> None:
+    clock = SettableClock()
+    store = RenewingStore(clock=clock)
+    async with LeaseKeeper(store, clock, "a", ttl=900.0) as lease:
+        assert lease.is_fresh
+        lease.stop_renewing()
+        renewals = store.renewals
+        assert not lease.is_fresh
+        assert not await lease.freshen()
+        assert store.renewals == renewals
+
+
 async def test_lease_that_was_fresh_at_a_moment_is_trusted_for_a_third_of_its_time() -> None:
     clock = SettableClock()
     async with LeaseKeeper(MemoryStore(clock=clock), clock, "a", ttl=900.0) as lease:
@@ -240,6 +355,16 @@ async def test_quota_is_asked_about_each_run_and_whether_it_makes_a_thread() -> 
         await talk.say("3", quota=quota, on_busy="enqueue")
         await talk.edit("r1", "1!", quota=quota, on_busy="interrupt")
     assert quota.asked == [(USER, True), (USER, False), (USER, False), (USER, False)]
+
+
+async def test_title_is_given_to_a_thread_that_has_none() -> None:
+    store = MemoryStore()
+    async with talking(store, script=[says("x")] * 3) as talk:
+        titles = []
+        for title in (None, "first", "second"):
+            await talk.ask(title=title)
+            titles.append((await store.thread(THREAD)).metadata.get("title"))
+        assert titles == [None, "first", "first"]
 
 
 async def test_run_that_is_not_admitted_leaves_nothing() -> None:
@@ -339,6 +464,54 @@ async def test_thread_made_again_is_driven_although_the_driver_of_the_deleted_on
         await talk.say()
         assert (await talk.ended("r2")).status is RunStatus.COMPLETED
         store.may_answer.set()
+
+
+async def test_run_waits_for_its_user_although_the_chat_is_named_while_it_is_parked() -> None:
+    store = TroubledStore()
+    async with talking(store, script=SEND_X, lease_ttl=0.5) as talk:
+
+        async def rename() -> None:
+            await talk.engine.catalog.label(THREAD, USER, {"title": "Mail"})
+
+        store.before_such = (lambda commit: isinstance(commit.lease, Park), rename)
+        await talk.ask()
+        await talk.parked()
+        assert store.before_such is None
+        head = await store.thread(THREAD)
+        assert (head.status, head.metadata) == (ThreadStatus.WAITING, {"title": "Mail"})
+        await talk.decide(*await talk.approvals("r1"))
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        assert talk.tools.started == [("Mail-send", {"text": "x"})]
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_what_is_said_while_calls_are_stored_is_heard_before_their_tools_start(
+    is_cancelled: bool,
+) -> None:
+    store = TroubledStore()
+    script = [calls(("Files-look", {"text": "x"})), says("done")]
+    async with talking(store, script=script, lease_ttl=0.5) as talk:
+
+        async def interfere() -> None:
+            if is_cancelled:
+                await talk.cancel("r1")
+            else:
+                await talk.engine.steer(SteerRun(THREAD, USER, "r1", "quickly"))
+
+        def starts_a_tool(commit: Commit) -> bool:
+            return any(isinstance(event, ToolStarted) for event in commit.events)
+
+        store.before_such = (starts_a_tool, interfere)
+        await talk.say()
+        run = await talk.ended("r1")
+        assert store.before_such is None
+        assert len(run.calls) == 1
+        if is_cancelled:
+            assert (run.status, talk.tools.started) == (RunStatus.CANCELLED, [])
+        else:
+            assert run.status is RunStatus.COMPLETED
+            assert talk.tools.started == [("Files-look", {"text": "x"})]
+            assert talk.prompts[1][-1]["content"] == "quickly"
 
 
 class LateDeletion(MemoryStore):

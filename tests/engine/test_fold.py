@@ -1,5 +1,7 @@
 """What a log means for a thread and its runs."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +11,7 @@ from sk_agents.engine.events import (
     Compacted,
     Event,
     ModelRestarted,
+    Rated,
     ThreadChanged,
     Unrecognised,
 )
@@ -37,6 +40,20 @@ from tests.engine.builders import (
 )
 from tests.engine.histories import legal_logs
 from tests.requirements import requirement
+
+
+def test_rating_of_a_run_is_the_last_one_until_it_is_taken_back() -> None:
+    up, down = (Rated(run_id="r1", rating=rating) for rating in ("up", "down"))
+    back = Rated(run_id="r1", rating=None)
+
+    def rated(*ratings: Event) -> Any:
+        found = fold(log(*turn(), *ratings)).run("r1").rated
+        return found and found.rating
+
+    assert rated() is None
+    assert rated(up) == "up"
+    assert rated(up, down) == "down"
+    assert rated(up, back) is None
 
 
 def branch(state: ThreadState) -> list[str]:

@@ -353,6 +353,48 @@ def test_long_text_arrives_whole_in_messages_within_the_bound(length: int) -> No
     in_virtual_time(story)
 
 
+def test_text_of_many_pieces_arrives_whole_after_one_question() -> None:
+    pieces = ["x" * 10_000, "y" * 10_000, "z" * 20_000, "!"]
+
+    async def story(a: Instance, b: Instance) -> None:
+        live = a.drives()
+        for piece in pieces:
+            live.add_text("answer", piece)
+        b.reads()
+        await asyncio.sleep(2 * PERIOD_SECONDS)
+        assert b.text() == "".join(pieces)
+        assert len(b.times("asked")) == 1
+
+    in_virtual_time(story)
+
+
+def test_text_whose_streams_alone_do_not_fit_a_message_is_not_sent() -> None:
+    async def story(a: Instance, b: Instance) -> None:
+        live = a.drives()
+        for number in range(200):
+            live.add_output(f"call-{number}-of-many", "x")
+        b.reads()
+        await asyncio.sleep(1)
+        assert a.times("text") == []
+        assert b.relay.mirror(THREAD) is None
+
+    in_virtual_time(story)
+
+
+def test_text_of_a_run_that_has_ended_is_not_sent_for_the_next() -> None:
+    async def story(a: Instance, b: Instance) -> None:
+        live = a.drives()
+        say(live, "old")
+        known = a.threads.known(THREAD)
+        assert known is not None
+        known.state.active_run = "r2"
+        b.reads()
+        await asyncio.sleep(1)
+        assert (a.times("text"), b.text()) == ([], "")
+
+    in_virtual_time(story)
+
+
 def test_without_peers_nothing_is_followed() -> None:
     relay = LiveRelay(None, {}, KnownThreads(MemoryStore()), LocalSignals())
     relay.joined(THREAD)

@@ -42,6 +42,21 @@ async def test_threads_at_rest_are_forgotten_beyond_the_bound(tmp_path: Path) ->
         assert len(forgotten.state.branch()) == 1
 
 
+async def test_thread_is_kept_although_it_alone_is_larger_than_the_bound(tmp_path: Path) -> None:
+    async with talking(tmp_path, script=[says("ok"), says("ok")]) as talk:
+        for thread in ("t0", "t1"):
+            await talk.ask(thread=thread)
+        threads = KnownThreads(talk.store, max_bytes=1)
+        threads.pin("t0")
+        first = await threads.load("t0")
+        assert await threads.load("t1") is not first
+        # What is driven or read stays, and so does what was asked for last.
+        assert await threads.load("t0") is first
+        threads.unpin("t0")
+        await threads.load("t1")
+        assert threads.known("t0") is None
+
+
 async def test_a_thread_is_counted_as_what_it_takes(tmp_path: Path) -> None:
     names = ("t0", "t1", "t2")
     script = [says("a word " * 50) for _ in range(60)]

@@ -19,8 +19,9 @@ class TroubledStore(MemoryStore):
     """Errors in a list are raised once each, before or after the work is done.
 
     Threads in `damaged` cannot be read, owners in `silent` cannot renew their leases. `on_claim`
-    and `on_commit` run once, just before the next of them. `looked` and `read` name the threads
-    whose heads and events were asked for, `commits` what was sent.
+    runs once, just before the next claim, and the hook of `before_such` just before the next commit
+    that it is meant for. `looked` and `read` name the threads whose heads and events were asked
+    for, `commits` what was sent.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -35,7 +36,7 @@ class TroubledStore(MemoryStore):
         self.after_commit: list[TealError] = []
         self.before_retire: list[TealError] = []
         self.on_claim: Hook | None = None
-        self.on_commit: Hook | None = None
+        self.before_such: tuple[Callable[[Commit], bool], Hook] | None = None
         self.looked: list[str] = []
         self.read: list[str] = []
         self.commits: list[Commit] = []
@@ -68,8 +69,8 @@ class TroubledStore(MemoryStore):
 
     async def commit(self, commit: Commit) -> Committed:
         self.commits.append(commit)
-        hook, self.on_commit = self.on_commit, None
-        if hook is not None:
+        if self.before_such is not None and self.before_such[0](commit):
+            (_, hook), self.before_such = self.before_such, None
             await hook()
         _raise_one(self.before_commit)
         done = await super().commit(commit)

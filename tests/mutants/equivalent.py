@@ -53,6 +53,33 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "engine.run.lifecycle",
+        "return Accepted(known.head.thread_id, run_id, after=0, repeated=True)",
+        "shift constant",
+        "no event has the number 0",
+        "(-1)",
+    ),
+    *(
+        Equivalent(
+            "engine.run.lifecycle",
+            line,
+            "shift constant",
+            "what stands before a run's first event is not given to its readers",
+            "(2)",
+        )
+        for line in (
+            "return Accepted(known.head.thread_id, command.run_id, after=guard.next_seq - 1)",
+            "thread_id, after = known.head.thread_id, guard.next_seq - 1",
+        )
+    ),
+    Equivalent(
+        "engine.run.driver",
+        "if run.calls and self._is_rejected:",
+        "drop operand",
+        SHORTCUT,
+        "(self._is_rejected)",
+    ),
+    Equivalent(
+        "engine.run.lifecycle",
         "if call.waits and call.approval is not None:",
         "drop operand",
         "a call that waits has an approval; the other operand is for the type checker",
@@ -80,6 +107,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "engine.run.context_window",
+        "if 2 * (transcript.tokens + overhead) <= context.budget and _is_short(active, context):",
+        "shift constant",
+        SHORTCUT,
+        "(3)",
+    ),
+    Equivalent(
+        "engine.run.context_window",
         "return 2 * size < context.budget - SHORTEST",
         "shift constant",
         SHORTCUT,
@@ -101,6 +135,24 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(isinstance(one[1], steps.Finish))",
     ),
     Equivalent(
+        "engine.calls.runner",
+        "self.hands_over = False",
+        "drop statement",
+        "each `advance` sets it, and it is read after one",
+    ),
+    Equivalent(
+        "engine.run.driver",
+        'raise AssertionError("the pauses have no end")',
+        "drop raise",
+        "for the type checker: the pauses have no end",
+    ),
+    Equivalent(
+        "engine.services",
+        'raise AssertionError("the pauses have no end")',
+        "drop raise",
+        "for the type checker: the pauses have no end",
+    ),
+    Equivalent(
         "engine.run.drivers",
         'run = known.state.runs.get(known.state.active_run or "")',
         "drop operand",
@@ -111,6 +163,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         'run = known.state.run(known.state.active_run or "")',
         "drop operand",
         "only runs that are active come here; the other operand is for the type checker",
+    ),
+    Equivalent(
+        "engine.run.conversation",
+        "if isinstance(at, int) and -len(self.now) <= at < 0:",
+        "shift boundary",
+        SHORTCUT,
+        "-len(self.now) < at < 0",
     ),
     Equivalent(
         "engine.run.rounds",

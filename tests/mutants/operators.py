@@ -47,7 +47,8 @@ REMARKS = {"logger", "failpoint", "warnings"}
 class Mutant:
     """`start` and `end` are byte offsets; `module` is a dotted name within the package.
 
-    `statement` is the line on which the statement begins that it is a part of.
+    `statement` is the line on which the statement begins that it is a part of, `coroutine` the
+    first and the last line of the coroutine's body around it, if there is one.
     """
 
     module: str
@@ -58,6 +59,7 @@ class Mutant:
     start: int
     end: int
     replacement: str
+    coroutine: tuple[int, int] | None
 
     def applied(self, source: str) -> str:
         data = source.encode()
@@ -98,35 +100,46 @@ def mutants(module: str, source: str) -> list[Mutant]:
             starts[node.lineno - 1] + node.col_offset,
             starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0),
             text,
+            coroutine,
         )
-        for statement, (operator, node, text) in _changes(tree)
+        for (statement, coroutine), (operator, node, text) in _changes(tree)
     ]
     return sorted(set(found), key=lambda one: (one.start, one.end, one.operator, one.replacement))
 
 
-def _changes(tree: ast.Module) -> Iterator[tuple[int, Change]]:
-    for statement, node in _decisive(tree, 1):
+# The line of the statement, and the lines of the coroutine.
+_Place = tuple[int, tuple[int, int] | None]
+
+
+def _changes(tree: ast.Module) -> Iterator[tuple[_Place, Change]]:
+    for place, node in _decisive(tree, (1, None)):
         for operator in OPERATORS:
             for change in operator(node):
-                yield statement, change
+                yield place, change
 
 
-def _decisive(node: ast.AST, statement: int) -> Iterator[tuple[int, ast.AST]]:
-    """The node and everything below it that may decide something, each with its statement's line.
+def _decisive(node: ast.AST, place: _Place) -> Iterator[tuple[_Place, ast.AST]]:
+    """The node and everything below it that may decide something, each with its place.
 
     A handler and a case are executed apart from the statement that they belong to.
     """
+    statement, coroutine = place
     if isinstance(node, ast.stmt | ast.ExceptHandler):
         statement = node.lineno
     elif isinstance(node, ast.match_case):
         statement = node.pattern.lineno
-    yield statement, node
+    if isinstance(node, ast.AsyncFunctionDef):
+        coroutine = node.body[0].lineno, node.end_lineno or node.lineno
+    elif isinstance(node, ast.FunctionDef | ast.Lambda | ast.ClassDef):
+        coroutine = None
+    place = statement, coroutine
+    yield place, node
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "type_comment"):
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST) and not _is_remark(child):
-                yield from _decisive(child, statement)
+                yield from _decisive(child, place)
 
 
 def _is_remark(node: ast.AST) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.mutants.operators import Mutant, mutants
+from tests.mutants.workshop import Baseline
 
 SOURCE = Path(__file__).parent.parent.parent / "src" / "sk_agents"
 
@@ -84,6 +86,26 @@ def test_statement_of_a_mistake_is_what_has_to_be_executed_for_it() -> None:
     places = {(one.operator, one.line): one.statement for one in mutants("m", source)}
     assert places["flip comparison", 6] == 6
     assert places["drop statement", 7] == 7
+
+
+CANCELLED = """
+async def f():
+    if await g():
+        h()
+
+    def i():
+        h()
+"""
+
+
+def test_mistake_in_a_coroutine_that_was_cancelled_meets_the_tests_of_all_its_lines() -> None:
+    """What goes on after a cancellation is executed, and not reported as a line."""
+    found = {(one.operator, one.line): one for one in mutants("m", CANCELLED)}
+    lines = {2: [""], 3: ["stops"], 7: ["calls"]}
+    baseline = Baseline({"calls": 1.0, "stops": 2.0}, [], {"m": lines})
+    assert baseline.tests_of(found["drop statement", 4], Counter()) == ["calls", "stops"]
+    assert baseline.tests_of(found["negate", 3], Counter()) == ["stops"]
+    assert found["drop statement", 7].coroutine is None
 
 
 @pytest.mark.parametrize("module", ["engine/run/context_window.py", "engine/log/state.py"])

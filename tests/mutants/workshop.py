@@ -68,16 +68,18 @@ class Baseline:
 
     def tests_of(self, mutant: Mutant, killers: Counter[str]) -> list[str]:
         """The tests that execute what is mutated: those that killed most before, then by time."""
-        lines = self.lines.get(mutant.module, {})
-        found = {
-            test
-            for line in range(mutant.statement, mutant.last_line + 1)
-            for test in lines.get(line, ())
-        }
+        found = self._executing(mutant.module, mutant.statement, mutant.last_line)
+        if not found and mutant.coroutine is not None:
+            # Python 3.11 reports no line of a coroutine that goes on after it was cancelled within.
+            found = self._executing(mutant.module, *mutant.coroutine)
         if "" in found:
-            found = {test for tests in lines.values() for test in tests}
+            found = {test for tests in self.lines[mutant.module].values() for test in tests}
         tests = found - {"", *self.failed}
         return sorted(tests, key=lambda test: (-killers[test], self.seconds.get(test, 0.0)))
+
+    def _executing(self, module: str, first_line: int, last_line: int) -> set[str]:
+        lines = self.lines.get(module, {})
+        return {test for line in range(first_line, last_line + 1) for test in lines.get(line, ())}
 
 
 def load_libraries() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count, repeat
@@ -79,7 +80,7 @@ async def patiently(work: Callable[[], Awaitable[T]]) -> T:
     raise AssertionError("the pauses have no end")
 
 
-class BackgroundTask:
+class BackgroundTask(ABC):
     """Work that goes on from entry to exit."""
 
     _task: asyncio.Task[None] | None = None
@@ -93,8 +94,8 @@ class BackgroundTask:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _work(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _work(self) -> None: ...
 
 
 @dataclass(slots=True)

@@ -362,12 +362,12 @@ def _checked_edit(
 ) -> tuple[dict[str, object], str]:
     wanted = call.wanted.model_copy(update={"arguments": edited})
     spec = next((spec for spec in agent.toolbox.specs() if spec.name == wanted.name), None)
+    if spec is None:
+        raise InvalidInput(f"There is no tool named {wanted.name} any more.")
     try:
         checked = dict(agent.toolbox.check(wanted))
     except ToolError as error:
         raise InvalidInput(str(error)) from error
-    if spec is None:
-        raise InvalidInput(f"There is no tool named {wanted.name} any more.")
     wanted = wanted.model_copy(update={"arguments": checked})
     if agent.policy.verdict(wanted, spec) == "deny":
         raise Forbidden("Policy denies the call as edited.")

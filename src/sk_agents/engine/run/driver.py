@@ -26,6 +26,7 @@ from sk_agents.engine.events import (
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.commits import Commit, Committed, Owned, Park, Release
 from sk_agents.engine.log.state import Run
+from sk_agents.engine.models import TERMINAL
 from sk_agents.engine.reading.live import LiveRun
 from sk_agents.engine.run import lifecycle
 from sk_agents.engine.run.deadline import Deadline
@@ -90,10 +91,6 @@ class Driver:
 
     def poke(self) -> None:
         """The thread has changed, or we are to stop: look again."""
-        self.moved_at = self._services.clock.monotonic()
-        self._look_again()
-
-    def _look_again(self) -> None:
         self._changed.set()
         if self._interruptible and self._task is not None and self._must_stop():
             self._interruptible = False
@@ -109,7 +106,7 @@ class Driver:
             # What a driver withdraws by itself does not count.
             if isinstance(one, Steered) or (isinstance(one, ApprovalDecided) and one.by in MOVERS):
                 self.moved_at = self._services.clock.monotonic()
-        self._look_again()
+        self.poke()
 
     async def commit(
         self, *events: Event, lease: Release | Park | None = None, as_of: int | None = None
@@ -195,8 +192,8 @@ class Driver:
                 if self._live.run_id != self.run.run_id:
                     self._announce()
                 with self._services.observer.driving(self.known.head, self.known.state):
-                    has_ended = await self._drive_run()
-                if not has_ended:
+                    await self._drive_run()
+                if self.run.phase not in TERMINAL:
                     break
                 self._ended(self.known, self.run, self._agent)
         finally:
@@ -212,14 +209,14 @@ class Driver:
         # Readers that wait for it know of no run here that they could listen to.
         self._services.signals.notify(self.thread_id, local=True)
 
-    async def _drive_run(self) -> bool:
-        """True when the run has ended, False when another instance or a person is to go on."""
+    async def _drive_run(self) -> None:
+        """Until the run has ended, or another instance or a person is to go on."""
         try:
             self._agent = self._agent_of(self.known)
         except InvalidInput:
             # A run that was queued for an agent we do not have: another instance may.
             await self.commit(lease=Release())
-            return False
+            return
         self._context = RunContext(
             self._services,
             self.known,
@@ -237,7 +234,7 @@ class Driver:
         try:
             with Deadline(self._task, self._agent.limits.run_seconds) as self._deadline:
                 try:
-                    return await self._steps()
+                    await self._steps()
                 finally:
                     self._deadline = None
         except TimeoutError:
@@ -253,31 +250,26 @@ class Driver:
                 await self._calls.abandon()
             # They refer to us: without this they would live until the garbage collector comes.
             del self._calls, self._context
-        return True
 
-    async def _steps(self) -> bool:
+    async def _steps(self) -> None:
         while True:
             if self.is_outdated:
                 raise LeaseLost(thread_id=self.thread_id)
             run = self.run
             if run.cancel_requested is not None:
-                await self._cancel()
-                return True
+                return await self._cancel()
             if self._draining:
-                await self._hand_over()
-                return False
+                return await self._hand_over()
             if run.calls and self._is_rejected:
-                await self._cancel(by="human")
-                return True
+                return await self._cancel(by="human")
             if run.stop_requested is not None and not self._is_at_work:
-                await self._cancel()
-                return True
+                return await self._cancel()
             if run.open_calls:
                 if not await self._resolve():
-                    return False
+                    return
                 continue
             if await self._model_round():
-                return True
+                return
 
     async def _model_round(self) -> bool:
         """Ask the model once more; True if that ended the run."""

@@ -42,7 +42,7 @@ PERIOD_SECONDS = 1.0
 
 class Drivers:
     """`abandoned` are threads whose lease is ours although we gave up driving them, `failed` those
-    of them whose run cannot go on. `left` is set when a queue was left without an owner."""
+    of them whose run cannot go on."""
 
     def __init__(self, services: Services, agents: Mapping[str, Agent]) -> None:
         self._services = services
@@ -55,7 +55,6 @@ class Drivers:
         self._kept_headers: dict[str, str] = {}
         self.abandoned: set[str] = set()
         self.failed: set[str] = set()
-        self.left = asyncio.Event()
         self.draining = False
 
     async def __aenter__(self) -> Self:
@@ -84,6 +83,11 @@ class Drivers:
     def is_driven(self, thread_id: str) -> bool:
         driver = self._drivers.get(thread_id)
         return driver is not None and not driver.is_outdated
+
+    def settled(self, thread_id: str) -> None:
+        """Its lease is given up, or nothing can be done about it."""
+        self.abandoned.discard(thread_id)
+        self.failed.discard(thread_id)
 
     def check_agent(self, name: str | None) -> None:
         if (name or self.default_agent) not in self._agents:
@@ -174,10 +178,6 @@ class Drivers:
         if task.cancelled() or error is not None:
             # The lease may well be ours still: the sweeper gives it up once the store lets it.
             self.abandoned.add(thread_id)
-        elif driver.known.head.runnable:
-            # Something was queued just before the last run ended.
-            self.drive(driver.known, authorization=driver.header.value)
-            self.left.set()
         if error is None:
             return
         if not isinstance(error, (LeaseLost, StateCorrupt, *STORE_TROUBLE)):

@@ -93,11 +93,9 @@ async def begin(services: Services, known: KnownThread, command: StartRun) -> Ac
     """Start a run on a thread at rest.
 
     Raises:
-        ThreadInBin: and nothing begins there.
         SequenceConflict, LeaseHeld: the thread is no longer as `known` says.
     """
     check_new(known, command.run_id)
-    refuse_in_bin(known)
     guard = Quiet(known.state.next_seq)
     redaction = _redaction(services, command.agent or known.head.agent, known)
     command = redacted_start(redaction, command)
@@ -142,11 +140,9 @@ async def enqueue(services: Services, known: KnownThread, command: StartRun) -> 
 
     Raises:
         LimitExceeded: too many wait already.
-        ThreadInBin: what was there is being stopped.
         SequenceConflict: the thread is no longer as `known` says.
     """
     check_new(known, command.run_id)
-    refuse_in_bin(known)
     guard = Unchanged(known.state.next_seq)
     redaction = _redaction(services, command.agent or known.head.agent, known)
     command = redacted_start(redaction, command)
@@ -167,17 +163,15 @@ async def begin_edit(services: Services, known: KnownThread, command: EditRun) -
 
     Raises:
         RunNotFound: the thread has no such run, or it never started.
-        ThreadInBin: and nothing begins there.
         SequenceConflict, LeaseHeld: the thread is no longer as `known` says.
     """
     check_new(known, command.run_id)
-    refuse_in_bin(known)
     edited = edited_run(known, command)
     agent = command.agent or edited.agent or known.head.agent
     redaction = _redaction(services, agent, known)
     command = redacted_edit(redaction, command)
     guard = Quiet(known.state.next_seq)
-    await _check_quota(services, command, command.agent or known.head.agent)
+    await _check_quota(services, command, agent)
     beginning = _beginning(services, command, redaction)
     for name in ("agent", "on_disconnect", "response_schema"):
         beginning[name] = beginning[name] or getattr(edited, name)

@@ -16,7 +16,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from typing import TypeVar
 
@@ -36,6 +35,7 @@ from sk_agents.exceptions import (
     StateCorrupt,
     StoreError,
     StoreFull,
+    ThreadNotFound,
 )
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,6 @@ class Sweeper(BackgroundTask):
 
     async def sweep(self) -> None:
         """Look once at everything."""
-        self._drivers.left.clear()
         store = self._services.store
         await self._each(self._resolve_lease, self._undriven_leases())
         if self._drivers.draining:
@@ -87,12 +86,7 @@ class Sweeper(BackgroundTask):
             except STORE_TROUBLE as error:
                 self._services.look_at(error)
                 logger.warning("sweep failed", extra={"error": type(error).__name__})
-                self._drivers.left.clear()
-            pause = self._interval * random.uniform(0.5, 1.5)
-            with suppress(TimeoutError):
-                # Not `wait_for`: until Python 3.12 it may swallow the cancellation that ends us.
-                async with asyncio.timeout(pause):
-                    await self._drivers.left.wait()
+            await asyncio.sleep(self._interval * random.uniform(0.5, 1.5))
 
     async def _each(self, work: Callable[[T], Awaitable[None]], items: Sequence[T]) -> None:
         """One thread's trouble must not keep the others waiting."""
@@ -111,7 +105,7 @@ class Sweeper(BackgroundTask):
             case StateCorrupt():
                 logger.error("damaged thread left alone", extra={"thread_id": thread_id})
                 self._damaged.add(thread_id)
-                self._drivers.abandoned.discard(thread_id)
+                self._drivers.settled(thread_id)
             case StoreError() | StoreFull():
                 raise error
             case _:
@@ -211,7 +205,12 @@ class Sweeper(BackgroundTask):
 
     async def _resolve_lease(self, thread_id: str) -> None:
         """A lease that may be ours without a driver: drive, end the run, or give it up."""
-        head = await self._services.store.thread(thread_id)
+        try:
+            head = await self._services.store.thread(thread_id)
+        except ThreadNotFound:
+            # It was deleted, and its lease with it.
+            self._drivers.settled(thread_id)
+            return
         abandoned = thread_id in self._drivers.abandoned
         if head.owner == self._services.owner and not self._drivers.is_driven(thread_id):
             known = await self._services.threads.load(thread_id)
@@ -223,5 +222,4 @@ class Sweeper(BackgroundTask):
                 guard = Owned(self._services.owner, head.epoch, known.state.next_seq)
                 await self._services.commit(known, guard, lease=Release())
         if abandoned:
-            self._drivers.abandoned.discard(thread_id)
-            self._drivers.failed.discard(thread_id)
+            self._drivers.settled(thread_id)
