@@ -33,7 +33,7 @@ def run(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> Exit:
     except ConfigurationError as error:
         print_line(sys.stderr, f"teal: {error}")
         return Exit.BAD_CONFIGURATION
-    if count == 1:
+    if not is_supervised(settings, count):
         from sk_agents.cli.serve import serve  # noqa: PLC0415
 
         return serve(config_paths, settings)
@@ -54,6 +54,13 @@ def prepare(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> Setti
     configure_logs(settings.log_level, settings.log_format, secrets=secrets)
     log_what_python_prints()
     return settings
+
+
+def is_supervised(settings: Settings, count: int) -> bool:
+    """Also one worker, where their number is the machine's affair: with what `auto` stands for, a
+    reload must work on every machine."""
+    is_shared = not store_url(settings).startswith(UNSHARED_STORES)
+    return count > 1 or (settings.workers == "auto" and is_shared)
 
 
 def worker_count(settings: Settings) -> int:
