@@ -153,6 +153,18 @@ def place_of(url: str) -> tuple[str, Path | None]:
     return scheme, None
 
 
+def check_exists(url: str) -> None:
+    """For those who read a store: opening it would make an empty one where the path is mistyped,
+    and then all that is found in it is well.
+
+    Raises:
+        ConfigurationError: nothing is kept at the URL's path; or as `open_store`.
+    """
+    path = place_of(url)[1]
+    if path is not None and not (any(path.iterdir()) if path.is_dir() else path.exists()):
+        raise ConfigurationError(f"{path}: there is no store here")
+
+
 def _split(url: str) -> tuple[str, str]:
     match = _SCHEME.match(url)
     if match is None:
