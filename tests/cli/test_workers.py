@@ -29,9 +29,9 @@ from sk_agents.cli.supervisor import (
     SILENT_LOOKS,
     Worker,
     WorkerSlot,
-    named_json,
+    named_line,
 )
-from sk_agents.config.settings import Settings
+from sk_agents.config.settings import LogFormat, Settings
 from sk_agents.engine.turns import TextDelta, TurnFinished
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.telemetry.worker_pages import merged_pages
@@ -278,6 +278,29 @@ async def test_new_configuration_is_taken_over_without_a_gap_and_a_broken_one_is
         assert await until(are_gone)
 
 
+async def test_the_log_has_one_format_also_after_a_reload_that_changes_it(tmp_path: Path) -> None:
+    async with two_workers(tmp_path) as served:
+        (tmp_path / ".env").write_text("TA_LOG_FORMAT=json\n")
+        served.signal(signal.SIGHUP)
+
+        async def is_reloaded() -> bool | None:
+            return "all workers have the new configuration" in log_of(tmp_path) or None
+
+        assert await until(is_reloaded)
+        before = await pids(served)
+        os.kill(before[0], signal.SIGKILL)
+
+        async def is_noticed() -> bool | None:
+            return "a worker has ended and is started again" in log_of(tmp_path) or None
+
+        assert await until(is_noticed)
+        await served.stop()
+    lines = log_of(tmp_path).splitlines()
+    later = [line for line in lines[3:] if "workers are replaced one by one" not in line]
+    assert len(later) >= 4
+    assert all(isinstance(json.loads(line), dict) for line in later)
+
+
 def is_running(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -391,6 +414,14 @@ def test_pages_of_all_workers_are_one_that_names_them_and_the_missing() -> None:
     ]
 
 
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_line_of_a_worker_keeps_its_format_and_names_the_worker(log_format: LogFormat) -> None:
+    entry = '{"time": "2026-05-04T09:30:00.000Z", "level": "info"}'
+    assert json.loads(named_line(2, entry, log_format)) == {"worker": 2, **json.loads(entry)}
+
+
 def test_line_that_is_no_entry_becomes_one_in_a_log_of_objects() -> None:
-    assert json.loads(named_json(2, '{"level": "info"}')) == {"worker": 2, "level": "info"}
-    assert json.loads(named_json(2, "Segmentation fault"))["message"] == "Segmentation fault"
+    assert (
+        json.loads(named_line(2, "Segmentation fault", "json"))["message"] == "Segmentation fault"
+    )
+    assert named_line(2, "Segmentation fault", "text") == "[worker 2] Segmentation fault"

@@ -50,10 +50,14 @@ def prepare(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> Setti
     """
     configure_logs("warning")
     settings = load_settings(config_paths, **overrides)
-    secrets = secret_values(settings, environment(config_paths))
-    configure_logs(settings.log_level, settings.log_format, secrets=secrets)
+    configure_logging(config_paths, settings)
     log_what_python_prints()
     return settings
+
+
+def configure_logging(config_paths: Sequence[Path], settings: Settings) -> None:
+    secrets = secret_values(settings, environment(config_paths))
+    configure_logs(settings.log_level, settings.log_format, secrets=secrets)
 
 
 def is_supervised(settings: Settings, count: int) -> bool:

@@ -28,12 +28,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from sk_agents.cli.launch import worker_count
+from sk_agents.cli.launch import configure_logging, worker_count
 from sk_agents.cli.listening import CannotListen, SharedAddress
-from sk_agents.cli.logs import QueuedHandler
+from sk_agents.cli.logs import JSON_ENTRY, QueuedHandler
 from sk_agents.cli.options import Exit
 from sk_agents.cli.worker_link import MOST_BYTES, PAGES_SECONDS
-from sk_agents.config.settings import Settings, load_settings
+from sk_agents.config.settings import LogFormat, Settings, load_settings
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.telemetry.logs import print_line
 
@@ -166,6 +166,7 @@ class Supervisor:
         self._config_paths = config_paths
         self._overrides = overrides
         self._settings = settings
+        self._log_format = settings.log_format
         self._address = address
         self._slots: list[WorkerSlot] = []
         self._alive: set[Worker] = set()
@@ -342,6 +343,9 @@ class Supervisor:
     # -- a new configuration
 
     async def _reload(self) -> None:
+        # Before the first worker serves there is none to replace.
+        if not await self._unless_stopping(self._slots[0].has_tried.wait()):
+            return
         try:
             settings = load_settings(self._config_paths, **self._overrides)
             workers = worker_count(settings)
@@ -360,6 +364,8 @@ class Supervisor:
                 return
         await self._remove_slots(workers)
         self._add_slots(workers)
+        configure_logging(self._config_paths, settings)
+        self._log_format = settings.log_format
         logger.info("all workers have the new configuration", extra={"workers": workers})
 
     async def _replace(self, slot: WorkerSlot) -> bool:
@@ -534,18 +540,18 @@ class Supervisor:
             self._write(worker, unfinished)
 
     def _write(self, worker: Worker, line: bytes) -> None:
-        text = line.decode(errors="backslashreplace")
-        if self._settings.log_format == "json":
-            text = named_json(worker.number, text)
-        else:
-            text = f"[worker {worker.number}] {text}"
+        text = named_line(worker.number, line.decode(errors="backslashreplace"), self._log_format)
         for handler in logging.getLogger().handlers:
             if isinstance(handler, QueuedHandler):
                 handler.write(text)
 
 
-def named_json(number: int, line: str) -> str:
-    """The worker's entry with its number; a line that is none, of the interpreter, as an entry."""
-    if line.startswith("{"):
+def named_line(number: int, line: str, log_format: LogFormat) -> str:
+    """The worker's line with its number. Workers that were started with other settings write in
+    another format than this process, so an entry keeps its own, and what is none, of the
+    interpreter, becomes one where lines are objects."""
+    if line.startswith(JSON_ENTRY):
         return f'{{"worker": {number}, {line[1:]}'
+    if log_format == "text":
+        return f"[worker {number}] {line}"
     return json.dumps({"worker": number, "level": "error", "logger": "stderr", "message": line})
